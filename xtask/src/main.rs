@@ -1,2 +1,132 @@
-//! placeholder
-fn main() {}
+//! The project's automation, run as `cargo xtask <command>`.
+//!
+//! Everything CI does is a command here, so it runs the same way on your machine. Two ideas carry
+//! it: `tidy` holds the rules no compiler checks, as functions over text; `test` is a table of
+//! suites (`test/suites.rs`) that one loop runs, streams and counts.
+//!
+//! This crate uses none of ours. It must build in seconds and still work when they do not compile.
+
+mod readme;
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const HELP: &str = "\
+Headwater's automation.
+
+usage: cargo xtask <command>
+
+commands:
+  test [--quick]  Everything that must be green before a change is done: formatting, clippy, tidy,
+                  all tests in the dev profile, the long-running suites in release, rustdoc, and
+                  licences and advisories when cargo-deny is installed. Every suite runs even if an
+                  earlier one fails. --quick leaves out the release suites and the README's
+                  commands.
+                  The last line is `N passed, N failed`: the tests of all suites, where a suite
+                  that fails without a failing test (clippy, a compile error, an ignored test)
+                  counts as one failure.
+  ci [--quick]    The same as test: what CI runs is what you run.
+  tidy            The rules no compiler checks: which crate may use which, no wall clock, chance or
+                  bare task outside crates/runtime, a header on every file, nothing unfinished,
+                  file sizes, links between documents, no paths of one machine, and a test behind
+                  each promise in docs/promises.md. A line is excused by ending it with
+                  `// tidy: allow <reason>`.
+  readme          Runs the blocks of README.md that are fenced as ```sh tested, so that the first
+                  commands a newcomer types keep working.
+  help            This text.
+
+To add a suite, add an entry to xtask/src/test/suites.rs.
+";
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Command {
+    Help,
+    Readme,
+    Test { quick: bool },
+    Tidy,
+}
+
+impl Command {
+    fn parse(arguments: &[&str]) -> Result<Command> {
+        match arguments {
+            [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => Ok(Command::Help),
+            ["readme"] => Ok(Command::Readme),
+            ["test" | "ci"] => Ok(Command::Test { quick: false }),
+            ["test" | "ci", "--quick"] => Ok(Command::Test { quick: true }),
+            ["tidy"] => Ok(Command::Tidy),
+            other => {
+                bail!(
+                    "no such command: {}; `cargo xtask help` lists them",
+                    other.join(" ")
+                )
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `false` when the command ran and found something wrong; it has then said what.
+fn run(arguments: &[String]) -> Result<bool> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match Command::parse(&arguments)? {
+        Command::Help => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        Command::Readme => readme::run(&root()?),
+        Command::Test { quick } => Ok(test::run(&root()?, quick)),
+        Command::Tidy => tidy::run(&root()?),
+    }
+}
+
+/// The repository: the folder above this crate.
+fn root() -> Result<PathBuf> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = here.parent().context("xtask has no parent folder")?;
+    Ok(root.to_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(arguments: &[&str], expected: Option<Command>) {
+        assert_eq!(
+            Command::parse(arguments).ok(),
+            expected,
+            "arguments {arguments:?}"
+        );
+    }
+
+    #[test]
+    fn command_lines() {
+        check(&[], Some(Command::Help));
+        check(&["--help"], Some(Command::Help));
+        check(&["test", "--help"], Some(Command::Help));
+        check(&["test"], Some(Command::Test { quick: false }));
+        check(&["ci"], Some(Command::Test { quick: false }));
+        check(&["test", "--quick"], Some(Command::Test { quick: true }));
+        check(&["tidy"], Some(Command::Tidy));
+        check(&["readme"], Some(Command::Readme));
+        check(&["tidy", "--quick"], None);
+        check(&["test", "--quik"], None);
+        check(&["tset"], None);
+    }
+}

@@ -1,1 +1,125 @@
-//! placeholder
+//! Time, chance and tasks: everything a simulation must be able to replace, and nothing else.
+//!
+//! Code above this crate never asks the operating system what time it is, never rolls its own dice
+//! and never starts a task by itself. It holds a [`Runtime`], which is either the real thing (Tokio
+//! and the system clock) or a node of a [`Simulation`]: one thread, one seed, a clock that moves
+//! only when nothing else can happen.
+//!
+//! ```
+//! use headwater_runtime::Simulation;
+//! use std::time::Duration;
+//!
+//! let simulation = Simulation::new(7);
+//! let node = simulation.node();
+//! let runtime = node.runtime();
+//! simulation.run(async move {
+//!     let before = runtime.elapsed();
+//!     runtime.sleep(Duration::from_secs(3600)).await; // takes no time at all
+//!     assert_eq!(runtime.elapsed() - before, Duration::from_secs(3600));
+//! });
+//! ```
+
+mod random;
+mod simulated;
+mod system;
+mod tasks;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use random::Random;
+pub use simulated::{Node, Simulation};
+pub use tasks::{Stop, TaskGroup};
+
+/// A future that owns what it needs and may move between threads.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// What a runtime must be able to do. Two implementations: the system and a simulated node.
+trait Backend: Send + Sync + 'static {
+    fn unix_millis(&self) -> u64;
+    fn elapsed(&self) -> Duration;
+    fn sleep(&self, duration: Duration) -> BoxFuture<()>;
+    fn spawn(&self, name: &'static str, task: BoxFuture<()>);
+    fn random(&self) -> u64;
+    /// Called before and after work that may block the thread for a while.
+    fn blocking(&self, work: &mut dyn FnMut());
+}
+
+/// Where a component takes its time, its chance and its tasks from. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime(Arc<dyn Backend>);
+
+impl Runtime {
+    /// The real world: the system clock, the operating system's entropy, the current Tokio runtime.
+    ///
+    /// # Panics
+    /// Later, in [`Runtime::spawn`] or [`Runtime::sleep`], when no Tokio runtime is running.
+    #[must_use]
+    pub fn system() -> Runtime {
+        Runtime(Arc::new(system::System::new()))
+    }
+
+    /// Wall clock, in milliseconds since 1970. May jump in either direction.
+    #[must_use]
+    pub fn unix_millis(&self) -> u64 {
+        self.0.unix_millis()
+    }
+
+    /// Time since this runtime was made. Never goes back; the clock to measure durations with.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// Completes after `duration`.
+    pub fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        self.0.sleep(duration)
+    }
+
+    /// Waits for `future`, but no longer than `duration`.
+    pub async fn timeout<T>(
+        &self,
+        duration: Duration,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        tokio::select! {
+            biased;
+            value = future => Some(value),
+            () = self.sleep(duration) => None,
+        }
+    }
+
+    /// Starts a task nobody waits for. Prefer a [`TaskGroup`], which owns the end of its tasks.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(name, Box::pin(task));
+    }
+
+    /// A random number.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        self.0.random()
+    }
+
+    /// Two random numbers as one.
+    #[must_use]
+    pub fn random_u128(&self) -> u128 {
+        (u128::from(self.0.random()) << 64) | u128::from(self.0.random())
+    }
+
+    /// Runs work that may block the thread (a disk sync) without starving other tasks.
+    pub fn blocking<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut work = Some(work);
+        let mut result = None;
+        self.0
+            .blocking(&mut || result = work.take().map(|work| work()));
+        result.expect("a runtime runs blocking work exactly once")
+    }
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Runtime")
+    }
+}

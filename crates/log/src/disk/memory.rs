@@ -1,0 +1,546 @@
+//! Files in memory, and every way a disk can fail.
+//!
+//! Without faults this is the disk of an ephemeral store. With [`MemoryDisk::with_faults`] it also
+//! remembers how to undo whatever has not been synced, so that [`MemoryDisk::crash`] leaves what a
+//! power cut may leave: nothing unsynced, or any part of it, torn at any byte.
+
+use super::{Disk, DiskFile};
+use headwater_runtime::Random;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Debug)]
+pub struct MemoryDisk(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    tree: Mutex<Tree>,
+    track_unsynced: bool,
+    fail_syncs: AtomicBool,
+    /// Bytes that may still be written before the disk is full.
+    room: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Tree {
+    files: BTreeMap<PathBuf, Arc<MemoryFile>>,
+    dirs: BTreeSet<PathBuf>,
+    /// How to take back names that were changed since their directory was synced, oldest first.
+    undo: Vec<(PathBuf, Undo)>,
+}
+
+#[derive(Debug)]
+struct Undo {
+    path: PathBuf,
+    before: Option<Arc<MemoryFile>>,
+}
+
+#[derive(Debug)]
+struct MemoryFile {
+    disk: std::sync::Weak<State>,
+    content: Mutex<Content>,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    /// What unsynced writes replaced, oldest first.
+    undo: Vec<Overwritten>,
+}
+
+#[derive(Debug)]
+struct Overwritten {
+    offset: usize,
+    before: Vec<u8>,
+    length_before: usize,
+    written: usize,
+}
+
+impl Default for MemoryDisk {
+    fn default() -> MemoryDisk {
+        MemoryDisk::new()
+    }
+}
+
+impl MemoryDisk {
+    /// An empty disk that never fails and forgets everything with the process.
+    #[must_use]
+    pub fn new() -> MemoryDisk {
+        MemoryDisk::make(false)
+    }
+
+    /// An empty disk that can crash and fail.
+    #[must_use]
+    pub fn with_faults() -> MemoryDisk {
+        MemoryDisk::make(true)
+    }
+
+    fn make(track_unsynced: bool) -> MemoryDisk {
+        MemoryDisk(Arc::new(State {
+            tree: Mutex::default(),
+            track_unsynced,
+            fail_syncs: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
+        }))
+    }
+
+    /// Lets every sync fail from now on, or no longer.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.0.fail_syncs.store(fail, Ordering::SeqCst);
+    }
+
+    /// Lets only so many more bytes be written.
+    pub fn set_room(&self, bytes: u64) {
+        self.0.room.store(bytes, Ordering::SeqCst);
+    }
+
+    /// The power goes: of what was not synced, `random` decides what is still there.
+    ///
+    /// Writes of one file survive independently of each other (a disk may reorder them), and one of
+    /// them may be torn at any byte. Names survive up to some point of their history.
+    pub fn crash(&self, random: &mut Random) {
+        assert!(self.0.track_unsynced, "a disk without faults cannot crash");
+        let mut tree = self.0.tree.lock();
+        // Open handles belong to the dead process; files get new identities so that nothing the
+        // dead process still holds can reach the disk.
+        let keep_names = if random.chance(50) {
+            0
+        } else {
+            random.index(tree.undo.len() + 1)
+        };
+        while tree.undo.len() > keep_names {
+            let Some((_, undo)) = tree.undo.pop() else {
+                break;
+            };
+            match undo.before {
+                Some(file) => tree.files.insert(undo.path, file),
+                None => tree.files.remove(&undo.path),
+            };
+        }
+        tree.undo.clear();
+        let mut renewed: Vec<(*const MemoryFile, Arc<MemoryFile>)> = Vec::new();
+        let paths: Vec<PathBuf> = tree.files.keys().cloned().collect();
+        for path in paths {
+            let file = tree.files[&path].clone();
+            let known = renewed.iter().find(|(old, _)| *old == Arc::as_ptr(&file));
+            let fresh = match known {
+                Some((_, fresh)) => fresh.clone(),
+                None => {
+                    let fresh = Arc::new(MemoryFile {
+                        disk: Arc::downgrade(&self.0),
+                        content: Mutex::new(Content {
+                            bytes: after_crash(&mut file.content.lock(), random),
+                            undo: Vec::new(),
+                        }),
+                    });
+                    renewed.push((Arc::as_ptr(&file), fresh.clone()));
+                    fresh
+                }
+            };
+            tree.files.insert(path, fresh);
+        }
+        drop(tree);
+        self.fail_syncs(false);
+        self.set_room(u64::MAX);
+    }
+
+    /// Every file with its length, sorted by name.
+    #[must_use]
+    pub fn files(&self) -> Vec<(PathBuf, usize)> {
+        let tree = self.0.tree.lock();
+        tree.files
+            .iter()
+            .map(|(path, file)| (path.clone(), file.content.lock().bytes.len()))
+            .collect()
+    }
+
+    /// Flips one bit of a file, as a failing medium would. False when there is no such byte.
+    pub fn flip(&self, path: &Path, offset: usize, bit: u8) -> bool {
+        let tree = self.0.tree.lock();
+        let Some(file) = tree.files.get(path) else {
+            return false;
+        };
+        let mut content = file.content.lock();
+        let Some(byte) = content.bytes.get_mut(offset) else {
+            return false;
+        };
+        *byte ^= 1 << (bit % 8);
+        true
+    }
+
+    /// A copy of everything on this disk as another disk of the same kind.
+    #[must_use]
+    pub fn fork(&self) -> MemoryDisk {
+        let copy = MemoryDisk::make(self.0.track_unsynced);
+        let tree = self.0.tree.lock();
+        let mut target = copy.0.tree.lock();
+        target.dirs.clone_from(&tree.dirs);
+        for (path, file) in &tree.files {
+            let content = Content {
+                bytes: file.content.lock().bytes.clone(),
+                undo: Vec::new(),
+            };
+            target.files.insert(
+                path.clone(),
+                Arc::new(MemoryFile {
+                    disk: Arc::downgrade(&copy.0),
+                    content: Mutex::new(content),
+                }),
+            );
+        }
+        drop(target);
+        copy
+    }
+
+    fn change_name(&self, tree: &mut Tree, path: &Path, file: Option<Arc<MemoryFile>>) {
+        let before = match file {
+            Some(file) => tree.files.insert(path.to_owned(), file),
+            None => tree.files.remove(path),
+        };
+        if self.0.track_unsynced {
+            let dir = path.parent().unwrap_or(Path::new("")).to_owned();
+            tree.undo.push((
+                dir,
+                Undo {
+                    path: path.to_owned(),
+                    before,
+                },
+            ));
+        }
+    }
+}
+
+/// What is left of a file: its synced content and a random part of the unsynced writes.
+fn after_crash(content: &mut Content, random: &mut Random) -> Vec<u8> {
+    let current = content.bytes.clone();
+    let writes: Vec<(usize, usize)> = content
+        .undo
+        .iter()
+        .map(|undo| (undo.offset, undo.written))
+        .collect();
+    while let Some(undo) = content.undo.pop() {
+        content.bytes.truncate(undo.length_before);
+        content.bytes.resize(undo.length_before, 0);
+        let end = (undo.offset + undo.before.len()).min(content.bytes.len());
+        if undo.offset < end {
+            content.bytes[undo.offset..end].copy_from_slice(&undo.before[..end - undo.offset]);
+        }
+    }
+    let mut left = std::mem::take(&mut content.bytes);
+    if random.chance(30) {
+        return left;
+    }
+    for (offset, written) in writes {
+        // A write survives wholly, not at all, or as one contiguous piece.
+        let (from, to) = match random.below(3) {
+            0 => continue,
+            1 => (0, written),
+            _ => {
+                let from = if random.chance(50) {
+                    0
+                } else {
+                    random.index(written + 1)
+                };
+                (from, from + random.index(written - from + 1))
+            }
+        };
+        let (from, to) = (
+            (offset + from).min(current.len()),
+            (offset + to).min(current.len()),
+        );
+        if from < to {
+            if left.len() < to {
+                left.resize(to, 0);
+            }
+            left[from..to].copy_from_slice(&current[from..to]);
+        }
+    }
+    left
+}
+
+fn not_found(path: &Path) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("{} does not exist", path.display()),
+    )
+}
+
+impl Disk for MemoryDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.tree.lock().dirs.insert(dir.to_owned());
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let tree = self.0.tree.lock();
+        let names = tree
+            .files
+            .keys()
+            .chain(tree.dirs.iter())
+            .filter_map(|path| {
+                let rest = path.strip_prefix(dir).ok()?;
+                Some(
+                    rest.components()
+                        .next()?
+                        .as_os_str()
+                        .to_string_lossy()
+                        .into_owned(),
+                )
+            });
+        Ok(names.collect::<BTreeSet<String>>().into_iter().collect())
+    }
+
+    fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let mut tree = self.0.tree.lock();
+        if create {
+            let file = Arc::new(MemoryFile {
+                disk: Arc::downgrade(&self.0),
+                content: Mutex::default(),
+            });
+            self.change_name(&mut tree, path, Some(file.clone()));
+            return Ok(file);
+        }
+        let file = tree.files.get(path).ok_or_else(|| not_found(path))?;
+        Ok(file.clone())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut tree = self.0.tree.lock();
+        let file = tree
+            .files
+            .get(from)
+            .cloned()
+            .ok_or_else(|| not_found(from))?;
+        self.change_name(&mut tree, to, Some(file));
+        self.change_name(&mut tree, from, None);
+        Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut tree = self.0.tree.lock();
+        let file = tree
+            .files
+            .get(from)
+            .cloned()
+            .ok_or_else(|| not_found(from))?;
+        if tree.files.contains_key(to) {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the name is taken",
+            ));
+        }
+        self.change_name(&mut tree, to, Some(file));
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut tree = self.0.tree.lock();
+        if !tree.files.contains_key(path) {
+            return Err(not_found(path));
+        }
+        self.change_name(&mut tree, path, None);
+        Ok(())
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut tree = self.0.tree.lock();
+        let paths: Vec<PathBuf> = tree
+            .files
+            .keys()
+            .filter(|path| path.starts_with(dir))
+            .cloned()
+            .collect();
+        for path in paths {
+            self.change_name(&mut tree, &path, None);
+        }
+        tree.dirs.retain(|path| !path.starts_with(dir));
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.0.fail_syncs.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the disk failed to sync a directory"));
+        }
+        self.0
+            .tree
+            .lock()
+            .undo
+            .retain(|(changed, _)| changed != dir);
+        Ok(())
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let content = self.content.lock();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let source = start
+            .checked_add(buffer.len())
+            .and_then(|end| content.bytes.get(start..end))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(source);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let Some(disk) = self.disk.upgrade() else {
+            return Err(io::Error::other("the disk is gone"));
+        };
+        let wanted = bytes.len() as u64;
+        let room = disk.room.load(Ordering::SeqCst);
+        let granted = usize::try_from(room.min(wanted)).unwrap_or(bytes.len());
+        if room != u64::MAX {
+            disk.room.store(room - granted as u64, Ordering::SeqCst);
+        }
+        let mut content = self.content.lock();
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        let end = offset + granted;
+        let length_before = content.bytes.len();
+        if disk.track_unsynced {
+            let before = content.bytes[offset.min(length_before)..end.min(length_before)].to_vec();
+            content.undo.push(Overwritten {
+                offset,
+                before,
+                length_before,
+                written: granted,
+            });
+        }
+        if length_before < end {
+            content.bytes.resize(end, 0);
+        }
+        content.bytes[offset..end].copy_from_slice(&bytes[..granted]);
+        if granted < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let failing = self
+            .disk
+            .upgrade()
+            .is_none_or(|disk| disk.fail_syncs.load(Ordering::SeqCst));
+        if failing {
+            return Err(io::Error::other("the disk failed to sync"));
+        }
+        self.content.lock().undo.clear();
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.content.lock().bytes.len() as u64)
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        // Memory is not reserved ahead; only a disk that is full says so, as the real one would.
+        let Some(disk) = self.disk.upgrade() else {
+            return Err(io::Error::other("the disk is gone"));
+        };
+        let missing = length.saturating_sub(self.content.lock().bytes.len() as u64);
+        if missing > 0 && disk.room.load(Ordering::SeqCst) == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut content = self.content.lock();
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        let length_before = content.bytes.len();
+        if length < length_before {
+            let tracked = self.disk.upgrade().is_some_and(|disk| disk.track_unsynced);
+            if tracked {
+                let before = content.bytes[length..].to_vec();
+                content.undo.push(Overwritten {
+                    offset: length,
+                    before,
+                    length_before,
+                    written: 0,
+                });
+            }
+            content.bytes.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        Ok(self.content.lock().bytes.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(disk: &MemoryDisk, name: &str, bytes: &[u8], sync: bool) {
+        let file = disk.open(Path::new(name), true).unwrap();
+        file.write_at(bytes, 0).unwrap();
+        if sync {
+            file.sync().unwrap();
+            disk.sync_dir(Path::new("")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_synced_survives_every_crash() {
+        for seed in 0..200 {
+            let disk = MemoryDisk::with_faults();
+            write(&disk, "a", b"synced", true);
+            let file = disk.open(Path::new("a"), false).unwrap();
+            file.write_at(b"unsynced tail", 6).unwrap();
+            disk.crash(&mut Random::seeded(seed));
+            let bytes = super::super::read_file(&disk, Path::new("a"), 100).unwrap();
+            assert!(bytes.starts_with(b"synced"), "seed {seed}: {bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_synced_is_sometimes_lost_and_sometimes_torn() {
+        let mut lengths = BTreeSet::new();
+        for seed in 0..200 {
+            let disk = MemoryDisk::with_faults();
+            write(&disk, "a", b"", true);
+            let file = disk.open(Path::new("a"), false).unwrap();
+            file.write_at(b"12345678", 0).unwrap();
+            disk.crash(&mut Random::seeded(seed));
+            lengths.insert(
+                super::super::read_file(&disk, Path::new("a"), 100)
+                    .unwrap()
+                    .len(),
+            );
+        }
+        assert!(
+            lengths.contains(&0) && lengths.contains(&8) && lengths.len() > 4,
+            "{lengths:?}"
+        );
+    }
+
+    #[test]
+    fn a_full_disk_writes_what_fits_and_says_so() {
+        let disk = MemoryDisk::with_faults();
+        write(&disk, "a", b"", true);
+        disk.set_room(3);
+        let file = disk.open(Path::new("a"), false).unwrap();
+        let error = file.write_at(b"12345", 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.length().unwrap(), 3);
+    }
+
+    #[test]
+    fn a_dead_process_cannot_reach_the_disk_after_a_crash() {
+        let disk = MemoryDisk::with_faults();
+        write(&disk, "a", b"one", true);
+        let old = disk.open(Path::new("a"), false).unwrap();
+        disk.crash(&mut Random::seeded(1));
+        old.write_at(b"two", 0).unwrap();
+        assert_eq!(
+            super::super::read_file(&disk, Path::new("a"), 100).unwrap(),
+            b"one"
+        );
+    }
+}

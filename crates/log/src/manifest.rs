@@ -1,0 +1,281 @@
+//! The manifest: which files make up a partition's log, and what is known about each.
+//!
+//! It is replaced as a whole, in one step, whenever the set of segments changes: when the active
+//! segment is sealed, when compaction swaps files, when the partition is sealed for a split.
+
+use crate::codec::{Reader, Short, checked_content, seal_with_crc};
+use crate::disk::{Disk, read_file, replace_file};
+use crate::error::{Damage, OpenError};
+use headwater_model::{Epk, KeyRange, Lsn, PartitionId};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"HWMAN\0\0\x01";
+/// The version of the whole directory format.
+pub(crate) const FORMAT: u32 = 1;
+/// A manifest is never larger: 100 bytes a segment, 64 MiB segments, petabytes.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// What is known about a segment that takes no more entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) last_lsn: Lsn,
+    pub(crate) bytes: u32,
+    pub(crate) records: u32,
+    pub(crate) last_hash: u64,
+    /// Time of its newest entry, in milliseconds since 1970.
+    pub(crate) newest_millis: u64,
+}
+
+/// One segment as the manifest lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentInfo {
+    /// Names the file.
+    pub(crate) number: u64,
+    /// The partition whose log gave out its LSNs.
+    pub(crate) origin: PartitionId,
+    pub(crate) first_lsn: Lsn,
+    /// Hash of the entry in front of its first one.
+    pub(crate) previous_hash: u64,
+    /// Rewritten by compaction: LSNs have gaps and the chain is not checked.
+    pub(crate) compacted: bool,
+    /// Without a checkpoint of its bits, every record in it was alive at this LSN of the partition.
+    pub(crate) alive_at: Lsn,
+    /// Only records in this range belong to the partition; the file is shared with its siblings.
+    pub(crate) filter: Option<KeyRange>,
+    /// `None` for the active segment.
+    pub(crate) sealed: Option<Sealed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) partition: PartitionId,
+    pub(crate) epoch: u32,
+    /// The log starts behind this LSN; everything up to it was inherited.
+    pub(crate) start: Lsn,
+    /// The log reached at least this LSN. If it ends before, something is missing.
+    pub(crate) reached: Lsn,
+    /// Set when the partition was split or merged away.
+    pub(crate) sealed: bool,
+    /// All versions are complete after this LSN.
+    pub(crate) complete_after: Lsn,
+    pub(crate) next_segment: u64,
+    /// Sorted by origin, then filter, then LSN.
+    pub(crate) segments: Vec<SegmentInfo>,
+}
+
+pub(crate) fn path(dir: &Path) -> PathBuf {
+    dir.join("MANIFEST")
+}
+
+impl Manifest {
+    pub(crate) fn save(&self, disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
+        replace_file(disk, &path(dir), &self.encode())
+    }
+
+    pub(crate) fn load(disk: &dyn Disk, dir: &Path) -> Result<Manifest, OpenError> {
+        let path = path(dir);
+        let bytes = read_file(disk, &path, BYTES_MAX).map_err(|source| OpenError::Io {
+            dir: dir.to_owned(),
+            source,
+        })?;
+        Manifest::decode(&bytes, &path)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&self.partition.get().to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.sealed).to_le_bytes());
+        for number in [self.start, self.reached, self.complete_after] {
+            out.extend_from_slice(&number.get().to_le_bytes());
+        }
+        out.extend_from_slice(&self.next_segment.to_le_bytes());
+        out.extend_from_slice(&(self.segments.len() as u64).to_le_bytes());
+        for segment in &self.segments {
+            encode_segment(&mut out, segment);
+        }
+        seal_with_crc(&mut out);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Manifest, OpenError> {
+        let damaged = |offset: usize, what: &str| Damage::new(path, offset as u64, None, what);
+        let content = checked_content(bytes)
+            .ok_or_else(|| damaged(bytes.len().saturating_sub(4), "checksum mismatch"))?;
+        let mut reader = Reader::new(content);
+        if reader.take(MAGIC.len()) != Ok(MAGIC.as_slice()) {
+            return Err(damaged(0, "not a manifest").into());
+        }
+        let format = reader.u32().map_err(|_| damaged(8, "cut off"))?;
+        if format > FORMAT {
+            return Err(OpenError::NewerFormat {
+                file: path.display().to_string(),
+                found: format,
+                supported: FORMAT,
+            });
+        }
+        let manifest = decode_content(&mut reader)
+            .map_err(|_| damaged(reader.position(), "cut off or inconsistent"))?;
+        Ok(manifest)
+    }
+}
+
+fn decode_content(reader: &mut Reader<'_>) -> Result<Manifest, Short> {
+    let mut manifest = Manifest {
+        partition: PartitionId::new(reader.u32()?),
+        epoch: reader.u32()?,
+        sealed: reader.u32()? != 0,
+        start: Lsn::new(reader.u64()?),
+        reached: Lsn::new(reader.u64()?),
+        complete_after: Lsn::new(reader.u64()?),
+        next_segment: reader.u64()?,
+        segments: Vec::new(),
+    };
+    let count = reader.u64()?;
+    for _ in 0..count {
+        manifest.segments.push(decode_segment(reader)?);
+    }
+    if reader.is_empty() {
+        Ok(manifest)
+    } else {
+        Err(Short)
+    }
+}
+
+fn encode_segment(out: &mut Vec<u8>, segment: &SegmentInfo) {
+    out.extend_from_slice(&segment.number.to_le_bytes());
+    out.extend_from_slice(&segment.origin.get().to_le_bytes());
+    out.extend_from_slice(&segment.first_lsn.get().to_le_bytes());
+    out.extend_from_slice(&segment.previous_hash.to_le_bytes());
+    out.extend_from_slice(&segment.alive_at.get().to_le_bytes());
+    let flags = u8::from(segment.compacted)
+        | (u8::from(segment.filter.is_some()) << 1)
+        | (u8::from(segment.sealed.is_some()) << 2);
+    out.push(flags);
+    if let Some(filter) = &segment.filter {
+        for bound in [filter.min().as_bytes(), filter.max().as_bytes()] {
+            let length = u16::try_from(bound.len()).expect("a hashed key is far shorter");
+            out.extend_from_slice(&length.to_le_bytes());
+            out.extend_from_slice(bound);
+        }
+    }
+    if let Some(sealed) = &segment.sealed {
+        out.extend_from_slice(&sealed.last_lsn.get().to_le_bytes());
+        out.extend_from_slice(&sealed.bytes.to_le_bytes());
+        out.extend_from_slice(&sealed.records.to_le_bytes());
+        out.extend_from_slice(&sealed.last_hash.to_le_bytes());
+        out.extend_from_slice(&sealed.newest_millis.to_le_bytes());
+    }
+}
+
+fn decode_segment(reader: &mut Reader<'_>) -> Result<SegmentInfo, Short> {
+    let mut segment = SegmentInfo {
+        number: reader.u64()?,
+        origin: PartitionId::new(reader.u32()?),
+        first_lsn: Lsn::new(reader.u64()?),
+        previous_hash: reader.u64()?,
+        alive_at: Lsn::new(reader.u64()?),
+        compacted: false,
+        filter: None,
+        sealed: None,
+    };
+    let flags = reader.u8()?;
+    segment.compacted = flags & 1 != 0;
+    if flags & 2 != 0 {
+        let length = reader.u16()?;
+        let min = Epk::from_bytes(reader.take(usize::from(length))?);
+        let length = reader.u16()?;
+        let max = Epk::from_bytes(reader.take(usize::from(length))?);
+        segment.filter = Some(KeyRange::new(min, max).map_err(|_| Short)?);
+    }
+    if flags & 4 != 0 {
+        segment.sealed = Some(Sealed {
+            last_lsn: Lsn::new(reader.u64()?),
+            bytes: reader.u32()?,
+            records: reader.u32()?,
+            last_hash: reader.u64()?,
+            newest_millis: reader.u64()?,
+        });
+    }
+    Ok(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Manifest {
+        let sealed = Sealed {
+            last_lsn: Lsn::new(20),
+            bytes: 1000,
+            records: 19,
+            last_hash: 7,
+            newest_millis: 12_345,
+        };
+        let segment = SegmentInfo {
+            number: 1,
+            origin: PartitionId::new(2),
+            first_lsn: Lsn::new(2),
+            previous_hash: 3,
+            compacted: true,
+            alive_at: Lsn::new(4),
+            filter: Some(KeyRange::full()),
+            sealed: Some(sealed),
+        };
+        let active = SegmentInfo {
+            number: 2,
+            filter: None,
+            sealed: None,
+            ..segment.clone()
+        };
+        Manifest {
+            partition: PartitionId::new(2),
+            epoch: 1,
+            start: Lsn::new(1),
+            reached: Lsn::new(20),
+            sealed: false,
+            complete_after: Lsn::new(5),
+            next_segment: 3,
+            segments: vec![segment, active],
+        }
+    }
+
+    #[test]
+    fn a_manifest_survives_its_file_and_damage_does_not() {
+        let bytes = sample().encode();
+        assert_eq!(Manifest::decode(&bytes, Path::new("m")).unwrap(), sample());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let error = Manifest::decode(&flipped, Path::new("m")).unwrap_err();
+            assert!(matches!(error, OpenError::Damaged(_)), "bit {bit}: {error}");
+        }
+        for length in 0..bytes.len() {
+            assert!(
+                Manifest::decode(&bytes[..length], Path::new("m")).is_err(),
+                "length {length}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_named() {
+        let mut bytes = sample().encode();
+        bytes.truncate(bytes.len() - 4);
+        bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
+        seal_with_crc(&mut bytes);
+        let error = Manifest::decode(&bytes, Path::new("m")).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                OpenError::NewerFormat {
+                    found: 2,
+                    supported: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+}

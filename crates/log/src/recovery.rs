@@ -1,0 +1,164 @@
+//! Finding the end of a segment after a crash, and telling a torn write from damage.
+//!
+//! The scan goes entry by entry and stops at the first bytes that are not the next entry. If nothing
+//! valid follows, a write tore and is cut off: it was never acknowledged. If something valid follows,
+//! the question is whether the hole had ever been durable, and the entry behind the hole knows: it
+//! names the newest LSN that was durable when it was written. A group whose pages reached the disk
+//! out of order names an LSN before the hole; damage in the middle is named as durable.
+
+use crate::entry::{self, BadEntry, Header, MAGIC};
+use crate::error::{Damage, OpenError, ReadError};
+use crate::segment::{HEADER_BYTES, Segment};
+use crate::table::Table;
+use bytes::Bytes;
+use headwater_model::{Lsn, Timestamp};
+
+/// What the scan of a segment found.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    pub(crate) table: Table,
+    pub(crate) last_lsn: Lsn,
+    pub(crate) last_hash: u64,
+    pub(crate) newest: Timestamp,
+    /// Bytes behind the last entry that are left over from a torn write.
+    pub(crate) torn_bytes: u64,
+}
+
+/// Scans the active segment, in which any suffix may be missing or torn.
+pub(crate) fn scan_active(segment: &Segment) -> Result<Scanned, OpenError> {
+    let io = |source| OpenError::Io {
+        dir: segment.path.clone(),
+        source,
+    };
+    let length = segment.file.length().map_err(io)?;
+    let length = u32::try_from(length).map_err(|_| {
+        Damage::new(
+            &segment.path,
+            u64::from(u32::MAX),
+            None,
+            "the file is larger than a segment",
+        )
+    })?;
+    let mut bytes = vec![0; length as usize];
+    segment.file.read_at(&mut bytes, 0).map_err(io)?;
+    let bytes = Bytes::from(bytes);
+
+    let mut scanned = Scanned {
+        table: Table::new(segment.info.first_lsn, HEADER_BYTES),
+        last_lsn: segment.info.first_lsn.previous(),
+        last_hash: segment.info.previous_hash,
+        newest: Timestamp::from_millis(0),
+        torn_bytes: 0,
+    };
+    let mut at = HEADER_BYTES as usize;
+    while let Some((header, ordinals)) = next_entry(segment, &bytes, at, &scanned) {
+        let end = at + header.length as usize;
+        scanned.table.push(
+            header.lsn,
+            header.timestamp,
+            header.length,
+            ordinals.into_iter(),
+        );
+        scanned.last_lsn = header.lsn;
+        scanned.last_hash = entry::chain_hash(&bytes[at..end]);
+        scanned.newest = header.timestamp;
+        at = end;
+    }
+    if let Some(follower) = valid_entry_after(segment, &bytes[at..], scanned.last_lsn)
+        && follower.durable > scanned.last_lsn
+    {
+        let hole = scanned.last_lsn.next();
+        let what = format!(
+            "the entry is unreadable, but LSN {} behind it is not",
+            follower.lsn
+        );
+        return Err(Damage::new(&segment.path, at as u64, Some(hole), what).into());
+    }
+    let used = bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| last + 1);
+    scanned.torn_bytes = used.saturating_sub(at) as u64;
+    Ok(scanned)
+}
+
+/// The entry at `at`, if it is whole and the right one to follow.
+fn next_entry(
+    segment: &Segment,
+    bytes: &Bytes,
+    at: usize,
+    scanned: &Scanned,
+) -> Option<(Header, Vec<u16>)> {
+    let header = entry::check(bytes.get(at..)?).ok()?;
+    let follows = header.lsn == scanned.last_lsn.next()
+        && header.partition == segment.info.origin
+        && header.previous_hash == scanned.last_hash;
+    if !follows {
+        return None;
+    }
+    let mut ordinals = Vec::with_capacity(1);
+    let entry = bytes.slice(at..at + header.length as usize);
+    entry::for_each_record(&entry, &header, |record| {
+        ordinals.push(record.position.ordinal)
+    })
+    .ok()?;
+    Some((header, ordinals))
+}
+
+/// Looks for any whole entry of this log with an LSN above `last`: the one that claims most.
+fn valid_entry_after(segment: &Segment, bytes: &[u8], last: Lsn) -> Option<Header> {
+    let magic = MAGIC.to_le_bytes();
+    let mut best: Option<Header> = None;
+    let mut at = 0;
+    while at + entry::HEADER_BYTES <= bytes.len() {
+        let Some(found) = bytes[at..]
+            .windows(magic.len())
+            .position(|window| window == magic)
+        else {
+            break;
+        };
+        at += found;
+        match entry::check(&bytes[at..]) {
+            Ok(header) if header.partition == segment.info.origin && header.lsn > last => {
+                best = match best {
+                    Some(known) if known.durable >= header.durable => Some(known),
+                    _ => Some(header),
+                };
+                at += header.length as usize;
+            }
+            _ => at += 1,
+        }
+    }
+    best
+}
+
+/// Makes the offset table of a sealed segment again by reading all of it.
+pub(crate) fn rebuild_table(segment: &Segment) -> Result<Table, ReadError> {
+    let mut table = Table::new(segment.info.first_lsn, HEADER_BYTES);
+    let end = segment.sealed().map_or(HEADER_BYTES, |sealed| sealed.bytes);
+    let bytes = segment.read(0, end)?;
+    let mut at = HEADER_BYTES;
+    let mut last = segment.info.first_lsn.previous();
+    while at < end {
+        let damaged = |bad: BadEntry| segment.damage(at, last.next(), bad);
+        let header = entry::check(&bytes[at as usize..]).map_err(damaged)?;
+        if header.lsn <= last || header.partition != segment.info.origin {
+            return Err(damaged(BadEntry::Inconsistent));
+        }
+        let entry = bytes.slice(at as usize..(at + header.length) as usize);
+        let mut ordinals = Vec::with_capacity(1);
+        entry::for_each_record(&entry, &header, |record| {
+            ordinals.push(record.position.ordinal)
+        })
+        .map_err(damaged)?;
+        table.push(
+            header.lsn,
+            header.timestamp,
+            header.length,
+            ordinals.into_iter(),
+        );
+        last = header.lsn;
+        at += header.length;
+    }
+    Ok(table)
+}

@@ -1,0 +1,73 @@
+//! The newest entries of a partition in memory: a caught-up reader costs no system call.
+
+use bytes::Bytes;
+use headwater_model::Lsn;
+use std::collections::VecDeque;
+
+/// A bounded queue of encoded entries with consecutive LSNs.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    entries: VecDeque<(Lsn, Bytes)>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Ring {
+    pub(crate) fn new(bytes_max: usize) -> Ring {
+        Ring {
+            entries: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    pub(crate) fn push(&mut self, lsn: Lsn, entry: Bytes) {
+        self.bytes += entry.len();
+        self.entries.push_back((lsn, entry));
+        while self.bytes > self.bytes_max {
+            let Some((_, dropped)) = self.entries.pop_front() else {
+                break;
+            };
+            self.bytes -= dropped.len();
+        }
+    }
+
+    pub(crate) fn get(&self, lsn: Lsn) -> Option<Bytes> {
+        let (first, _) = self.entries.front()?;
+        let index = usize::try_from(lsn.get().checked_sub(first.get())?).ok()?;
+        self.entries.get(index).map(|(_, entry)| entry.clone())
+    }
+
+    /// Entries after `lsn`, oldest first, if the ring reaches back that far.
+    pub(crate) fn after(&self, lsn: Lsn) -> Option<impl Iterator<Item = &(Lsn, Bytes)>> {
+        let (first, _) = self.entries.front()?;
+        if *first > lsn.next() {
+            return None;
+        }
+        let skip = usize::try_from(lsn.next().get() - first.get()).ok()?;
+        Some(self.entries.iter().skip(skip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_keeps_the_newest() {
+        let mut ring = Ring::new(30);
+        for lsn in 1..=5 {
+            ring.push(Lsn::new(lsn), Bytes::from(vec![0; 10]));
+        }
+        assert!(ring.get(Lsn::new(2)).is_none());
+        assert!(ring.get(Lsn::new(3)).is_some());
+        assert!(ring.after(Lsn::new(1)).is_none());
+        let newest: Vec<u64> = ring
+            .after(Lsn::new(3))
+            .unwrap()
+            .map(|(lsn, _)| lsn.get())
+            .collect();
+        assert_eq!(newest, [4, 5]);
+        assert_eq!(ring.after(Lsn::new(5)).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,260 @@
+//! One segment: a file of entries with consecutive positions, written once and then only read.
+
+use crate::disk::{Disk, DiskFile, read_file, replace_file};
+use crate::entry::{self, BadEntry, Header};
+use crate::error::{Damage, OpenError, ReadError};
+use crate::liveness::DeadBits;
+use crate::manifest::{Sealed, SegmentInfo};
+use crate::recovery;
+use crate::table::Table;
+use bytes::Bytes;
+use headwater_model::{Lsn, PartitionId};
+use parking_lot::RwLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+const MAGIC: &[u8; 8] = b"HWSEG\0\0\x01";
+/// Bytes of a segment in front of its first entry.
+pub(crate) const HEADER_BYTES: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) info: SegmentInfo,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) dead: DeadBits,
+    /// Set once, when the segment takes no more entries.
+    sealed: OnceLock<Sealed>,
+    /// Loaded when it is first needed; always there for the active segment. Nobody reads a file
+    /// while holding this lock, because the writer waits for it.
+    table: RwLock<Option<Table>>,
+    disk: Arc<dyn Disk>,
+}
+
+pub(crate) fn segment_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:08}.seg"))
+}
+
+pub(crate) fn table_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:08}.tab"))
+}
+
+pub(crate) fn encode_header(origin: PartitionId, first_lsn: Lsn, previous_hash: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_BYTES as usize);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&origin.get().to_le_bytes());
+    out.extend_from_slice(&first_lsn.get().to_le_bytes());
+    out.extend_from_slice(&previous_hash.to_le_bytes());
+    out.resize(HEADER_BYTES as usize - 4, 0);
+    crate::codec::seal_with_crc(&mut out);
+    out
+}
+
+impl Segment {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        path: PathBuf,
+        file: Arc<dyn DiskFile>,
+        info: SegmentInfo,
+        dead: DeadBits,
+        table: Option<Table>,
+    ) -> Segment {
+        let sealed = OnceLock::new();
+        if let Some(known) = info.sealed {
+            let _ = sealed.set(known);
+        }
+        Segment {
+            info,
+            path,
+            file,
+            dead,
+            sealed,
+            table: RwLock::new(table),
+            disk,
+        }
+    }
+
+    /// Creates an empty segment file with its header, synced.
+    pub(crate) fn create(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        info: SegmentInfo,
+    ) -> std::io::Result<Segment> {
+        let path = segment_path(dir, info.number);
+        let file = disk.open(&path, true)?;
+        file.write_at(
+            &encode_header(info.origin, info.first_lsn, info.previous_hash),
+            0,
+        )?;
+        file.sync()?;
+        disk.sync_dir(dir)?;
+        let table = Table::new(info.first_lsn, HEADER_BYTES);
+        Ok(Segment::new(
+            disk.clone(),
+            path,
+            file,
+            info,
+            DeadBits::default(),
+            Some(table),
+        ))
+    }
+
+    /// Opens a segment file and checks that it is the one the manifest means.
+    pub(crate) fn open(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        info: SegmentInfo,
+        dead: DeadBits,
+    ) -> Result<Segment, OpenError> {
+        let path = segment_path(dir, info.number);
+        let damaged =
+            |offset: u64, what: &str| Damage::new(&path, offset, Some(info.first_lsn), what);
+        let io = |source| OpenError::Io {
+            dir: dir.to_owned(),
+            source,
+        };
+        let file = match disk.open(&path, false) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(damaged(0, "the file is missing").into());
+            }
+            other => other.map_err(io)?,
+        };
+        let length = file.length().map_err(io)?;
+        let expected = info
+            .sealed
+            .map_or(u64::from(HEADER_BYTES), |sealed| u64::from(sealed.bytes));
+        if length < expected {
+            return Err(damaged(length, &format!("the file ends before byte {expected}")).into());
+        }
+        let mut header = vec![0; HEADER_BYTES as usize];
+        file.read_at(&mut header, 0).map_err(io)?;
+        if header != encode_header(info.origin, info.first_lsn, info.previous_hash) {
+            return Err(damaged(0, "the header is not the one the manifest names").into());
+        }
+        Ok(Segment::new(disk.clone(), path, file, info, dead, None))
+    }
+
+    pub(crate) fn set_table(&self, table: Table) {
+        *self.table.write() = Some(table);
+    }
+
+    pub(crate) fn sealed(&self) -> Option<Sealed> {
+        self.sealed.get().copied()
+    }
+
+    pub(crate) fn seal(&self, sealed: Sealed) {
+        let _ = self.sealed.set(sealed);
+    }
+
+    /// As the manifest should list it now.
+    pub(crate) fn current_info(&self) -> SegmentInfo {
+        SegmentInfo {
+            sealed: self.sealed(),
+            ..self.info.clone()
+        }
+    }
+
+    /// Looks something up in the table, loading it first if need be.
+    pub(crate) fn with_table<T>(&self, look: impl FnOnce(&Table) -> T) -> Result<T, ReadError> {
+        if let Some(table) = &*self.table.read() {
+            return Ok(look(table));
+        }
+        let loaded = self.load_table()?;
+        let mut slot = self.table.write();
+        Ok(look(slot.get_or_insert(loaded)))
+    }
+
+    /// Adds to the table of the active segment.
+    pub(crate) fn extend_table(&self, extend: impl FnOnce(&mut Table)) {
+        let mut slot = self.table.write();
+        extend(slot.get_or_insert_with(|| Table::new(self.info.first_lsn, HEADER_BYTES)));
+    }
+
+    fn load_table(&self) -> Result<Table, ReadError> {
+        let path = self.path.with_extension("tab");
+        let stored = read_file(&*self.disk, &path, 1 << 30)
+            .ok()
+            .and_then(|bytes| Table::decode(&bytes));
+        let sealed = self.sealed();
+        let fits = |table: &Table| {
+            sealed.is_none_or(|sealed| {
+                table.end() == sealed.bytes && table.len() == sealed.records as usize
+            })
+        };
+        if let Some(table) = stored.filter(fits) {
+            return Ok(table);
+        }
+        tracing::warn!(file = %path.display(), "offset table missing or damaged, rebuilt");
+        let table = recovery::rebuild_table(self)?;
+        // Saving it again only saves time later; a full disk must not stop a read.
+        if let Err(error) = replace_file(&*self.disk, &path, &table.encode()) {
+            tracing::warn!(file = %path.display(), %error, "could not save the offset table");
+        }
+        Ok(table)
+    }
+
+    /// Reads bytes of the file.
+    pub(crate) fn read(&self, from: u32, to: u32) -> Result<Bytes, ReadError> {
+        let mut buffer = vec![0; (to - from) as usize];
+        self.file
+            .read_at(&mut buffer, u64::from(from))
+            .map_err(|source| {
+                if source.kind() == std::io::ErrorKind::UnexpectedEof {
+                    let what = "the file ends before its content does";
+                    return ReadError::Damaged(Damage::new(
+                        &self.path,
+                        u64::from(from),
+                        None,
+                        what,
+                    ));
+                }
+                ReadError::Io {
+                    file: self.path.display().to_string(),
+                    source,
+                }
+            })?;
+        Ok(Bytes::from(buffer))
+    }
+
+    /// Checks one entry that is known to start at `offset` and to have `lsn`.
+    pub(crate) fn check_entry(
+        &self,
+        bytes: &[u8],
+        offset: u32,
+        lsn: Lsn,
+    ) -> Result<Header, ReadError> {
+        let header = entry::check(bytes).map_err(|bad| self.damage(offset, lsn, bad))?;
+        if header.lsn != lsn || header.partition != self.info.origin {
+            return Err(self.damage(offset, lsn, BadEntry::Inconsistent));
+        }
+        Ok(header)
+    }
+
+    pub(crate) fn damage(&self, offset: u32, lsn: Lsn, bad: BadEntry) -> ReadError {
+        Damage::new(&self.path, u64::from(offset), Some(lsn), bad.to_string()).into()
+    }
+
+    /// Marks one record dead. False when it is not here (any more) or was dead already.
+    pub(crate) fn mark_dead(&self, lsn: Lsn, ordinal: u16) -> Result<bool, ReadError> {
+        self.with_table(|table| {
+            let Some(number) = table.find(lsn, ordinal) else {
+                return false;
+            };
+            let Some(row) = table.row(number) else {
+                return false;
+            };
+            let entry_bytes = u64::from(table.entry_end(number) - row.offset);
+            self.dead
+                .set(number, entry_bytes / u64::from(row.siblings.max(1)))
+        })
+    }
+
+    /// Whether a record is dead; one that is not here (any more) is.
+    pub(crate) fn is_dead(&self, lsn: Lsn, ordinal: u16) -> Result<bool, ReadError> {
+        self.with_table(|table| {
+            table
+                .find(lsn, ordinal)
+                .is_none_or(|number| self.dead.is_dead(number))
+        })
+    }
+}

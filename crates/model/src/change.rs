@@ -1,0 +1,45 @@
+//! What one entry of the change feed did to an item.
+//!
+//! Upsert and patch are not here: to a reader each of them was a create or a replace.
+
+use std::fmt;
+
+/// What happened to the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChangeKind {
+    /// It was not there before.
+    Create,
+    /// It was there before and is there now, changed or not.
+    Replace,
+    /// It is gone, deleted by someone or expired.
+    Delete,
+}
+
+impl ChangeKind {
+    /// The word the all-versions feed uses in `operationType`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ChangeKind::Create => "create",
+            ChangeKind::Replace => "replace",
+            ChangeKind::Delete => "delete",
+        }
+    }
+}
+
+impl fmt::Display for ChangeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words() {
+        let all = [ChangeKind::Create, ChangeKind::Replace, ChangeKind::Delete];
+        assert_eq!(all.map(ChangeKind::as_str), ["create", "replace", "delete"]);
+        assert_eq!(format!("{:>8}", ChangeKind::Delete), "  delete");
+    }
+}

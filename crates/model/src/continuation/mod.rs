@@ -1,0 +1,205 @@
+//! Where a reader of the change feed stands, and how it says so next time.
+//!
+//! A reader of one partition has read up to an LSN, and its token is that number in quotes, as every
+//! SDK expects: `"28535"`. A reader of several partitions at once stands at an LSN in each range, for
+//! LSNs of two partitions say nothing about each other; its token is opaque text.
+//!
+//! ```text
+//! composite     ""        20…        30…        FF
+//!               |  after 7 |  after 3 |  after 9 |
+//! after a merge |       asks ""..30…  |            => 3: the lowest, so nothing is skipped
+//! after a split |asks ""..10…|                     => 7
+//! ```
+//!
+//! Taking the lowest may repeat changes of the other part, and never loses one.
+//!
+//! A token proves nothing about who made it: it is checked for damage and for making sense, and the
+//! store must still check that the container is the right one.
+
+mod token;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::text::serde_as_text;
+use crate::{ContainerRid, KeyRange, Lsn};
+
+/// The most ranges one token holds.
+const RANGES_MAX: usize = 10_000;
+
+/// The longest text we read or write, quotes included.
+const TEXT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Everything up to here has been read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Continuation {
+    /// Up to this LSN in the one partition that is read.
+    Single(Lsn),
+    /// Up to a different LSN in each range.
+    ///
+    /// Make it with [`Continuation::composite`], which checks what the fields promise.
+    Composite {
+        /// The container that was read. One made anew under the same name is another.
+        container: ContainerRid,
+        /// At least one; in ascending order and without overlaps, though there may be gaps.
+        positions: Vec<RangePosition>,
+    },
+}
+
+/// How far one range has been read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RangePosition {
+    /// The keys this is about.
+    pub range: KeyRange,
+    /// Everything up to here has been read.
+    pub after: Lsn,
+}
+
+/// Why a text, or a set of positions, is not a continuation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadContinuation {
+    /// No text, or no ranges.
+    #[error("continuation is empty; leave it out to read from the beginning")]
+    Empty,
+    /// A number that is not an LSN.
+    #[error("continuation is not a log position we return; send back the `etag` of the last page")]
+    Position,
+    /// Neither a number nor one of our tokens.
+    #[error("continuation is not one of ours; send back the `etag` of the last page")]
+    Form,
+    /// One of our tokens, from a newer program.
+    #[error("continuation has version {0}, which is not known here; read from a newer server")]
+    Version(u8),
+    /// One of our tokens, changed on its way.
+    #[error("continuation is damaged; send back the `etag` of the last page unchanged")]
+    Damaged,
+    /// Ranges that are empty, out of order or overlap.
+    #[error("continuation has ranges out of order or overlapping; sort and merge them")]
+    Ranges,
+    /// More ranges than we read.
+    #[error("continuation has {ranges} ranges; read at most {RANGES_MAX} at once")]
+    TooManyRanges {
+        /// How many there are.
+        ranges: usize,
+    },
+    /// Longer than we read or write.
+    #[error("continuation is {bytes} bytes; read fewer ranges to stay below {TEXT_BYTES_MAX}")]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+impl Continuation {
+    /// A position in each of these ranges, which must be sorted and must not overlap.
+    pub fn composite(
+        container: ContainerRid,
+        positions: Vec<RangePosition>,
+    ) -> Result<Continuation, BadContinuation> {
+        check(&positions)?;
+        let bytes = token::text_length_max(&positions);
+        if bytes > TEXT_BYTES_MAX {
+            return Err(BadContinuation::TooLong { bytes });
+        }
+        Ok(Continuation::Composite {
+            container,
+            positions,
+        })
+    }
+
+    /// The container this is about, if it says so.
+    pub fn container(&self) -> Option<ContainerRid> {
+        match self {
+            Continuation::Single(_) => None,
+            Continuation::Composite { container, .. } => Some(*container),
+        }
+    }
+
+    /// Up to where all of `range` has been read.
+    ///
+    /// A single position is taken to be about whatever is asked for. Otherwise it is the lowest
+    /// position of the ranges that overlap, and nothing if some part of `range` is in none of them.
+    pub fn position_for(&self, range: &KeyRange) -> Option<Lsn> {
+        let positions = match self {
+            Continuation::Single(after) => return Some(*after),
+            Continuation::Composite { positions, .. } => positions,
+        };
+        let first = positions.partition_point(|position| position.range.max() <= range.min());
+        let mut lowest: Option<Lsn> = None;
+        let mut covered_to = range.min();
+        for position in &positions[first..] {
+            if covered_to >= range.max() || position.range.min() > covered_to {
+                break;
+            }
+            covered_to = position.range.max();
+            lowest = Some(lowest.map_or(position.after, |lowest| lowest.min(position.after)));
+        }
+        lowest.filter(|_| covered_to >= range.max())
+    }
+}
+
+/// What the positions of a composite continuation promise.
+fn check(positions: &[RangePosition]) -> Result<(), BadContinuation> {
+    if positions.is_empty() {
+        return Err(BadContinuation::Empty);
+    }
+    if positions.len() > RANGES_MAX {
+        return Err(BadContinuation::TooManyRanges {
+            ranges: positions.len(),
+        });
+    }
+    let sorted = positions.is_sorted_by(|one, next| one.range.max() <= next.range.min());
+    if sorted {
+        Ok(())
+    } else {
+        Err(BadContinuation::Ranges)
+    }
+}
+
+/// In quotes, as it stands in the `etag` header.
+impl fmt::Display for Continuation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Continuation::Single(after) => write!(f, "\"{after}\""),
+            Continuation::Composite {
+                container,
+                positions,
+            } => {
+                debug_assert_eq!(check(positions), Ok(()), "made with `composite`");
+                write!(f, "\"{}\"", token::encode(*container, positions))
+            }
+        }
+    }
+}
+
+/// With or without one pair of quotes.
+impl FromStr for Continuation {
+    type Err = BadContinuation;
+
+    fn from_str(text: &str) -> Result<Continuation, BadContinuation> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(BadContinuation::TooLong { bytes: text.len() });
+        }
+        let quoted = text
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'));
+        let text = quoted.unwrap_or(text);
+        if text.is_empty() {
+            return Err(BadContinuation::Empty);
+        }
+        // Tokens start with a letter, so a text of digits is never one.
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let after = text.parse().map_err(|_| BadContinuation::Position)?;
+            return Ok(Continuation::Single(after));
+        }
+        let (container, positions) = token::decode(text)?;
+        check(&positions)?;
+        Ok(Continuation::Composite {
+            container,
+            positions,
+        })
+    }
+}
+
+serde_as_text!(Continuation);

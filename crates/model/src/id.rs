@@ -1,0 +1,254 @@
+//! Ids users give to their resources.
+//!
+//! One rule for all, so that an id can stand in a URL and in a header of every SDK: no `/`, `\`, `?`,
+//! `#` or control character, and no space at the end. The service itself takes more in item ids, but
+//! items with such ids cannot be reached by name afterwards, so we refuse them at the door.
+//!
+//! Only the length differs: 255 characters for databases and containers, 1023 bytes for items.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
+
+use crate::text::serde_as_text;
+
+/// Why a text cannot be an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdError {
+    /// Nothing at all.
+    #[error("id is empty; give it at least one character")]
+    Empty,
+    /// Longer than the limit for this resource.
+    #[error("id has {length} {unit}; use at most {limit}")]
+    TooLong {
+        /// Its length.
+        length: usize,
+        /// The limit.
+        limit: usize,
+        /// What both count: `characters` or `bytes`.
+        unit: &'static str,
+    },
+    /// A character that means something in a URL.
+    #[error("id contains {character:?}; remove every / \\ ? and #")]
+    ForbiddenCharacter {
+        /// The first of them.
+        character: char,
+    },
+    /// A character that cannot be seen and does not survive headers.
+    #[error("id contains the control character {character:?}; remove it")]
+    ControlCharacter {
+        /// The first of them.
+        character: char,
+    },
+    /// A space at the end, which SDKs and proxies cut off.
+    #[error("id ends in a space; remove it")]
+    TrailingSpace,
+}
+
+/// What an id may be as long as.
+enum Limit {
+    Characters(usize),
+    Bytes(usize),
+}
+
+fn check(id: &str, limit: &Limit) -> Result<(), IdError> {
+    if id.is_empty() {
+        return Err(IdError::Empty);
+    }
+    let (length, limit, unit) = match *limit {
+        // Bytes first: counting the characters of a megabyte just to refuse it would be a waste.
+        Limit::Characters(limit) if id.len() <= limit => (id.len(), limit, "characters"),
+        Limit::Characters(limit) => (id.chars().count(), limit, "characters"),
+        Limit::Bytes(limit) => (id.len(), limit, "bytes"),
+    };
+    if length > limit {
+        return Err(IdError::TooLong {
+            length,
+            limit,
+            unit,
+        });
+    }
+    for character in id.chars() {
+        match character {
+            '/' | '\\' | '?' | '#' => return Err(IdError::ForbiddenCharacter { character }),
+            _ if character.is_control() => return Err(IdError::ControlCharacter { character }),
+            _ => {}
+        }
+    }
+    if id.ends_with(' ') {
+        return Err(IdError::TrailingSpace);
+    }
+    Ok(())
+}
+
+macro_rules! id_type {
+    ($(#[$doc:meta])* $name:ident, $limit:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The id with this text, if it keeps to the rules.
+            pub fn new(id: &str) -> Result<$name, IdError> {
+                check(id, &$limit)?;
+                Ok($name(id.to_owned()))
+            }
+
+            /// The text of the id.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// The text of the id, without a copy.
+            pub fn into_string(self) -> String {
+                self.0
+            }
+        }
+
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(id: &str) -> Result<$name, IdError> {
+                $name::new(id)
+            }
+        }
+
+        serde_as_text!($name);
+    };
+}
+
+id_type!(
+    /// The id of a database.
+    DatabaseId,
+    Limit::Characters(255)
+);
+
+id_type!(
+    /// The id of a container, unique in its database.
+    ContainerId,
+    Limit::Characters(255)
+);
+
+id_type!(
+    /// The id of an item, unique among the items with the same partition key.
+    ItemId,
+    Limit::Bytes(1023)
+);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_all(id: &str, expected: Result<(), IdError>) {
+        assert_eq!(DatabaseId::new(id).map(drop), expected, "{id:?}");
+        assert_eq!(ContainerId::new(id).map(drop), expected, "{id:?}");
+        assert_eq!(ItemId::new(id).map(drop), expected, "{id:?}");
+    }
+
+    #[test]
+    fn common_rules() {
+        for id in [
+            "a",
+            "1",
+            " a",
+            "a b",
+            "%",
+            "+&=",
+            "é日😀",
+            ".",
+            "..",
+            "\u{a0}",
+        ] {
+            check_all(id, Ok(()));
+        }
+        check_all("", Err(IdError::Empty));
+        for character in ['/', '\\', '?', '#'] {
+            let refused = Err(IdError::ForbiddenCharacter { character });
+            check_all(&format!("a{character}b"), refused.clone());
+            check_all(&character.to_string(), refused);
+        }
+        for character in ['\0', '\t', '\r', '\n', '\u{7f}', '\u{85}'] {
+            check_all(
+                &format!("a{character}"),
+                Err(IdError::ControlCharacter { character }),
+            );
+        }
+        check_all("a ", Err(IdError::TrailingSpace));
+        check_all(" ", Err(IdError::TrailingSpace));
+    }
+
+    #[test]
+    fn lengths() {
+        let too_long = |length, limit, unit| {
+            Err(IdError::TooLong {
+                length,
+                limit,
+                unit,
+            })
+        };
+        for letter in ["a", "é", "😀"] {
+            assert!(DatabaseId::new(&letter.repeat(255)).is_ok());
+            let refused = too_long(256, 255, "characters");
+            assert_eq!(DatabaseId::new(&letter.repeat(256)).map(drop), refused);
+            assert_eq!(ContainerId::new(&letter.repeat(256)).map(drop), refused);
+        }
+        assert!(ItemId::new(&"a".repeat(1023)).is_ok());
+        assert_eq!(
+            ItemId::new(&"a".repeat(1024)).map(drop),
+            too_long(1024, 1023, "bytes")
+        );
+        assert_eq!(
+            ItemId::new(&"é".repeat(512)).map(drop),
+            too_long(1024, 1023, "bytes")
+        );
+    }
+
+    #[test]
+    fn ids_stand_for_their_text() {
+        let ids = BTreeSet::from([ItemId::new("b").unwrap(), ItemId::new("a").unwrap()]);
+        assert!(ids.contains("a"));
+        assert_eq!(ids.iter().map(|id| id.as_str()).collect::<String>(), "ab");
+        assert_eq!(format!("{:<3}|", ItemId::new("a").unwrap()), "a  |");
+        assert_eq!(ItemId::new("abc").unwrap().len(), 3);
+    }
+
+    #[test]
+    fn json_is_checked_too() {
+        let id = ItemId::new("é\"").unwrap();
+        assert_eq!(serde_json::to_string(&id).unwrap(), r#""é\"""#);
+        assert_eq!(serde_json::from_str::<ItemId>(r#""\u00e9\"""#).unwrap(), id);
+        let error = serde_json::from_str::<ContainerId>(r#""a/b""#).unwrap_err();
+        assert!(error.to_string().contains("remove every /"), "{error}");
+    }
+}

@@ -1,0 +1,206 @@
+//! Resource ids: the short names we give to databases, containers, items and the rest (`_rid`).
+//!
+//! ```text
+//! bytes  0        4        8                16       20
+//!        database                                           4 bytes
+//!        database container                                 8, top bit of byte 4 set
+//!        database user                                      8, top bit of byte 4 clear
+//!        database container number+kind                    16, number little-endian, kind in
+//!                                                              the high nibble of byte 15
+//!        database user     permission                      16, little-endian
+//!        database container number         attachment      20
+//! offer                                                     3, little-endian
+//! ```
+//!
+//! In text they are padded base64 with `-` in place of `/`. A text has exactly one value and a value
+//! exactly one text, so either may be compared.
+//!
+//! Nothing here decides which number comes next; that is the catalog's and the partition's to do.
+
+mod children;
+mod owners;
+mod text;
+
+pub use children::{AttachmentRid, ItemRid, PartitionRangeRid, ResourceKind, ResourceRid};
+pub use owners::{ContainerRid, DatabaseRid, OfferRid, PermissionRid, UserRid};
+
+use text::{BYTES_MAX, text_form};
+
+/// Set in the first byte of a container's number and clear in a user's.
+const CONTAINER_BIT: u32 = 1 << 31;
+
+/// Why something is not a resource id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadRid {
+    /// Not base64 with our alphabet and padding.
+    #[error("resource id is not base64 with - for /; copy it from a `_rid` property")]
+    NotBase64,
+    /// No resource has an id of this length.
+    #[error("resource id has {bytes} bytes, which no resource has; copy it from a `_rid` property")]
+    Length {
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// The id of something else than what was asked for.
+    #[error("resource id is not that of {expected}; use the `_rid` of {expected}")]
+    WrongResource {
+        /// What was asked for, with its article.
+        expected: &'static str,
+    },
+    /// A resource in a container whose kind we do not know.
+    #[error(
+        "resource id has kind {nibble:#x}, which does not exist; copy it from a `_rid` property"
+    )]
+    UnknownKind {
+        /// The high nibble of the last byte.
+        nibble: u8,
+    },
+}
+
+/// The id of any resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ResourceId {
+    /// A throughput offer.
+    Offer(OfferRid),
+    /// A database.
+    Database(DatabaseRid),
+    /// A user of a database.
+    User(UserRid),
+    /// A container.
+    Container(ContainerRid),
+    /// A permission of a user.
+    Permission(PermissionRid),
+    /// An item, script, range or conflict in a container.
+    Resource(ResourceRid),
+    /// An attachment of an item.
+    Attachment(AttachmentRid),
+}
+
+/// The bytes of a resource id, in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bytes {
+    buffer: [u8; BYTES_MAX],
+    length: usize,
+}
+
+impl Bytes {
+    fn new(bytes: &[u8]) -> Bytes {
+        let mut buffer = [0; BYTES_MAX];
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Bytes {
+            buffer,
+            length: bytes.len(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl ResourceId {
+    /// Reads the bytes of any resource id. Length and two bits in them say what it is the id of.
+    pub fn from_bytes(bytes: &[u8]) -> Result<ResourceId, BadRid> {
+        let in_container = bytes.get(4).is_some_and(|byte| byte & 0x80 != 0);
+        match (bytes.len(), in_container) {
+            (3, _) => OfferRid::from_bytes(bytes).map(ResourceId::Offer),
+            (4, _) => DatabaseRid::from_bytes(bytes).map(ResourceId::Database),
+            (8, false) => UserRid::from_bytes(bytes).map(ResourceId::User),
+            (8, true) => ContainerRid::from_bytes(bytes).map(ResourceId::Container),
+            (16, false) => PermissionRid::from_bytes(bytes).map(ResourceId::Permission),
+            (16, true) => ResourceRid::from_bytes(bytes).map(ResourceId::Resource),
+            (20, _) => AttachmentRid::from_bytes(bytes).map(ResourceId::Attachment),
+            (length, _) => Err(BadRid::Length { bytes: length }),
+        }
+    }
+
+    /// The bytes of the id.
+    pub fn to_bytes(&self) -> impl AsRef<[u8]> + use<> {
+        match self {
+            ResourceId::Offer(rid) => Bytes::new(&rid.to_bytes()),
+            ResourceId::Database(rid) => Bytes::new(&rid.to_bytes()),
+            ResourceId::User(rid) => Bytes::new(&rid.to_bytes()),
+            ResourceId::Container(rid) => Bytes::new(&rid.to_bytes()),
+            ResourceId::Permission(rid) => Bytes::new(&rid.to_bytes()),
+            ResourceId::Resource(rid) => Bytes::new(&rid.to_bytes()),
+            ResourceId::Attachment(rid) => Bytes::new(&rid.to_bytes()),
+        }
+    }
+}
+
+text_form!(ResourceId);
+
+/// Reads exactly `N` bytes, or says that they belong to something else.
+fn exactly<const N: usize>(bytes: &[u8], expected: &'static str) -> Result<[u8; N], BadRid> {
+    bytes
+        .try_into()
+        .map_err(|_| BadRid::WrongResource { expected })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check<T: std::fmt::Debug + PartialEq>(got: Result<T, BadRid>, expected: BadRid) {
+        assert_eq!(got, Err(expected));
+    }
+
+    /// What is accepted is in `tests/vectors/rid.json`.
+    #[test]
+    fn refused_texts() {
+        let parse = ResourceId::parse;
+        check(parse("AAAAAQ"), BadRid::NotBase64); // padding missing
+        check(parse("AAAAAR=="), BadRid::NotBase64); // bits that mean nothing
+        check(parse("AAAA/w=="), BadRid::NotBase64);
+        check(parse("AAAA_w=="), BadRid::NotBase64);
+        check(parse("AAAA w=="), BadRid::NotBase64);
+        check(parse("é"), BadRid::NotBase64);
+        check(parse(&"A".repeat(32)), BadRid::NotBase64);
+        check(parse(""), BadRid::Length { bytes: 0 });
+        check(parse("AA=="), BadRid::Length { bytes: 1 });
+        check(parse("AAAAAYAA"), BadRid::Length { bytes: 6 });
+        check(
+            parse("AAAAAYAAAAEDAAAAAAAAEA=="),
+            BadRid::UnknownKind { nibble: 1 },
+        );
+        check(
+            parse("AAAAAYAAAAEDAAAAAAAA8A=="),
+            BadRid::UnknownKind { nibble: 0xF },
+        );
+    }
+
+    #[test]
+    fn each_type_refuses_the_ids_of_the_others() {
+        let refused = |expected| BadRid::WrongResource { expected };
+        check(DatabaseRid::parse("AAAAAYAAAAE="), refused("a database"));
+        check(ContainerRid::parse("AAAAAQ=="), refused("a container"));
+        check(ContainerRid::parse("AAAAAQAAAAU="), refused("a container"));
+        check(UserRid::parse("AAAAAYAAAAE="), refused("a user"));
+        check(
+            PermissionRid::parse("AAAAAYAAAAEBAAAAAAAAAA=="),
+            refused("a permission"),
+        );
+        check(
+            ItemRid::parse("AAAAAYAAAAEDAAAAAAAAUA=="),
+            refused("an item"),
+        );
+        check(
+            ItemRid::parse("AAAAAQAAAAUJAAAAAAAAAA=="),
+            refused("a resource in a container"),
+        );
+        check(
+            PartitionRangeRid::parse("AAAAAYAAAAEBAAAAAAAAAA=="),
+            refused("a partition key range"),
+        );
+        check(
+            AttachmentRid::parse("AAAAAYAAAAEDAAAAAAAAUAAAAAI="),
+            refused("an item"),
+        );
+        check(AttachmentRid::parse("AAAAAQ=="), refused("an attachment"));
+        check(OfferRid::parse("AAAAAQ=="), refused("an offer"));
+    }
+}

@@ -1,0 +1,390 @@
+//! A whole system in one thread: the seed decides which ready task runs next, and time moves only
+//! when no task can run.
+//!
+//! A [`Node`] is a machine in the simulation. Killing it drops its tasks wherever they stand, as a
+//! power cut would; the next [`Simulation::node`] is the machine after its restart. Clocks of nodes
+//! may be set off against each other.
+
+use crate::{Backend, BoxFuture, Random, Runtime};
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// Wall clock at the start of every simulation: 2026-01-01, so that timestamps look believable.
+const START_UNIX_MILLIS: u64 = 1_767_225_600_000;
+
+/// One world under one seed.
+#[derive(Clone)]
+pub struct Simulation(Arc<World>);
+
+struct World {
+    seed: u64,
+    /// Microseconds since the start.
+    now: AtomicU64,
+    random: Mutex<Random>,
+    tasks: Mutex<BTreeMap<u64, Task>>,
+    ready: Mutex<Vec<u64>>,
+    timers: Mutex<BinaryHeap<Reverse<Timer>>>,
+    next_id: AtomicU64,
+}
+
+struct Task {
+    node: u64,
+    /// Taken out while it is being polled.
+    future: Option<BoxFuture<()>>,
+}
+
+struct Timer {
+    at: u64,
+    id: u64,
+    waker: Waker,
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Timer) -> bool {
+        (self.at, self.id) == (other.at, other.id)
+    }
+}
+impl Eq for Timer {}
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Timer) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Timer {
+    fn cmp(&self, other: &Timer) -> std::cmp::Ordering {
+        (self.at, self.id).cmp(&(other.at, other.id))
+    }
+}
+
+impl Simulation {
+    /// The world of this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Simulation {
+        Simulation(Arc::new(World {
+            seed,
+            now: AtomicU64::new(0),
+            random: Mutex::new(Random::seeded(seed)),
+            tasks: Mutex::default(),
+            ready: Mutex::default(),
+            timers: Mutex::default(),
+            next_id: AtomicU64::new(1),
+        }))
+    }
+
+    /// A machine that was just switched on.
+    #[must_use]
+    pub fn node(&self) -> Node {
+        Node(Arc::new(NodeState {
+            world: self.0.clone(),
+            id: self.0.next_id.fetch_add(1, Ordering::Relaxed),
+            clock_offset_millis: AtomicI64::new(0),
+        }))
+    }
+
+    /// The seed, for messages.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// A stream of chance of its own for the caller, derived from the seed.
+    #[must_use]
+    pub fn random(&self) -> Random {
+        Random::seeded(self.0.random.lock().number())
+    }
+
+    /// Runs `main` to its end, and every other task as far as it gets meanwhile.
+    ///
+    /// # Panics
+    /// When `main` waits for something that can no longer happen: no task ready, no timer left.
+    pub fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> T {
+        let result = Arc::new(Mutex::new(None));
+        let slot = result.clone();
+        let id = self
+            .0
+            .add_task(0, Box::pin(async move { *slot.lock() = Some(main.await) }));
+        while self.0.tasks.lock().contains_key(&id) {
+            if !self.0.step() {
+                panic!("seed {}: the simulation waits for nothing", self.0.seed);
+            }
+        }
+        let value = result.lock().take();
+        value.expect("the main task stores its result before it ends")
+    }
+}
+
+impl World {
+    fn add_task(&self, node: u64, future: BoxFuture<()>) -> u64 {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.tasks.lock().insert(
+            id,
+            Task {
+                node,
+                future: Some(future),
+            },
+        );
+        self.ready.lock().push(id);
+        id
+    }
+
+    /// Polls one ready task, or moves the clock to the next timer. False when there is neither.
+    fn step(self: &Arc<World>) -> bool {
+        let id = {
+            let mut ready = self.ready.lock();
+            if ready.is_empty() {
+                None
+            } else {
+                let chosen = self.random.lock().index(ready.len());
+                Some(ready.swap_remove(chosen))
+            }
+        };
+        match id {
+            Some(id) => {
+                self.poll(id);
+                true
+            }
+            None => self.fire_next_timer(),
+        }
+    }
+
+    fn poll(self: &Arc<World>, id: u64) {
+        // A waker may outlive its task, and a task may be woken twice.
+        let Some(mut future) = self
+            .tasks
+            .lock()
+            .get_mut(&id)
+            .and_then(|task| task.future.take())
+        else {
+            return;
+        };
+        let waker = Waker::from(Arc::new(TaskWaker {
+            world: self.clone(),
+            id,
+        }));
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(()) => drop(self.tasks.lock().remove(&id)),
+            // The node may have been killed by this very poll: then the future is dropped here.
+            Poll::Pending => {
+                if let Some(task) = self.tasks.lock().get_mut(&id) {
+                    task.future = Some(future);
+                }
+            }
+        }
+    }
+
+    fn fire_next_timer(&self) -> bool {
+        let Some(Reverse(timer)) = self.timers.lock().pop() else {
+            return false;
+        };
+        self.now.fetch_max(timer.at, Ordering::Relaxed);
+        timer.waker.wake();
+        true
+    }
+}
+
+struct TaskWaker {
+    world: Arc<World>,
+    id: u64,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        let mut ready = self.world.ready.lock();
+        if !ready.contains(&self.id) {
+            ready.push(self.id);
+        }
+    }
+}
+
+/// A machine in a simulation.
+#[derive(Clone)]
+pub struct Node(Arc<NodeState>);
+
+struct NodeState {
+    world: Arc<World>,
+    id: u64,
+    clock_offset_millis: AtomicI64,
+}
+
+impl Node {
+    /// The runtime of this machine.
+    #[must_use]
+    pub fn runtime(&self) -> Runtime {
+        Runtime(self.0.clone())
+    }
+
+    /// Drops every task of this machine where it stands.
+    pub fn kill(&self) {
+        let dropped: Vec<Task> = {
+            let mut tasks = self.0.world.tasks.lock();
+            let ids: Vec<u64> = tasks
+                .iter()
+                .filter(|(_, task)| task.node == self.0.id)
+                .map(|(id, _)| *id)
+                .collect();
+            ids.iter().filter_map(|id| tasks.remove(id)).collect()
+        };
+        // Outside the lock: a future may wake others while it is dropped.
+        drop(dropped);
+    }
+
+    /// Sets this machine's wall clock off by so many milliseconds.
+    pub fn set_clock_offset_millis(&self, offset: i64) {
+        self.0.clock_offset_millis.store(offset, Ordering::Relaxed);
+    }
+}
+
+impl Backend for NodeState {
+    fn unix_millis(&self) -> u64 {
+        let now = START_UNIX_MILLIS + self.world.now.load(Ordering::Relaxed) / 1000;
+        now.saturating_add_signed(self.clock_offset_millis.load(Ordering::Relaxed))
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.world.now.load(Ordering::Relaxed))
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
+        let at = self
+            .world
+            .now
+            .load(Ordering::Relaxed)
+            .saturating_add(micros);
+        Box::pin(Sleep {
+            world: self.world.clone(),
+            at,
+            registered: None,
+        })
+    }
+
+    fn spawn(&self, _name: &'static str, task: BoxFuture<()>) {
+        self.world.add_task(self.id, task);
+    }
+
+    fn random(&self) -> u64 {
+        self.world.random.lock().number()
+    }
+
+    fn blocking(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+}
+
+struct Sleep {
+    world: Arc<World>,
+    at: u64,
+    registered: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.world.now.load(Ordering::Relaxed) >= self.at {
+            return Poll::Ready(());
+        }
+        let mut timers = self.world.timers.lock();
+        let id = self.world.next_id.fetch_add(1, Ordering::Relaxed);
+        timers.push(Reverse(Timer {
+            at: self.at,
+            id,
+            waker: context.waker().clone(),
+        }));
+        drop(timers);
+        self.registered = Some(id);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        // An abandoned timer must not move the clock.
+        if let Some(id) = self.registered {
+            self.world
+                .timers
+                .lock()
+                .retain(|Reverse(timer)| timer.id != id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history_of(seed: u64) -> Vec<u64> {
+        let simulation = Simulation::new(seed);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let runtime = simulation.node().runtime();
+        let log = seen.clone();
+        simulation.run(async move {
+            for task in 0..6 {
+                let (log, runtime2) = (log.clone(), runtime.clone());
+                runtime.spawn("test", async move {
+                    for _ in 0..3 {
+                        runtime2
+                            .sleep(Duration::from_millis(runtime2.random() % 5))
+                            .await;
+                        log.lock().push(task);
+                    }
+                });
+            }
+            runtime.sleep(Duration::from_secs(1)).await;
+        });
+        let history = seen.lock().clone();
+        history
+    }
+
+    #[test]
+    fn one_seed_is_one_history() {
+        assert_eq!(history_of(1).len(), 18);
+        assert_eq!(history_of(1), history_of(1));
+        assert_ne!(history_of(1), history_of(2));
+    }
+
+    #[test]
+    fn a_killed_node_does_nothing_more() {
+        let simulation = Simulation::new(9);
+        let node = simulation.node();
+        let count = Arc::new(AtomicU64::new(0));
+        let (runtime, counted) = (node.runtime(), count.clone());
+        simulation.run(async move {
+            let ticking = runtime.clone();
+            runtime.spawn("ticks", async move {
+                loop {
+                    ticking.sleep(Duration::from_secs(1)).await;
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            runtime.sleep(Duration::from_millis(3500)).await;
+            node.kill();
+            runtime.sleep(Duration::from_secs(100)).await;
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn timeout_gives_up_and_leaves_no_timer_behind() {
+        let simulation = Simulation::new(4);
+        let runtime = simulation.node().runtime();
+        simulation.run(async move {
+            let never = std::future::pending::<()>();
+            assert_eq!(runtime.timeout(Duration::from_secs(5), never).await, None);
+            assert_eq!(runtime.elapsed(), Duration::from_secs(5));
+            assert_eq!(
+                runtime.timeout(Duration::from_secs(5), async { 1 }).await,
+                Some(1)
+            );
+            runtime.sleep(Duration::from_secs(1)).await;
+            assert_eq!(runtime.elapsed(), Duration::from_secs(6));
+        });
+    }
+}

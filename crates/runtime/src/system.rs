@@ -1,0 +1,77 @@
+//! The real world behind a [`Runtime`](crate::Runtime): Tokio, the system clock, entropy.
+
+// The one place where the banned calls are allowed: everybody else asks a Runtime.
+#![allow(clippy::disallowed_methods)]
+
+use crate::{Backend, BoxFuture, Random};
+use parking_lot::Mutex;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+pub(crate) struct System {
+    started: Instant,
+    random: Mutex<Random>,
+}
+
+impl System {
+    pub(crate) fn new() -> System {
+        System {
+            started: Instant::now(),
+            random: Mutex::new(Random::from_entropy()),
+        }
+    }
+}
+
+impl Backend for System {
+    fn unix_millis(&self) -> u64 {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn spawn(&self, name: &'static str, task: BoxFuture<()>) {
+        tokio::spawn(async move {
+            tracing::trace!(name, "task started");
+            task.await;
+            tracing::trace!(name, "task ended");
+        });
+    }
+
+    fn random(&self) -> u64 {
+        self.random.lock().number()
+    }
+
+    fn blocking(&self, work: &mut dyn FnMut()) {
+        // On a multi-thread runtime the other tasks of this worker move to another thread
+        // meanwhile; elsewhere nobody else could run anyway.
+        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+            _ => work(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Runtime;
+
+    #[test]
+    fn blocking_returns_its_value_with_and_without_tokio() {
+        let runtime = Runtime::system();
+        assert_eq!(runtime.blocking(|| 7), 7);
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        assert_eq!(tokio.block_on(async { runtime.blocking(|| 8) }), 8);
+    }
+}

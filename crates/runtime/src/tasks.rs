@@ -1,0 +1,112 @@
+//! Tasks with an owner and an end.
+//!
+//! Whoever owns a [`TaskGroup`] owns the end of every task in it: `shutdown` asks all of them to stop
+//! and waits until they have. A task that ignores the request keeps its owner waiting, which shows,
+//! instead of running on behind everybody's back.
+
+use crate::Runtime;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Tells a task that its owner wants it to end.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Completes when the owner asked to stop, or is gone.
+    pub async fn requested(&mut self) {
+        while !*self.0.borrow_and_update() {
+            if self.0.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the owner asked to stop.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// The tasks started by one component.
+#[derive(Debug)]
+pub struct TaskGroup {
+    runtime: Runtime,
+    stop: watch::Sender<bool>,
+    /// Every running task holds a clone; the channel closes when the last one has ended.
+    running: Mutex<Option<Arc<watch::Sender<()>>>>,
+    ended: watch::Receiver<()>,
+}
+
+impl TaskGroup {
+    /// An empty group that starts its tasks on `runtime`.
+    #[must_use]
+    pub fn new(runtime: Runtime) -> TaskGroup {
+        let (stop, _) = watch::channel(false);
+        let (running, ended) = watch::channel(());
+        TaskGroup {
+            runtime,
+            stop,
+            running: Mutex::new(Some(Arc::new(running))),
+            ended,
+        }
+    }
+
+    /// Starts a task that ends soon after `Stop` is requested. Does nothing after `shutdown`.
+    pub fn spawn<F>(&self, name: &'static str, task: impl FnOnce(Stop) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Some(guard) = self.running.lock().clone() else {
+            return;
+        };
+        let running = task(Stop(self.stop.subscribe()));
+        self.runtime.spawn(name, async move {
+            running.await;
+            drop(guard);
+        });
+    }
+
+    /// Asks every task to stop and waits until all have.
+    pub async fn shutdown(&self) {
+        self.stop.send_replace(true);
+        drop(self.running.lock().take());
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Simulation, TaskGroup};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn shutdown_waits_for_every_task() {
+        let simulation = Simulation::new(3);
+        let runtime = simulation.node().runtime();
+        let ended = Arc::new(AtomicU32::new(0));
+        let counted = ended.clone();
+        simulation.run(async move {
+            let group = TaskGroup::new(runtime.clone());
+            for _ in 0..5 {
+                let (runtime, ended) = (runtime.clone(), counted.clone());
+                group.spawn("test", |mut stop| async move {
+                    stop.requested().await;
+                    runtime.sleep(std::time::Duration::from_millis(10)).await;
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            group.shutdown().await;
+            assert_eq!(counted.load(Ordering::SeqCst), 5);
+            group.spawn("late", |_| async {
+                panic!("a closed group starts nothing")
+            });
+        });
+        assert_eq!(ended.load(Ordering::SeqCst), 5);
+    }
+}

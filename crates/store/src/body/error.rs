@@ -1,0 +1,153 @@
+//! Why bytes are not an item.
+//!
+//! The scan itself passes a `Fault` around, two small numbers that fit in registers. Only when it
+//! gives up is the fault turned into a `BodyError` with names and words in it. A message never
+//! quotes values, only property names: bodies are the users' secrets, and errors end up in logs.
+
+use super::span::ValueKind;
+use super::text;
+use super::words::{Offset, byte};
+
+/// Why a body was refused. Every case is the sender's to mend; sending it again unchanged is futile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The body is longer than the limit.
+    #[error("item is {bytes} bytes; the limit is {limit}, so split it or store large parts elsewhere")]
+    TooLarge {
+        /// Length of what was sent, system properties not counted.
+        bytes: usize,
+        /// The limit in force.
+        limit: usize,
+    },
+    /// Objects and arrays are nested deeper than the limit.
+    #[error("json at byte {at} is nested deeper than {limit} levels; flatten it")]
+    TooDeep {
+        /// Offset of the brace or bracket that went too far.
+        at: usize,
+        /// The limit in force.
+        limit: usize,
+    },
+    /// The top level is valid JSON perhaps, but not an object.
+    #[error("item is {found}; an item must be a json object, so wrap it in one")]
+    NotAnObject {
+        /// What stands there instead.
+        found: ValueKind,
+    },
+    /// The bytes end before the JSON does; an empty body is the plainest case.
+    #[error("json stops short after {bytes} bytes; send the whole text")]
+    Truncated {
+        /// How many bytes there were.
+        bytes: usize,
+    },
+    /// The bytes break the grammar of RFC 8259.
+    #[error("json is malformed at byte {at}: {problem}")]
+    Malformed {
+        /// Offset of the first byte that does not fit.
+        at: usize,
+        /// What should have been there.
+        problem: &'static str,
+    },
+    /// A string holds bytes that are not UTF-8.
+    #[error("string at byte {at} is not utf-8; encode the body as utf-8")]
+    NotUtf8 {
+        /// Offset of the first offending byte.
+        at: usize,
+    },
+    /// A `\u` escape names half of a surrogate pair.
+    #[error("escape at byte {at} is half of a surrogate pair; send both halves or neither")]
+    LoneSurrogate {
+        /// Offset of the backslash.
+        at: usize,
+    },
+    /// One object has the same property twice, compared without escapes.
+    #[error("property {key:?} at byte {at} occurs twice in one object; keep one of them")]
+    DuplicateKey {
+        /// The property's name.
+        key: String,
+        /// Offset of its second name.
+        at: usize,
+    },
+    /// A number is too large for an IEEE double.
+    #[error("number at byte {at} is beyond the range of a double; send it as a string")]
+    NotFinite {
+        /// Offset of the number.
+        at: usize,
+    },
+    /// The top-level `id` is there but is not a string.
+    #[error("property \"id\" is {found}; it must be a string")]
+    IdNotAString {
+        /// What it is instead.
+        found: ValueKind,
+    },
+}
+
+/// A reason to stop scanning, as small as it can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    at: Offset,
+    problem: Problem,
+}
+
+/// What is wrong at the place of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    NoValue,
+    NoKey,
+    NoColon,
+    NoCommaOrBrace,
+    NoCommaOrBracket,
+    BytesAfterEnd,
+    NoDigit,
+    BadLiteral,
+    BadEscape,
+    ControlCharacter,
+    NotUtf8,
+    LoneSurrogate,
+    DuplicateKey,
+    NotFinite,
+    TooDeep,
+    NotAnObject,
+    IdNotAString,
+}
+
+impl Problem {
+    /// A fault of this kind at `at`.
+    #[cold]
+    pub(super) fn at(self, at: Offset) -> Fault {
+        Fault { at, problem: self }
+    }
+}
+
+impl Fault {
+    /// The error to report, given the bytes that were scanned and the nesting limit in force.
+    #[cold]
+    pub(super) fn explain(self, body: &[u8], nesting_max: usize) -> BodyError {
+        let at = self.at as usize;
+        let found = ValueKind::starting_with(byte(body, self.at)).unwrap_or(ValueKind::Null);
+        let problem = match self.problem {
+            Problem::NotUtf8 => return BodyError::NotUtf8 { at },
+            Problem::LoneSurrogate => return BodyError::LoneSurrogate { at },
+            Problem::NotFinite => return BodyError::NotFinite { at },
+            Problem::TooDeep => return BodyError::TooDeep { at, limit: nesting_max },
+            Problem::NotAnObject => return BodyError::NotAnObject { found },
+            Problem::IdNotAString => return BodyError::IdNotAString { found },
+            Problem::DuplicateKey => {
+                let key = text::unescape(text::inside(body, at)).into_owned();
+                return BodyError::DuplicateKey { key, at };
+            }
+            _ if at >= body.len() => return BodyError::Truncated { bytes: body.len() },
+            Problem::NoValue => "expected a value",
+            Problem::NoKey => "expected a property name in double quotes",
+            Problem::NoColon => "expected a colon after the property name",
+            Problem::NoCommaOrBrace => "expected a comma or a closing brace",
+            Problem::NoCommaOrBracket => "expected a comma or a closing bracket",
+            Problem::BytesAfterEnd => "expected nothing after the value",
+            Problem::NoDigit => "expected a digit",
+            Problem::BadLiteral => "expected true, false or null in full",
+            Problem::BadEscape => "expected one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX",
+            Problem::ControlCharacter => "a control character in a string must be escaped",
+        };
+        BodyError::Malformed { at, problem }
+    }
+}

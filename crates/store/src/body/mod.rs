@@ -1,0 +1,35 @@
+//! Items as bytes: checking them, finding a few values in them, stamping and patching them.
+//!
+//! An item is stored as the user wrote it. It is never parsed into a tree and written out again, so
+//! numbers keep their digits, strings their escapes and properties their order. What the store
+//! needs to know it learns in one pass (`scan`); what it has to add it splices in (`compose`); what
+//! a patch changes it cuts out and replaces (`patch`):
+//!
+//! ```text
+//! user      {"id":"1","n":1.50,"_ts":3}
+//! scan       id ^^^^^  values at the partition key paths, `_ts` is not the user's to set
+//! compose   {"id":"1","n":1.50,"_rid":"…","_self":"…","_etag":"\"…\"","_attachments":"attachments/","_ts":9,"_lsn":5}
+//!                              ^ head ends, the writer appends the rest          a point read ends here ^
+//! ```
+//!
+//! Start reading at `scan`, then `splice`, then `patch`. `grammar` is the pass itself; `wanted` is
+//! what it looks for; `cursor` walks bytes that were checked before.
+//!
+//! This module does no I/O and knows no container, no partition key hash and no HTTP status. It
+//! never trusts bytes from outside, and never panics on bytes it should not have been given.
+
+mod error;
+mod grammar;
+mod inline;
+mod keys;
+mod number;
+mod scan;
+mod span;
+mod text;
+mod wanted;
+mod words;
+
+pub use error::BodyError;
+pub use scan::{Limits, Scanned, Ttl, scan, validate, validate_value};
+pub use span::{ValueKind, ValueSpan};
+pub use wanted::Wanted;

@@ -1,0 +1,218 @@
+//! The paths a scan looks out for, compiled once per container.
+//!
+//! Partition key and unique key paths become a trie that the scan walks as it enters objects. The
+//! names every item is searched for (`id`, `ttl`, the system properties) are children of its root,
+//! so one lookup per top-level property serves all purposes:
+//!
+//! ```text
+//! paths /tenant, /address/city, /address     root ─ tenant        path 0
+//!                                                 ├ address       path 2
+//!                                                 │   └ city      path 1
+//!                                                 ├ id            role: id
+//!                                                 └ _rid, …       role: system
+//! ```
+//!
+//! A path names object properties only and never goes through an array. It is matched exactly,
+//! case and all, against names without their escapes.
+
+use super::Limits;
+use super::text;
+use super::words;
+
+/// The top-level properties the server owns: dropped from what users send, written anew.
+pub(super) const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_ts", "_attachments", "_lsn"];
+
+/// A set of paths, and the limits of the container they belong to.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    nodes: Vec<Node>,
+    paths: usize,
+    limits: Limits,
+}
+
+/// Index of a node; the root is the first.
+pub(super) type NodeIndex = usize;
+pub(super) const ROOT: NodeIndex = 0;
+
+/// What a top-level property means to us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Role {
+    #[default]
+    User,
+    Id,
+    Ttl,
+    System,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    /// One bit per child, by hash: most names that are not ours are turned away by it.
+    filter: [u64; 4],
+    /// The children's hashes in rising order, apart from them so that a search stays in one or two
+    /// cache lines.
+    hashes: Vec<u32>,
+    /// In the order of their hashes.
+    children: Vec<Child>,
+    /// The paths that end here. More than one if a path was asked for twice.
+    pub(super) ends: Vec<usize>,
+    pub(super) role: Role,
+}
+
+#[derive(Clone, Debug)]
+struct Child {
+    name: Box<str>,
+    node: NodeIndex,
+}
+
+impl Wanted {
+    /// Compiles paths, each a list of property names from the top level down. The results of a
+    /// scan come back in this order.
+    pub fn new<P, S>(paths: &[P]) -> Wanted
+    where
+        P: AsRef<[S]>,
+        S: AsRef<str>,
+    {
+        let mut wanted =
+            Wanted { nodes: vec![Node::default()], paths: paths.len(), limits: Limits::default() };
+        let roles = [("id", Role::Id), ("ttl", Role::Ttl)];
+        for (name, role) in roles.into_iter().chain(SYSTEM.map(|name| (name, Role::System))) {
+            let node = wanted.child(ROOT, name);
+            wanted.nodes[node].role = role;
+        }
+        for (index, path) in paths.iter().enumerate() {
+            let mut node = ROOT;
+            for name in path.as_ref() {
+                node = wanted.child(node, name.as_ref());
+            }
+            wanted.nodes[node].ends.push(index);
+        }
+        wanted
+    }
+
+    /// The same paths under other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Wanted {
+        Wanted { limits, ..self }
+    }
+
+    /// The limits a scan for these paths applies.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How many paths were asked for.
+    #[must_use]
+    pub fn paths(&self) -> usize {
+        self.paths
+    }
+
+    pub(super) fn node(&self, index: NodeIndex) -> Option<&Node> {
+        self.nodes.get(index)
+    }
+
+    /// The child of this name, made if it is not there yet.
+    fn child(&mut self, parent: NodeIndex, name: &str) -> NodeIndex {
+        let hash = words::hash(name.as_bytes());
+        let new = self.nodes.len();
+        let node = &mut self.nodes[parent];
+        if let Some(child) = node.children.iter().find(|child| *child.name == *name) {
+            return child.node;
+        }
+        let place = node.hashes.partition_point(|&other| other < hash);
+        node.hashes.insert(place, hash);
+        node.children.insert(place, Child { name: name.into(), node: new });
+        let (word, bit) = filter_bit(hash);
+        node.filter[word] |= bit;
+        self.nodes.push(Node::default());
+        new
+    }
+}
+
+impl Node {
+    /// Whether a path goes on below this node.
+    pub(super) fn has_children(&self) -> bool {
+        !self.children.is_empty()
+    }
+
+    /// The child named by a key as it stands in a body, `raw` being its bytes between the quotes.
+    #[inline]
+    pub(super) fn step(&self, hash: u32, raw: &[u8]) -> Option<NodeIndex> {
+        let (word, bit) = filter_bit(hash);
+        if self.filter[word] & bit == 0 { None } else { self.search(hash, raw) }
+    }
+
+    fn search(&self, hash: u32, raw: &[u8]) -> Option<NodeIndex> {
+        let first = self.hashes.partition_point(|&other| other < hash);
+        let candidates = self.hashes.iter().zip(&self.children).skip(first);
+        let mut same_hash = candidates.take_while(|(other, _)| **other == hash);
+        same_hash.find(|(_, child)| names(raw, &child.name)).map(|(_, child)| child.node)
+    }
+}
+
+/// The word of a filter and the bit in it that stand for a hash.
+#[inline]
+fn filter_bit(hash: u32) -> (usize, u64) {
+    ((hash >> 6 & 3) as usize, 1 << (hash & 63))
+}
+
+/// Whether a key as written stands for this name.
+pub(super) fn names(raw: &[u8], name: &str) -> bool {
+    raw == name.as_bytes() || (raw.contains(&b'\\') && text::unescape(raw) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk(wanted: &Wanted, keys: &[&str]) -> Option<NodeIndex> {
+        keys.iter().try_fold(ROOT, |node, key| {
+            let hash = words::hash(text::unescape(key.as_bytes()).as_bytes());
+            wanted.node(node)?.step(hash, key.as_bytes())
+        })
+    }
+
+    #[test]
+    fn keys_lead_to_the_paths_that_end_there() {
+        let paths: &[&[&str]] =
+            &[&["tenant"], &["address", "city"], &["address"], &["tenant"], &["a\"b", ""], &["id"]];
+        let wanted = Wanted::new(paths);
+        assert_eq!(wanted.paths(), paths.len());
+        let cases: &[(&[&str], &[usize])] = &[
+            (&["tenant"], &[0, 3]),
+            (&["address"], &[2]),
+            (&["address", "city"], &[1]),
+            (&["address", r"c\u0069ty"], &[1]),
+            (&[r#"a\"b"#, ""], &[4]),
+            (&["id"], &[5]),
+        ];
+        for (keys, ends) in cases {
+            let node = walk(&wanted, keys).unwrap_or_else(|| panic!("{keys:?} leads nowhere"));
+            assert_eq!(wanted.nodes[node].ends, *ends, "{keys:?}");
+        }
+        for keys in [&["Tenant"][..], &["city"], &["tenant", "city"], &[""], &["addres"]] {
+            assert_eq!(walk(&wanted, keys), None, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn roles_belong_to_the_top_level() {
+        let wanted = Wanted::new(&[["nested", "_ts"], ["nested", "id"]]);
+        let role = |keys: &[&str]| wanted.nodes[walk(&wanted, keys).unwrap()].role;
+        assert_eq!((role(&["id"]), role(&["ttl"])), (Role::Id, Role::Ttl));
+        for name in SYSTEM {
+            assert_eq!(role(&[name]), Role::System, "{name}");
+        }
+        assert_eq!((role(&["nested", "_ts"]), role(&["nested", "id"])), (Role::User, Role::User));
+    }
+
+    #[test]
+    fn many_paths_are_all_found() {
+        let paths: Vec<[String; 1]> = (0..163).map(|number| [format!("p{number}")]).collect();
+        let wanted = Wanted::new(&paths);
+        for (index, [name]) in paths.iter().enumerate() {
+            let node = walk(&wanted, &[name]).unwrap();
+            assert_eq!(wanted.nodes[node].ends, [index], "{name}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Eight bytes at a time: finding the end of a string and hashing a key without `unsafe`.
+//!
+//! The tricks are the classic ones on a 64-bit word. `specials` sets the top bit of each byte that
+//! ends or interrupts a JSON string. A borrow may set bits *above* the first true hit, never below
+//! it, so only the lowest bit of a mask means anything:
+//!
+//! ```text
+//! word      n  a  m  e  "  :  1  ,
+//! specials  .  .  .  .  ^  (whatever follows is not looked at)
+//! ```
+//!
+//! The hash serves to tell keys apart quickly and nothing else: it is neither keyed nor stored, and
+//! equal hashes are always followed by a comparison of the keys themselves.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
+/// An offset into a body. Half the width of `usize`, because with it the compiler can see that
+/// `at + 8` does not overflow and needs one comparison, not three, per load. See `Limits` for why
+/// bodies fit.
+pub(super) type Offset = u32;
+
+/// The byte at `at`, or zero past the end: zero is not a legal byte of JSON anywhere.
+#[inline(always)]
+pub(super) fn byte(body: &[u8], at: Offset) -> u8 {
+    match body.get(at as usize) {
+        Some(&byte) => byte,
+        None => 0,
+    }
+}
+
+/// The eight bytes from `at` on, the first one lowest; bytes past the end are zero.
+#[inline(always)]
+pub(super) fn word(body: &[u8], at: Offset) -> u64 {
+    let start = at as usize;
+    match body.get(start..start + 8).and_then(|eight| eight.first_chunk()) {
+        Some(chunk) => u64::from_le_bytes(*chunk),
+        None => last_word(body, start),
+    }
+}
+
+/// The bytes between two offsets, or none if there is no such place.
+#[inline(always)]
+pub(super) fn slice(body: &[u8], start: Offset, end: Offset) -> &[u8] {
+    body.get(start as usize..end as usize).unwrap_or_default()
+}
+
+#[cold]
+#[inline(never)]
+fn last_word(body: &[u8], start: usize) -> u64 {
+    let mut chunk = [0; 8];
+    for (to, from) in chunk.iter_mut().zip(body.get(start..).unwrap_or_default()) {
+        *to = *from;
+    }
+    u64::from_le_bytes(chunk)
+}
+
+/// Marks `"`, `\` and the control characters (the zeros past the end are among them).
+#[inline(always)]
+pub(super) fn specials(word: u64) -> u64 {
+    string_marks(word) & !word & HIGHS
+}
+
+/// Marks what `specials` marks and everything beyond ASCII.
+#[inline(always)]
+pub(super) fn specials_or_beyond_ascii(word: u64) -> u64 {
+    (string_marks(word) | word) & HIGHS
+}
+
+/// Sets the top bit of the bytes that interrupt a string. That of bytes beyond ASCII is undefined.
+#[inline(always)]
+fn string_marks(word: u64) -> u64 {
+    // Flipping one bit brings the quote (0x22) next to the control characters: one test for both.
+    let controls_and_quotes = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
+    let backslashes = (word ^ (ONES * 0x5c)).wrapping_sub(ONES);
+    controls_and_quotes | backslashes
+}
+
+/// How many bits of the word come before the first mark. `marks` must not be zero.
+#[inline(always)]
+pub(super) fn bits_before(marks: u64) -> u32 {
+    marks.trailing_zeros() & !7
+}
+
+/// How many bytes of the word come before the first mark. `marks` must not be zero.
+#[inline(always)]
+pub(super) fn bytes_before(marks: u64) -> Offset {
+    marks.trailing_zeros() / 8
+}
+
+/// The word with only its lowest `bits` bits, `bits` below 64.
+#[inline(always)]
+pub(super) fn lowest(word: u64, bits: u32) -> u64 {
+    word & ((1 << bits) - 1)
+}
+
+/// Whether any byte of the word is outside ASCII.
+#[inline(always)]
+pub(super) fn beyond_ascii(word: u64) -> bool {
+    word & HIGHS != 0
+}
+
+/// One step of the key hash. Every key ends with one partial word, which may be empty.
+#[inline(always)]
+pub(super) fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What is kept of a hash once the key is complete: the upper half, where a product is mixed best.
+#[inline(always)]
+pub(super) fn fold(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// The hash of a key that is at hand as a whole; equal to what the scan computes on its way.
+pub(super) fn hash(key: &[u8]) -> u32 {
+    let (words, rest) = key.as_chunks::<8>();
+    let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    fold(mix(hash, last_word(rest, 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_special_is_found_at_every_place() {
+        for special in (0..0x20).chain([b'"', b'\\']) {
+            for place in 0..8 {
+                for other in [b'a', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                    let mut bytes = [other; 8];
+                    assert_eq!(specials(word(&bytes, 0)), 0, "{other:#x} is not special");
+                    bytes[place] = special;
+                    let bits = bits_before(specials(word(&bytes, 0)));
+                    assert_eq!(bits as usize, 8 * place, "{special:#x} among {other:#x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_past_the_end_are_filled_with_zeros() {
+        assert_eq!(word(b"abc", 0), u64::from_le_bytes(*b"abc\0\0\0\0\0"));
+        assert_eq!(word(b"abc", 2), u64::from(b'c'));
+        assert_eq!((word(b"abc", 3), word(b"abc", Offset::MAX), byte(b"abc", 3)), (0, 0, 0));
+    }
+
+    #[test]
+    fn keys_that_differ_a_little_hash_apart() {
+        let mut hashes: Vec<u32> =
+            (0..10_000).map(|number| hash(format!("property{number}").as_bytes())).collect();
+        hashes.extend((0..10_000).map(|number| hash(format!("p{number}").as_bytes())));
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert!(hashes.len() >= 19_990, "{} hashes of 20 000 keys", hashes.len());
+    }
+}

@@ -1,0 +1,163 @@
+//! What `cargo xtask test` runs, in order. To add a suite, add an entry to `SUITES`.
+//!
+//! A suite is one command anyone can paste into a shell. Cheap ones come first, so that a slip shows
+//! early. Give a suite of its own to what must run in release, alone, or with an environment;
+//! ordinary tests are already part of `tests`.
+
+/// One command and what its success means.
+pub(super) struct Suite {
+    /// Shown in headings and in the summary.
+    pub(super) name: &'static str,
+    pub(super) command: &'static str,
+    pub(super) args: &'static [&'static str],
+    pub(super) env: &'static [(&'static str, &'static str)],
+    pub(super) kind: Kind,
+    pub(super) when: When,
+    /// A tool that not every machine has; without it the suite is skipped, and says so.
+    pub(super) tool: Option<Tool>,
+}
+
+/// What a suite's success rests on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The exit status alone.
+    Check,
+    /// Also that at least one test ran: a misspelt filter passes by running nothing.
+    Tests,
+}
+
+/// Which runs a suite is part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Always,
+    /// Left out by `--quick`.
+    Full,
+}
+
+/// A program the suite needs.
+pub(super) struct Tool {
+    /// Succeeds if the tool is there.
+    pub(super) probe: &'static [&'static str],
+    /// How to get it.
+    pub(super) install: &'static str,
+}
+
+pub(super) const SUITES: &[Suite] = &[
+    Suite {
+        name: "formatting",
+        args: &["fmt", "--all", "--check"],
+        ..CARGO_CHECK
+    },
+    Suite {
+        name: "tidy",
+        args: &["xtask", "tidy"],
+        ..CARGO_CHECK
+    },
+    Suite {
+        name: "clippy",
+        args: &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        ..CARGO_CHECK
+    },
+    // Unit, integration and documentation tests of every crate.
+    Suite {
+        name: "tests",
+        args: &["test", "--workspace", "--no-fail-fast"],
+        ..CARGO_TEST
+    },
+    Suite {
+        name: "rustdoc",
+        args: &["doc", "--workspace", "--no-deps"],
+        env: &[("RUSTDOCFLAGS", "-D warnings")],
+        ..CARGO_CHECK
+    },
+    // Licences, advisories, sources: see deny.toml.
+    Suite {
+        name: "dependencies",
+        args: &["deny", "check"],
+        tool: Some(Tool {
+            probe: &["cargo", "deny", "--version"],
+            install: "cargo install --locked cargo-deny@0.20.2",
+        }),
+        ..CARGO_CHECK
+    },
+    // Optimised code gets through many times the seeds.
+    Suite {
+        name: "simulation, release",
+        args: &[
+            "test",
+            "--release",
+            "--no-fail-fast",
+            "-p",
+            "headwater-simulation",
+        ],
+        when: When::Full,
+        ..CARGO_TEST
+    },
+    // A fast writer is killed at more interesting moments.
+    Suite {
+        name: "kill, release",
+        args: &[
+            "test",
+            "--release",
+            "-p",
+            "headwater-store",
+            "--test",
+            "kill",
+        ],
+        when: When::Full,
+        ..CARGO_TEST
+    },
+    Suite {
+        name: "readme",
+        args: &["xtask", "readme"],
+        when: When::Full,
+        ..CARGO_CHECK
+    },
+];
+
+const CARGO_CHECK: Suite = Suite {
+    name: "",
+    command: "cargo",
+    args: &[],
+    env: &[],
+    kind: Kind::Check,
+    when: When::Always,
+    tool: None,
+};
+
+const CARGO_TEST: Suite = Suite {
+    kind: Kind::Tests,
+    ..CARGO_CHECK
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_suite_has_a_name_of_its_own_and_something_to_run() {
+        let names: BTreeSet<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        assert_eq!(names.len(), SUITES.len());
+        assert!(!names.contains(""));
+        assert!(SUITES.iter().all(|suite| !suite.args.is_empty()));
+    }
+
+    #[test]
+    fn release_builds_are_left_out_of_quick_runs() {
+        for suite in SUITES
+            .iter()
+            .filter(|suite| suite.args.contains(&"--release"))
+        {
+            assert!(suite.when == When::Full, "{}", suite.name);
+        }
+    }
+}

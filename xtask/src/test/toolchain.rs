@@ -1,0 +1,62 @@
+//! Makes sure the tools of a test run are there.
+//!
+//! `rust-toolchain.toml` names the compiler and its components, and rustup installs both by itself.
+//! Where a toolchain was installed without them, the components are added here. Anything larger is
+//! left to the person or to `.ci/run`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// A component of the toolchain, and what succeeds when it is installed.
+const COMPONENTS: &[(&str, &[&str])] = &[
+    ("clippy", &["cargo", "clippy", "--version"]),
+    ("rustfmt", &["cargo", "fmt", "--version"]),
+];
+
+/// Adds the components of the toolchain that are missing.
+pub(super) fn complete(root: &Path) -> Result<()> {
+    let missing = COMPONENTS.iter().filter(|(_, probe)| !has(probe, root));
+    for (component, _) in missing {
+        println!("adding the toolchain component {component}");
+        let status = Command::new("rustup")
+            .args(["component", "add", component])
+            .current_dir(root)
+            .status()
+            .with_context(|| format!("{component} is missing and rustup cannot be started"))?;
+        ensure!(
+            status.success(),
+            "rustup could not add {component}, {status}"
+        );
+    }
+    Ok(())
+}
+
+/// Whether a harmless command succeeds, which shows that its program is installed.
+pub(super) fn has(probe: &[&str], root: &Path) -> bool {
+    let Some((program, args)) = probe.split_first() else {
+        return false;
+    };
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_there_if_its_probe_succeeds() {
+        let here = Path::new(".");
+        assert!(has(&["cargo", "--version"], here));
+        assert!(!has(&["cargo", "no-such-command"], here));
+        assert!(!has(&["no-such-program"], here));
+        assert!(!has(&[], here));
+    }
+}

@@ -1,0 +1,163 @@
+//! Links between our documents must lead somewhere.
+//!
+//! Only relative links are followed, and only to files and folders: addresses on the network change
+//! without us, and headings inside a page are not looked at. Code is skipped, fenced or inline.
+
+use super::finding::Finding;
+use super::tree::{SourceFile, Tree};
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let pages = tree.files().filter(|file| file.is_markdown());
+    pages.flat_map(|page| check_page(page, tree)).collect()
+}
+
+fn check_page(page: &SourceFile, tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, target) in targets(page) {
+        let problem = match resolve(&page.path, &target) {
+            Some(path) if tree.exists(&path) => continue,
+            Some(path) => format!("the link to `{target}` leads to `{path}`, which does not exist"),
+            None => format!("the link to `{target}` leads out of the repository"),
+        };
+        let remedy = "correct the link, or bring back what it points to";
+        findings.push(Finding::problem((&page.path, line), problem, remedy));
+    }
+    findings
+}
+
+/// The relative link targets of a page, without fragments, and the lines they stand on.
+fn targets(page: &SourceFile) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut fence: Option<&str> = None;
+    for (number, line) in page.lines() {
+        let mark = ["```", "~~~"]
+            .into_iter()
+            .find(|mark| line.trim_start().starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            (Some(_), _) => {}
+            (None, None) => {
+                let prose = without_code(line);
+                let links = inline_targets(&prose)
+                    .into_iter()
+                    .chain(definition_target(&prose));
+                let relative = links.filter_map(relative_path);
+                found.extend(relative.map(|target| (number, target)));
+            }
+        }
+    }
+    found
+}
+
+/// The line with its code spans taken out.
+fn without_code(line: &str) -> String {
+    let pieces: Vec<&str> = line.split('`').collect();
+    // A backtick without a partner opens no span, so what follows it stays.
+    let closed = pieces.len() - 1 + pieces.len() % 2;
+    let is_prose = |index: usize| index.is_multiple_of(2) || index >= closed;
+    let kept = pieces
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| is_prose(*index));
+    kept.map(|(_, piece)| *piece).collect()
+}
+
+/// Targets of `[text](target)` and `![text](target)`.
+fn inline_targets(prose: &str) -> Vec<&str> {
+    let starts = prose
+        .match_indices("](")
+        .map(|(at, opening)| at + opening.len());
+    starts
+        .filter_map(|start| prose[start..].split_once(')'))
+        .map(|(target, _)| target)
+        .collect()
+}
+
+/// The target of `[label]: target`; footnotes have none.
+fn definition_target(prose: &str) -> Option<&str> {
+    let rest = prose.trim_start().strip_prefix('[')?;
+    let (label, target) = rest.split_once("]:")?;
+    (!label.starts_with('^') && !label.contains(']')).then_some(target)
+}
+
+/// The path in a target, or `None` if it is an address or stays on its page.
+fn relative_path(target: &str) -> Option<String> {
+    let without_title = target.split_whitespace().next()?;
+    let bare = without_title.trim_start_matches('<').trim_end_matches('>');
+    let path = bare.split('#').next()?;
+    let is_address = path.contains("://") || path.starts_with("mailto:");
+    (!is_address && !path.is_empty()).then(|| path.replace("%20", " "))
+}
+
+/// The path from the root that `target` means on `page`, or `None` if it leaves the root.
+pub(crate) fn resolve(page: &str, target: &str) -> Option<String> {
+    let (mut parts, target) = match target.strip_prefix('/') {
+        Some(from_root) => (Vec::new(), from_root),
+        None => {
+            let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
+            (
+                folder.split('/').filter(|part| !part.is_empty()).collect(),
+                target,
+            )
+        }
+    };
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_text(text: &str, expected_lines: &[usize]) {
+        let tree = Tree::of(&[
+            ("docs/guide.md", text),
+            ("docs/decisions/0001-a-log.md", "# A log"),
+            ("README.md", "# Headwater"),
+        ]);
+        let lines: Vec<usize> = check(&tree).iter().map(|found| found.line).collect();
+        assert_eq!(lines, expected_lines, "{text}");
+    }
+
+    #[test]
+    fn links_to_files_and_folders_are_followed() {
+        check_text("[a](decisions/0001-a-log.md)", &[]);
+        check_text("[a](decisions/0001-a-log.md#context \"why\")", &[]);
+        check_text("[a](decisions) and [b](decisions/)", &[]);
+        check_text("[a](../README.md), [b](/README.md), [c](../)", &[]);
+        check_text("one\n[a](decisions/0002-gone.md)", &[2]);
+        check_text("![a](picture.png)", &[1]);
+        check_text("[a](../../README.md)", &[1]);
+        check_text("[a](/guide.md)", &[1]);
+        check_text("[a](README.md) and [b](gone.md)", &[1, 1]);
+    }
+
+    #[test]
+    fn definitions_are_links_too() {
+        check_text("[log]: decisions/0001-a-log.md", &[]);
+        check_text("[log]: decisions/gone.md", &[1]);
+        check_text("[^1]: not a link", &[]);
+    }
+
+    #[test]
+    fn addresses_fragments_and_code_are_not_followed() {
+        check_text(
+            "[a](https://example.com/gone.md) [b](mailto:a@example.com)",
+            &[],
+        );
+        check_text("[a](#here)", &[]);
+        check_text("```text\n[a](gone.md)\n```\n[b](gone.md)", &[4]);
+        check_text("`[a](gone.md)` but [b](gone.md)", &[1]);
+        check_text("a lone ` and [b](gone.md)", &[1]);
+    }
+}
