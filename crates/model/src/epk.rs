@@ -87,6 +87,11 @@ impl Epk {
         Epk(bytes)
     }
 
+    /// The empty key, with room for this many bytes.
+    pub(crate) fn with_capacity(bytes: usize) -> Epk {
+        Epk(SmallVec::with_capacity(bytes))
+    }
+
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }

@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 /// are legal.
 ///
 /// LSNs of two partitions say nothing about each other, so there is no arithmetic beyond the two
-/// neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// neighbours. The default is [`Lsn::ZERO`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Lsn(u64);
 

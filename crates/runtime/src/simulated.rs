@@ -339,8 +339,8 @@ mod tests {
             }
             runtime.sleep(Duration::from_secs(1)).await;
         });
-        let history = seen.lock().clone();
-        history
+        let history = seen.lock();
+        history.clone()
     }
 
     #[test]

@@ -1,1 +1,73 @@
-//! placeholder
+//! Databases, containers, items and the change feed as a library: the whole of Headwater without HTTP.
+//!
+//! Open an [`Account`], create a database and a container, write items, and listen:
+//!
+//! ```
+//! use headwater_store::{Account, ContainerDefinition, FeedRequest, FeedStart};
+//! use std::time::Duration;
+//!
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let account = Account::ephemeral().await?;
+//! let shop = account.create_database("shop").await?;
+//! let orders = shop.create_container(ContainerDefinition::new("orders", "/customer")?).await?;
+//!
+//! orders.create(r#"{"id":"1","customer":"ann","total":120}"#).await?;
+//! orders.create(r#"{"id":"2","customer":"bob","total":80}"#).await?;
+//!
+//! let page = orders.read_feed(&FeedRequest::new(FeedStart::Beginning)).await?;
+//! assert_eq!(page.changes.len(), 2);
+//!
+//! // Later: only what is new, waiting for it if need be.
+//! orders.upsert(r#"{"id":"1","customer":"ann","total":150}"#).await?;
+//! let next = FeedRequest::after(page.continuation).wait(Duration::from_secs(1));
+//! let page = orders.read_feed(&next).await?;
+//! assert_eq!(page.changes[0].id(), "1");
+//! # account.close().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A write that was acknowledged is on disk and in the feed. Every failure is a typed error that says
+//! what to do next.
+//!
+//! This crate does not know HTTP, headers, or the name of an engine that replicates the log.
+
+mod account;
+mod backup;
+pub mod body;
+mod catalog;
+mod container;
+mod definition;
+mod error;
+mod feed;
+mod index;
+pub mod invariants;
+mod item;
+mod keys;
+mod maintenance;
+mod partition;
+mod prepare;
+mod scan;
+mod topology;
+
+pub use account::{Account, Database, Environment, LogWrapper, Options};
+pub use backup::{BackupError, BackupSummary, restore};
+pub use body::{BodyError, Patch, PatchError};
+pub use container::Container;
+pub use definition::ContainerDefinition;
+pub use error::{
+    BatchError, CatalogError, DefinitionError, FeedError, ItemReadError, OpenError, Remedy,
+    StorageError, TopologyError, WriteError,
+};
+pub use feed::{FeedPage, FeedRequest};
+pub use headwater_log::{Damage, Durability};
+pub use headwater_model::{
+    ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
+    Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,
+};
+pub use index::MemoryIndex;
+pub use item::{Condition, Item, ItemWrite, Precondition, Written};
+pub use partition::feed::Change;
+pub use scan::{ScanPage, ScanPosition, ScanScope};
+pub use topology::RangeInfo;

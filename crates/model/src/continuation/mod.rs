@@ -203,3 +203,190 @@ impl FromStr for Continuation {
 }
 
 serde_as_text!(Continuation);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Epk;
+
+    fn range(text: &str) -> KeyRange {
+        let (min, max) = text.split_once("..").unwrap();
+        KeyRange::new(Epk::from_hex(min).unwrap(), Epk::from_hex(max).unwrap()).unwrap()
+    }
+
+    fn composite(positions: &[(&str, u64)]) -> Result<Continuation, BadContinuation> {
+        let position = |&(text, after)| RangePosition {
+            range: range(text),
+            after: Lsn::new(after),
+        };
+        let positions = positions.iter().map(position).collect();
+        Continuation::composite(ContainerRid::new(1, 1), positions)
+    }
+
+    #[test]
+    fn single_positions() {
+        for (text, expected) in [
+            ("\"28535\"", Ok(28535)),
+            ("28535", Ok(28535)),
+            ("\"0\"", Ok(0)),
+            ("\"18446744073709551614\"", Ok(u64::MAX - 1)),
+            ("\"18446744073709551615\"", Err(BadContinuation::Position)),
+            (
+                "\"99999999999999999999999\"",
+                Err(BadContinuation::Position),
+            ),
+            ("", Err(BadContinuation::Empty)),
+            ("\"\"", Err(BadContinuation::Empty)),
+            ("\"", Err(BadContinuation::Form)),
+            ("\"1", Err(BadContinuation::Form)),
+            ("\"\"1\"\"", Err(BadContinuation::Form)),
+            ("*", Err(BadContinuation::Form)),
+            ("-1", Err(BadContinuation::Form)),
+            ("+1", Err(BadContinuation::Form)),
+            ("1.5", Err(BadContinuation::Form)),
+            (" 1", Err(BadContinuation::Form)),
+            ("AAAA", Err(BadContinuation::Form)),
+            (
+                "00000003-0000-0000-0000-6f7700010000",
+                Err(BadContinuation::Form),
+            ), // an item's etag
+        ] {
+            let expected = expected.map(|number| Continuation::Single(Lsn::new(number)));
+            assert_eq!(text.parse(), expected, "{text}");
+        }
+        assert_eq!(
+            Continuation::Single(Lsn::new(28535)).to_string(),
+            "\"28535\""
+        );
+        let text = "1".repeat(TEXT_BYTES_MAX + 1);
+        let refused = BadContinuation::TooLong {
+            bytes: TEXT_BYTES_MAX + 1,
+        };
+        assert_eq!(text.parse::<Continuation>(), Err(refused));
+    }
+
+    #[test]
+    fn composite_positions_come_back() {
+        let continuation =
+            composite(&[("..20", 7), ("20..30", 3), ("40..FF", u64::MAX - 1)]).unwrap();
+        let text = continuation.to_string();
+        assert!(
+            text.starts_with("\"A") && text.ends_with('"') && text.is_ascii(),
+            "{text}"
+        );
+        assert_eq!(text.parse(), Ok(continuation.clone()));
+        assert_eq!(text.trim_matches('"').parse(), Ok(continuation.clone()));
+        assert_eq!(continuation.container(), Some(ContainerRid::new(1, 1)));
+        let json = serde_json::to_string(&continuation).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Continuation>(&json).unwrap(),
+            continuation
+        );
+    }
+
+    /// Any one character exchanged for any other is noticed.
+    #[test]
+    fn damage_is_noticed() {
+        let text = composite(&[("..20", 7), ("20..FF", 3)])
+            .unwrap()
+            .to_string();
+        let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        for position in 1..text.len() - 1 {
+            for other in alphabet.chars() {
+                let damaged = format!("{}{other}{}", &text[..position], &text[position + 1..]);
+                assert_eq!(
+                    damaged == text,
+                    damaged.parse::<Continuation>().is_ok(),
+                    "{damaged}"
+                );
+            }
+            assert!(text[..position].parse::<Continuation>().is_err());
+        }
+    }
+
+    #[test]
+    fn refused_ranges() {
+        assert_eq!(composite(&[]), Err(BadContinuation::Empty));
+        assert_eq!(
+            composite(&[("20..30", 1), ("..20", 1)]),
+            Err(BadContinuation::Ranges)
+        );
+        assert_eq!(
+            composite(&[("..20", 1), ("10..30", 1)]),
+            Err(BadContinuation::Ranges)
+        );
+        assert_eq!(
+            composite(&[("..20", 1), ("..20", 1)]),
+            Err(BadContinuation::Ranges)
+        );
+    }
+
+    fn many(ranges: u32, key_bytes: usize) -> Result<Continuation, BadContinuation> {
+        let key = |number: u32| {
+            let mut bytes = number.to_be_bytes().to_vec();
+            bytes.resize(key_bytes, 0);
+            Epk::from_bytes(&bytes)
+        };
+        let positions = (0..ranges).map(|index| RangePosition {
+            range: KeyRange::new(key(index), key(index + 1)).unwrap(),
+            after: Lsn::new(u64::MAX - 1),
+        });
+        Continuation::composite(ContainerRid::new(1, 1), positions.collect())
+    }
+
+    #[test]
+    fn sizes() {
+        let largest = many(10_000, 48).unwrap();
+        let text = largest.to_string();
+        assert!(text.len() <= TEXT_BYTES_MAX, "{}", text.len());
+        assert_eq!(text.parse(), Ok(largest));
+        assert_eq!(
+            many(10_001, 16),
+            Err(BadContinuation::TooManyRanges { ranges: 10_001 })
+        );
+        assert!(matches!(
+            many(10_000, 100),
+            Err(BadContinuation::TooLong { .. })
+        ));
+    }
+
+    #[test]
+    fn the_lowest_position_that_covers_all() {
+        let continuation = composite(&[
+            ("..20", 7),
+            ("20..30", 3),
+            ("30..38", 6),
+            ("40..50", 9),
+            ("50..FF", 8),
+        ])
+        .unwrap();
+        for (asked, expected) in [
+            ("..20", Some(7)),
+            ("..10", Some(7)),
+            ("10..18", Some(7)),
+            ("1F..20", Some(7)),
+            ("20..30", Some(3)),
+            ("..30", Some(3)),
+            ("10..21", Some(3)),
+            ("40..FF", Some(8)),
+            ("4F..5000", Some(8)),
+            ("40..50", Some(9)),
+            ("30..40", None),
+            ("..FF", None),
+            ("30..38", Some(6)), // what ends where it starts does not count
+            ("20..31", Some(3)),
+            ("20..39", None),
+            ("3F..50", None),
+            ("2F..41", None),
+            ("40..FF00", None),
+        ] {
+            assert_eq!(
+                continuation.position_for(&range(asked)),
+                expected.map(Lsn::new),
+                "{asked}"
+            );
+            let single = Continuation::Single(Lsn::new(5));
+            assert_eq!(single.position_for(&range(asked)), Some(Lsn::new(5)));
+        }
+    }
+}

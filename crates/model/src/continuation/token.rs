@@ -168,3 +168,86 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A token around any content, with a checksum that fits.
+    fn sealed(content: &[u8]) -> String {
+        let mut bytes = content.to_vec();
+        bytes.extend_from_slice(&murmur3::x86_32(content, CHECKSUM_SEED).to_le_bytes());
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// Version 1, container 1/1, and then this.
+    fn body(rest: &[u8]) -> String {
+        sealed(&[&[1, 0, 0, 0, 1, 0x80, 0, 0, 1], rest].concat())
+    }
+
+    #[test]
+    fn forged_tokens() {
+        use BadContinuation::*;
+        let largest = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01];
+        let beyond = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02];
+        let endless = [0x80; 11];
+        for (name, token, expected) in [
+            ("no container", sealed(&[1, 0, 0]), Damaged),
+            (
+                "a user as container",
+                sealed(&[1, 0, 0, 0, 1, 0, 0, 0, 1, 0]),
+                Damaged,
+            ),
+            ("version 2", sealed(&[2]), Version(2)),
+            ("version 3", sealed(&[3, 9, 9]), Version(3)),
+            ("version 0", sealed(&[0]), Form),
+            ("version 4", sealed(&[4]), Form),
+            ("no version", sealed(&[]), Form),
+            ("no count", body(&[]), Damaged),
+            ("ranges missing", body(&[1]), Damaged),
+            (
+                "10 001 ranges",
+                body(&[0x91, 0x4E]),
+                TooManyRanges { ranges: 10_001 },
+            ),
+            (
+                "2^64 - 1 ranges",
+                body(&largest),
+                TooManyRanges { ranges: usize::MAX },
+            ),
+            ("a count of 65 bits", body(&beyond), Damaged),
+            ("a count without end", body(&endless), Damaged),
+            ("an empty range", body(&[1, 0, 0, 7]), Ranges),
+            ("a key cut short", body(&[1, 0, 5, 0xFF]), Damaged),
+            (
+                "a key of 513 bytes",
+                body(&[&[1, 0, 0x81, 0x04][..], &[7; 513], &[7]].concat()),
+                Damaged,
+            ),
+            (
+                "a position without a next",
+                body(&[&[1, 0, 1, 0xFF][..], &largest].concat()),
+                Position,
+            ),
+            ("something left over", body(&[1, 0, 1, 0xFF, 7, 0]), Damaged),
+        ] {
+            assert_eq!(decode(&token), Err(expected), "{name}");
+        }
+    }
+
+    /// Tokens are kept by clients for years; this text must always be read.
+    #[test]
+    fn version_1_is_read_for_ever() {
+        let text = body(&[2, 0, 1, 0x20, 7, 2, 0x30, 1, 0xFF, 0xAC, 0x02]);
+        assert_eq!(text, "AQAAAAGAAAABAgABIAcCMAH_rAIZ2xC6");
+        let (container, positions) = decode(&text).unwrap();
+        assert_eq!(container, ContainerRid::new(1, 1));
+        let shown: Vec<_> = positions
+            .iter()
+            .map(|p| format!("{} {}", p.range, p.after))
+            .collect();
+        assert_eq!(shown, ["..20 7", "30..FF 300"]);
+        assert_eq!(encode(container, &positions), text);
+        assert!(text.len() <= text_length_max(&positions));
+    }
+}

@@ -17,7 +17,7 @@ const LEVELS_MAX: usize = 3;
 const VALUE_BYTES_MAX: usize = 2048;
 
 /// How the values of a key are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PartitionKeyKind {
     /// One value, hashed.
     Hash,
@@ -63,13 +63,13 @@ pub enum BadPartitionKeyDefinition {
     )]
     NotJson(String),
     /// One of the paths cannot be read.
-    #[error("partition key path {path:?} is not valid")]
+    #[error("{path:?} cannot place items: {problem}")]
     Path {
         /// The path as sent.
         path: String,
-        /// What is wrong with it.
-        #[source]
-        source: BadPartitionKeyPath,
+        /// What is wrong with it. In the message and not its source, because the message alone is
+        /// what reaches a client.
+        problem: BadPartitionKeyPath,
     },
     /// `Hash` and `Range` take one path.
     #[error(
@@ -295,9 +295,9 @@ fn parse_paths<'a>(
     paths: impl IntoIterator<Item = &'a str>,
 ) -> Result<Vec<PartitionKeyPath>, BadPartitionKeyDefinition> {
     let parse = |path: &str| {
-        PartitionKeyPath::parse(path).map_err(|source| BadPartitionKeyDefinition::Path {
+        PartitionKeyPath::parse(path).map_err(|problem| BadPartitionKeyDefinition::Path {
             path: path.to_owned(),
-            source,
+            problem,
         })
     };
     paths.into_iter().map(parse).collect()

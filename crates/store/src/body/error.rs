@@ -13,7 +13,9 @@ use super::words::{Offset, byte};
 #[non_exhaustive]
 pub enum BodyError {
     /// The body is longer than the limit.
-    #[error("item is {bytes} bytes; the limit is {limit}, so split it or store large parts elsewhere")]
+    #[error(
+        "item is {bytes} bytes; the limit is {limit}, so split it or store large parts elsewhere"
+    )]
     TooLarge {
         /// Length of what was sent, system properties not counted.
         bytes: usize,
@@ -129,7 +131,12 @@ impl Fault {
             Problem::NotUtf8 => return BodyError::NotUtf8 { at },
             Problem::LoneSurrogate => return BodyError::LoneSurrogate { at },
             Problem::NotFinite => return BodyError::NotFinite { at },
-            Problem::TooDeep => return BodyError::TooDeep { at, limit: nesting_max },
+            Problem::TooDeep => {
+                return BodyError::TooDeep {
+                    at,
+                    limit: nesting_max,
+                };
+            }
             Problem::NotAnObject => return BodyError::NotAnObject { found },
             Problem::IdNotAString => return BodyError::IdNotAString { found },
             Problem::DuplicateKey => {

@@ -37,13 +37,26 @@ pub(super) struct Region {
     pub(super) end: Offset,
 }
 
+impl Found {
+    /// Nothing yet, with room for the values of so many paths.
+    pub(super) fn nothing(paths: usize) -> Found {
+        Found {
+            id: None,
+            ttl: None,
+            values: Inline::of_length(paths),
+            system: Inline::new(),
+        }
+    }
+}
+
 /// One pass over one body.
-pub(super) struct Scanner<'b, 'w> {
+pub(super) struct Scanner<'b, 'w, 'f> {
     body: &'b [u8],
     wanted: Option<&'w Wanted>,
     nesting_max: usize,
     keys: Keys,
-    pub(super) found: Found,
+    /// Filled in place: moving it cost more than anything else in a scan of `{}`.
+    found: &'f mut Found,
 }
 
 /// A key that has been read.
@@ -53,15 +66,21 @@ struct Key {
     hash: u32,
 }
 
-impl<'b, 'w> Scanner<'b, 'w> {
-    pub(super) fn new(body: &'b [u8], wanted: Option<&'w Wanted>, nesting_max: usize) -> Self {
-        let found = Found {
-            id: None,
-            ttl: None,
-            values: Inline::of_length(wanted.map_or(0, Wanted::paths)),
-            system: Inline::new(),
-        };
-        Scanner { body, wanted, nesting_max, keys: Keys::new(), found }
+impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
+    #[inline]
+    pub(super) fn new(
+        body: &'b [u8],
+        wanted: Option<&'w Wanted>,
+        nesting_max: usize,
+        found: &'f mut Found,
+    ) -> Self {
+        Scanner {
+            body,
+            wanted,
+            nesting_max,
+            keys: Keys::new(),
+            found,
+        }
     }
 
     /// Reads a whole item: one object and nothing else. Returns its span.
@@ -75,7 +94,11 @@ impl<'b, 'w> Scanner<'b, 'w> {
         let root = self.wanted.and_then(|wanted| wanted.node(ROOT));
         let end = self.object(start, 1, root)?;
         self.nothing_after(end)?;
-        let object = ValueSpan { kind: ValueKind::Object, start, end };
+        let object = ValueSpan {
+            kind: ValueKind::Object,
+            start,
+            end,
+        };
         if let Some(root) = root {
             self.note_wanted(root, object);
         }
@@ -96,7 +119,11 @@ impl<'b, 'w> Scanner<'b, 'w> {
     fn nothing_after(&self, end: Offset) -> Result<(), Fault> {
         let rest = space(self.body, end);
         let is_end = rest as usize >= self.body.len();
-        if is_end { Ok(()) } else { Err(Problem::BytesAfterEnd.at(rest)) }
+        if is_end {
+            Ok(())
+        } else {
+            Err(Problem::BytesAfterEnd.at(rest))
+        }
     }
 
     /// `depth` is the number of objects and arrays around the value; `node` is where the wanted
@@ -170,7 +197,10 @@ impl<'b, 'w> Scanner<'b, 'w> {
             let value_end = self.value(value_start, depth, below)?;
             at = space(self.body, value_end);
             if let Some(child) = child {
-                let region = Region { start: region_start, end: at };
+                let region = Region {
+                    start: region_start,
+                    end: at,
+                };
                 self.note(child, value_start, value_end, region)?;
             }
             match byte(self.body, at) {
@@ -227,7 +257,11 @@ impl<'b, 'w> Scanner<'b, 'w> {
 #[inline(always)]
 fn space(body: &[u8], at: Offset) -> Offset {
     // Compact bodies have none, so the loop stays out of the way.
-    if byte(body, at) > b' ' { at } else { some_space(body, at) }
+    if byte(body, at) > b' ' {
+        at
+    } else {
+        some_space(body, at)
+    }
 }
 
 #[inline(never)]
@@ -242,7 +276,11 @@ fn some_space(body: &[u8], mut at: Offset) -> Offset {
 #[inline(always)]
 fn colon(body: &[u8], quote: Offset) -> Result<Offset, Fault> {
     let at = space(body, quote + 1);
-    if byte(body, at) == b':' { Ok(space(body, at + 1)) } else { Err(Problem::NoColon.at(at)) }
+    if byte(body, at) == b':' {
+        Ok(space(body, at + 1))
+    } else {
+        Err(Problem::NoColon.at(at))
+    }
 }
 
 #[inline]
@@ -270,7 +308,11 @@ fn string(body: &[u8], start: Offset) -> Result<Offset, Fault> {
             continue;
         }
         at += words::bytes_before(marks);
-        return if byte(body, at) == b'"' { Ok(at) } else { odd_string(body, start, at) };
+        return if byte(body, at) == b'"' {
+            Ok(at)
+        } else {
+            odd_string(body, start, at)
+        };
     }
 }
 
@@ -316,7 +358,10 @@ fn key(body: &[u8], start: Offset) -> Result<Key, Fault> {
         hash = words::mix(hash, words::lowest(word, words::bits_before(marks)));
         at += words::bytes_before(marks);
         return if byte(body, at) == b'"' {
-            Ok(Key { end: at, hash: words::fold(hash) })
+            Ok(Key {
+                end: at,
+                hash: words::fold(hash),
+            })
         } else {
             odd_key(body, start)
         };
@@ -327,7 +372,10 @@ fn key(body: &[u8], start: Offset) -> Result<Key, Fault> {
 fn odd_key(body: &[u8], start: Offset) -> Result<Key, Fault> {
     let end = odd_string(body, start, start)?;
     let name = text::unescape(slice(body, start, end));
-    Ok(Key { end, hash: words::hash(name.as_bytes()) })
+    Ok(Key {
+        end,
+        hash: words::hash(name.as_bytes()),
+    })
 }
 
 /// Checks a string that has bytes beyond ASCII. A character never reaches past its string, since
@@ -366,7 +414,11 @@ fn unicode_escape(body: &[u8], at: Offset) -> Result<Offset, Fault> {
             let paired = byte(body, at + 6) == b'\\'
                 && byte(body, at + 7) == b'u'
                 && (0xdc00..0xe000).contains(&unit(at + 8));
-            if paired { Ok(at + 12) } else { Err(Problem::LoneSurrogate.at(at)) }
+            if paired {
+                Ok(at + 12)
+            } else {
+                Err(Problem::LoneSurrogate.at(at))
+            }
         }
         0xdc00..0xe000 => Err(Problem::LoneSurrogate.at(at)),
         _ => Ok(at + 6),

@@ -1,8 +1,9 @@
 //! Finds out whether an object names a property twice.
 //!
-//! All objects that are open at one moment share a stack of key hashes. When an object closes, its
-//! part of the stack is compared pairwise, which for a handful of keys is a few vector instructions.
-//! Only equal hashes, or more keys than pairs are good for, lead to the slow path:
+//! All objects that are open at one moment share a stack of key hashes. While keys arrive, a mask
+//! of 64 bits tells small objects apart from suspicious ones; an object whose keys hit one bit twice
+//! is compared when it closes, hash by hash. Only equal hashes, or very many keys, lead to the slow
+//! path:
 //!
 //! ```text
 //! {"a":1,"b":{"c":2,"d":3}}
@@ -19,15 +20,14 @@ use super::inline::Inline;
 use super::text;
 use super::words::Offset;
 
-/// Up to this many keys in one object are compared pairwise. 64 keys are 2016 comparisons, four at
-/// a time; past that sorting wins.
-const PAIRWISE_MAX: usize = 64;
+/// Up to this many keys of one object go through a table on the stack, which they fill by a quarter.
+const TABLE_KEYS_MAX: usize = 64;
 
 /// The keys of the objects that are open, outermost first.
 pub(super) struct Keys {
     /// The hash in the upper half, the offset of the key's first character in the lower one. That
     /// fits: bodies are shorter than 4 GiB, see `Limits`.
-    open: Inline<u64, PAIRWISE_MAX>,
+    open: Inline<u64, TABLE_KEYS_MAX>,
 }
 
 /// One object that is open.
@@ -41,14 +41,21 @@ pub(super) struct Mark {
 }
 
 impl Keys {
+    #[inline]
     pub(super) fn new() -> Keys {
-        Keys { open: Inline::new() }
+        Keys {
+            open: Inline::new(),
+        }
     }
 
     /// Opens an object: the mark to add its keys and to close it with.
     #[inline]
     pub(super) fn open(&self) -> Mark {
-        Mark { first: self.open.len(), bits: 0, hit_twice: false }
+        Mark {
+            first: self.open.len(),
+            bits: 0,
+            hit_twice: false,
+        }
     }
 
     /// Adds a key to the innermost object.
@@ -72,7 +79,11 @@ impl Keys {
 
     fn compare(&self, body: &[u8], mark: Mark) -> Result<(), Fault> {
         let keys = self.open.as_slice().get(mark.first..).unwrap_or_default();
-        if keys.len() <= PAIRWISE_MAX && !has_equal_pair(keys) { Ok(()) } else { verify(body, keys) }
+        if keys.len() <= TABLE_KEYS_MAX && !has_equal_hashes(keys) {
+            Ok(())
+        } else {
+            verify(body, keys)
+        }
     }
 }
 
@@ -88,20 +99,25 @@ fn verify(body: &[u8], keys: &[u64]) -> Result<(), Fault> {
     }
 }
 
-/// Whether two hashes are equal. No early exit: the loop without one is compiled to vectors.
-fn has_equal_pair(keys: &[u64]) -> bool {
-    let mut hashes = [0; PAIRWISE_MAX];
-    for (hash, key) in hashes.iter_mut().zip(keys) {
-        *hash = (key >> 32) as u32;
-    }
-    let hashes = &hashes[..keys.len().min(PAIRWISE_MAX)];
-    let mut equal = false;
-    for (index, hash) in hashes.iter().enumerate() {
-        for other in &hashes[index + 1..] {
-            equal |= hash == other;
+/// Whether two of at most `TABLE_KEYS_MAX` keys have equal hashes.
+fn has_equal_hashes(keys: &[u64]) -> bool {
+    // Where each hash went: 1 + the index of its key, 0 for a free place.
+    let mut table = [0_u8; 256];
+    for (key, number) in keys.iter().zip(1..) {
+        let mut place = (key >> 56) as u8;
+        loop {
+            let other = table[usize::from(place)];
+            if other == 0 {
+                table[usize::from(place)] = number;
+                break;
+            }
+            if keys[usize::from(other) - 1] >> 32 == key >> 32 {
+                return true;
+            }
+            place = place.wrapping_add(1);
         }
     }
-    equal
+    false
 }
 
 /// Among keys of one hash, the earliest that repeats another one.
@@ -111,11 +127,14 @@ fn duplicate(body: &[u8], same_hash: &[u64]) -> Option<Offset> {
     }
     let mut keys: Vec<_> = same_hash
         .iter()
-        .map(|&key| (key & u64::from(Offset::MAX)) as Offset)
+        .map(|&key| (key & 0xffff_ffff) as Offset)
         .map(|start| (text::unescape(text::inside(body, start as usize)), start))
         .collect();
     keys.sort_unstable();
-    keys.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1).min()
+    keys.windows(2)
+        .filter(|pair| pair[0].0 == pair[1].0)
+        .map(|pair| pair[1].1)
+        .min()
 }
 
 #[cfg(test)]
@@ -123,57 +142,85 @@ mod tests {
     use super::*;
     use crate::body::words;
 
-    /// Closes an object of these keys, all with the same hash if `collide`.
-    fn close(names: &[&str], collide: bool) -> Result<(), Fault> {
+    /// Closes an object of these keys, all with the same hash if `collide`. The index of the key
+    /// that was reported, if one was.
+    fn reported(names: &[&str], collide: bool) -> Option<usize> {
         let mut body = Vec::new();
+        let mut starts = Vec::new();
         let mut keys = Keys::new();
         keys.push(&mut keys.open(), 7, 0);
         let mut mark = keys.open();
         for name in names {
             body.push(b'"');
+            let start = Offset::try_from(body.len()).unwrap();
             let unescaped = text::unescape(name.as_bytes());
-            let hash = if collide { 1 } else { words::hash(unescaped.as_bytes()) };
-            keys.push(&mut mark, hash, Offset::try_from(body.len()).unwrap());
+            let hash = if collide {
+                1
+            } else {
+                words::hash(unescaped.as_bytes())
+            };
+            keys.push(&mut mark, hash, start);
+            starts.push(Problem::DuplicateKey.at(start));
             body.extend_from_slice(name.as_bytes());
             body.extend_from_slice(b"\":1,");
         }
-        let closed = keys.close(&body, mark);
-        if closed.is_ok() {
-            assert_eq!(keys.open().first, mark.first, "a closed object leaves nothing behind");
+        match keys.close(&body, mark) {
+            Ok(()) => {
+                assert_eq!(
+                    keys.open().first,
+                    mark.first,
+                    "a closed object leaves nothing behind"
+                );
+                None
+            }
+            Err(fault) => starts.iter().position(|start| *start == fault),
         }
-        closed
     }
 
     #[test]
     fn duplicates_are_found_whatever_the_hashes() {
-        let cases: &[(&[&str], Option<Offset>)] = &[
+        let cases: &[(&[&str], Option<usize>)] = &[
             (&[], None),
             (&["a"], None),
             (&["a", "b", "ab", "ba", ""], None),
-            (&["a", "a"], Some(6)),
-            (&["a", r"\u0061"], Some(6)),
-            (&["", "b", ""], Some(10)),
-            (&[r"\n", r"\u000a"], Some(7)),
-            (&["a", "b", "b", "a"], Some(11)),
+            (&["a", "a"], Some(1)),
+            (&["a", r"\u0061"], Some(1)),
+            (&["", "b", ""], Some(2)),
+            (&[r"\n", r"\u000a"], Some(1)),
+            (&["a", "b", "b", "a"], Some(2)),
+            (&["a", "a", "a"], Some(1)),
             (&["A", "a"], None),
         ];
         for (names, place) in cases {
-            let expected = place.map_or(Ok(()), |at| Err(Problem::DuplicateKey.at(at)));
-            assert_eq!(close(names, false), expected, "{names:?}");
-            assert_eq!(close(names, true), expected, "{names:?} with equal hashes");
+            assert_eq!(reported(names, false), *place, "{names:?}");
+            assert_eq!(reported(names, true), *place, "{names:?} with equal hashes");
         }
     }
 
     #[test]
-    fn wide_objects_are_checked_on_both_sides_of_the_pairwise_limit() {
-        for width in [PAIRWISE_MAX - 2, PAIRWISE_MAX - 1, PAIRWISE_MAX, PAIRWISE_MAX + 1, 5_000] {
+    fn wide_objects_are_checked_on_both_sides_of_the_limit() {
+        for width in [
+            TABLE_KEYS_MAX - 2,
+            TABLE_KEYS_MAX - 1,
+            TABLE_KEYS_MAX,
+            5_000,
+        ] {
             let mut names: Vec<String> = (0..width).map(|number| format!("k{number}")).collect();
             let all: Vec<&str> = names.iter().map(String::as_str).collect();
-            assert_eq!(close(&all, false), Ok(()), "{width} keys");
-            assert_eq!(close(&all, true), Ok(()), "{width} keys of one hash");
+            assert_eq!(reported(&all, false), None, "{width} keys");
+            assert_eq!(reported(&all, true), None, "{width} keys of one hash");
             names.push("k1".to_owned());
             let all: Vec<&str> = names.iter().map(String::as_str).collect();
-            assert!(close(&all, false).is_err() && close(&all, true).is_err(), "{width} keys");
+            assert_eq!(
+                reported(&all, false),
+                Some(width),
+                "{width} keys and one more"
+            );
+            assert_eq!(
+                reported(&all, true),
+                Some(width),
+                "{width} keys of one hash and one more"
+            );
         }
     }
 }

@@ -18,18 +18,30 @@
 //! This module does no I/O and knows no container, no partition key hash and no HTTP status. It
 //! never trusts bytes from outside, and never panics on bytes it should not have been given.
 
+mod cursor;
 mod error;
 mod grammar;
 mod inline;
 mod keys;
 mod number;
+mod patch;
+#[cfg(test)]
+mod properties;
 mod scan;
 mod span;
+mod splice;
 mod text;
 mod wanted;
 mod words;
 
+pub use cursor::get;
 pub use error::BodyError;
+pub use patch::{
+    Json, OPERATIONS_MAX, Operation, OperationProblem, Patch, PatchError, Pointer, patch,
+};
 pub use scan::{Limits, Scanned, Ttl, scan, validate, validate_value};
 pub use span::{ValueKind, ValueSpan};
+pub use splice::{
+    Composed, Head, SystemProperties, Tail, compose, compose_head, finish, members, stamp,
+};
 pub use wanted::Wanted;

@@ -64,6 +64,13 @@ struct Child {
     node: NodeIndex,
 }
 
+impl Default for Wanted {
+    /// No paths: only what every item is searched for.
+    fn default() -> Wanted {
+        Wanted::new::<[&str; 0], _>(&[])
+    }
+}
+
 impl Wanted {
     /// Compiles paths, each a list of property names from the top level down. The results of a
     /// scan come back in this order.
@@ -72,10 +79,16 @@ impl Wanted {
         P: AsRef<[S]>,
         S: AsRef<str>,
     {
-        let mut wanted =
-            Wanted { nodes: vec![Node::default()], paths: paths.len(), limits: Limits::default() };
+        let mut wanted = Wanted {
+            nodes: vec![Node::default()],
+            paths: paths.len(),
+            limits: Limits::default(),
+        };
         let roles = [("id", Role::Id), ("ttl", Role::Ttl)];
-        for (name, role) in roles.into_iter().chain(SYSTEM.map(|name| (name, Role::System))) {
+        for (name, role) in roles
+            .into_iter()
+            .chain(SYSTEM.map(|name| (name, Role::System)))
+        {
             let node = wanted.child(ROOT, name);
             wanted.nodes[node].role = role;
         }
@@ -121,7 +134,13 @@ impl Wanted {
         }
         let place = node.hashes.partition_point(|&other| other < hash);
         node.hashes.insert(place, hash);
-        node.children.insert(place, Child { name: name.into(), node: new });
+        node.children.insert(
+            place,
+            Child {
+                name: name.into(),
+                node: new,
+            },
+        );
         let (word, bit) = filter_bit(hash);
         node.filter[word] |= bit;
         self.nodes.push(Node::default());
@@ -139,14 +158,23 @@ impl Node {
     #[inline]
     pub(super) fn step(&self, hash: u32, raw: &[u8]) -> Option<NodeIndex> {
         let (word, bit) = filter_bit(hash);
-        if self.filter[word] & bit == 0 { None } else { self.search(hash, raw) }
+        if self.filter[word] & bit == 0 {
+            None
+        } else {
+            self.search(hash, raw)
+        }
     }
 
     fn search(&self, hash: u32, raw: &[u8]) -> Option<NodeIndex> {
-        let first = self.hashes.partition_point(|&other| other < hash);
-        let candidates = self.hashes.iter().zip(&self.children).skip(first);
-        let mut same_hash = candidates.take_while(|(other, _)| **other == hash);
-        same_hash.find(|(_, child)| names(raw, &child.name)).map(|(_, child)| child.node)
+        let mut index = self.hashes.partition_point(|&other| other < hash);
+        while self.hashes.get(index) == Some(&hash) {
+            let child = self.children.get(index)?;
+            if names(raw, &child.name) {
+                return Some(child.node);
+            }
+            index += 1;
+        }
+        None
     }
 }
 
@@ -174,8 +202,14 @@ mod tests {
 
     #[test]
     fn keys_lead_to_the_paths_that_end_there() {
-        let paths: &[&[&str]] =
-            &[&["tenant"], &["address", "city"], &["address"], &["tenant"], &["a\"b", ""], &["id"]];
+        let paths: &[&[&str]] = &[
+            &["tenant"],
+            &["address", "city"],
+            &["address"],
+            &["tenant"],
+            &["a\"b", ""],
+            &["id"],
+        ];
         let wanted = Wanted::new(paths);
         assert_eq!(wanted.paths(), paths.len());
         let cases: &[(&[&str], &[usize])] = &[
@@ -190,7 +224,13 @@ mod tests {
             let node = walk(&wanted, keys).unwrap_or_else(|| panic!("{keys:?} leads nowhere"));
             assert_eq!(wanted.nodes[node].ends, *ends, "{keys:?}");
         }
-        for keys in [&["Tenant"][..], &["city"], &["tenant", "city"], &[""], &["addres"]] {
+        for keys in [
+            &["Tenant"][..],
+            &["city"],
+            &["tenant", "city"],
+            &[""],
+            &["addres"],
+        ] {
             assert_eq!(walk(&wanted, keys), None, "{keys:?}");
         }
     }
@@ -203,7 +243,10 @@ mod tests {
         for name in SYSTEM {
             assert_eq!(role(&[name]), Role::System, "{name}");
         }
-        assert_eq!((role(&["nested", "_ts"]), role(&["nested", "id"])), (Role::User, Role::User));
+        assert_eq!(
+            (role(&["nested", "_ts"]), role(&["nested", "id"])),
+            (Role::User, Role::User)
+        );
     }
 
     #[test]

@@ -1,0 +1,623 @@
+//! An account: everything in one data directory. Opening, closing, and the resources in it.
+
+use crate::catalog::{Catalog, Event, PartitionEntry};
+use crate::container::{Container, ContainerState};
+use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
+use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
+use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
+use crate::{keys, maintenance};
+use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
+use headwater_log::{Durability, LocalLog, LogOptions, PartitionLog};
+use headwater_model::{
+    ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
+};
+use headwater_runtime::{Runtime, TaskGroup};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a store keeps its data.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// When an acknowledged write is safe.
+    pub durability: Durability,
+    /// Partitions of containers that do not say.
+    pub partitions: u32,
+    /// A segment of a partition's log is sealed before it grows beyond this.
+    pub segment_bytes: u32,
+    /// How much of each partition's newest changes stays in memory.
+    pub ring_bytes: usize,
+    /// How often expired items are deleted and logs compacted; zero for only when asked.
+    pub maintenance_interval: Duration,
+    /// A sealed segment is compacted when this share of it is superseded, in percent.
+    pub compaction_dead_percent: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let log = LogOptions::default();
+        Options {
+            durability: log.durability,
+            partitions: 1,
+            segment_bytes: log.segment_bytes,
+            ring_bytes: log.ring_bytes,
+            maintenance_interval: Duration::from_secs(1),
+            compaction_dead_percent: 25,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn log_options(&self) -> LogOptions {
+        LogOptions {
+            durability: self.durability,
+            segment_bytes: self.segment_bytes,
+            ring_bytes: self.ring_bytes,
+        }
+    }
+}
+
+/// Puts something between a partition's writer and its log.
+pub type LogWrapper = Arc<dyn Fn(Arc<LocalLog>) -> Arc<dyn PartitionLog> + Send + Sync>;
+
+/// What a store stands on. The real world by default; a simulation brings its own.
+#[derive(Clone)]
+pub struct Environment {
+    /// Time, chance, tasks.
+    pub runtime: Runtime,
+    /// Where files are.
+    pub disk: Arc<dyn Disk>,
+    /// Where the index is: in memory, or with `None` in files beside the log.
+    pub index: Option<MemoryIndex>,
+    /// Between writers and logs, for tests.
+    pub wrap_log: Option<LogWrapper>,
+}
+
+/// What all parts of an open store share.
+pub(crate) struct Shared {
+    pub(crate) runtime: Runtime,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) root: PathBuf,
+    pub(crate) index: Arc<dyn Index>,
+    pub(crate) options: Options,
+    /// Writers of partitions. They stop last, after whoever may still ask them something.
+    pub(crate) writers: TaskGroup,
+    wrap_log: Option<LogWrapper>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn container_dir(&self, container: ContainerRid) -> PathBuf {
+        self.root
+            .join("containers")
+            .join(format!("{:016x}", container.as_u64()))
+    }
+
+    pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
+        self.container_dir(container)
+            .join(format!("{:08}", partition.get()))
+    }
+
+    pub(crate) fn wrap_log(&self, log: Arc<LocalLog>) -> Arc<dyn PartitionLog> {
+        match &self.wrap_log {
+            Some(wrap) => wrap(log),
+            None => Arc::new(log),
+        }
+    }
+}
+
+/// A store. Cheap to clone; every clone is the same store.
+///
+/// ```
+/// use headwater_store::{Account, ContainerDefinition};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let account = Account::ephemeral().await?;
+/// let shop = account.create_database("shop").await?;
+/// let orders = shop.create_container(ContainerDefinition::new("orders", "/customer")?).await?;
+/// orders.create(r#"{"id":"1","customer":"ann","total":120}"#).await?;
+///
+/// let order = orders.read("ann", "1").await?.expect("it was just written");
+/// assert!(order.to_bytes().starts_with(br#"{"id":"1","customer":"ann","total":120,"#));
+/// account.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Account(pub(crate) Arc<AccountState>);
+
+#[derive(Debug)]
+pub(crate) struct AccountState {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) catalog: Catalog,
+    containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
+    maintenance: TaskGroup,
+    /// Keeps other processes out while it is open.
+    lock: Mutex<Option<File>>,
+}
+
+impl Account {
+    /// Opens the store in a directory, which is created if need be.
+    ///
+    /// # Errors
+    /// When another process has it open, or its files cannot be read or are damaged.
+    pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
+        let root = dir.as_ref().to_owned();
+        let io = |source| OpenError::Io {
+            dir: root.clone(),
+            source,
+        };
+        std::fs::create_dir_all(&root).map_err(io)?;
+        let lock = File::create(root.join("LOCK")).map_err(io)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::Locked { dir: root }),
+            Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
+        }
+        let environment = Environment {
+            runtime: Runtime::system(),
+            disk: Arc::new(OsDisk),
+            index: None,
+            wrap_log: None,
+        };
+        let account = Account::open_in(environment, &root, options).await?;
+        *account.0.lock.lock() = Some(lock);
+        Ok(account)
+    }
+
+    /// A store in memory that ends with the process.
+    ///
+    /// # Errors
+    /// None that could be expected.
+    pub async fn ephemeral() -> Result<Account, OpenError> {
+        Account::ephemeral_with(Options::default()).await
+    }
+
+    /// A store in memory, with options.
+    ///
+    /// # Errors
+    /// None that could be expected.
+    pub async fn ephemeral_with(options: Options) -> Result<Account, OpenError> {
+        let environment = Environment {
+            runtime: Runtime::system(),
+            disk: Arc::new(MemoryDisk::new()),
+            index: Some(MemoryIndex::default()),
+            wrap_log: None,
+        };
+        Account::open_in(environment, Path::new("ephemeral"), options).await
+    }
+
+    /// Opens a store on a world of the caller's.
+    ///
+    /// # Errors
+    /// When its files cannot be read or are damaged.
+    pub async fn open_in(
+        environment: Environment,
+        root: &Path,
+        options: Options,
+    ) -> Result<Account, OpenError> {
+        let Environment {
+            runtime,
+            disk,
+            index,
+            wrap_log,
+        } = environment;
+        let io = |source| OpenError::Io {
+            dir: root.to_owned(),
+            source,
+        };
+        disk.create_dir(&root.join("containers")).map_err(io)?;
+        let index: Arc<dyn Index> = match index {
+            Some(index) => Arc::new(index),
+            None => Arc::new(FjallIndex::open(&root.join("index"))?),
+        };
+        let shared = Arc::new(Shared {
+            writers: TaskGroup::new(runtime.clone()),
+            runtime: runtime.clone(),
+            disk,
+            root: root.to_owned(),
+            index,
+            options,
+            wrap_log,
+        });
+        let catalog = Catalog::open(shared.clone())?;
+        let account = Account(Arc::new(AccountState {
+            maintenance: TaskGroup::new(runtime),
+            containers: RwLock::default(),
+            lock: Mutex::new(None),
+            shared,
+            catalog,
+        }));
+        account.open_containers().await?;
+        maintenance::start(&account);
+        Ok(account)
+    }
+
+    async fn open_containers(&self) -> Result<(), OpenError> {
+        let resources = self.0.catalog.resources();
+        for entry in resources.containers.values() {
+            let state = ContainerState::open(&self.0, entry).await?;
+            self.0.containers.write().insert(entry.rid, state);
+        }
+        let listed = self
+            .0
+            .shared
+            .disk
+            .list(&self.0.shared.root.join("containers"));
+        for name in listed.unwrap_or_default() {
+            let rid = u64::from_str_radix(&name, 16).ok();
+            if rid.is_some_and(|rid| !resources.containers.contains_key(&rid)) {
+                // Dropped, or never finished being created, before a crash.
+                let dir = self.0.shared.root.join("containers").join(name);
+                let _ = self.0.shared.disk.remove_dir(&dir);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes what was asked for, writes down what makes the next start quick, and closes.
+    /// Dropping an account without this loses nothing that was acknowledged.
+    ///
+    /// # Errors
+    /// When the last files cannot be written; nothing that was acknowledged is lost by that.
+    pub async fn close(&self) -> Result<(), StorageError> {
+        self.0.maintenance.shutdown().await;
+        self.0.shared.writers.shutdown().await;
+        let containers: Vec<_> = self.0.containers.read().values().cloned().collect();
+        let shared = &self.0.shared;
+        let checkpointed = shared.runtime.blocking(|| {
+            for container in &containers {
+                container.checkpoint()?;
+            }
+            self.0.catalog.log().checkpoint()
+        });
+        let failed =
+            |error: std::io::Error| StorageError::Append(headwater_log::AppendError::Io(error));
+        checkpointed.map_err(failed)?;
+        shared.index.flush()?;
+        self.0.containers.write().clear();
+        *self.0.lock.lock() = None;
+        Ok(())
+    }
+
+    /// Creates a database.
+    ///
+    /// # Errors
+    /// When the id is taken or not allowed.
+    pub async fn create_database(&self, id: &str) -> Result<Database, CatalogError> {
+        let id = DatabaseId::new(id)?;
+        let event = self.0.catalog.change(|resources| {
+            if resources.database(&id).is_some() {
+                return Err(CatalogError::AlreadyExists {
+                    what: "database",
+                    id: id.to_string(),
+                });
+            }
+            Ok(Event::DatabaseCreated {
+                rid: resources.next_database(),
+                id: id.clone(),
+            })
+        });
+        event.await?;
+        self.database(id.as_str()).await
+    }
+
+    /// Finds a database.
+    ///
+    /// # Errors
+    /// When there is none of that id.
+    pub async fn database(&self, id: &str) -> Result<Database, CatalogError> {
+        let known = DatabaseId::new(id)?;
+        let resources = self.0.catalog.resources();
+        let entry = resources.database(&known).ok_or_else(|| no_database(id))?;
+        Ok(Database {
+            account: self.clone(),
+            rid: entry.rid,
+            id: entry.id.clone(),
+        })
+    }
+
+    /// All databases, in the order of their creation.
+    #[must_use]
+    pub fn databases(&self) -> Vec<Database> {
+        let resources = self.0.catalog.resources();
+        let handle = |entry: &crate::catalog::DatabaseEntry| Database {
+            account: self.clone(),
+            rid: entry.rid,
+            id: entry.id.clone(),
+        };
+        resources.databases.values().map(handle).collect()
+    }
+
+    /// Drops a database and everything in it.
+    ///
+    /// # Errors
+    /// When there is none of that id.
+    pub async fn drop_database(&self, id: &str) -> Result<(), CatalogError> {
+        let known = DatabaseId::new(id)?;
+        let before = self.0.catalog.resources();
+        let rid = before.database(&known).ok_or_else(|| no_database(id))?.rid;
+        let event = self.0.catalog.change(|resources| {
+            let entry = resources.database(&known).filter(|entry| entry.rid == rid);
+            entry.ok_or_else(|| no_database(id))?;
+            Ok(Event::DatabaseDropped { rid: rid.get() })
+        });
+        event.await?;
+        let gone: Vec<ContainerRid> = self
+            .0
+            .containers
+            .read()
+            .keys()
+            .filter(|key| key.database() == rid)
+            .copied()
+            .collect();
+        for container in gone {
+            self.0.forget_container(container).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_container_states(&self) -> Vec<Arc<ContainerState>> {
+        self.0.containers.read().values().cloned().collect()
+    }
+
+    pub(crate) fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
+        let state = self.0.containers.read().get(&rid).cloned()?;
+        Some(Container::new(state))
+    }
+
+    pub(crate) fn maintenance_tasks(&self) -> &TaskGroup {
+        &self.0.maintenance
+    }
+
+    /// Deletes expired items and compacts logs now, as far as there is something to do.
+    ///
+    /// # Errors
+    /// When reading or writing fails; nothing is lost by that.
+    pub async fn maintain(&self) -> Result<(), StorageError> {
+        maintenance::run_once(self).await
+    }
+}
+
+impl AccountState {
+    /// Takes a container that the catalog no longer lists out of service and removes its data.
+    async fn forget_container(&self, rid: ContainerRid) -> Result<(), StorageError> {
+        let Some(state) = self.containers.write().remove(&rid) else {
+            return Ok(());
+        };
+        state.retire().await;
+        let (from, to) = keys::all(rid);
+        remove_range(&*self.shared.index, &from, &to)?;
+        let dir = self.shared.container_dir(rid);
+        if let Err(error) = self.shared.disk.remove_dir(&dir) {
+            // The next open removes what is left.
+            tracing::warn!(dir = %dir.display(), %error, "could not remove a dropped container");
+        }
+        Ok(())
+    }
+}
+
+fn no_database(id: &str) -> CatalogError {
+    CatalogError::NotFound {
+        what: "database",
+        id: id.to_owned(),
+    }
+}
+
+fn no_container(id: &str) -> CatalogError {
+    CatalogError::NotFound {
+        what: "container",
+        id: id.to_owned(),
+    }
+}
+
+/// A database: containers under one name.
+#[derive(Clone, Debug)]
+pub struct Database {
+    account: Account,
+    rid: DatabaseRid,
+    id: DatabaseId,
+}
+
+impl Database {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &DatabaseId {
+        &self.id
+    }
+
+    /// Its resource id. A database dropped and made again has another one.
+    #[must_use]
+    pub fn rid(&self) -> DatabaseRid {
+        self.rid
+    }
+
+    /// Changes with every change of the database itself; `None` once it is dropped.
+    #[must_use]
+    pub fn etag(&self) -> Option<Etag> {
+        let resources = self.account.0.catalog.resources();
+        resources
+            .databases
+            .get(&self.rid.get())
+            .map(|entry| entry.stamp.etag())
+    }
+
+    /// When it was created; `None` once it is dropped.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        let resources = self.account.0.catalog.resources();
+        resources
+            .databases
+            .get(&self.rid.get())
+            .map(|entry| entry.stamp.timestamp)
+    }
+
+    /// Creates a container with as many partitions as the store's options say.
+    ///
+    /// # Errors
+    /// When the id is taken or the definition is not allowed.
+    pub async fn create_container(
+        &self,
+        definition: ContainerDefinition,
+    ) -> Result<Container, CatalogError> {
+        let partitions = self.account.0.shared.options.partitions;
+        self.create_container_with(definition, partitions).await
+    }
+
+    /// Creates a container with so many partitions.
+    ///
+    /// # Errors
+    /// When the id is taken or the definition is not allowed.
+    pub async fn create_container_with(
+        &self,
+        definition: ContainerDefinition,
+        partitions: u32,
+    ) -> Result<Container, CatalogError> {
+        let definition = definition.checked()?;
+        if partitions == 0 || partitions > PARTITIONS_MAX {
+            return Err(DefinitionError::Partitions(partitions).into());
+        }
+        let ranges = definition.partition_key().default_ranges(partitions);
+        let entries: Vec<PartitionEntry> = (0..)
+            .zip(ranges)
+            .map(|(id, range)| PartitionEntry {
+                id,
+                range,
+                ancestors: Vec::new(),
+            })
+            .collect();
+        let account = &self.account.0;
+        let mut rid = None;
+        let event = account.catalog.change(|resources| {
+            if !resources.databases.contains_key(&self.rid.get()) {
+                return Err(no_database(self.id.as_str()));
+            }
+            let id = definition.id();
+            if resources.container(self.rid, id).is_some() {
+                return Err(CatalogError::AlreadyExists {
+                    what: "container",
+                    id: id.to_string(),
+                });
+            }
+            let new = ContainerRid::new(self.rid.get(), resources.next_container());
+            rid = Some(new);
+            Ok(Event::ContainerCreated {
+                rid: new.as_u64(),
+                definition: definition.to_json(),
+                partitions: entries.clone(),
+            })
+        });
+        event.await?;
+        let rid = rid.ok_or(StorageError::Closed)?;
+        let resources = account.catalog.resources();
+        let entry = resources
+            .containers
+            .get(&rid.as_u64())
+            .ok_or(StorageError::Closed)?;
+        let state = ContainerState::open(account, entry)
+            .await
+            .map_err(|error| match error {
+                OpenError::Storage(error) => error,
+                other => StorageError::Index(other.to_string()),
+            })?;
+        account.containers.write().insert(rid, state.clone());
+        Ok(Container::new(state))
+    }
+
+    /// Finds a container.
+    ///
+    /// # Errors
+    /// When there is none of that id.
+    pub async fn container(&self, id: &str) -> Result<Container, CatalogError> {
+        let known = ContainerId::new(id)?;
+        let resources = self.account.0.catalog.resources();
+        let entry = resources
+            .container(self.rid, &known)
+            .ok_or_else(|| no_container(id))?;
+        self.account
+            .container_by_rid(entry.rid)
+            .ok_or_else(|| no_container(id))
+    }
+
+    /// All containers, in the order of their creation.
+    #[must_use]
+    pub fn containers(&self) -> Vec<Container> {
+        let resources = self.account.0.catalog.resources();
+        let open =
+            |entry: &crate::catalog::ContainerEntry| self.account.container_by_rid(entry.rid);
+        resources.containers_of(self.rid).filter_map(open).collect()
+    }
+
+    /// Changes the policies of a container. Its id, partition key and unique keys cannot change.
+    ///
+    /// # Errors
+    /// When there is no such container, or the change is not allowed.
+    pub async fn replace_container(
+        &self,
+        definition: ContainerDefinition,
+    ) -> Result<Container, CatalogError> {
+        let definition = definition.checked()?;
+        let id = definition.id().clone();
+        let event = self.account.0.catalog.change(|resources| {
+            let entry = resources
+                .container(self.rid, &id)
+                .ok_or_else(|| no_container(id.as_str()))?;
+            if entry.definition.partition_key() != definition.partition_key() {
+                return Err(CatalogError::Immutable {
+                    field: "partitionKey",
+                });
+            }
+            if entry.definition.unique_keys() != definition.unique_keys() {
+                return Err(CatalogError::Immutable {
+                    field: "uniqueKeyPolicy",
+                });
+            }
+            Ok(Event::ContainerReplaced {
+                rid: entry.rid.as_u64(),
+                definition: definition.to_json(),
+            })
+        });
+        event.await?;
+        let container = self.container(id.as_str()).await?;
+        container
+            .state()
+            .adopt_definition(&self.account.0.catalog)?;
+        Ok(container)
+    }
+
+    /// Drops a container and its items.
+    ///
+    /// # Errors
+    /// When there is none of that id.
+    pub async fn drop_container(&self, id: &str) -> Result<(), CatalogError> {
+        let known = ContainerId::new(id)?;
+        let mut dropped = None;
+        let event = self.account.0.catalog.change(|resources| {
+            let entry = resources
+                .container(self.rid, &known)
+                .ok_or_else(|| no_container(id))?;
+            dropped = Some(entry.rid);
+            Ok(Event::ContainerDropped {
+                rid: entry.rid.as_u64(),
+            })
+        });
+        event.await?;
+        if let Some(rid) = dropped {
+            self.account.0.forget_container(rid).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,411 @@
+//! Builds the stored bytes of an item from what the user sent.
+//!
+//! The user's bytes are copied as they are, without the system properties he may have sent back to
+//! us and without the whitespace around and at the end of the object. Ours follow in a fixed order,
+//! those that only the writer knows last:
+//!
+//! ```text
+//! { "id":"1", "_ts":3, "n":1.50 }                                     what was sent
+//!   "id":"1", "n":1.50                                                its members
+//! { "id":"1", "n":1.50,"_rid":"…","_self":"…"                         the head
+//!   ,"_etag":"\"…\"","_attachments":"attachments/","_ts":9,"_lsn":5}  what finishes it
+//!                                                         ^ lsn_at
+//! ```
+//!
+//! A point read answers the bytes before `lsn_at` and a brace; the change feed answers all of them.
+//!
+//! Who knows everything calls `compose`. Otherwise the work is cut where knowledge ends: `members`
+//! in the request's own task and `stamp` in the writer if the writer gives out the rid, or
+//! `compose_head` and `finish` if the rid is known before.
+//!
+//! Nothing here looks inside the user's values, and nothing can fail: a `Scanned` is proof enough.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::scan::Scanned;
+use super::text::{push_decimal, push_escaped, push_string};
+
+/// What follows the members at most, with the usual etag of 36 characters and without the rid and
+/// the link: room to reserve, so that finishing never has to move the item.
+const OURS_BYTES_MAX: usize = 192;
+
+/// The properties the server gives to an item.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemProperties<'a> {
+    /// `_rid`
+    pub rid: &'a str,
+    /// `_self`
+    pub self_link: &'a str,
+    /// `_etag`, without quotes.
+    pub etag: &'a str,
+    /// `_ts`, in seconds.
+    pub ts: u64,
+    /// `_lsn`
+    pub lsn: u64,
+}
+
+/// Those of the system properties that do not depend on the place in the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// `_rid`
+    pub rid: &'a str,
+    /// `_self`
+    pub self_link: &'a str,
+}
+
+/// Those of the system properties that do.
+#[derive(Clone, Copy, Debug)]
+pub struct Tail<'a> {
+    /// `_etag`, without quotes.
+    pub etag: &'a str,
+    /// `_ts`, in seconds.
+    pub ts: u64,
+    /// `_lsn`
+    pub lsn: u64,
+}
+
+/// Where the parts of a composed item are, counted from the start of the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Composed {
+    /// Offset of the first character of the etag, inside both its pairs of quotes.
+    pub etag_at: usize,
+    /// Offset of `,"_lsn":`. The item without its LSN is what comes before, and a brace.
+    pub lsn_at: usize,
+}
+
+/// Appends the whole stored item to `out`. The generated id is for an item that came without one
+/// and is ignored by others.
+pub fn compose(
+    scanned: &Scanned<'_>,
+    properties: &SystemProperties<'_>,
+    generated_id: Option<&str>,
+    out: &mut Vec<u8>,
+) -> Composed {
+    compose_head(scanned, &properties.head(), generated_id, out);
+    finish(out, &properties.tail())
+}
+
+/// Appends everything up to the properties only the writer knows; `finish` does the rest.
+pub fn compose_head(
+    scanned: &Scanned<'_>,
+    head: &Head<'_>,
+    generated_id: Option<&str>,
+    out: &mut Vec<u8>,
+) {
+    let id_bytes = generated_id.map_or(0, str::len);
+    out.reserve(scanned.body().len() + id_bytes + head.room());
+    out.push(b'{');
+    let first = out.len();
+    push_members(scanned, generated_id, out);
+    head.push(first, out);
+}
+
+/// Completes a head with the properties only the writer knows and closes the object.
+pub fn finish(head: &mut Vec<u8>, tail: &Tail<'_>) -> Composed {
+    head.extend_from_slice(b",\"_etag\":\"\\\"");
+    let etag_at = head.len();
+    push_escaped(head, tail.etag);
+    head.extend_from_slice(b"\\\"\",\"_attachments\":\"attachments/\",\"_ts\":");
+    push_decimal(head, tail.ts);
+    let lsn_at = head.len();
+    head.extend_from_slice(b",\"_lsn\":");
+    push_decimal(head, tail.lsn);
+    head.push(b'}');
+    Composed { etag_at, lsn_at }
+}
+
+/// The user's members: the body without its braces and without system properties, with the
+/// generated id before them if there is none. Shares the bytes of `body`, which must be the body
+/// that was scanned, if the members are all in one piece.
+#[must_use]
+pub fn members(body: &Bytes, scanned: &Scanned<'_>, generated_id: Option<&str>) -> Bytes {
+    let mut runs = runs(scanned);
+    let (run, another) = (runs.next().unwrap_or_default(), runs.next());
+    let needs_id = generated_id.is_some() && scanned.id_span().is_none();
+    let is_same_body = body.as_ptr_range() == scanned.body().as_ptr_range();
+    if another.is_none() && !needs_id && is_same_body {
+        return body.slice(run);
+    }
+    let id_bytes = generated_id.map_or(0, str::len);
+    let mut members = Vec::with_capacity(scanned.body().len() + id_bytes + 16);
+    push_members(scanned, generated_id, &mut members);
+    members.into()
+}
+
+/// Appends the whole stored item to `out`, given its `members`.
+pub fn stamp(members: &[u8], properties: &SystemProperties<'_>, out: &mut Vec<u8>) -> Composed {
+    let head = properties.head();
+    out.reserve(members.len() + head.room());
+    out.push(b'{');
+    let first = out.len();
+    out.extend_from_slice(members);
+    head.push(first, out);
+    finish(out, &properties.tail())
+}
+
+impl<'a> SystemProperties<'a> {
+    fn head(&self) -> Head<'a> {
+        Head {
+            rid: self.rid,
+            self_link: self.self_link,
+        }
+    }
+
+    fn tail(&self) -> Tail<'a> {
+        Tail {
+            etag: self.etag,
+            ts: self.ts,
+            lsn: self.lsn,
+        }
+    }
+}
+
+impl Head<'_> {
+    /// Bytes to reserve for all system properties.
+    fn room(&self) -> usize {
+        self.rid.len() + self.self_link.len() + OURS_BYTES_MAX
+    }
+
+    /// Appends the properties to an object whose first member is at `first`, if it has any.
+    fn push(&self, first: usize, out: &mut Vec<u8>) {
+        if out.len() > first {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"_rid\":");
+        push_string(out, self.rid);
+        out.extend_from_slice(b",\"_self\":");
+        push_string(out, self.self_link);
+    }
+}
+
+/// Appends the user's members, and the id before them if it is needed.
+fn push_members(scanned: &Scanned<'_>, generated_id: Option<&str>, out: &mut Vec<u8>) {
+    let first = out.len();
+    if scanned.id_span().is_none()
+        && let Some(id) = generated_id
+    {
+        out.extend_from_slice(b"\"id\":");
+        push_string(out, id);
+    }
+    for run in runs(scanned) {
+        if out.len() > first {
+            out.push(b',');
+        }
+        out.extend_from_slice(scanned.body().get(run).unwrap_or_default());
+    }
+}
+
+/// The pieces of the body that are whole members of the user, without the commas between pieces.
+fn runs(scanned: &Scanned<'_>) -> impl Iterator<Item = Range<usize>> {
+    let body = scanned.body();
+    let object = scanned.object().range();
+    let last = object.end - 1;
+    let dropped = scanned
+        .system()
+        .iter()
+        .map(|region| region.start as usize..region.end as usize);
+    let mut at = object.start + 1;
+    dropped.chain([last..last]).filter_map(move |next| {
+        // What stands before a dropped member ends with the comma before it; what stands before
+        // the closing brace may end with whitespace.
+        let is_last = next.start == last;
+        let run = at..if is_last { next.start } else { next.start - 1 };
+        at = next.end + 1;
+        // Nothing is kept between two neighbours: the run would end before it starts.
+        let text = body.get(run.clone())?;
+        let blank_bytes = if is_last {
+            text.len() - text.trim_ascii_end().len()
+        } else {
+            0
+        };
+        let run = run.start..run.end - blank_bytes;
+        (!run.is_empty()).then_some(run)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::{Wanted, scan};
+
+    const ETAG: &str = "0000d826-0000-0700-0000-62a8a2b00000";
+    const OURS: &str = r#""_rid":"r==","_self":"dbs/d/colls/c/docs/r==/","_etag":"\"0000d826-0000-0700-0000-62a8a2b00000\"","_attachments":"attachments/","_ts":1700000000"#;
+
+    const PROPERTIES: SystemProperties<'_> = SystemProperties {
+        rid: "r==",
+        self_link: "dbs/d/colls/c/docs/r==/",
+        etag: ETAG,
+        ts: 1_700_000_000,
+        lsn: 5,
+    };
+
+    /// Composes in every way there is; all must agree.
+    #[track_caller]
+    fn composed(body: &str, generated_id: Option<&str>) -> (String, Composed) {
+        let bytes = Bytes::copy_from_slice(body.as_bytes());
+        let scanned = scan(&bytes, &Wanted::default()).unwrap();
+        let mut out = Vec::new();
+        let places = compose(&scanned, &PROPERTIES, generated_id, &mut out);
+        assert!(
+            serde_json::from_slice::<serde_json::Value>(&out).is_ok(),
+            "{body}"
+        );
+
+        let mut stepwise = Vec::new();
+        compose_head(&scanned, &PROPERTIES.head(), generated_id, &mut stepwise);
+        assert_eq!(finish(&mut stepwise, &PROPERTIES.tail()), places, "{body}");
+        assert_eq!(stepwise, out, "{body}");
+
+        let mut stamped = Vec::new();
+        let members = members(&bytes, &scanned, generated_id);
+        assert_eq!(stamp(&members, &PROPERTIES, &mut stamped), places, "{body}");
+        assert_eq!(stamped, out, "{body}");
+        (String::from_utf8(out).unwrap(), places)
+    }
+
+    /// Composes with the id `new` for bodies without one; `user` is what should be left of the body.
+    #[track_caller]
+    fn check(body: &str, user: &str) {
+        let separator = if user.is_empty() { "" } else { "," };
+        let (stored, places) = composed(body, Some("new"));
+        assert_eq!(
+            stored,
+            format!("{{{user}{separator}{OURS},\"_lsn\":5}}"),
+            "{body}"
+        );
+        assert_eq!(&stored[places.lsn_at..], ",\"_lsn\":5}", "{body}");
+        assert_eq!(&stored[places.etag_at..places.etag_at + 36], ETAG, "{body}");
+    }
+
+    #[test]
+    fn bytes_of_the_user_are_kept_as_they_are() {
+        check(r#"{"id":"1"}"#, r#""id":"1""#);
+        check(
+            r#"{"id":"1","n":1.50e0,"s":"\u0041"}"#,
+            r#""id":"1","n":1.50e0,"s":"\u0041""#,
+        );
+        check(
+            " {\r\n \"id\" : \"1\" ,\t\"a\":[ 1 , 2 ]\n}\n",
+            "\r\n \"id\" : \"1\" ,\t\"a\":[ 1 , 2 ]",
+        );
+        check(
+            r#"{"id":"1","_ts2":1,"__rid":2,"_":3}"#,
+            r#""id":"1","_ts2":1,"__rid":2,"_":3"#,
+        );
+        check(
+            r#"{"id":"1","a":{"_ts":1,"_rid":{}}}"#,
+            r#""id":"1","a":{"_ts":1,"_rid":{}}"#,
+        );
+    }
+
+    #[test]
+    fn system_properties_of_the_user_are_dropped() {
+        let id = r#""id":"1""#;
+        check(r#"{"_ts":1,"id":"1"}"#, id);
+        check(r#"{"id":"1","_ts":1}"#, id);
+        check(r#"{"_rid":1,"_ts":2,"id":"1"}"#, id);
+        check(r#"{"id":"1","_rid":1,"_ts":2}"#, id);
+        check(r#"{"_rid":"x","id":"1","_self":[",}"]}"#, id);
+        check(r#"{"id":"1","_etag":"\"","a":1}"#, r#""id":"1","a":1"#);
+        check(
+            r#"{"a":1,"_lsn":1,"id":"1","_ts":{"a":[]},"_attachments":null,"b":2}"#,
+            r#""a":1,"id":"1","b":2"#,
+        );
+        check("{ \"id\":\"1\" ,\n \"_ts\" : 1 }", " \"id\":\"1\" ");
+        check("{ \"_ts\" : 1 ,\n \"id\":\"1\" }", "\n \"id\":\"1\"");
+        check(
+            "{ \"a\":1 , \"_ts\" : 1 , \"id\":\"1\" }",
+            " \"a\":1 , \"id\":\"1\"",
+        );
+        check(r#"{"\u005fts":1,"id":"1"}"#, id);
+    }
+
+    #[test]
+    fn an_id_is_made_up_only_when_there_is_none() {
+        let id = r#""id":"new""#;
+        check("{}", id);
+        check(" { } ", id);
+        check(r#"{"_ts":1}"#, id);
+        check(r#"{ "_ts":1 , "_rid":2 }"#, id);
+        check(r#"{"a":1}"#, r#""id":"new","a":1"#);
+        check(r#"{"_ts":1,"a":1}"#, r#""id":"new","a":1"#);
+        check(
+            r#"{"a":{"id":"inner"}}"#,
+            r#""id":"new","a":{"id":"inner"}"#,
+        );
+        check(r#"{"\u0069d":"1"}"#, r#""\u0069d":"1""#);
+
+        let without = |body| composed(body, None).0;
+        assert_eq!(without("{}"), format!("{{{OURS},\"_lsn\":5}}"));
+        assert_eq!(without(r#"{"_ts":1}"#), format!("{{{OURS},\"_lsn\":5}}"));
+        assert_eq!(
+            composed("{}", Some("a\"b\\\n")).0,
+            format!("{{\"id\":\"a\\\"b\\\\\\n\",{OURS},\"_lsn\":5}}")
+        );
+    }
+
+    #[test]
+    fn finishing_fits_in_what_the_head_reserved() {
+        let scanned = scan(br#"{"id":"1","_ts":3,"n":1}"#, &Wanted::default()).unwrap();
+        let mut out = Vec::new();
+        compose_head(&scanned, &PROPERTIES.head(), None, &mut out);
+        let capacity = out.capacity();
+        let tail = Tail {
+            ts: u64::MAX,
+            lsn: u64::MAX,
+            ..PROPERTIES.tail()
+        };
+        let _ = finish(&mut out, &tail);
+        assert_eq!(out.capacity(), capacity);
+    }
+
+    #[test]
+    fn composing_appends_and_counts_from_the_start_of_the_buffer() {
+        let scanned = scan(b"{\"id\":\"1\"}", &Wanted::default()).unwrap();
+        let mut out = b"before".to_vec();
+        let places = compose(&scanned, &PROPERTIES, None, &mut out);
+        assert!(out.starts_with(b"before{\"id\""));
+        assert_eq!(&out[places.lsn_at..], b",\"_lsn\":5}");
+    }
+
+    #[test]
+    fn members_in_one_piece_are_not_copied() {
+        let cases = [
+            (r#"{"id":"1","n":1}"#, None, true),
+            (r#"{"id":"1"}"#, Some("new"), true),
+            (r#" { "id":"1","_rid":1,"_ts":2 } "#, None, true),
+            (r#"{"_ts":2,"id":"1"}"#, None, true),
+            (r#"{"id":"1","_ts":2,"n":1}"#, None, false),
+            (r#"{"n":1}"#, Some("new"), false),
+        ];
+        for (body, generated_id, is_shared) in cases {
+            let bytes = Bytes::copy_from_slice(body.as_bytes());
+            let scanned = scan(&bytes, &Wanted::default()).unwrap();
+            let members = members(&bytes, &scanned, generated_id);
+            let place = bytes.as_ptr_range();
+            assert_eq!(place.contains(&members.as_ptr()), is_shared, "{body}");
+        }
+        let scanned = scan(br#"{"a":1}"#, &Wanted::default()).unwrap();
+        let stranger = Bytes::from_static(b"{}");
+        assert_eq!(
+            members(&stranger, &scanned, None),
+            &b"\"a\":1"[..],
+            "the scanned body counts"
+        );
+    }
+
+    #[test]
+    fn what_was_stored_can_be_sent_back() {
+        let (stored, places) = composed(r#"{"id":"1","n":1.0}"#, None);
+        let read = format!("{}}}", &stored[..places.lsn_at]);
+        assert_eq!(composed(&read, None).0, stored, "a read item written back");
+        assert_eq!(
+            composed(&stored, None).0,
+            stored,
+            "a feed item written back"
+        );
+    }
+}

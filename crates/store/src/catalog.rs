@@ -1,0 +1,314 @@
+//! The catalog: which databases, containers and partitions there are, as a small log of its own.
+//!
+//! Everything about resources is decided here and nowhere else. An event is appended, then applied to
+//! the state in memory; opening a store replays all of them.
+
+use crate::account::Shared;
+use crate::definition::ContainerDefinition;
+use crate::error::{CatalogError, OpenError, StorageError};
+use headwater_log::{
+    GroupBuilder, LocalLog, NewRecord, PartitionLog, ReadRequest, RecordKind, Tail, Which,
+    append_decided,
+};
+use headwater_model::{
+    ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, KeyRange, Lsn, PartitionId, Timestamp,
+};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The catalog's log is partition 0 of no container.
+const PARTITION: PartitionId = PartitionId::new(0);
+
+/// Something that happened to the resources of an account.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event {
+    DatabaseCreated {
+        rid: u32,
+        id: DatabaseId,
+    },
+    DatabaseDropped {
+        rid: u32,
+    },
+    ContainerCreated {
+        rid: u64,
+        definition: String,
+        partitions: Vec<PartitionEntry>,
+    },
+    ContainerReplaced {
+        rid: u64,
+        definition: String,
+    },
+    ContainerDropped {
+        rid: u64,
+    },
+    /// Partitions were split or merged away, and these took their place.
+    PartitionsReplaced {
+        container: u64,
+        gone: Vec<u32>,
+        new: Vec<PartitionEntry>,
+    },
+}
+
+/// A partition of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PartitionEntry {
+    pub(crate) id: u32,
+    pub(crate) range: KeyRange,
+    /// Oldest first.
+    #[serde(default)]
+    pub(crate) ancestors: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DatabaseEntry {
+    pub(crate) rid: DatabaseRid,
+    pub(crate) id: DatabaseId,
+    pub(crate) stamp: Stamp,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerEntry {
+    pub(crate) rid: ContainerRid,
+    pub(crate) definition: ContainerDefinition,
+    pub(crate) partitions: Vec<PartitionEntry>,
+    pub(crate) next_partition: u32,
+    pub(crate) stamp: Stamp,
+}
+
+/// When and by which event a resource was last changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) lsn: Lsn,
+    pub(crate) timestamp: Timestamp,
+}
+
+impl Stamp {
+    pub(crate) fn etag(self) -> Etag {
+        Etag::new(PARTITION, self.lsn, 0)
+    }
+}
+
+/// All resources at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resources {
+    pub(crate) databases: BTreeMap<u32, DatabaseEntry>,
+    pub(crate) containers: BTreeMap<u64, ContainerEntry>,
+    last_database: u32,
+    last_container: u32,
+}
+
+impl Resources {
+    pub(crate) fn database(&self, id: &DatabaseId) -> Option<&DatabaseEntry> {
+        self.databases.values().find(|database| database.id == *id)
+    }
+
+    pub(crate) fn containers_of(
+        &self,
+        database: DatabaseRid,
+    ) -> impl Iterator<Item = &ContainerEntry> {
+        self.containers
+            .values()
+            .filter(move |container| container.rid.database() == database)
+    }
+
+    pub(crate) fn container(
+        &self,
+        database: DatabaseRid,
+        id: &ContainerId,
+    ) -> Option<&ContainerEntry> {
+        self.containers_of(database)
+            .find(|container| container.definition.id() == id)
+    }
+
+    pub(crate) fn next_database(&self) -> u32 {
+        self.last_database + 1
+    }
+
+    pub(crate) fn next_container(&self) -> u32 {
+        self.last_container + 1
+    }
+
+    fn apply(&mut self, event: &Event, stamp: Stamp) -> Result<(), String> {
+        match event {
+            Event::DatabaseCreated { rid, id } => {
+                self.last_database = self.last_database.max(*rid);
+                let database = DatabaseEntry {
+                    rid: DatabaseRid::new(*rid),
+                    id: id.clone(),
+                    stamp,
+                };
+                self.databases.insert(*rid, database);
+            }
+            Event::DatabaseDropped { rid } => {
+                self.databases.remove(rid);
+                self.containers
+                    .retain(|_, container| container.rid.database().get() != *rid);
+            }
+            Event::ContainerCreated {
+                rid,
+                definition,
+                partitions,
+            } => {
+                let rid = ContainerRid::from_u64(*rid).map_err(|error| error.to_string())?;
+                self.last_container = self.last_container.max(rid.container());
+                let next_partition = partitions
+                    .iter()
+                    .map(|entry| entry.id + 1)
+                    .max()
+                    .unwrap_or(0);
+                let container = ContainerEntry {
+                    rid,
+                    definition: parse(definition)?,
+                    partitions: partitions.clone(),
+                    next_partition,
+                    stamp,
+                };
+                self.containers.insert(rid.as_u64(), container);
+            }
+            Event::ContainerReplaced { rid, definition } => {
+                let container = self.containers.get_mut(rid).ok_or("no such container")?;
+                container.definition = parse(definition)?;
+                container.stamp = stamp;
+            }
+            Event::ContainerDropped { rid } => {
+                self.containers.remove(rid);
+            }
+            Event::PartitionsReplaced {
+                container,
+                gone,
+                new,
+            } => {
+                let container = self
+                    .containers
+                    .get_mut(container)
+                    .ok_or("no such container")?;
+                container
+                    .partitions
+                    .retain(|entry| !gone.contains(&entry.id));
+                container.partitions.extend(new.iter().cloned());
+                container
+                    .partitions
+                    .sort_by(|one, two| one.range.min().cmp(two.range.min()));
+                let next = new.iter().map(|entry| entry.id + 1).max().unwrap_or(0);
+                container.next_partition = container.next_partition.max(next);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse(definition: &str) -> Result<ContainerDefinition, String> {
+    ContainerDefinition::from_json(definition).map_err(|error| error.to_string())
+}
+
+/// The log of events and what they add up to.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    log: Arc<LocalLog>,
+    shared: Arc<Shared>,
+    resources: RwLock<Arc<Resources>>,
+    /// Held from the decision about an event until it is applied.
+    deciding: tokio::sync::Mutex<()>,
+}
+
+impl Catalog {
+    pub(crate) fn open(shared: Arc<Shared>) -> Result<Catalog, OpenError> {
+        let dir = shared.root.join("catalog");
+        let opened = LocalLog::inherit(
+            shared.disk.clone(),
+            &dir,
+            PARTITION,
+            &[],
+            Lsn::ZERO,
+            shared.options.log_options(),
+            shared.runtime.clone(),
+        )?;
+        let log = opened.log;
+        let tail = log.local_tail().lsn;
+        let batch = log.read(&ReadRequest {
+            after: Lsn::ZERO,
+            upto: tail,
+            which: Which::Everything,
+            range: None,
+            records_max: usize::MAX,
+            bytes_max: usize::MAX,
+        })?;
+        let mut resources = Resources::default();
+        for record in &batch.records {
+            let lsn = record.position.lsn;
+            let event: Event =
+                serde_json::from_slice(record.meta()).map_err(|error| OpenError::Catalog {
+                    lsn,
+                    what: error.to_string(),
+                })?;
+            resources
+                .apply(
+                    &event,
+                    Stamp {
+                        lsn,
+                        timestamp: record.timestamp,
+                    },
+                )
+                .map_err(|what| OpenError::Catalog { lsn, what })?;
+        }
+        let resources = RwLock::new(Arc::new(resources));
+        Ok(Catalog {
+            log,
+            shared,
+            resources,
+            deciding: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn resources(&self) -> Arc<Resources> {
+        self.resources.read().clone()
+    }
+
+    pub(crate) fn log(&self) -> &Arc<LocalLog> {
+        &self.log
+    }
+
+    /// Decides on an event given all resources, writes it, applies it. `decide` may refuse.
+    pub(crate) async fn change(
+        &self,
+        decide: impl FnOnce(&Resources) -> Result<Event, CatalogError>,
+    ) -> Result<Event, CatalogError> {
+        let _deciding = self.deciding.lock().await;
+        let before = self.resources();
+        let event = decide(&before)?;
+        let tail = self.log.local_tail();
+        let stamp = self.write(&event, tail).await?;
+        let mut after = Resources::clone(&before);
+        after
+            .apply(&event, stamp)
+            .map_err(|what| StorageError::Index(what))?;
+        *self.resources.write() = Arc::new(after);
+        Ok(event)
+    }
+
+    async fn write(&self, event: &Event, tail: Tail) -> Result<Stamp, StorageError> {
+        let runtime = &self.shared.runtime;
+        let mut group = GroupBuilder::new(PARTITION, 0, tail);
+        let now = Timestamp::from_millis(runtime.unix_millis());
+        let timestamp = group.begin(now, runtime.random_u128());
+        let meta =
+            serde_json::to_vec(event).map_err(|error| StorageError::Index(error.to_string()))?;
+        let position = group.record(&NewRecord {
+            kind: RecordKind::Put,
+            supersedes: None,
+            epk: &[],
+            meta: &meta,
+            body: &[],
+        });
+        group.finish();
+        let log: &dyn PartitionLog = &self.log;
+        append_decided(log, &group.build(), runtime).await?;
+        Ok(Stamp {
+            lsn: position.lsn,
+            timestamp,
+        })
+    }
+}

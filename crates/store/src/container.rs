@@ -1,0 +1,393 @@
+//! A container: items, and the partitions they are in.
+//!
+//! This file sends a call to the right partition and nothing else. When a partition has been split or
+//! merged away under a caller's feet, the call goes to whoever replaced it.
+
+use crate::account::{AccountState, Shared};
+use crate::body::Patch;
+use crate::catalog::{Catalog, ContainerEntry};
+use crate::definition::{ContainerDefinition, Settings};
+use crate::error::{BatchError, ItemReadError, OpenError, StorageError, WriteError};
+use crate::item::{Item, ItemKey, ItemWrite, Written};
+use crate::partition::{Answer, Partition, Refusal, Work};
+use crate::prepare::{self, Operation};
+use crate::topology::Topology;
+use crate::{maintenance, topology};
+use bytes::Bytes;
+use headwater_model::{ContainerId, ContainerRid, Etag, ItemId, PartitionKey, Timestamp};
+use parking_lot::RwLock;
+use smallvec::{SmallVec, smallvec};
+use std::sync::{Arc, Weak};
+use tokio::sync::watch;
+
+/// Operations in one transaction.
+const BATCH_OPERATIONS_MAX: usize = 100;
+/// Bytes in one transaction.
+const BATCH_BYTES_MAX: usize = 2 << 20;
+
+/// A container. Cheap to clone; every clone is the same container.
+#[derive(Clone, Debug)]
+pub struct Container(Arc<ContainerState>);
+
+#[derive(Debug)]
+pub(crate) struct ContainerState {
+    pub(crate) rid: ContainerRid,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) account: Weak<AccountState>,
+    pub(crate) settings: Arc<RwLock<Arc<Settings>>>,
+    pub(crate) topology: RwLock<Arc<Topology>>,
+    /// Tells that `topology` is another one now.
+    pub(crate) topology_changed: watch::Sender<()>,
+    /// One split or merge at a time.
+    pub(crate) reshaping: tokio::sync::Mutex<()>,
+}
+
+impl ContainerState {
+    pub(crate) async fn open(
+        account: &Arc<AccountState>,
+        entry: &ContainerEntry,
+    ) -> Result<Arc<ContainerState>, OpenError> {
+        let shared = account.shared.clone();
+        let settings = Arc::new(RwLock::new(Arc::new(Settings::new(
+            entry.definition.clone(),
+        ))));
+        let state = Arc::new(ContainerState {
+            rid: entry.rid,
+            account: Arc::downgrade(account),
+            settings,
+            topology: RwLock::new(Arc::new(Topology::default())),
+            topology_changed: watch::channel(()).0,
+            reshaping: tokio::sync::Mutex::new(()),
+            shared,
+        });
+        topology::open(&state, &account.catalog).await?;
+        maintenance::reindex_expiry_if_needed(&state, entry.stamp.lsn)?;
+        Ok(state)
+    }
+
+    pub(crate) fn topology(&self) -> Arc<Topology> {
+        self.topology.read().clone()
+    }
+
+    pub(crate) fn install(&self, topology: Topology) {
+        *self.topology.write() = Arc::new(topology);
+        self.topology_changed.send_replace(());
+    }
+
+    /// Takes the container out of service.
+    pub(crate) async fn retire(&self) {
+        let _reshaping = self.reshaping.lock().await;
+        let before = self.topology();
+        self.install(Topology {
+            dropped: true,
+            ..Topology::default()
+        });
+        for partition in &before.partitions {
+            partition.wake_waiters();
+        }
+    }
+
+    pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
+        for partition in &self.topology().partitions {
+            partition.local.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Goes by the catalog's newest definition from now on.
+    pub(crate) fn adopt_definition(
+        self: &Arc<Self>,
+        catalog: &Catalog,
+    ) -> Result<(), StorageError> {
+        let resources = catalog.resources();
+        let Some(entry) = resources.containers.get(&self.rid.as_u64()) else {
+            return Ok(());
+        };
+        let definition = entry.definition.clone();
+        *self.settings.write() = Arc::new(Settings::new(definition));
+        maintenance::reindex_expiry_if_needed(self, entry.stamp.lsn)
+    }
+
+    /// Hands work to the partition that has `epk`, following splits and merges.
+    pub(crate) async fn submit(&self, epk: &[u8], mut work: Work) -> Result<Answer, Refusal> {
+        loop {
+            let mut changed = self.topology_changed.subscribe();
+            let topology = self.topology();
+            if topology.dropped {
+                return Err(Refusal::Gone(work));
+            }
+            let Some(partition) = topology.partition_of(epk) else {
+                return Err(Refusal::Storage(StorageError::Closed));
+            };
+            match partition.submit(work).await {
+                Err(Refusal::Gone(returned)) => work = returned,
+                decided => return decided,
+            }
+            // The partition takes no more writes. Either its successors are coming, or the store is
+            // closing and they are not.
+            let replaced = self
+                .topology()
+                .partition_of(epk)
+                .is_none_or(|now| !Arc::ptr_eq(now, partition));
+            if replaced {
+                continue;
+            }
+            if !partition.local.is_sealed() || changed.changed().await.is_err() {
+                return Err(Refusal::Storage(StorageError::Closed));
+            }
+        }
+    }
+}
+
+impl Container {
+    pub(crate) fn new(state: Arc<ContainerState>) -> Container {
+        Container(state)
+    }
+
+    pub(crate) fn state(&self) -> &Arc<ContainerState> {
+        &self.0
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ContainerId {
+        self.definition().id().clone()
+    }
+
+    /// Its resource id. A container dropped and made again has another one.
+    #[must_use]
+    pub fn rid(&self) -> ContainerRid {
+        self.0.rid
+    }
+
+    /// Its definition.
+    #[must_use]
+    pub fn definition(&self) -> ContainerDefinition {
+        self.settings().definition.clone()
+    }
+
+    /// Changes with every change of the definition; `None` once it is dropped.
+    #[must_use]
+    pub fn etag(&self) -> Option<Etag> {
+        let resources = self.0.account.upgrade()?.catalog.resources();
+        resources
+            .containers
+            .get(&self.0.rid.as_u64())
+            .map(|entry| entry.stamp.etag())
+    }
+
+    /// When the definition was last changed; `None` once it is dropped.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        let resources = self.0.account.upgrade()?.catalog.resources();
+        resources
+            .containers
+            .get(&self.0.rid.as_u64())
+            .map(|entry| entry.stamp.timestamp)
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.0.settings.read().clone()
+    }
+
+    /// Creates an item. Without an `id` it is given one.
+    ///
+    /// # Errors
+    /// When it exists, or the body is not allowed.
+    pub async fn create(&self, body: impl Into<Bytes>) -> Result<Written, WriteError> {
+        self.write(ItemWrite::create(body)).await
+    }
+
+    /// Creates an item, or replaces it if it exists.
+    ///
+    /// # Errors
+    /// When the body is not allowed.
+    pub async fn upsert(&self, body: impl Into<Bytes>) -> Result<Written, WriteError> {
+        self.write(ItemWrite::upsert(body)).await
+    }
+
+    /// Replaces an item.
+    ///
+    /// # Errors
+    /// When it does not exist, or the body is not allowed.
+    pub async fn replace(&self, id: &str, body: impl Into<Bytes>) -> Result<Written, WriteError> {
+        self.write(ItemWrite::replace(id, body)).await
+    }
+
+    /// Deletes an item.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub async fn delete(
+        &self,
+        partition_key: impl Into<PartitionKey>,
+        id: &str,
+    ) -> Result<Written, WriteError> {
+        self.write(ItemWrite::delete(partition_key, id)).await
+    }
+
+    /// Changes parts of an item.
+    ///
+    /// # Errors
+    /// When it does not exist, or the patch cannot be applied to it.
+    pub async fn patch(
+        &self,
+        partition_key: impl Into<PartitionKey>,
+        id: &str,
+        patch: Patch,
+    ) -> Result<Written, WriteError> {
+        self.write(ItemWrite::patch(partition_key, id, patch)).await
+    }
+
+    /// Carries out one operation. When this returns, the change is as durable as the store's options
+    /// say, and in the change feed.
+    ///
+    /// # Errors
+    /// When it is refused; nothing was changed then.
+    pub async fn write(&self, write: ItemWrite) -> Result<Written, WriteError> {
+        let operation = prepare::prepare(&self.settings(), write, &self.0.shared.runtime)?;
+        let epk = operation.key.epk.clone();
+        let work = Work::Transaction(smallvec![operation]);
+        match self.0.submit(epk.as_bytes(), work).await {
+            Ok(Answer::Transaction(mut written)) => written
+                .pop()
+                .ok_or(WriteError::Storage(StorageError::Closed)),
+            Ok(_) => Err(StorageError::Closed.into()),
+            Err(refusal) => Err(write_error(refusal)),
+        }
+    }
+
+    /// Carries out all operations on items of one partition key, or none. All of them share one LSN.
+    ///
+    /// # Errors
+    /// Says which operation was refused; nothing was changed then.
+    pub async fn batch(
+        &self,
+        partition_key: impl Into<PartitionKey>,
+        writes: Vec<ItemWrite>,
+    ) -> Result<Vec<Written>, BatchError> {
+        let key = partition_key.into();
+        let whole = |error| BatchError { index: 0, error };
+        let operations = self.prepare_batch(&key, writes)?;
+        let Some(first) = operations.first() else {
+            return Err(whole(WriteError::EmptyBatch));
+        };
+        let epk = first.key.epk.clone();
+        match self
+            .0
+            .submit(epk.as_bytes(), Work::Transaction(operations))
+            .await
+        {
+            Ok(Answer::Transaction(written)) => Ok(written),
+            Ok(_) => Err(whole(StorageError::Closed.into())),
+            Err(Refusal::Operation(index, error)) => Err(BatchError { index, error }),
+            Err(refusal) => Err(whole(write_error(refusal))),
+        }
+    }
+
+    fn prepare_batch(
+        &self,
+        key: &PartitionKey,
+        writes: Vec<ItemWrite>,
+    ) -> Result<SmallVec<[Operation; 1]>, BatchError> {
+        let count = writes.len();
+        if count > BATCH_OPERATIONS_MAX {
+            let error = WriteError::TooManyOperations {
+                count,
+                limit: BATCH_OPERATIONS_MAX,
+            };
+            return Err(BatchError { index: 0, error });
+        }
+        let settings = self.settings();
+        let mut operations: SmallVec<[Operation; 1]> = SmallVec::with_capacity(count);
+        let mut bytes = 0;
+        for (index, write) in writes.into_iter().enumerate() {
+            let failed = |error| BatchError { index, error };
+            let write = match &write.partition_key {
+                Some(other) if other != key => {
+                    return Err(failed(WriteError::PartitionKeyMismatch {
+                        given: key.to_json(),
+                        in_body: other.to_json(),
+                    }));
+                }
+                _ => write.partition_key(key.clone()),
+            };
+            let operation =
+                prepare::prepare(&settings, write, &self.0.shared.runtime).map_err(failed)?;
+            bytes += operation.byte_count();
+            if bytes > BATCH_BYTES_MAX {
+                let error = WriteError::BatchTooLarge {
+                    bytes,
+                    limit: BATCH_BYTES_MAX,
+                };
+                return Err(BatchError { index, error });
+            }
+            operations.push(operation);
+        }
+        Ok(operations)
+    }
+
+    /// Deletes all items that a partition key has now; returns how many.
+    ///
+    /// # Errors
+    /// When the key is not allowed or the store fails; some items may be gone then.
+    pub async fn delete_partition_key(
+        &self,
+        partition_key: impl Into<PartitionKey>,
+    ) -> Result<usize, WriteError> {
+        let key = partition_key.into();
+        let epk = self.settings().definition.partition_key().epk(&key)?;
+        let mut encoded = Vec::new();
+        key.encode_into(&mut encoded);
+        let owner = self.0.topology().partition_of(epk.as_bytes()).cloned();
+        let upto = owner.ok_or(WriteError::ContainerGone)?.visible();
+        let mut deleted = 0;
+        loop {
+            let work = Work::DeleteKey {
+                epk: epk.clone(),
+                encoded: encoded.clone(),
+                upto,
+            };
+            match self.0.submit(epk.as_bytes(), work).await {
+                Ok(Answer::Deleted(0)) => return Ok(deleted),
+                Ok(Answer::Deleted(count)) => deleted += count,
+                Ok(_) => return Err(StorageError::Closed.into()),
+                Err(refusal) => return Err(write_error(refusal)),
+            }
+        }
+    }
+
+    /// Reads an item; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the key or id is not allowed, or the store fails.
+    pub async fn read(
+        &self,
+        partition_key: impl Into<PartitionKey>,
+        id: &str,
+    ) -> Result<Option<Item>, ItemReadError> {
+        let (key, partition) = self.find(&partition_key.into(), id)?;
+        Ok(partition.read(&key)?)
+    }
+
+    fn find(
+        &self,
+        key: &PartitionKey,
+        id: &str,
+    ) -> Result<(ItemKey, Arc<Partition>), ItemReadError> {
+        let epk = self.settings().definition.partition_key().epk(key)?;
+        let key = ItemKey::new(epk, key, &ItemId::new(id)?);
+        let topology = self.0.topology();
+        let partition = topology.partition_of(key.epk.as_bytes());
+        let partition = partition.ok_or(ItemReadError::ContainerGone)?.clone();
+        Ok((key, partition))
+    }
+}
+
+fn write_error(refusal: Refusal) -> WriteError {
+    match refusal {
+        Refusal::Operation(_, error) => error,
+        Refusal::Storage(error) => error.into(),
+        Refusal::Gone(_) => WriteError::ContainerGone,
+    }
+}

@@ -1,0 +1,423 @@
+//! What a container is: its id, partition key and policies.
+//!
+//! A definition is kept as the JSON it was given, so that every policy comes back unchanged, also those
+//! nothing here acts on. What the store does act on is parsed out of it once.
+
+use crate::body::Wanted;
+use crate::error::DefinitionError;
+use headwater_model::{ContainerId, Epk, PartitionKeyDefinition, PartitionKeyPath, Timestamp};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+const UNIQUE_KEYS_MAX: usize = 10;
+const UNIQUE_PATHS_MAX: usize = 16;
+/// The most partitions a container can be created with.
+pub(crate) const PARTITIONS_MAX: u32 = 1000;
+
+/// The definition of a container.
+///
+/// ```
+/// use headwater_store::ContainerDefinition;
+///
+/// let orders = ContainerDefinition::new("orders", "/customer")?
+///     .with_default_ttl(-1)
+///     .with_unique_key(&["/number"])
+///     .with_all_versions(std::time::Duration::from_secs(3600));
+/// assert_eq!(orders.id().as_str(), "orders");
+/// # Ok::<(), headwater_store::DefinitionError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ContainerDefinition {
+    json: Map<String, Value>,
+    id: ContainerId,
+    partition_key: PartitionKeyDefinition,
+    default_ttl: Option<i32>,
+    unique_keys: Vec<Vec<PartitionKeyPath>>,
+    retention: Duration,
+}
+
+impl ContainerDefinition {
+    /// A container with a partition key of one path.
+    ///
+    /// # Errors
+    /// When the id or the path is not allowed.
+    pub fn new(id: &str, partition_key_path: &str) -> Result<ContainerDefinition, DefinitionError> {
+        let key = PartitionKeyDefinition::hash(partition_key_path)?;
+        ContainerDefinition::with_partition_key(id, &key)
+    }
+
+    /// A container with any partition key.
+    ///
+    /// # Errors
+    /// When the id is not allowed.
+    pub fn with_partition_key(
+        id: &str,
+        key: &PartitionKeyDefinition,
+    ) -> Result<ContainerDefinition, DefinitionError> {
+        let key = serde_json::to_value(key).map_err(malformed)?;
+        ContainerDefinition::from_value(json!({ "id": id, "partitionKey": key }))
+    }
+
+    /// A container as the protocol describes it.
+    ///
+    /// # Errors
+    /// When the JSON is malformed or asks for something that is not allowed.
+    pub fn from_json(json: &str) -> Result<ContainerDefinition, DefinitionError> {
+        ContainerDefinition::from_value(serde_json::from_str(json).map_err(malformed)?)
+    }
+
+    fn from_value(value: Value) -> Result<ContainerDefinition, DefinitionError> {
+        let Value::Object(json) = value else {
+            return Err(DefinitionError::Malformed(
+                "it is not a JSON object".to_owned(),
+            ));
+        };
+        let id = json
+            .get("id")
+            .and_then(Value::as_str)
+            .ok_or_else(|| missing("id"))?;
+        let id = ContainerId::new(id)?;
+        let key = json
+            .get("partitionKey")
+            .ok_or_else(|| missing("partitionKey"))?;
+        let partition_key = PartitionKeyDefinition::from_json(&key.to_string())?;
+        let default_ttl = parse_default_ttl(&json)?;
+        let unique_keys = parse_unique_keys(&json)?;
+        let retention = parse_retention(&json)?;
+        Ok(ContainerDefinition {
+            json,
+            id,
+            partition_key,
+            default_ttl,
+            unique_keys,
+            retention,
+        })
+    }
+
+    fn with(mut self, field: &str, value: Value) -> ContainerDefinition {
+        self.json.insert(field.to_owned(), value);
+        self
+    }
+
+    /// Items expire so many seconds after their last write, unless they say otherwise; -1 lets only
+    /// items that say so expire.
+    #[must_use]
+    pub fn with_default_ttl(mut self, seconds: i32) -> ContainerDefinition {
+        self.default_ttl = Some(seconds);
+        self.with("defaultTtl", json!(seconds))
+    }
+
+    /// No two items of one partition key have the same values at all of these paths. A path that is
+    /// not valid is refused when the container is created.
+    #[must_use]
+    pub fn with_unique_key(mut self, paths: &[&str]) -> ContainerDefinition {
+        let policy = self
+            .json
+            .entry("uniqueKeyPolicy")
+            .or_insert_with(|| json!({}));
+        let keys = &mut policy["uniqueKeys"];
+        if keys.is_null() {
+            *keys = json!([]);
+        }
+        if let Some(keys) = keys.as_array_mut() {
+            keys.push(json!({ "paths": paths }));
+        }
+        self
+    }
+
+    /// Keeps every version and every delete for this long (in whole minutes, at least one).
+    #[must_use]
+    pub fn with_all_versions(mut self, retention: Duration) -> ContainerDefinition {
+        self.retention = retention;
+        let minutes = retention.as_secs().div_ceil(60).max(1);
+        self.with("changeFeedPolicy", json!({ "retentionDuration": minutes }))
+    }
+
+    /// The same definition parsed again, so that what builders put in is checked like what clients send.
+    pub(crate) fn checked(&self) -> Result<ContainerDefinition, DefinitionError> {
+        let ttl = self.default_ttl.map(i64::from);
+        if let Some(ttl) = ttl.filter(|ttl| *ttl == 0 || *ttl < -1) {
+            return Err(DefinitionError::DefaultTtl(ttl));
+        }
+        ContainerDefinition::from_value(Value::Object(self.json.clone()))
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &ContainerId {
+        &self.id
+    }
+
+    /// How items are spread over partitions.
+    #[must_use]
+    pub fn partition_key(&self) -> &PartitionKeyDefinition {
+        &self.partition_key
+    }
+
+    /// Seconds until items expire: `None` is never, whatever they say; -1 is only those that say so.
+    #[must_use]
+    pub fn default_ttl(&self) -> Option<i32> {
+        self.default_ttl
+    }
+
+    /// Paths whose values are unique within a partition key.
+    #[must_use]
+    pub fn unique_keys(&self) -> &[Vec<PartitionKeyPath>] {
+        &self.unique_keys
+    }
+
+    /// How long superseded versions and deletes are kept at least.
+    #[must_use]
+    pub fn all_versions_retention(&self) -> Duration {
+        self.retention
+    }
+
+    /// All of it, as it was given.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        Value::Object(self.json.clone()).to_string()
+    }
+}
+
+fn missing(field: &str) -> DefinitionError {
+    DefinitionError::Malformed(format!("{field} is missing"))
+}
+
+fn malformed(error: serde_json::Error) -> DefinitionError {
+    DefinitionError::Malformed(error.to_string())
+}
+
+fn parse_default_ttl(json: &Map<String, Value>) -> Result<Option<i32>, DefinitionError> {
+    let Some(value) = json.get("defaultTtl").filter(|value| !value.is_null()) else {
+        return Ok(None);
+    };
+    let seconds = value
+        .as_i64()
+        .ok_or_else(|| DefinitionError::Malformed("defaultTtl is not a whole number".to_owned()))?;
+    match i32::try_from(seconds) {
+        Ok(seconds) if seconds == -1 || seconds > 0 => Ok(Some(seconds)),
+        _ => Err(DefinitionError::DefaultTtl(seconds)),
+    }
+}
+
+fn parse_unique_keys(
+    json: &Map<String, Value>,
+) -> Result<Vec<Vec<PartitionKeyPath>>, DefinitionError> {
+    let keys = json
+        .get("uniqueKeyPolicy")
+        .and_then(|policy| policy.get("uniqueKeys"));
+    let Some(keys) = keys.filter(|keys| !keys.is_null()) else {
+        return Ok(Vec::new());
+    };
+    let wrong = || DefinitionError::Malformed("uniqueKeys is not a list of path lists".to_owned());
+    let keys = keys.as_array().ok_or_else(wrong)?;
+    let mut parsed = Vec::with_capacity(keys.len().min(UNIQUE_KEYS_MAX));
+    for key in keys {
+        let paths = key
+            .get("paths")
+            .and_then(Value::as_array)
+            .ok_or_else(wrong)?;
+        if paths.len() > UNIQUE_PATHS_MAX || paths.is_empty() || parsed.len() >= UNIQUE_KEYS_MAX {
+            return Err(DefinitionError::TooManyUniqueKeys);
+        }
+        let paths = paths
+            .iter()
+            .map(|path| Ok(PartitionKeyPath::parse(path.as_str().ok_or_else(wrong)?)?));
+        parsed.push(paths.collect::<Result<Vec<_>, DefinitionError>>()?);
+    }
+    Ok(parsed)
+}
+
+fn parse_retention(json: &Map<String, Value>) -> Result<Duration, DefinitionError> {
+    let minutes = json
+        .get("changeFeedPolicy")
+        .and_then(|policy| policy.get("retentionDuration"));
+    match minutes {
+        None | Some(Value::Null) => Ok(Duration::ZERO),
+        Some(value) => {
+            let minutes = value
+                .as_u64()
+                .filter(|minutes| *minutes <= 525_600)
+                .ok_or_else(|| {
+                    let what = "retentionDuration is not a number of minutes up to 525600";
+                    DefinitionError::Malformed(what.to_owned())
+                })?;
+            Ok(Duration::from_secs(minutes * 60))
+        }
+    }
+}
+
+/// What writing and reading items needs to know about the container, worked out once.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) definition: ContainerDefinition,
+    /// Partition key paths first, unique key paths behind them.
+    pub(crate) wanted: Wanted,
+    /// Pointers that a patch must not touch.
+    pub(crate) protected: Vec<Vec<String>>,
+}
+
+impl Settings {
+    pub(crate) fn new(definition: ContainerDefinition) -> Settings {
+        let key_paths = definition.partition_key.paths.iter();
+        let unique_paths = definition.unique_keys.iter().flatten();
+        let paths: Vec<Vec<String>> = key_paths
+            .clone()
+            .chain(unique_paths)
+            .map(|path| path.segments().to_vec())
+            .collect();
+        let protected = key_paths.map(|path| path.segments().to_vec()).collect();
+        let wanted = Wanted::new(&paths);
+        Settings {
+            wanted,
+            protected,
+            definition,
+        }
+    }
+
+    /// The second from which an item is gone, given when it was written and its own `ttl`.
+    pub(crate) fn expires_at(&self, written: u64, ttl: i32) -> Option<u64> {
+        let default = self.definition.default_ttl?;
+        let seconds = if ttl == 0 { default } else { ttl };
+        u64::try_from(seconds).ok().map(|seconds| written + seconds)
+    }
+
+    pub(crate) fn is_expired(&self, written: u64, ttl: i32, now: Timestamp) -> bool {
+        self.expires_at(written, ttl)
+            .is_some_and(|second| second <= now.as_seconds())
+    }
+
+    pub(crate) fn has_unique_keys(&self) -> bool {
+        !self.definition.unique_keys.is_empty()
+    }
+}
+
+/// The middle of a range of hashes, by the spread of this definition's hashes.
+pub(crate) fn midpoint(min: &Epk, max: &Epk) -> Epk {
+    // Hashes fill the space evenly below 0x40 (version 2), so the numeric middle is the fair one;
+    // version 1 keeps the same idea in its own, variable width.
+    let width = min.as_bytes().len().max(max.as_bytes().len()).clamp(16, 48);
+    let number = |epk: &Epk, open_end: bool| -> Vec<u16> {
+        let cap = [0x40];
+        let bytes: &[u8] = if open_end && epk == &Epk::max() {
+            &cap
+        } else {
+            epk.as_bytes()
+        };
+        (0..width)
+            .map(|index| u16::from(bytes.get(index).copied().unwrap_or(0)))
+            .collect()
+    };
+    let (low, high) = (number(min, false), number(max, true));
+    let mut sum = vec![0u16; width];
+    let mut carry = 0;
+    for index in (0..width).rev() {
+        let total = low[index] + high[index] + carry;
+        sum[index] = total & 0xFF;
+        carry = total >> 8;
+    }
+    let mut middle = Vec::with_capacity(width);
+    let mut rest = carry;
+    for digit in sum {
+        let total = (rest << 8) | digit;
+        middle.push(u8::try_from(total >> 1).unwrap_or(u8::MAX));
+        rest = total & 1;
+    }
+    Epk::from_bytes(&middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_come_back_unchanged() {
+        let json = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},"anything":{"new":[1,2]},"defaultTtl":-1,"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/a","/b"]}]},"changeFeedPolicy":{"retentionDuration":5}}"#;
+        let definition = ContainerDefinition::from_json(json).unwrap();
+        let given: Value = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Value>(&definition.to_json()).unwrap(),
+            given
+        );
+        assert_eq!(definition.default_ttl(), Some(-1));
+        assert_eq!(definition.unique_keys()[0].len(), 2);
+        assert_eq!(
+            definition.all_versions_retention(),
+            Duration::from_secs(300)
+        );
+    }
+
+    #[test]
+    fn bad_definitions_are_refused_with_their_own_error() {
+        let cases = [
+            ("[]", "not a JSON object"),
+            ("{", "not valid"),
+            (r#"{"partitionKey":{"paths":["/p"]}}"#, "id is missing"),
+            (r#"{"id":"c"}"#, "partitionKey is missing"),
+            (
+                r#"{"id":"a/b","partitionKey":{"paths":["/p"]}}"#,
+                "remove every",
+            ),
+            (
+                r#"{"id":"c","partitionKey":{"paths":["/p"]},"defaultTtl":0}"#,
+                "defaultTtl is 0",
+            ),
+            (
+                r#"{"id":"c","partitionKey":{"paths":["/p"]},"defaultTtl":-2}"#,
+                "defaultTtl is -2",
+            ),
+            (
+                r#"{"id":"c","partitionKey":{"paths":["/p"]},"uniqueKeyPolicy":{"uniqueKeys":[{"paths":[]}]}}"#,
+                "at most 10 unique keys",
+            ),
+        ];
+        for (json, expected) in cases {
+            let error = ContainerDefinition::from_json(json)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(expected), "{json}: {error}");
+        }
+        let zero = ContainerDefinition::new("c", "/p")
+            .unwrap()
+            .with_default_ttl(0);
+        assert!(zero.checked().is_err());
+    }
+
+    #[test]
+    fn time_to_live() {
+        let check = |default: Option<i32>, own: i32, expected: Option<u64>| {
+            let mut definition = ContainerDefinition::new("c", "/p").unwrap();
+            if let Some(default) = default {
+                definition = definition.with_default_ttl(default);
+            }
+            assert_eq!(
+                Settings::new(definition).expires_at(100, own),
+                expected,
+                "{default:?} {own}"
+            );
+        };
+        check(None, 0, None);
+        check(None, 5, None);
+        check(Some(-1), 0, None);
+        check(Some(-1), 5, Some(105));
+        check(Some(7), 0, Some(107));
+        check(Some(7), 5, Some(105));
+        check(Some(7), -1, None);
+    }
+
+    #[test]
+    fn the_middle_is_between() {
+        let epk = |hex: &str| Epk::from_hex(hex).unwrap();
+        assert_eq!(
+            midpoint(&epk(""), &epk("FF")).to_hex(),
+            format!("20{}", "00".repeat(15))
+        );
+        for (min, max) in [("", "20"), ("20", "FF"), ("3F00", "FF"), ("05C1", "05C1CF")] {
+            let middle = midpoint(&epk(min), &epk(max));
+            assert!(
+                epk(min) < middle && middle < epk(max),
+                "{min} {middle:?} {max}"
+            );
+        }
+    }
+}

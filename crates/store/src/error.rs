@@ -1,0 +1,454 @@
+//! What can go wrong, by what the caller was doing, each with what to do next.
+
+use crate::body::{BodyError, PatchError};
+use headwater_log::{AppendError, Damage, OpenError as LogOpenError, ReadError};
+use headwater_model::{
+    BadContinuation, BadPartitionKeyDefinition, BadPartitionKeyPath, Etag, IdError, KeyRange, Lsn,
+    PartitionId, PartitionKeyError,
+};
+use std::path::PathBuf;
+
+/// What a caller should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// The request itself is wrong; sending it again changes nothing.
+    FixRequest,
+    /// Somebody else was there first: read the item again and decide anew.
+    RereadItem,
+    /// The container's ranges have changed: list them again.
+    RefreshRanges,
+    /// The container or database is not what it was: look it up again.
+    RefreshContainer,
+    /// Nothing was changed; try again later.
+    RetryLater,
+    /// Make room on the disk, then try again.
+    FreeDisk,
+    /// Close the store and open it again.
+    Reopen,
+    /// Bytes on disk are damaged: restore from a backup.
+    Restore,
+}
+
+/// Why the store could not keep or find bytes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// Reading the log failed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Appending to the log failed.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The index failed. It is rebuilt from the log when the store is opened again.
+    #[error("the index failed ({0}); reopen the store and it is rebuilt from the log")]
+    Index(String),
+    /// The store is closed, or closing.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StorageError {
+    /// What to do next.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            StorageError::Read(ReadError::Damaged(_)) => Remedy::Restore,
+            StorageError::Append(AppendError::DiskFull) => Remedy::FreeDisk,
+            StorageError::Append(AppendError::Poisoned) | StorageError::Index(_) => Remedy::Reopen,
+            StorageError::Read(_) | StorageError::Append(_) | StorageError::Closed => {
+                Remedy::RetryLater
+            }
+        }
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The operating system refused.
+    #[error("cannot open the store in {}", dir.display())]
+    Io {
+        /// The directory of the store.
+        dir: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Another process has the store open.
+    #[error("{} is in use by another process; close it first", dir.display())]
+    Locked {
+        /// The directory of the store.
+        dir: PathBuf,
+    },
+    /// A log could not be opened.
+    #[error(transparent)]
+    Log(#[from] LogOpenError),
+    /// Bytes on disk are not what was written: restore from a backup.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    /// Replaying the log failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A definition in the catalog cannot be understood.
+    #[error("the catalog holds something this version does not understand at LSN {lsn}: {what}")]
+    Catalog {
+        /// Where.
+        lsn: Lsn,
+        /// What was wrong with it.
+        what: String,
+    },
+}
+
+impl From<ReadError> for OpenError {
+    fn from(error: ReadError) -> OpenError {
+        match error {
+            ReadError::Damaged(damage) => OpenError::Damaged(damage),
+            other => OpenError::Storage(other.into()),
+        }
+    }
+}
+
+/// Why a database or container could not be created, changed, found or dropped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogError {
+    /// The name is taken.
+    #[error("{what} {id} already exists")]
+    AlreadyExists {
+        /// `database` or `container`.
+        what: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// There is no such thing.
+    #[error("{what} {id} does not exist; create it first")]
+    NotFound {
+        /// `database` or `container`.
+        what: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// The id is not allowed.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// The definition is not allowed.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// Something that cannot change after creation was changed.
+    #[error("{field} cannot be changed; create a new container and move the items")]
+    Immutable {
+        /// The field.
+        field: &'static str,
+    },
+    /// The partition cannot be split or merged as asked.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// Why a container definition is not allowed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DefinitionError {
+    /// Not JSON, or not an object of the right shape.
+    #[error("the container definition is not valid: {0}")]
+    Malformed(String),
+    /// The id is not allowed.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// The partition key is not allowed.
+    #[error(transparent)]
+    PartitionKey(#[from] BadPartitionKeyDefinition),
+    /// A unique key path is not allowed.
+    #[error("unique key path is not valid: {0}")]
+    UniqueKeyPath(#[from] BadPartitionKeyPath),
+    /// Too many unique keys.
+    #[error("a container has at most 10 unique keys of at most 16 paths each")]
+    TooManyUniqueKeys,
+    /// A default time to live of zero, or below -1.
+    #[error("defaultTtl is {0}; use -1, or 1 to 2147483647, or leave it out")]
+    DefaultTtl(i64),
+    /// No partitions, or too many.
+    #[error("{0} partitions; use 1 to 1000")]
+    Partitions(u32),
+}
+
+/// Why partitions could not be split or merged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// The range was split or merged away, or never was.
+    #[error("range {0} is gone; list the ranges again")]
+    RangeGone(PartitionId),
+    /// A range too narrow to be split.
+    #[error("range {0} cannot be split at that key; choose one inside it")]
+    SplitPoint(KeyRange),
+    /// Two ranges that are not neighbours.
+    #[error("ranges {0} and {1} are not neighbours; only neighbours can be merged")]
+    NotNeighbours(PartitionId, PartitionId),
+}
+
+/// Why a write did not happen. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The body is not an item.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// The id is not allowed.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// The partition key is not allowed.
+    #[error(transparent)]
+    PartitionKey(#[from] PartitionKeyError),
+    /// The key given beside the body is not the one in the body.
+    #[error("the item's partition key is {in_body}, not {given}; send the key the item has")]
+    PartitionKeyMismatch {
+        /// As the caller said.
+        given: String,
+        /// As the body says.
+        in_body: String,
+    },
+    /// The id given beside the body is not the one in the body.
+    #[error("the item's id is {in_body}, not {given}; an id cannot be changed")]
+    IdMismatch {
+        /// As the caller said.
+        given: String,
+        /// As the body says.
+        in_body: String,
+    },
+    /// A time to live of zero, of null, or below -1.
+    #[error("ttl must be -1, or 1 to 2147483647; leave it out for the container's default")]
+    Ttl,
+    /// There is an item of that id already.
+    #[error("item {id} already exists")]
+    AlreadyExists {
+        /// The id.
+        id: String,
+    },
+    /// Another item has the same values where they must be unique.
+    #[error("item {id} would have the same unique key as item {other}")]
+    UniqueKey {
+        /// The item that was to be written.
+        id: String,
+        /// The item that has the values.
+        other: String,
+    },
+    /// There is no such item.
+    #[error("item {id} does not exist")]
+    NotFound {
+        /// The id.
+        id: String,
+    },
+    /// The item has changed since the caller read it.
+    #[error("item {id} was changed by someone else; its etag is now {current}")]
+    EtagMismatch {
+        /// The id.
+        id: String,
+        /// The etag it has.
+        current: Etag,
+    },
+    /// The condition of a patch is false for the item.
+    #[error("the condition of the patch does not hold for item {id}")]
+    ConditionFalse {
+        /// The id.
+        id: String,
+    },
+    /// The condition of a patch could not be evaluated.
+    #[error("the condition of the patch cannot be evaluated: {0}")]
+    Condition(String),
+    /// The patch cannot be applied.
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    /// A batch without operations.
+    #[error("the batch has no operations")]
+    EmptyBatch,
+    /// A batch with too many operations.
+    #[error("the batch has {count} operations; at most {limit} are one transaction")]
+    TooManyOperations {
+        /// How many.
+        count: usize,
+        /// The most.
+        limit: usize,
+    },
+    /// A batch with too many bytes.
+    #[error("the batch has {bytes} bytes; the limit is {limit}")]
+    BatchTooLarge {
+        /// How many.
+        bytes: usize,
+        /// The most.
+        limit: usize,
+    },
+    /// The container was dropped.
+    #[error("the container is gone; look it up again")]
+    ContainerGone,
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl WriteError {
+    /// What the caller should do next. A new variant does not compile until it has an answer.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            WriteError::Body(_)
+            | WriteError::Id(_)
+            | WriteError::PartitionKey(_)
+            | WriteError::PartitionKeyMismatch { .. }
+            | WriteError::IdMismatch { .. }
+            | WriteError::Ttl
+            | WriteError::AlreadyExists { .. }
+            | WriteError::UniqueKey { .. }
+            | WriteError::Condition(_)
+            | WriteError::Patch(_)
+            | WriteError::EmptyBatch
+            | WriteError::TooManyOperations { .. }
+            | WriteError::BatchTooLarge { .. } => Remedy::FixRequest,
+            WriteError::NotFound { .. }
+            | WriteError::EtagMismatch { .. }
+            | WriteError::ConditionFalse { .. } => Remedy::RereadItem,
+            WriteError::ContainerGone => Remedy::RefreshContainer,
+            WriteError::Storage(storage) => storage.remedy(),
+        }
+    }
+}
+
+/// Why a transactional batch did not happen. Nothing of it was applied.
+#[derive(Debug, thiserror::Error)]
+#[error("operation {index} of the batch failed, nothing was applied: {error}")]
+pub struct BatchError {
+    /// Which operation failed; 0 when the batch as a whole is wrong.
+    pub index: usize,
+    /// Why.
+    #[source]
+    pub error: WriteError,
+}
+
+/// Why a read failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ItemReadError {
+    /// The id is not allowed.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// The partition key is not allowed.
+    #[error(transparent)]
+    PartitionKey(#[from] PartitionKeyError),
+    /// The range was split or merged away.
+    #[error("range {0} is gone; list the ranges again")]
+    RangeGone(PartitionId),
+    /// A position that no scan of this container has returned.
+    #[error("the scan position is not one of this container's; start again without it")]
+    BadPosition,
+    /// The container was dropped.
+    #[error("the container is gone; look it up again")]
+    ContainerGone,
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl ItemReadError {
+    /// What the caller should do next.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            ItemReadError::Id(_) | ItemReadError::PartitionKey(_) | ItemReadError::BadPosition => {
+                Remedy::FixRequest
+            }
+            ItemReadError::RangeGone(_) => Remedy::RefreshRanges,
+            ItemReadError::ContainerGone => Remedy::RefreshContainer,
+            ItemReadError::Storage(storage) => storage.remedy(),
+        }
+    }
+}
+
+/// Why a page of the change feed could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeedError {
+    /// The range was split or merged away.
+    #[error("range {0} is gone; list the ranges again and go on in those that replaced it")]
+    RangeGone(PartitionId),
+    /// Nothing is in range, partition key and bounds at once.
+    #[error("the scope is empty: range, partition key and bounds do not overlap")]
+    EmptyScope,
+    /// The partition key is not allowed.
+    #[error(transparent)]
+    PartitionKey(#[from] PartitionKeyError),
+    /// The position is of another container.
+    #[error("the position belongs to another container; start again without it")]
+    WrongContainer,
+    /// The position does not say where to go on in part of the scope.
+    #[error(
+        "the position does not cover all of {0}; start that part from the beginning or from now"
+    )]
+    PositionMissing(KeyRange),
+    /// The position is ahead of everything that was ever written.
+    #[error(
+        "position {asked} is ahead of the newest change, {newest}; was it of another container?"
+    )]
+    PositionAhead {
+        /// The position.
+        asked: Lsn,
+        /// The newest there is.
+        newest: Lsn,
+    },
+    /// All versions were asked for from a position that is no longer kept.
+    #[error(
+        "changes after {asked} are no longer kept in all versions; the oldest kept position is \
+         {oldest}: go on from there, or read latest versions"
+    )]
+    BeforeRetention {
+        /// The position.
+        asked: Lsn,
+        /// The oldest position that is complete.
+        oldest: Lsn,
+    },
+    /// All versions can only be read from now or from a position.
+    #[error("all versions and deletes are read from now or from a position, not from {0}")]
+    UnsupportedStart(&'static str),
+    /// The positions of the page do not fit into one continuation.
+    #[error(transparent)]
+    Continuation(#[from] BadContinuation),
+    /// The container was dropped.
+    #[error("the container is gone; look it up again")]
+    ContainerGone,
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl From<ReadError> for FeedError {
+    fn from(error: ReadError) -> FeedError {
+        match error {
+            ReadError::BeforeRetention { asked, oldest } => {
+                FeedError::BeforeRetention { asked, oldest }
+            }
+            other => FeedError::Storage(other.into()),
+        }
+    }
+}
+
+impl FeedError {
+    /// What the caller should do next.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            FeedError::RangeGone(_) => Remedy::RefreshRanges,
+            FeedError::ContainerGone | FeedError::WrongContainer => Remedy::RefreshContainer,
+            FeedError::EmptyScope
+            | FeedError::PartitionKey(_)
+            | FeedError::PositionMissing(_)
+            | FeedError::PositionAhead { .. }
+            | FeedError::BeforeRetention { .. }
+            | FeedError::UnsupportedStart(_)
+            | FeedError::Continuation(_) => Remedy::FixRequest,
+            FeedError::Storage(storage) => storage.remedy(),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The change feed of a container: which partitions a request is about, and one page from them.
+//!
+//! A request for one range has a position that is one LSN. A request over several ranges has one
+//! position in each, and a page takes its share from every one of them, so that a busy range never
+//! starves a quiet one. After a split both kinds of position go on to be good.
+
+use crate::container::Container;
+use crate::error::FeedError;
+use crate::partition::Partition;
+use crate::partition::feed::{Change, PartitionRequest};
+use headwater_model::{
+    Continuation, FeedMode, FeedStart, KeyRange, Lsn, PageLimit, PartitionId, PartitionKey,
+    RangePosition, Timestamp,
+};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// A request for a page of the change feed.
+///
+/// ```
+/// use headwater_store::{FeedRequest, FeedStart};
+/// use std::time::Duration;
+///
+/// let request = FeedRequest::new(FeedStart::Beginning).of_key("ann").wait(Duration::from_secs(30));
+/// ```
+#[derive(Clone, Debug)]
+pub struct FeedRequest {
+    start: FeedStart,
+    mode: FeedMode,
+    partition: Option<PartitionId>,
+    range: Option<KeyRange>,
+    key: Option<PartitionKey>,
+    limit: PageLimit,
+    wait: Duration,
+}
+
+impl FeedRequest {
+    /// Latest versions of the whole container, at most a hundred on a page, without waiting.
+    #[must_use]
+    pub fn new(start: FeedStart) -> FeedRequest {
+        FeedRequest {
+            start,
+            mode: FeedMode::LatestVersion,
+            partition: None,
+            range: None,
+            key: None,
+            limit: PageLimit::DEFAULT,
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// Goes on after a page.
+    #[must_use]
+    pub fn after(continuation: Continuation) -> FeedRequest {
+        FeedRequest::new(FeedStart::After(continuation))
+    }
+
+    /// Every create, replace and delete, instead of latest versions.
+    #[must_use]
+    pub fn all_versions(mut self) -> FeedRequest {
+        self.mode = FeedMode::AllVersionsAndDeletes;
+        self
+    }
+
+    /// Latest versions, or every create, replace and delete.
+    #[must_use]
+    pub fn mode(mut self, mode: FeedMode) -> FeedRequest {
+        self.mode = mode;
+        self
+    }
+
+    /// Only one range of the container.
+    #[must_use]
+    pub fn of_range(mut self, id: PartitionId) -> FeedRequest {
+        self.partition = Some(id);
+        self
+    }
+
+    /// Only items whose hashed key is within bounds.
+    #[must_use]
+    pub fn of_hashes(mut self, range: KeyRange) -> FeedRequest {
+        self.range = Some(range);
+        self
+    }
+
+    /// Only items of one partition key, or of all that start with it if it is a prefix.
+    #[must_use]
+    pub fn of_key(mut self, key: impl Into<PartitionKey>) -> FeedRequest {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// How large the page may become.
+    #[must_use]
+    pub fn limit(mut self, limit: PageLimit) -> FeedRequest {
+        self.limit = limit;
+        self
+    }
+
+    /// If there is nothing new, waits for something at most this long.
+    #[must_use]
+    pub fn wait(mut self, at_most: Duration) -> FeedRequest {
+        self.wait = at_most;
+        self
+    }
+}
+
+/// A page of the change feed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FeedPage {
+    /// Changes, ordered by LSN within each partition; changes of one transaction are never apart.
+    pub changes: Vec<Change>,
+    /// Everything up to here has been seen: where to go on. Also moves on an empty page.
+    pub continuation: Continuation,
+}
+
+/// The part of a request that one partition answers.
+struct Part {
+    partition: Arc<Partition>,
+    /// What of the partition is asked for; `None` for all of it.
+    filter: Option<KeyRange>,
+    /// What the position is about.
+    range: KeyRange,
+    after: Lsn,
+}
+
+impl Container {
+    /// Reads one page of the change feed.
+    ///
+    /// An empty page means that there is nothing newer; its continuation says up to where. With
+    /// [`FeedRequest::wait`] that answer comes only when the time is over.
+    ///
+    /// # Errors
+    /// When the range is gone, or the position is not one this container could go on from.
+    pub async fn read_feed(&self, request: &FeedRequest) -> Result<FeedPage, FeedError> {
+        let mut parts = self.resolve(request)?;
+        let page = self.read_parts(request, &mut parts)?;
+        if !page.changes.is_empty() || request.wait.is_zero() {
+            return Ok(page);
+        }
+        self.wait_for_changes(request, page).await
+    }
+
+    /// Looks again whenever something may have become visible, until the time is over.
+    async fn wait_for_changes(
+        &self,
+        request: &FeedRequest,
+        empty: FeedPage,
+    ) -> Result<FeedPage, FeedError> {
+        let runtime = &self.state().shared.runtime;
+        let deadline = runtime.elapsed() + request.wait;
+        let mut page = empty;
+        loop {
+            // From where the last look ended: "now" must not move while somebody waits for it.
+            let again = FeedRequest {
+                start: FeedStart::After(page.continuation.clone()),
+                ..request.clone()
+            };
+            let mut parts = self.resolve(&again)?;
+            // Subscribe before looking, or a change between the two would go unnoticed.
+            let mut changes: Vec<_> = parts
+                .iter()
+                .map(|part| part.partition.subscribe())
+                .collect();
+            for change in &mut changes {
+                change.borrow_and_update();
+            }
+            page = self.read_parts(&again, &mut parts)?;
+            let left = deadline.saturating_sub(runtime.elapsed());
+            if !page.changes.is_empty() || left.is_zero() {
+                return Ok(page);
+            }
+            let mut waiting: Vec<_> = changes
+                .iter_mut()
+                .map(|change| Box::pin(change.changed()))
+                .collect();
+            let any = poll_fn(|context| {
+                let ready = waiting
+                    .iter_mut()
+                    .any(|one| one.as_mut().poll(context).is_ready());
+                if ready {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            });
+            let _ = runtime.timeout(left, any).await;
+        }
+    }
+
+    /// Finds out which partitions are asked, for what, and from where.
+    fn resolve(&self, request: &FeedRequest) -> Result<Vec<Part>, FeedError> {
+        let topology = self.state().topology();
+        if topology.dropped || topology.partitions.is_empty() {
+            return Err(FeedError::ContainerGone);
+        }
+        if let FeedStart::After(continuation) = &request.start
+            && continuation
+                .container()
+                .is_some_and(|container| container != self.rid())
+        {
+            return Err(FeedError::WrongContainer);
+        }
+        if request.mode == FeedMode::AllVersionsAndDeletes {
+            match request.start {
+                FeedStart::Beginning => return Err(FeedError::UnsupportedStart("the beginning")),
+                FeedStart::Time(_) => return Err(FeedError::UnsupportedStart("a point in time")),
+                FeedStart::Now | FeedStart::After(_) => {}
+            }
+        }
+        let wanted = self.wanted_range(request)?;
+        let asked: Vec<&Arc<Partition>> = match request.partition {
+            Some(id) => vec![topology.partition(id).ok_or(FeedError::RangeGone(id))?],
+            None => topology.partitions.iter().collect(),
+        };
+        let mut parts = Vec::with_capacity(asked.len());
+        for partition in asked {
+            let Some(range) = partition.range.intersect(&wanted) else {
+                continue;
+            };
+            let filter = (range != partition.range).then(|| range.clone());
+            let after = start_of(partition, &range, request)?;
+            parts.push(Part {
+                partition: partition.clone(),
+                filter,
+                range,
+                after,
+            });
+        }
+        if parts.is_empty() {
+            Err(FeedError::EmptyScope)
+        } else {
+            Ok(parts)
+        }
+    }
+
+    fn wanted_range(&self, request: &FeedRequest) -> Result<KeyRange, FeedError> {
+        let mut wanted = request.range.clone().unwrap_or_else(KeyRange::full);
+        if let Some(key) = &request.key {
+            let of_key = self
+                .settings()
+                .definition
+                .partition_key()
+                .prefix_range(key)?;
+            wanted = wanted.intersect(&of_key).ok_or(FeedError::EmptyScope)?;
+        }
+        Ok(wanted)
+    }
+
+    fn read_parts(&self, request: &FeedRequest, parts: &mut [Part]) -> Result<FeedPage, FeedError> {
+        if let [part] = parts {
+            let page = part.partition.read_feed(&PartitionRequest {
+                after: part.after,
+                mode: request.mode,
+                range: part.filter.as_ref(),
+                limit: request.limit,
+            })?;
+            return Ok(FeedPage {
+                changes: page.changes,
+                continuation: Continuation::Single(page.position),
+            });
+        }
+        // Who comes first changes from page to page, so that a small limit starves nobody.
+        let turn: u64 = parts
+            .iter()
+            .fold(0, |sum, part| sum.wrapping_add(part.after.get()));
+        let count = parts.len();
+        let first = usize::try_from(turn % count as u64).unwrap_or(0);
+        let (mut items, mut bytes) = (request.limit.items, request.limit.bytes);
+        let mut changes = Vec::new();
+        for visited in 0..count {
+            let left = u32::try_from(count - visited).unwrap_or(1);
+            let share = (items / left).max(u32::from(items > 0));
+            let Ok(limit) = PageLimit::new(share, (bytes / left).max(u32::from(bytes > 0))) else {
+                break;
+            };
+            let part = &mut parts[(first + visited) % count];
+            let page = part.partition.read_feed(&PartitionRequest {
+                after: part.after,
+                mode: request.mode,
+                range: part.filter.as_ref(),
+                limit,
+            })?;
+            part.after = page.position;
+            let size: usize = page.changes.iter().map(|change| change.body().len()).sum();
+            items = items.saturating_sub(u32::try_from(page.changes.len()).unwrap_or(u32::MAX));
+            bytes = bytes.saturating_sub(u32::try_from(size).unwrap_or(u32::MAX));
+            changes.extend(page.changes);
+        }
+        let positions = parts.iter().map(|part| RangePosition {
+            range: part.range.clone(),
+            after: part.after,
+        });
+        let continuation = Continuation::composite(self.rid(), positions.collect())?;
+        Ok(FeedPage {
+            changes,
+            continuation,
+        })
+    }
+
+    /// The position from which changes at or after `time` follow, for one range.
+    ///
+    /// # Errors
+    /// When the range is gone or the log cannot be read.
+    pub fn position_at(&self, range: PartitionId, time: Timestamp) -> Result<Lsn, FeedError> {
+        let topology = self.state().topology();
+        let partition = topology
+            .partition(range)
+            .ok_or(FeedError::RangeGone(range))?;
+        position_at(partition, time)
+    }
+}
+
+fn position_at(partition: &Partition, time: Timestamp) -> Result<Lsn, FeedError> {
+    let visible = partition.visible();
+    Ok(partition.local.position_before(time)?.min(visible))
+}
+
+fn start_of(
+    partition: &Partition,
+    range: &KeyRange,
+    request: &FeedRequest,
+) -> Result<Lsn, FeedError> {
+    let position = match &request.start {
+        FeedStart::Beginning => Lsn::ZERO,
+        FeedStart::Now => partition.visible(),
+        FeedStart::Time(time) => position_at(partition, *time)?,
+        FeedStart::After(continuation) => continuation
+            .position_for(range)
+            .ok_or_else(|| FeedError::PositionMissing(range.clone()))?,
+    };
+    let newest = partition.visible();
+    if position > newest {
+        return Err(FeedError::PositionAhead {
+            asked: position,
+            newest,
+        });
+    }
+    Ok(position)
+}

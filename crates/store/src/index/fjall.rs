@@ -1,0 +1,155 @@
+//! The durable index, on fjall.
+
+use super::{Batch, Index, IndexView};
+use crate::error::StorageError;
+use crate::keys::Value;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Blocks of the index kept in memory.
+const CACHE_BYTES: u64 = 16 << 20;
+/// Rows collected in memory before they are written to a table.
+const MEMTABLE_BYTES: u64 = 16 << 20;
+/// Tells the next open that the index is not to be trusted.
+const DOUBT: &str = "DOUBTED";
+
+#[derive(Clone)]
+pub(crate) struct FjallIndex {
+    database: Database,
+    rows: Keyspace,
+    dir: PathBuf,
+}
+
+impl std::fmt::Debug for FjallIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FjallIndex")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FjallIndex {
+    /// Opens the index, or starts an empty one in its place when it is missing or damaged. The caller
+    /// notices an empty index by its missing partition rows and applies the log again.
+    pub(crate) fn open(dir: &Path) -> Result<FjallIndex, StorageError> {
+        let doubted = dir.join(DOUBT).exists();
+        if !doubted {
+            match FjallIndex::try_open(dir) {
+                Ok(index) => return Ok(index),
+                Err(error) => {
+                    tracing::warn!(dir = %dir.display(), %error, "index damaged, rebuilt from the log");
+                }
+            }
+        } else {
+            tracing::warn!(dir = %dir.display(), "index was found damaged, rebuilt from the log");
+        }
+        std::fs::remove_dir_all(dir).map_err(|error| StorageError::Index(error.to_string()))?;
+        FjallIndex::try_open(dir).map_err(|error| StorageError::Index(error.to_string()))
+    }
+
+    fn try_open(dir: &Path) -> fjall::Result<FjallIndex> {
+        let database = Database::builder(dir)
+            .cache_size(CACHE_BYTES)
+            .worker_threads(1)
+            .max_journaling_size(64 << 20)
+            .open()?;
+        let rows = database.keyspace("rows", || {
+            KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES)
+        })?;
+        Ok(FjallIndex {
+            database,
+            rows,
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// A failing index must not be believed after the next open either.
+    fn failed(&self, error: &fjall::Error) -> StorageError {
+        tracing::error!(dir = %self.dir.display(), %error, "index failed; it is rebuilt at the next open");
+        let _ = std::fs::write(self.dir.join(DOUBT), b"");
+        StorageError::Index(error.to_string())
+    }
+}
+
+/// The rows at one moment.
+struct FjallView {
+    index: FjallIndex,
+    snapshot: Snapshot,
+}
+
+impl FjallIndex {
+    fn visit(
+        &self,
+        rows: impl Iterator<Item = fjall::Guard>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        for row in rows {
+            let (key, value) = row.into_inner().map_err(|error| self.failed(&error))?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl IndexView for FjallView {
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        if from >= to {
+            return Ok(());
+        }
+        self.index
+            .visit(self.snapshot.range(&self.index.rows, from..to), visit)
+    }
+}
+
+impl IndexView for FjallIndex {
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        if from >= to {
+            return Ok(());
+        }
+        self.visit(self.rows.range(from..to), visit)
+    }
+}
+
+impl Index for FjallIndex {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
+        let row = self.rows.get(key).map_err(|error| self.failed(&error))?;
+        Ok(row.map(|value| Value::from_slice(&value)))
+    }
+
+    fn view(&self) -> Arc<dyn IndexView> {
+        Arc::new(FjallView {
+            index: self.clone(),
+            snapshot: self.database.snapshot(),
+        })
+    }
+
+    fn write(&self, batch: Batch) -> Result<(), StorageError> {
+        let mut rows = self.database.batch();
+        for (key, value) in &batch.changes {
+            match value {
+                Some(value) => rows.insert(&self.rows, &key[..], &value[..]),
+                None => rows.remove(&self.rows, &key[..]),
+            }
+        }
+        rows.commit().map_err(|error| self.failed(&error))
+    }
+
+    fn flush(&self) -> Result<(), StorageError> {
+        self.database
+            .persist(PersistMode::SyncAll)
+            .map_err(|error| self.failed(&error))
+    }
+}

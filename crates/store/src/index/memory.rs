@@ -1,0 +1,129 @@
+//! The index in memory, with an optional history so that a simulation can crash it.
+
+use super::{Batch, Index, IndexView};
+use crate::error::StorageError;
+use crate::keys::{Key, Value};
+use headwater_runtime::Random;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Ordered rows in memory. Clones are the same index.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryIndex(Arc<RwLock<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    rows: BTreeMap<Key, Value>,
+    /// What each batch since the last flush replaced, oldest first; kept only for crashes.
+    undo: Option<Vec<Batch>>,
+}
+
+impl MemoryIndex {
+    /// An empty index that can crash.
+    #[must_use]
+    pub fn with_history() -> MemoryIndex {
+        let state = State {
+            undo: Some(Vec::new()),
+            ..State::default()
+        };
+        MemoryIndex(Arc::new(RwLock::new(state)))
+    }
+
+    /// Loses a random number of the newest batches, as an index that is never synced does.
+    pub fn crash(&self, random: &mut Random) {
+        let mut state = self.0.write();
+        let Some(mut undo) = state.undo.take() else {
+            return;
+        };
+        let keep = random.index(undo.len() + 1);
+        for batch in undo.drain(keep..).rev() {
+            for (key, before) in batch.changes.into_iter().rev() {
+                match before {
+                    Some(value) => state.rows.insert(key, value),
+                    None => state.rows.remove(&key),
+                };
+            }
+        }
+        state.undo = Some(undo);
+    }
+
+    /// Loses everything.
+    pub fn clear(&self) {
+        let mut state = self.0.write();
+        state.rows.clear();
+        if let Some(undo) = &mut state.undo {
+            undo.clear();
+        }
+    }
+
+    /// How many rows there are.
+    #[must_use]
+    pub fn row_count(&self) -> usize {
+        self.0.read().rows.len()
+    }
+}
+
+impl IndexView for MemoryIndex {
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        if from >= to {
+            return Ok(());
+        }
+        let state = self.0.read();
+        let bounds = (
+            std::ops::Bound::Included(from),
+            std::ops::Bound::Excluded(to),
+        );
+        for (key, value) in state.rows.range::<[u8], _>(bounds) {
+            if !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Index for MemoryIndex {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
+        Ok(self.0.read().rows.get(key).cloned())
+    }
+
+    fn view(&self) -> Arc<dyn IndexView> {
+        let rows = self.0.read().rows.clone();
+        Arc::new(MemoryIndex(Arc::new(RwLock::new(State {
+            rows,
+            undo: None,
+        }))))
+    }
+
+    fn write(&self, batch: Batch) -> Result<(), StorageError> {
+        let mut state = self.0.write();
+        let mut before = Batch::default();
+        let keep_history = state.undo.is_some();
+        for (key, value) in batch.changes {
+            let replaced = match value {
+                Some(value) => state.rows.insert(key.clone(), value),
+                None => state.rows.remove(&key),
+            };
+            if keep_history {
+                before.changes.push((key, replaced));
+            }
+        }
+        if let Some(undo) = &mut state.undo {
+            undo.push(before);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StorageError> {
+        if let Some(undo) = &mut self.0.write().undo {
+            undo.clear();
+        }
+        Ok(())
+    }
+}

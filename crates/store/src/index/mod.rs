@@ -1,0 +1,78 @@
+//! The index: ordered rows derived from the log, behind a narrow trait.
+//!
+//! The index is a cache of the log. It needs no sync of its own: the LSN up to which a partition was
+//! applied is written in the same batch as the effects, and what is missing after a crash is applied
+//! again. If it is lost or doubted, it is built anew. [`MemoryIndex`] serves ephemeral stores and is
+//! the model the durable one is tested against.
+
+mod fjall;
+mod memory;
+
+use crate::error::StorageError;
+use crate::keys::{Key, Value};
+use std::sync::Arc;
+
+pub(crate) use fjall::FjallIndex;
+pub use memory::MemoryIndex;
+
+/// Rows to put and keys to remove, all or nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) changes: Vec<(Key, Option<Value>)>,
+}
+
+impl Batch {
+    pub(crate) fn put(&mut self, key: Key, value: Value) {
+        self.changes.push((key, Some(value)));
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) {
+        self.changes.push((key, None));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// Ordered rows to read.
+pub(crate) trait IndexView: Send + Sync + 'static {
+    /// Rows from `from` (included) to `to` (excluded), in order, until `visit` returns false.
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError>;
+}
+
+/// Ordered rows.
+pub(crate) trait Index: IndexView + std::fmt::Debug {
+    /// One row.
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError>;
+
+    /// The rows as they are now, whatever is written later.
+    fn view(&self) -> Arc<dyn IndexView>;
+
+    /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
+    fn write(&self, batch: Batch) -> Result<(), StorageError>;
+
+    /// Makes everything durable, for a clean close.
+    fn flush(&self) -> Result<(), StorageError>;
+}
+
+/// Removes every row in a range, in bounded batches.
+pub(crate) fn remove_range(index: &dyn Index, from: &[u8], to: &[u8]) -> Result<(), StorageError> {
+    const ROWS_AT_ONCE: usize = 4_096;
+    loop {
+        let mut batch = Batch::default();
+        index.scan(from, to, &mut |key, _| {
+            batch.remove(Key::from_slice(key));
+            batch.changes.len() < ROWS_AT_ONCE
+        })?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        index.write(batch)?;
+    }
+}

@@ -1,0 +1,195 @@
+//! What a store does by itself: deleting what has expired, compacting what is superseded.
+//!
+//! Expiry is a logged event made by the owner of the partition, never a timer that silently changes
+//! state: an expired item is invisible at once, and its delete follows when the sweeper comes by.
+
+use crate::account::Account;
+use crate::container::ContainerState;
+use crate::error::StorageError;
+use crate::index::{Batch, remove_range};
+use crate::item::{ItemKey, Precondition};
+use crate::keys::{self, ItemRow, Key, Value};
+use crate::partition::{Refusal, Work};
+use crate::prepare::{Action, Operation};
+use headwater_log::CompactionPolicy;
+use headwater_model::{Lsn, PartitionKey, Timestamp};
+use smallvec::smallvec;
+use std::sync::{Arc, Weak};
+
+/// Expired items deleted before the next look at the clock.
+const SWEEP_ROWS: usize = 1_000;
+
+/// Starts the task that maintains a store, unless its options say otherwise.
+pub(crate) fn start(account: &Account) {
+    let interval = account.0.shared.options.maintenance_interval;
+    if interval.is_zero() {
+        return;
+    }
+    let runtime = account.0.shared.runtime.clone();
+    // Weak, or the task would keep a store alive that nobody uses any more.
+    let weak = Arc::downgrade(&account.0);
+    account
+        .maintenance_tasks()
+        .spawn("maintenance", |mut stop| async move {
+            loop {
+                tokio::select! {
+                    () = stop.requested() => return,
+                    () = runtime.sleep(interval) => {}
+                }
+                let Some(state) = Weak::upgrade(&weak) else {
+                    return;
+                };
+                if let Err(error) = run_once(&Account(state)).await {
+                    tracing::warn!(%error, "maintenance failed; it is tried again later");
+                }
+            }
+        });
+}
+
+/// Sweeps and compacts every container as far as there is something to do.
+pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
+    for container in account.open_container_states() {
+        sweep(&container).await?;
+        compact(&container)?;
+        // Other tasks may have waited while a segment was rewritten.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// Compacts the logs of a container until nothing is worth it any more.
+pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
+    let shared = &container.shared;
+    let retention = container
+        .settings
+        .read()
+        .definition
+        .all_versions_retention();
+    for partition in &container.topology().partitions {
+        let retain_from = if retention.is_zero() {
+            Timestamp::from_millis(u64::MAX)
+        } else {
+            let millis = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
+            Timestamp::from_millis(partition.now().as_millis().saturating_sub(millis))
+        };
+        let policy = CompactionPolicy {
+            retain_from,
+            dead_percent: shared.options.compaction_dead_percent,
+        };
+        while let Some(done) = shared
+            .runtime
+            .blocking(|| partition.local.compact(&policy))?
+        {
+            tracing::debug!(partition = %partition.id, ?done, "compacted");
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the items whose time is over.
+async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
+    if container.settings.read().definition.default_ttl().is_none() {
+        return Ok(());
+    }
+    loop {
+        let second = container.shared.runtime.unix_millis() / 1000;
+        let (from, to) = keys::expired_until(container.rid, second);
+        let mut due: Vec<(Key, Key)> = Vec::new();
+        container.shared.index.scan(&from, &to, &mut |key, _| {
+            if let Some(item) = keys::item_of_expiry(container.rid, key) {
+                due.push((Key::from_slice(key), item));
+            }
+            due.len() < SWEEP_ROWS
+        })?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        let count = due.len();
+        let mut done = Batch::default();
+        for (expiry, item) in due {
+            if let Some((epk, tail)) = keys::parse_item(&item) {
+                expire(
+                    container,
+                    ItemKey {
+                        epk,
+                        key_bytes: key_bytes(tail),
+                        tail: tail.to_vec(),
+                    },
+                )
+                .await?;
+            }
+            done.remove(expiry);
+        }
+        container.shared.index.write(done)?;
+        if count < SWEEP_ROWS {
+            return Ok(());
+        }
+    }
+}
+
+/// How much of an item's tail is its partition key.
+fn key_bytes(tail: &[u8]) -> u16 {
+    let length = PartitionKey::decode_prefix(tail).map_or(0, |(_, length)| length);
+    u16::try_from(length).unwrap_or(0)
+}
+
+async fn expire(container: &ContainerState, key: ItemKey) -> Result<(), StorageError> {
+    let epk = key.epk.clone();
+    let operation = Operation {
+        key,
+        action: Action::Expire,
+        precondition: Precondition::None,
+    };
+    match container
+        .submit(epk.as_bytes(), Work::Transaction(smallvec![operation]))
+        .await
+    {
+        Ok(_) | Err(Refusal::Gone(_) | Refusal::Operation(..)) => Ok(()),
+        Err(Refusal::Storage(error)) => Err(error),
+    }
+}
+
+/// Makes the expiry rows again when the container's default has changed since they were made.
+pub(crate) fn reindex_expiry_if_needed(
+    container: &ContainerState,
+    definition: Lsn,
+) -> Result<(), StorageError> {
+    let index = &*container.shared.index;
+    let marker = keys::ttl(container.rid);
+    let known = index.get(&marker)?;
+    let current = Value::from_slice(&definition.get().to_le_bytes());
+    if known.as_ref() == Some(&current) {
+        return Ok(());
+    }
+    let settings = container.settings.read().clone();
+    let (from, to) = keys::all_expiry(container.rid);
+    remove_range(index, &from, &to)?;
+    if settings.definition.default_ttl().is_some() {
+        let (mut from, to) = keys::items_in(container.rid, &headwater_model::KeyRange::full());
+        loop {
+            let mut batch = Batch::default();
+            let mut last = None;
+            let mut seen = 0;
+            index.scan(&from, &to, &mut |key, value| {
+                let row = ItemRow::decode(value);
+                let due =
+                    row.and_then(|row| settings.expires_at(row.written, row.ttl).zip(Some(row)));
+                if let Some((second, row)) = due {
+                    let mut position = Value::new();
+                    keys::encode_position(&mut position, row.position);
+                    batch.put(keys::expiry(container.rid, second, key), position);
+                }
+                last = Some(Key::from_slice(key));
+                seen += 1;
+                seen < SWEEP_ROWS
+            })?;
+            index.write(batch)?;
+            let Some(mut next) = last else { break };
+            next.push(0);
+            from = next;
+        }
+    }
+    let mut batch = Batch::default();
+    batch.put(marker, current);
+    index.write(batch)
+}

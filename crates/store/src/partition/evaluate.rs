@@ -1,0 +1,685 @@
+//! Deciding writes: requests in order, against the index and what the group has decided before them.
+//!
+//! Evaluate first, then log the effects. What comes out of here is a group of entries with post-images,
+//! ids, times and etags in them; applying it later decides nothing any more. A refused request takes no
+//! LSN and leaves no trace.
+
+use super::{Answer, Partition, Refusal};
+use crate::body::{self, SystemProperties};
+use crate::definition::Settings;
+use crate::error::{StorageError, WriteError};
+use crate::item::{Item, Meta, Precondition, UNIQUE_BYTES, Written, etag, item_of};
+use crate::keys::{self, ItemRow, Key};
+use crate::prepare::{self, Action, Operation, Prepared};
+use bytes::Bytes;
+use headwater_log::{Group, GroupBuilder, NewRecord, Position, RecordKind, Tail};
+use headwater_model::{ChangeKind, ItemRid, Timestamp};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Why a request is not decided in this group.
+pub(crate) enum Postponed {
+    /// An operation was refused: nothing of its transaction happened.
+    Refused(Refusal),
+    /// It needs the bytes of something this group is about to write: decide it in the next one.
+    NextGroup,
+}
+
+impl From<StorageError> for Postponed {
+    fn from(error: StorageError) -> Postponed {
+        Postponed::Refused(Refusal::Storage(error))
+    }
+}
+
+impl From<headwater_log::ReadError> for Postponed {
+    fn from(error: headwater_log::ReadError) -> Postponed {
+        StorageError::from(error).into()
+    }
+}
+
+/// The effects of one operation, once its group is written.
+pub(crate) struct Effect {
+    change: Option<ChangeKind>,
+    item: ItemSource,
+    position: Position,
+    timestamp: Timestamp,
+}
+
+enum ItemSource {
+    None,
+    /// In the bytes of the group.
+    Group {
+        bytes: Range<usize>,
+        lsn_at: u32,
+    },
+    Read(Item),
+}
+
+/// The id of the item that holds a unique key.
+type Owner = String;
+
+/// A group in the making.
+pub(crate) struct Evaluation<'a> {
+    partition: &'a Partition,
+    settings: Arc<Settings>,
+    now: Timestamp,
+    builder: GroupBuilder,
+    rows: HashMap<Key, Option<ItemRow>>,
+    unique: HashMap<Key, Option<Owner>>,
+    next_rid: u64,
+    next_batch: u128,
+    body: Vec<u8>,
+    meta: Vec<u8>,
+    texts: Texts,
+}
+
+/// System properties as text, in buffers that are used again for every item.
+#[derive(Default)]
+struct Texts {
+    /// `dbs/…/colls/…/docs/` and the resource id and a slash.
+    self_link: Vec<u8>,
+    rid_at: usize,
+    etag: Vec<u8>,
+}
+
+impl Texts {
+    fn set(&mut self, self_prefix: &str, rid: ItemRid, position: Position) {
+        self.self_link.clear();
+        self.self_link.extend_from_slice(self_prefix.as_bytes());
+        self.rid_at = self.self_link.len();
+        rid.write_base64(&mut self.self_link);
+        self.self_link.push(b'/');
+        self.etag.clear();
+        etag(position).write_into(&mut self.etag);
+    }
+
+    fn self_link(&self) -> &str {
+        std::str::from_utf8(&self.self_link).unwrap_or_default()
+    }
+
+    fn rid(&self) -> &str {
+        self.self_link()
+            .get(self.rid_at..self.self_link.len() - 1)
+            .unwrap_or_default()
+    }
+
+    fn etag(&self) -> &str {
+        std::str::from_utf8(&self.etag).unwrap_or_default()
+    }
+}
+
+/// What a transaction has changed so far; forgotten if it fails.
+#[derive(Default)]
+struct Draft {
+    rows: Vec<(Key, Option<ItemRow>)>,
+    unique: Vec<(Key, Option<Owner>)>,
+    /// Bodies written so far, if a later operation of the transaction may want to read them.
+    bodies: Option<Vec<(Key, Item)>>,
+    records: u16,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(crate) fn new(partition: &'a Partition, after: Tail, next_rid: u64) -> Evaluation<'a> {
+        let epoch = partition.local.epoch();
+        Evaluation {
+            settings: partition.current_settings(),
+            now: partition.now(),
+            builder: GroupBuilder::new(partition.id, epoch, after),
+            rows: HashMap::new(),
+            unique: HashMap::new(),
+            next_rid,
+            next_batch: partition.shared.runtime.random_u128(),
+            body: Vec::new(),
+            meta: Vec::new(),
+            texts: Texts::default(),
+            partition,
+        }
+    }
+
+    pub(crate) fn byte_count(&self) -> usize {
+        self.builder.byte_count()
+    }
+
+    /// The finished group, and the next resource id.
+    pub(crate) fn finish(self) -> (Group, u64) {
+        (self.builder.build(), self.next_rid)
+    }
+
+    fn begin(&mut self) -> Timestamp {
+        self.next_batch = self.next_batch.wrapping_add(1);
+        self.builder.begin(self.now, self.next_batch)
+    }
+
+    /// Decides all operations of a transaction, or none.
+    pub(crate) fn transaction(
+        &mut self,
+        operations: &[Operation],
+    ) -> Result<Vec<Effect>, Postponed> {
+        for operation in operations {
+            self.bury_if_expired(operation)?;
+        }
+        let timestamp = self.begin();
+        let rid_before = self.next_rid;
+        let bodies = (operations.len() > 1).then(Vec::new);
+        let mut draft = Draft {
+            bodies,
+            ..Draft::default()
+        };
+        let mut effects = Vec::with_capacity(operations.len());
+        for (index, operation) in operations.iter().enumerate() {
+            match self.operation(operation, timestamp, &mut draft) {
+                Ok(effect) => effects.push(effect),
+                Err(refused) => {
+                    self.builder.abandon();
+                    self.next_rid = rid_before;
+                    return Err(match refused {
+                        Postponed::Refused(Refusal::Operation(_, error)) => {
+                            Postponed::Refused(Refusal::Operation(index, error))
+                        }
+                        other => other,
+                    });
+                }
+            }
+        }
+        if draft.records == 0 {
+            self.builder.abandon();
+        } else {
+            self.builder.finish();
+        }
+        self.rows.extend(draft.rows);
+        self.unique.extend(draft.unique);
+        Ok(effects)
+    }
+
+    /// An expired item that is about to be touched is deleted first, in an entry of its own, so that
+    /// readers of all versions see the delete before whatever comes next.
+    fn bury_if_expired(&mut self, operation: &Operation) -> Result<(), Postponed> {
+        if self.settings.definition.default_ttl().is_none() {
+            return Ok(());
+        }
+        let key = self.row_key(operation);
+        let Some(row) = self.current_row(&key, &Draft::default())? else {
+            return Ok(());
+        };
+        let due = self.settings.is_expired(row.written, row.ttl, self.now);
+        if !due || matches!(operation.action, Action::Read) {
+            return Ok(());
+        }
+        let freed = self.freed_by_removing(&row, operation, &Draft::default())?;
+        self.begin();
+        self.tombstone(operation, &row, &freed, true);
+        self.builder.finish();
+        self.rows.insert(key, None);
+        for unique in freed.chunks_exact(UNIQUE_BYTES) {
+            self.unique.insert(self.unique_key(operation, unique), None);
+        }
+        Ok(())
+    }
+
+    fn operation(
+        &mut self,
+        operation: &Operation,
+        timestamp: Timestamp,
+        draft: &mut Draft,
+    ) -> Result<Effect, Postponed> {
+        let key = self.row_key(operation);
+        let row = self.current_row(&key, draft)?;
+        let id = || operation.key.id();
+        match &operation.action {
+            Action::Create(body) => match row {
+                Some(_) => Err(refuse(WriteError::AlreadyExists { id: id() })),
+                None => self.put(operation, key, None, body, timestamp, draft),
+            },
+            Action::Upsert(body) => {
+                if let Some(row) = &row {
+                    check_precondition(operation, row)?;
+                }
+                self.put(operation, key, row, body, timestamp, draft)
+            }
+            Action::Replace(body) => {
+                let row = row.ok_or_else(|| refuse(WriteError::NotFound { id: id() }))?;
+                check_precondition(operation, &row)?;
+                self.put(operation, key, Some(row), body, timestamp, draft)
+            }
+            Action::Patch(patch, condition) => {
+                let row = row.ok_or_else(|| refuse(WriteError::NotFound { id: id() }))?;
+                check_precondition(operation, &row)?;
+                let item = self.current_item(&key, &row, operation, draft)?.to_bytes();
+                if let Some(holds) = condition {
+                    let holds = holds(&item).map_err(|what| refuse(WriteError::Condition(what)))?;
+                    if !holds {
+                        return Err(refuse(WriteError::ConditionFalse { id: id() }));
+                    }
+                }
+                let patched = body::patch(&item, patch, &self.settings.protected)
+                    .map_err(|error| refuse(error.into()))?;
+                let body = prepare::prepare_patched(&self.settings, &Bytes::from(patched))
+                    .map_err(refuse)?;
+                self.put(operation, key, Some(row), &body, timestamp, draft)
+            }
+            Action::Delete => {
+                let row = row.ok_or_else(|| refuse(WriteError::NotFound { id: id() }))?;
+                check_precondition(operation, &row)?;
+                self.delete(operation, key, &row, timestamp, draft)
+            }
+            // What was due has been buried before the transaction began.
+            Action::Expire => Ok(Effect {
+                change: None,
+                item: ItemSource::None,
+                position: self.position(draft),
+                timestamp,
+            }),
+            Action::Read => {
+                let row =
+                    row.filter(|row| !self.settings.is_expired(row.written, row.ttl, self.now));
+                let row = row.ok_or_else(|| refuse(WriteError::NotFound { id: id() }))?;
+                let item = self.current_item(&key, &row, operation, draft)?;
+                Ok(Effect {
+                    change: None,
+                    position: row.position,
+                    timestamp: item.timestamp(),
+                    item: ItemSource::Read(item),
+                })
+            }
+        }
+    }
+
+    /// Writes a new version.
+    fn put(
+        &mut self,
+        operation: &Operation,
+        key: Key,
+        row: Option<ItemRow>,
+        prepared: &Prepared,
+        timestamp: Timestamp,
+        draft: &mut Draft,
+    ) -> Result<Effect, Postponed> {
+        let freed = self.check_unique(operation, row.as_ref(), prepared, draft)?;
+        let rid = row.map_or(self.next_rid, |row| row.rid);
+        let position = self.position(draft);
+        let written = timestamp.as_seconds();
+        let lsn_at = self.stamp(&prepared.members, rid, position, written);
+        self.meta.clear();
+        Meta {
+            created: row.is_none(),
+            expired: false,
+            ttl: prepared.ttl,
+            expires: self.settings.expires_at(written, prepared.ttl).unwrap_or(0),
+            rid,
+            lsn_at,
+            tail: &operation.key.tail,
+            key_bytes: operation.key.key_bytes,
+            unique: &prepared.unique,
+            freed: &freed,
+        }
+        .encode(&mut self.meta);
+        let placed = self.builder.record(&NewRecord {
+            kind: RecordKind::Put,
+            supersedes: row.map(|row| row.position),
+            epk: operation.key.epk.as_bytes(),
+            meta: &self.meta,
+            body: &self.body,
+        });
+        debug_assert_eq!(
+            placed, position,
+            "the etag in the body names the record it is in"
+        );
+        draft.records += 1;
+        if row.is_none() {
+            self.next_rid += 1;
+        }
+        let end = self.builder.byte_count();
+        let bytes = end - self.body.len()..end;
+        let new_row = ItemRow {
+            position,
+            rid,
+            written,
+            ttl: prepared.ttl,
+        };
+        self.note_unique(operation, &prepared.unique, &freed, draft);
+        draft.rows.push((key.clone(), Some(new_row)));
+        if let Some(bodies) = &mut draft.bodies {
+            let body = Bytes::copy_from_slice(&self.body);
+            bodies.push((key, Item::new(body, lsn_at, position, timestamp)));
+        }
+        Ok(Effect {
+            change: Some(if row.is_none() {
+                ChangeKind::Create
+            } else {
+                ChangeKind::Replace
+            }),
+            item: ItemSource::Group { bytes, lsn_at },
+            position,
+            timestamp,
+        })
+    }
+
+    fn delete(
+        &mut self,
+        operation: &Operation,
+        key: Key,
+        row: &ItemRow,
+        timestamp: Timestamp,
+        draft: &mut Draft,
+    ) -> Result<Effect, Postponed> {
+        let freed = self.freed_by_removing(row, operation, draft)?;
+        let position = self.position(draft);
+        self.tombstone(operation, row, &freed, false);
+        draft.records += 1;
+        self.note_unique(operation, &[], &freed, draft);
+        draft.rows.push((key, None));
+        Ok(Effect {
+            change: Some(ChangeKind::Delete),
+            item: ItemSource::None,
+            position,
+            timestamp,
+        })
+    }
+
+    fn tombstone(&mut self, operation: &Operation, row: &ItemRow, freed: &[u8], expired: bool) {
+        self.meta.clear();
+        Meta {
+            created: false,
+            expired,
+            ttl: row.ttl,
+            expires: 0,
+            rid: row.rid,
+            lsn_at: 0,
+            tail: &operation.key.tail,
+            key_bytes: operation.key.key_bytes,
+            unique: &[],
+            freed,
+        }
+        .encode(&mut self.meta);
+        self.builder.record(&NewRecord {
+            kind: RecordKind::Tombstone,
+            supersedes: Some(row.position),
+            epk: operation.key.epk.as_bytes(),
+            meta: &self.meta,
+            body: &[],
+        });
+    }
+
+    /// Puts the stored bytes of the item into `self.body`; returns where its `_lsn` begins.
+    fn stamp(&mut self, members: &[u8], rid: u64, position: Position, written: u64) -> u32 {
+        self.texts.set(
+            &self.partition.self_prefix,
+            ItemRid::new(self.partition.container, rid),
+            position,
+        );
+        self.body.clear();
+        let composed = body::stamp(
+            members,
+            &SystemProperties {
+                rid: self.texts.rid(),
+                self_link: self.texts.self_link(),
+                etag: self.texts.etag(),
+                ts: written,
+                lsn: position.lsn.get(),
+            },
+            &mut self.body,
+        );
+        u32::try_from(composed.lsn_at).unwrap_or(u32::MAX)
+    }
+
+    fn position(&self, draft: &Draft) -> Position {
+        Position {
+            origin: self.partition.id,
+            lsn: self.builder.next_lsn(),
+            ordinal: draft.records,
+        }
+    }
+
+    fn row_key(&self, operation: &Operation) -> Key {
+        keys::item(
+            self.partition.container,
+            operation.key.epk.as_bytes(),
+            &operation.key.tail,
+        )
+    }
+
+    /// The row as it will be when everything decided so far is applied.
+    fn current_row(&self, key: &Key, draft: &Draft) -> Result<Option<ItemRow>, StorageError> {
+        if let Some((_, row)) = draft.rows.iter().rev().find(|(known, _)| known == key) {
+            return Ok(*row);
+        }
+        match self.rows.get(key) {
+            Some(row) => Ok(*row),
+            None => self.partition.row(key),
+        }
+    }
+
+    /// The item a row points to.
+    fn current_item(
+        &self,
+        key: &Key,
+        row: &ItemRow,
+        operation: &Operation,
+        draft: &Draft,
+    ) -> Result<Item, Postponed> {
+        let drafted = draft
+            .bodies
+            .iter()
+            .flatten()
+            .rev()
+            .find(|(known, _)| known == key);
+        if let Some((_, item)) = drafted {
+            return Ok(item.clone());
+        }
+        if self.rows.contains_key(key) {
+            return Err(Postponed::NextGroup);
+        }
+        let record = self
+            .partition
+            .local
+            .record(row.position, operation.key.epk.as_bytes())?;
+        record.as_ref().and_then(item_of).ok_or_else(|| {
+            StorageError::Index("a row points to a record that is not in the log".to_owned()).into()
+        })
+    }
+
+    /// The unique keys that are free again when this version is gone.
+    fn freed_by_removing(
+        &self,
+        row: &ItemRow,
+        operation: &Operation,
+        draft: &Draft,
+    ) -> Result<Vec<u8>, Postponed> {
+        if !self.settings.has_unique_keys() {
+            return Ok(Vec::new());
+        }
+        let key = self.row_key(operation);
+        if draft.rows.iter().any(|(known, _)| *known == key) {
+            return Ok(self.held_in_draft(operation, draft));
+        }
+        if self.rows.contains_key(&key) {
+            return Err(Postponed::NextGroup);
+        }
+        Ok(self
+            .partition
+            .unique_keys_of(row, operation.key.epk.as_bytes())?)
+    }
+
+    fn unique_key(&self, operation: &Operation, unique: &[u8]) -> Key {
+        let (epk, encoded) = (operation.key.epk.as_bytes(), operation.key.encoded_key());
+        keys::unique(self.partition.container, epk, encoded, unique)
+    }
+
+    /// Refuses values another item has; returns those the item no longer has.
+    fn check_unique(
+        &self,
+        operation: &Operation,
+        row: Option<&ItemRow>,
+        prepared: &Prepared,
+        draft: &Draft,
+    ) -> Result<Vec<u8>, Postponed> {
+        if !self.settings.has_unique_keys() {
+            return Ok(Vec::new());
+        }
+        let id = operation.key.id();
+        for unique in prepared.unique.chunks_exact(UNIQUE_BYTES) {
+            let owner = self.owner_of(operation, unique, draft)?;
+            if let Some(other) = owner.filter(|owner| *owner != id) {
+                return Err(refuse(WriteError::UniqueKey { id, other }));
+            }
+        }
+        let Some(row) = row else {
+            return Ok(Vec::new());
+        };
+        let held = self.freed_by_removing(row, operation, draft)?;
+        Ok(difference(&held, &prepared.unique))
+    }
+
+    /// What an item holds that was written earlier in the same transaction.
+    fn held_in_draft(&self, operation: &Operation, draft: &Draft) -> Vec<u8> {
+        let id = operation.key.id();
+        let mut held: Vec<u8> = Vec::new();
+        for (index, (key, owner)) in draft.unique.iter().enumerate() {
+            let newest = draft.unique[index + 1..]
+                .iter()
+                .all(|(later, _)| later != key);
+            if newest && owner.as_ref() == Some(&id) {
+                held.extend_from_slice(&key[key.len() - UNIQUE_BYTES..]);
+            }
+        }
+        held
+    }
+
+    fn owner_of(
+        &self,
+        operation: &Operation,
+        unique: &[u8],
+        draft: &Draft,
+    ) -> Result<Option<Owner>, Postponed> {
+        let key = self.unique_key(operation, unique);
+        let drafted = draft.unique.iter().rev().find(|(known, _)| *known == key);
+        if let Some((_, owner)) = drafted {
+            return Ok(owner.clone());
+        }
+        if let Some(owner) = self.unique.get(&key) {
+            return Ok(owner.clone());
+        }
+        let Some(value) = self.partition.shared.index.get(&key)? else {
+            return Ok(None);
+        };
+        let Some((position, id)) = keys::decode_position(&value) else {
+            return Ok(None);
+        };
+        let id = String::from_utf8_lossy(id).into_owned();
+        // The row counts only while its owner is the version that wrote it and is alive.
+        let mut tail = operation.key.encoded_key().to_vec();
+        tail.extend_from_slice(id.as_bytes());
+        let owner_key = keys::item(
+            self.partition.container,
+            operation.key.epk.as_bytes(),
+            &tail,
+        );
+        let row = self.current_row(&owner_key, draft)?;
+        let holds = row.is_some_and(|row| {
+            row.position == position && !self.settings.is_expired(row.written, row.ttl, self.now)
+        });
+        Ok(holds.then_some(id))
+    }
+
+    fn note_unique(&self, operation: &Operation, taken: &[u8], freed: &[u8], draft: &mut Draft) {
+        for unique in freed.chunks_exact(UNIQUE_BYTES) {
+            draft
+                .unique
+                .push((self.unique_key(operation, unique), None));
+        }
+        for unique in taken.chunks_exact(UNIQUE_BYTES) {
+            let owner = Some(operation.key.id());
+            draft
+                .unique
+                .push((self.unique_key(operation, unique), owner));
+        }
+    }
+
+    /// Deletes items found by their rows, in one entry. The group must be empty before.
+    pub(crate) fn delete_rows(&mut self, rows: &[(Operation, ItemRow)]) -> Result<(), Postponed> {
+        let mut freed = Vec::with_capacity(rows.len());
+        for (operation, row) in rows {
+            freed.push(self.freed_by_removing(row, operation, &Draft::default())?);
+        }
+        self.begin();
+        for ((operation, row), freed) in rows.iter().zip(&freed) {
+            self.tombstone(operation, row, freed, false);
+        }
+        self.builder.finish();
+        Ok(())
+    }
+
+    /// Writes the entry after which the partition takes no more.
+    pub(crate) fn control(&mut self, meta: &[u8]) {
+        self.begin();
+        self.builder.record(&NewRecord {
+            kind: RecordKind::Control,
+            supersedes: None,
+            epk: &[],
+            meta,
+            body: &[],
+        });
+        self.builder.finish();
+    }
+}
+
+impl Effect {
+    /// What to tell the caller, now that the group is written.
+    pub(crate) fn into_written(self, group: &Group, partition: &Partition) -> Written {
+        let item = match self.item {
+            ItemSource::None => None,
+            ItemSource::Read(item) => Some(item),
+            ItemSource::Group { bytes, lsn_at } => {
+                let stored = group.bytes().slice(bytes);
+                Some(Item::new(stored, lsn_at, self.position, self.timestamp))
+            }
+        };
+        Written {
+            change: self.change,
+            item,
+            partition: partition.id,
+            lsn: partition.visible(),
+        }
+    }
+}
+
+/// The answer to a transaction.
+pub(crate) fn answer(effects: Vec<Effect>, group: &Group, partition: &Partition) -> Answer {
+    Answer::Transaction(
+        effects
+            .into_iter()
+            .map(|effect| effect.into_written(group, partition))
+            .collect(),
+    )
+}
+
+fn refuse(error: WriteError) -> Postponed {
+    Postponed::Refused(Refusal::Operation(0, error))
+}
+
+fn check_precondition(operation: &Operation, row: &ItemRow) -> Result<(), Postponed> {
+    let current = etag(row.position);
+    let met = match &operation.precondition {
+        Precondition::None => true,
+        Precondition::IfMatch(wanted) => current.matches(wanted),
+        Precondition::IfNoneMatch(unwanted) => !current.matches(unwanted),
+    };
+    if met {
+        return Ok(());
+    }
+    Err(refuse(WriteError::EtagMismatch {
+        id: operation.key.id(),
+        current,
+    }))
+}
+
+/// The unique keys in `held` that are not in `kept`.
+fn difference(held: &[u8], kept: &[u8]) -> Vec<u8> {
+    let gone = held.chunks_exact(UNIQUE_BYTES).filter(|unique| {
+        !kept
+            .chunks_exact(UNIQUE_BYTES)
+            .any(|other| other == *unique)
+    });
+    gone.flatten().copied().collect()
+}

@@ -1,0 +1,255 @@
+//! One page of a partition's change feed.
+//!
+//! A page is a sequential read of the log: live records only in latest-version mode, everything in
+//! all-versions mode. It ends at the end of a transaction, never inside one, and it never shows
+//! anything that is not visible yet.
+//!
+//! ```text
+//! log      5:a  6:b  7:a' 8:(c,d) 9:✗b 10:e      visible 10
+//! latest             7:a' 8:(c,d)      10:e      after 6, limit 2 => 7, 8, 8; continue after 8
+//! all      5:a  6:b  7:a' 8:(c,d) 9:✗b 10:e
+//! ```
+
+use super::Partition;
+use crate::error::FeedError;
+use crate::item::{Item, Meta, item_of};
+use bytes::Bytes;
+use headwater_log::{ReadRequest, Record, RecordKind, Which};
+use headwater_model::{
+    ChangeKind, FeedMode, KeyRange, Lsn, PageLimit, PartitionId, PartitionKey, Timestamp,
+};
+use std::fmt;
+
+/// One change of one item.
+#[derive(Clone)]
+pub struct Change {
+    record: Record,
+    previous: Option<Item>,
+}
+
+impl Change {
+    /// What happened. In latest-version mode an item that was created and then replaced shows its
+    /// newest change, so `Create` means that it was never replaced.
+    #[must_use]
+    pub fn kind(&self) -> ChangeKind {
+        match self.record.kind {
+            RecordKind::Tombstone => ChangeKind::Delete,
+            _ if self.meta().is_some_and(|meta| meta.created) => ChangeKind::Create,
+            _ => ChangeKind::Replace,
+        }
+    }
+
+    /// The transaction. Changes of one transaction share it.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.record.position.lsn
+    }
+
+    /// The partition whose log first had it.
+    #[must_use]
+    pub fn partition(&self) -> PartitionId {
+        self.record.position.origin
+    }
+
+    /// When it happened.
+    #[must_use]
+    pub fn timestamp(&self) -> Timestamp {
+        self.record.timestamp
+    }
+
+    /// The item after the change; `None` for a delete.
+    #[must_use]
+    pub fn item(&self) -> Option<Item> {
+        if self.record.kind == RecordKind::Tombstone {
+            None
+        } else {
+            item_of(&self.record)
+        }
+    }
+
+    /// The item after the change as JSON, with its `_lsn`; empty for a delete. Not copied.
+    #[must_use]
+    pub fn body(&self) -> Bytes {
+        self.record.body_bytes()
+    }
+
+    /// The item before the change, where it is still kept. All-versions mode only.
+    #[must_use]
+    pub fn previous(&self) -> Option<&Item> {
+        self.previous.as_ref()
+    }
+
+    /// The transaction that wrote the version before this one.
+    #[must_use]
+    pub fn previous_lsn(&self) -> Option<Lsn> {
+        self.record.supersedes.map(|prior| prior.lsn)
+    }
+
+    /// Whether it is a delete because the item's time was over.
+    #[must_use]
+    pub fn is_expiry(&self) -> bool {
+        self.meta().is_some_and(|meta| meta.expired)
+    }
+
+    /// The id of the item.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.meta().map(|meta| meta.id()).unwrap_or_default()
+    }
+
+    /// The partition key of the item.
+    #[must_use]
+    pub fn partition_key(&self) -> PartitionKey {
+        let key = self
+            .meta()
+            .and_then(|meta| PartitionKey::decode(meta.key()).ok());
+        key.unwrap_or_else(PartitionKey::empty)
+    }
+
+    /// The hashed partition key of the item.
+    #[must_use]
+    pub fn hashed_key(&self) -> &[u8] {
+        self.record.epk()
+    }
+
+    fn meta(&self) -> Option<Meta<'_>> {
+        Meta::decode(self.record.meta())
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} {}", self.lsn(), self.kind().as_str(), self.id())
+    }
+}
+
+/// A page of one partition.
+pub(crate) struct PartitionPage {
+    pub(crate) changes: Vec<Change>,
+    /// Everything up to here has been seen.
+    pub(crate) position: Lsn,
+}
+
+/// What to read from a partition.
+pub(crate) struct PartitionRequest<'a> {
+    pub(crate) after: Lsn,
+    pub(crate) mode: FeedMode,
+    pub(crate) range: Option<&'a KeyRange>,
+    pub(crate) limit: PageLimit,
+}
+
+impl Partition {
+    pub(crate) fn read_feed(
+        &self,
+        request: &PartitionRequest<'_>,
+    ) -> Result<PartitionPage, FeedError> {
+        let visible = self.visible();
+        if request.after >= visible {
+            return self.nothing_newer(request, visible);
+        }
+        let page = match request.mode {
+            FeedMode::LatestVersion => self.read_latest(request, visible)?,
+            FeedMode::AllVersionsAndDeletes => self.read_all_versions(request, visible)?,
+        };
+        debug_assert!(crate::invariants::page_is_in_order(
+            request.after,
+            &page.changes
+        ));
+        debug_assert!(page.position >= request.after && page.position <= visible);
+        Ok(page)
+    }
+
+    fn nothing_newer(
+        &self,
+        request: &PartitionRequest<'_>,
+        visible: Lsn,
+    ) -> Result<PartitionPage, FeedError> {
+        if request.after > visible {
+            return Err(FeedError::PositionAhead {
+                asked: request.after,
+                newest: visible,
+            });
+        }
+        Ok(PartitionPage {
+            changes: Vec::new(),
+            position: visible,
+        })
+    }
+
+    fn read_latest(
+        &self,
+        request: &PartitionRequest<'_>,
+        visible: Lsn,
+    ) -> Result<PartitionPage, FeedError> {
+        let settings = self.current_settings();
+        let may_expire = settings.definition.default_ttl().is_some();
+        let now = self.now();
+        let mut after = request.after;
+        loop {
+            let batch = self.local.read(&ReadRequest {
+                after,
+                upto: visible,
+                which: Which::Live,
+                range: request.range,
+                records_max: request.limit.items as usize,
+                bytes_max: request.limit.bytes as usize,
+            })?;
+            let alive = |record: &Record| {
+                let expired = may_expire
+                    && Meta::decode(record.meta()).is_some_and(|meta| {
+                        settings.is_expired(record.timestamp.as_seconds(), meta.ttl, now)
+                    });
+                !expired
+            };
+            let changes: Vec<Change> = batch
+                .records
+                .into_iter()
+                .filter(alive)
+                .map(|record| Change {
+                    record,
+                    previous: None,
+                })
+                .collect();
+            after = batch.scanned;
+            // The position of a page is its last change, so that a reader who compares both agrees;
+            // only an empty page moves to where the scan ended.
+            if let Some(last) = changes.last() {
+                return Ok(PartitionPage {
+                    position: last.lsn(),
+                    changes,
+                });
+            }
+            if after >= visible {
+                return Ok(PartitionPage {
+                    changes,
+                    position: visible,
+                });
+            }
+        }
+    }
+
+    fn read_all_versions(
+        &self,
+        request: &PartitionRequest<'_>,
+        visible: Lsn,
+    ) -> Result<PartitionPage, FeedError> {
+        let batch = self.local.read(&ReadRequest {
+            after: request.after,
+            upto: visible,
+            which: Which::AllVersions,
+            range: request.range,
+            records_max: request.limit.items as usize,
+            bytes_max: request.limit.bytes as usize,
+        })?;
+        let mut changes = Vec::with_capacity(batch.records.len());
+        for record in batch.records {
+            let prior = record
+                .supersedes
+                .map(|prior| self.local.record(prior, record.epk()));
+            let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
+            changes.push(Change { record, previous });
+        }
+        let position = changes.last().map_or(batch.scanned, Change::lsn);
+        Ok(PartitionPage { changes, position })
+    }
+}

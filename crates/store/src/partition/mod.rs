@@ -1,0 +1,238 @@
+//! A partition: one range of hashed keys, one log, one writer, many readers.
+//!
+//! ```text
+//! requests ─► writer ─► log ─► apply ─► visible ─► readers
+//! ```
+//!
+//! Only [`writer`] decides a write and gives out an LSN; [`apply`] turns an entry into index rows and
+//! reads neither clock nor chance; [`feed`] reads. `visible` moves after the index has applied an
+//! entry, so whoever sees a change in the feed also finds the item.
+
+pub(crate) mod apply;
+pub(crate) mod control;
+mod evaluate;
+pub(crate) mod feed;
+pub(crate) mod recover;
+pub(crate) mod writer;
+
+use crate::account::Shared;
+use crate::definition::Settings;
+use crate::error::StorageError;
+use crate::item::{Item, ItemKey, Meta, Written, item_of};
+use crate::keys::{self, ItemRow};
+use crate::prepare::Operation;
+use headwater_log::{LocalLog, PartitionLog};
+use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Requests that may wait for a writer before callers have to wait to be let in.
+const QUEUE_REQUESTS_MAX: usize = 1024;
+/// How often a read follows an item that is being written again and again.
+const CHASES_MAX: u32 = 100;
+
+/// What a writer is asked to do.
+pub(crate) enum Work {
+    /// All of these, or none.
+    Transaction(SmallVec<[Operation; 1]>),
+    /// Delete some of the items of one partition key that were there at `upto`.
+    DeleteKey {
+        epk: Epk,
+        encoded: Vec<u8>,
+        upto: Lsn,
+    },
+    /// Take no more writes.
+    Seal(control::Seal),
+    /// Cut through log and index at the same LSN.
+    Cut,
+}
+
+/// What a writer answers.
+pub(crate) enum Answer {
+    Transaction(Vec<Written>),
+    Deleted(usize),
+    Sealed(Lsn),
+    Cut(Cut),
+}
+
+/// A partition at one exact LSN, while writes go on.
+pub(crate) struct Cut {
+    pub(crate) log: headwater_log::Snapshot,
+    pub(crate) index: Arc<dyn crate::index::IndexView>,
+}
+
+/// Why a writer did not do it.
+pub(crate) enum Refusal {
+    /// The partition was split or merged away; the work is for whoever replaced it.
+    Gone(Work),
+    /// An operation of a transaction failed.
+    Operation(usize, crate::error::WriteError),
+    Storage(StorageError),
+}
+
+pub(crate) struct Request {
+    pub(crate) work: Work,
+    pub(crate) reply: oneshot::Sender<Result<Answer, Refusal>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) id: PartitionId,
+    pub(crate) range: KeyRange,
+    /// Oldest first.
+    pub(crate) ancestors: Vec<PartitionId>,
+    pub(crate) container: ContainerRid,
+    pub(crate) local: Arc<LocalLog>,
+    pub(crate) settings: Arc<RwLock<Arc<Settings>>>,
+    /// What the `_self` of every item here begins with.
+    self_prefix: String,
+    shared: Arc<Shared>,
+    visible: AtomicU64,
+    /// Carries no data: a reader that misses one only looks later.
+    changed: watch::Sender<()>,
+    requests: mpsc::Sender<Request>,
+    /// The latest time this partition has acted on, so that a clock set back brings nothing back.
+    newest_millis: AtomicU64,
+}
+
+/// A partition whose writer has not been started.
+pub(crate) struct Prepared {
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) writer: writer::Writer,
+}
+
+impl Partition {
+    pub(crate) fn new(
+        identity: Identity,
+        shared: Arc<Shared>,
+        settings: Arc<RwLock<Arc<Settings>>>,
+        local: Arc<LocalLog>,
+        next_rid: u64,
+    ) -> Prepared {
+        let (requests, queue) = mpsc::channel(QUEUE_REQUESTS_MAX);
+        let tail = local.local_tail();
+        let log: Arc<dyn PartitionLog> = shared.wrap_log(local.clone());
+        let partition = Arc::new(Partition {
+            id: identity.id,
+            range: identity.range,
+            ancestors: identity.ancestors,
+            self_prefix: format!(
+                "dbs/{}/colls/{}/docs/",
+                identity.container.database(),
+                identity.container
+            ),
+            container: identity.container,
+            visible: AtomicU64::new(tail.lsn.get()),
+            newest_millis: AtomicU64::new(tail.timestamp.as_millis()),
+            changed: watch::channel(()).0,
+            requests,
+            settings,
+            local,
+            shared,
+        });
+        let writer = writer::Writer::new(partition.clone(), log, queue, tail, next_rid);
+        Prepared { partition, writer }
+    }
+
+    /// Everything up to here can be read.
+    pub(crate) fn visible(&self) -> Lsn {
+        Lsn::new(self.visible.load(Ordering::Acquire))
+    }
+
+    fn publish(&self, lsn: Lsn) {
+        debug_assert!(
+            lsn >= self.visible(),
+            "a partition never takes back what was seen"
+        );
+        self.visible.store(lsn.get(), Ordering::Release);
+        self.changed.send_replace(());
+    }
+
+    /// Wakes whoever waits here, for it to find out that the partition is gone.
+    pub(crate) fn wake_waiters(&self) {
+        self.changed.send_replace(());
+    }
+
+    /// Tells when something may have become visible.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// The time, which does not go back here.
+    pub(crate) fn now(&self) -> Timestamp {
+        let clock = self.shared.runtime.unix_millis();
+        let before = self.newest_millis.fetch_max(clock, Ordering::AcqRel);
+        Timestamp::from_millis(before.max(clock))
+    }
+
+    pub(crate) fn current_settings(&self) -> Arc<Settings> {
+        self.settings.read().clone()
+    }
+
+    /// Hands work to the writer and waits for its answer.
+    pub(crate) async fn submit(&self, work: Work) -> Result<Answer, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        if let Err(mpsc::error::SendError(request)) =
+            self.requests.send(Request { work, reply }).await
+        {
+            return Err(Refusal::Gone(request.work));
+        }
+        // A writer that ends without answering was told to stop.
+        answer
+            .await
+            .unwrap_or(Err(Refusal::Storage(StorageError::Closed)))
+    }
+
+    pub(crate) fn row(&self, key: &[u8]) -> Result<Option<ItemRow>, StorageError> {
+        let row = self.shared.index.get(key)?;
+        row.map(|value| decode_row(&value)).transpose()
+    }
+
+    /// Reads one item as it is now.
+    pub(crate) fn read(&self, key: &ItemKey) -> Result<Option<Item>, StorageError> {
+        let row_key = keys::item(self.container, key.epk.as_bytes(), &key.tail);
+        for _ in 0..CHASES_MAX {
+            let Some(row) = self.row(&row_key)? else {
+                return Ok(None);
+            };
+            if self
+                .current_settings()
+                .is_expired(row.written, row.ttl, self.now())
+            {
+                return Ok(None);
+            }
+            if let Some(record) = self.local.record(row.position, key.epk.as_bytes())? {
+                return Ok(item_of(&record));
+            }
+            // Written again and compacted between the two looks; the next row knows the new place.
+        }
+        Err(StorageError::Index(
+            "a row points to a record that is not in the log".to_owned(),
+        ))
+    }
+
+    /// The unique keys an item holds, as its record says.
+    fn unique_keys_of(&self, row: &ItemRow, epk: &[u8]) -> Result<Vec<u8>, StorageError> {
+        let record = self.local.record(row.position, epk)?;
+        let unique = record
+            .as_ref()
+            .and_then(|record| Meta::decode(record.meta()).map(|meta| meta.unique.to_vec()));
+        Ok(unique.unwrap_or_default())
+    }
+}
+
+/// What a partition is, before it has a log.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) container: ContainerRid,
+    pub(crate) id: PartitionId,
+    pub(crate) range: KeyRange,
+    pub(crate) ancestors: Vec<PartitionId>,
+}
+
+pub(crate) fn decode_row(value: &[u8]) -> Result<ItemRow, StorageError> {
+    ItemRow::decode(value).ok_or_else(|| StorageError::Index("a row is malformed".to_owned()))
+}

@@ -1,0 +1,196 @@
+//! Bringing the index up to the end of a partition's log.
+//!
+//! Usually a few entries after the last applied LSN. If the index does not know the partition, or its
+//! dead bits are lost, everything is applied again, by key: what an item's newest record is, the log
+//! itself says.
+
+use super::apply::apply;
+use crate::account::Shared;
+use crate::error::{OpenError, StorageError};
+use crate::index::Batch;
+use crate::item::Meta;
+use crate::keys::{self, ItemRow, Key, PartitionRow};
+use headwater_log::{Damage, Opened, ReadRequest, Record, RecordKind, Which};
+use headwater_model::{ContainerRid, Lsn, PartitionId};
+use std::collections::HashMap;
+
+/// Records applied in one batch.
+const RECORDS_AT_ONCE: usize = 4_096;
+/// Resource ids carry the partition that gave them out in their upper bits, so they stay unique over
+/// splits and merges, and grow with the partition number.
+const RID_PARTITION_SHIFT: u32 = 36;
+
+/// The first resource id a partition gives out.
+pub(crate) fn first_rid(partition: PartitionId) -> u64 {
+    (u64::from(partition.get()) << RID_PARTITION_SHIFT) + 1
+}
+
+/// Applies what the index has not applied yet; returns the next resource id.
+pub(crate) fn catch_up(
+    shared: &Shared,
+    container: ContainerRid,
+    opened: &Opened,
+) -> Result<u64, OpenError> {
+    let log = &opened.log;
+    let tail = log.local_tail().lsn;
+    let row = shared
+        .index
+        .get(&keys::partition(container, log.partition()))?;
+    let state = row.and_then(|value| PartitionRow::decode(&value));
+    if let Some(state) = state
+        && state.applied > tail
+    {
+        let file = shared
+            .partition_dir(container, log.partition())
+            .display()
+            .to_string();
+        let what = format!(
+            "the log ends at LSN {tail}, but LSN {} had been written",
+            state.applied
+        );
+        return Err(Damage {
+            file,
+            offset: 0,
+            lsn: Some(tail.next()),
+            what,
+        }
+        .into());
+    }
+    let known = state.filter(|state| state.applied >= log.start() && !opened.liveness_lost);
+    let mut replay = Replay {
+        shared,
+        container,
+        opened,
+        next_rid: known.map_or(first_rid(log.partition()), |state| state.next_rid),
+        rows: HashMap::new(),
+    };
+    match known {
+        Some(state) => replay.run(state.applied, Which::Everything, false)?,
+        None => {
+            if tail > Lsn::ZERO {
+                tracing::warn!(partition = %log.partition(), "index does not know the partition, rebuilt from the log");
+            }
+            // With good dead bits only live records matter; without, every record does.
+            let which = if opened.liveness_lost {
+                Which::Everything
+            } else {
+                Which::Live
+            };
+            replay.run(Lsn::ZERO, which, opened.liveness_lost)?;
+            // Ids of deleted items may be unknown now; never give out one that may have been used.
+            replay.next_rid += tail.get();
+        }
+    }
+    let next_rid = replay.next_rid;
+    replay.finish(tail)?;
+    Ok(next_rid)
+}
+
+struct Replay<'a> {
+    shared: &'a Shared,
+    container: ContainerRid,
+    opened: &'a Opened,
+    next_rid: u64,
+    /// Rows of the batch being collected, which the index does not show yet.
+    rows: HashMap<Key, Option<ItemRow>>,
+}
+
+impl Replay<'_> {
+    fn run(&mut self, after: Lsn, which: Which, mark_by_key: bool) -> Result<(), OpenError> {
+        let log = &self.opened.log;
+        let tail = log.local_tail().lsn;
+        let mut after = after;
+        while after < tail {
+            let batch = log.read(&ReadRequest {
+                after,
+                upto: tail,
+                which,
+                range: None,
+                records_max: RECORDS_AT_ONCE,
+                bytes_max: 16 << 20,
+            })?;
+            let mut changes = Batch::default();
+            for record in &batch.records {
+                if mark_by_key {
+                    self.mark_superseded(record)?;
+                }
+                self.note_rid(record);
+                if !apply(self.container, record, &mut changes) {
+                    return Err(nonsense(self.shared, self.container, record));
+                }
+            }
+            self.rows.clear();
+            self.shared.index.write(changes)?;
+            after = batch.scanned;
+        }
+        Ok(())
+    }
+
+    /// Marks what this record replaces, going by its key.
+    fn mark_superseded(&mut self, record: &Record) -> Result<(), OpenError> {
+        if record.kind == RecordKind::Control {
+            return Ok(());
+        }
+        let Some(meta) = Meta::decode(record.meta()) else {
+            return Err(nonsense(self.shared, self.container, record));
+        };
+        let key = keys::item(self.container, record.epk(), meta.tail);
+        let before = match self.rows.get(&key) {
+            Some(row) => *row,
+            None => self
+                .shared
+                .index
+                .get(&key)?
+                .and_then(|value| ItemRow::decode(&value)),
+        };
+        if let Some(before) = before.filter(|before| before.position != record.position) {
+            self.opened.log.mark_dead(before.position, record.epk())?;
+        }
+        let row = (record.kind == RecordKind::Put).then_some(ItemRow {
+            position: record.position,
+            rid: meta.rid,
+            written: record.timestamp.as_seconds(),
+            ttl: meta.ttl,
+        });
+        self.rows.insert(key, row);
+        Ok(())
+    }
+
+    fn note_rid(&mut self, record: &Record) {
+        let own = self.opened.log.partition();
+        if let Some(meta) = Meta::decode(record.meta())
+            && meta.rid >> RID_PARTITION_SHIFT == u64::from(own.get())
+        {
+            self.next_rid = self.next_rid.max(meta.rid + 1);
+        }
+    }
+
+    fn finish(self, tail: Lsn) -> Result<(), StorageError> {
+        let mut batch = Batch::default();
+        let state = PartitionRow {
+            applied: tail,
+            next_rid: self.next_rid,
+        };
+        batch.put(
+            keys::partition(self.container, self.opened.log.partition()),
+            state.encode(),
+        );
+        self.shared.index.write(batch)
+    }
+}
+
+fn nonsense(shared: &Shared, container: ContainerRid, record: &Record) -> OpenError {
+    let position = record.position;
+    let file = shared
+        .partition_dir(container, position.origin)
+        .display()
+        .to_string();
+    let what = "the entry's checksum is right, but its content makes no sense".to_owned();
+    Damage {
+        file,
+        offset: 0,
+        lsn: Some(position.lsn),
+        what,
+    }
+    .into()
+}

@@ -1,0 +1,320 @@
+//! The one task that writes to a partition.
+//!
+//! It collects waiting requests (a group grows by itself while the previous one is being synced),
+//! decides them in order, appends the accepted ones with one sync, applies them to the index, moves
+//! `visible`, and answers. Nobody else gives out an LSN.
+
+use super::apply::apply;
+use super::control::Seal;
+use super::evaluate::{Effect, Evaluation, Postponed, answer};
+use super::{Answer, Cut, Partition, Refusal, Request, Work};
+use crate::error::StorageError;
+use crate::index::Batch;
+use crate::item::{ItemKey, Precondition};
+use crate::keys::{self, ItemRow, PartitionRow};
+use crate::prepare::{Action, Operation};
+use headwater_log::{AppendError, Group, PartitionLog, Tail, append_decided, entry};
+use headwater_model::{Epk, Lsn, PartitionKey};
+use headwater_runtime::Stop;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// Requests decided together.
+const GROUP_REQUESTS_MAX: usize = 512;
+/// A group that has grown to this takes no more requests.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// Items deleted in one entry when a whole partition key goes.
+const DELETES_PER_ENTRY: usize = 1_000;
+
+type Reply = oneshot::Sender<Result<Answer, Refusal>>;
+
+pub(crate) struct Writer {
+    partition: Arc<Partition>,
+    log: Arc<dyn PartitionLog>,
+    queue: mpsc::Receiver<Request>,
+    tail: Tail,
+    next_rid: u64,
+    state: State,
+}
+
+enum State {
+    Open,
+    /// Split or merged away.
+    Sealed,
+    /// The log and what we know of it may differ; only reopening tells.
+    Broken,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        partition: Arc<Partition>,
+        log: Arc<dyn PartitionLog>,
+        queue: mpsc::Receiver<Request>,
+        tail: Tail,
+        next_rid: u64,
+    ) -> Writer {
+        Writer {
+            partition,
+            log,
+            queue,
+            tail,
+            next_rid,
+            state: State::Open,
+        }
+    }
+
+    /// Works until told to stop, or until nobody can ask for anything any more.
+    pub(crate) async fn run(mut self, mut stop: Stop) {
+        let mut waiting = Vec::new();
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                biased;
+                count = self.queue.recv_many(&mut waiting, GROUP_REQUESTS_MAX) => {
+                    if count == 0 {
+                        return;
+                    }
+                    self.serve(waiting.drain(..).collect()).await;
+                }
+                () = stop.requested(), if !stopping => {
+                    // What was already asked for is still done.
+                    stopping = true;
+                    self.queue.close();
+                }
+            }
+        }
+    }
+
+    async fn serve(&mut self, mut requests: VecDeque<Request>) {
+        while let Some(request) = requests.pop_front() {
+            match (&self.state, request.work) {
+                (State::Sealed, work) => {
+                    let _ = request.reply.send(Err(Refusal::Gone(work)));
+                }
+                (State::Broken, _) => {
+                    let error = StorageError::Append(AppendError::Poisoned);
+                    let _ = request.reply.send(Err(Refusal::Storage(error)));
+                }
+                (State::Open, Work::Transaction(operations)) => {
+                    requests.push_front(Request {
+                        work: Work::Transaction(operations),
+                        reply: request.reply,
+                    });
+                    self.serve_group(&mut requests).await;
+                }
+                (State::Open, Work::DeleteKey { epk, encoded, upto }) => {
+                    let result = self.delete_key(&epk, &encoded, upto).await;
+                    let _ = request
+                        .reply
+                        .send(result.map(Answer::Deleted).map_err(Refusal::Storage));
+                }
+                (State::Open, Work::Cut) => {
+                    // Between two groups log and index agree.
+                    let log = self.partition.local.snapshot();
+                    let index = self.partition.shared.index.view();
+                    let _ = request.reply.send(Ok(Answer::Cut(Cut { log, index })));
+                }
+                (State::Open, Work::Seal(seal)) => {
+                    let result = self.seal(&seal).await;
+                    let _ = request
+                        .reply
+                        .send(result.map(Answer::Sealed).map_err(Refusal::Storage));
+                }
+            }
+        }
+    }
+
+    /// Decides and writes as many transactions from the front as make one group.
+    async fn serve_group(&mut self, requests: &mut VecDeque<Request>) {
+        let partition = self.partition.clone();
+        let mut evaluation = Evaluation::new(&partition, self.tail, self.next_rid);
+        let mut decided: Vec<(Reply, Vec<Effect>)> = Vec::new();
+        while let Some(request) = requests.pop_front() {
+            let Work::Transaction(operations) = request.work else {
+                requests.push_front(request);
+                break;
+            };
+            match evaluation.transaction(&operations) {
+                Ok(effects) => decided.push((request.reply, effects)),
+                Err(Postponed::Refused(refusal)) => {
+                    let _ = request.reply.send(Err(refusal));
+                }
+                Err(Postponed::NextGroup) => {
+                    let work = Work::Transaction(operations);
+                    requests.push_front(Request {
+                        work,
+                        reply: request.reply,
+                    });
+                    break;
+                }
+            }
+            if evaluation.byte_count() >= GROUP_BYTES_MAX {
+                break;
+            }
+        }
+        let (group, next_rid) = evaluation.finish();
+        match self.commit(&group, next_rid).await {
+            Ok(()) => {
+                for (reply, effects) in decided {
+                    let _ = reply.send(Ok(answer(effects, &group, &partition)));
+                }
+            }
+            Err(error) => {
+                for (reply, _) in decided {
+                    let _ = reply.send(Err(Refusal::Storage(again(&error))));
+                }
+            }
+        }
+    }
+
+    /// Appends, applies, publishes.
+    async fn commit(&mut self, group: &Group, next_rid: u64) -> Result<(), StorageError> {
+        if group.entries().is_empty() {
+            return Ok(());
+        }
+        let runtime = &self.partition.shared.runtime;
+        if let Err(error) = append_decided(&*self.log, group, runtime).await {
+            let nothing_written = matches!(
+                error,
+                AppendError::DiskFull | AppendError::Io(_) | AppendError::TooLarge { .. }
+            );
+            if !nothing_written || self.partition.local.is_poisoned() {
+                tracing::error!(partition = %self.partition.id, %error, "partition refuses writes until reopened");
+                self.state = State::Broken;
+            }
+            return Err(error.into());
+        }
+        self.tail = group.tail();
+        self.next_rid = next_rid;
+        if let Err(error) = self.apply(group) {
+            // It is written and stays written; the index catches up at the next open.
+            self.state = State::Broken;
+            return Err(error);
+        }
+        self.partition.publish(group.tail().lsn);
+        Ok(())
+    }
+
+    fn apply(&self, group: &Group) -> Result<(), StorageError> {
+        let container = self.partition.container;
+        let mut batch = Batch::default();
+        for placed in group.entries() {
+            let bytes = group.bytes().slice(placed.bytes.clone());
+            let applied = entry::decode_header(&bytes).and_then(|header| {
+                entry::for_each_record(&bytes, &header, |record| {
+                    let understood = apply(container, &record, &mut batch);
+                    debug_assert!(understood, "a writer understands what it wrote");
+                })
+            });
+            debug_assert!(applied.is_ok(), "a writer can read what it wrote");
+        }
+        let state = PartitionRow {
+            applied: group.tail().lsn,
+            next_rid: self.next_rid,
+        };
+        batch.put(
+            keys::partition(container, self.partition.id),
+            state.encode(),
+        );
+        self.partition.shared.index.write(batch)
+    }
+
+    /// Deletes up to [`DELETES_PER_ENTRY`] items of a partition key that were there at `upto`.
+    async fn delete_key(
+        &mut self,
+        epk: &Epk,
+        encoded: &[u8],
+        upto: Lsn,
+    ) -> Result<usize, StorageError> {
+        let partition = self.partition.clone();
+        let rows = rows_of_key(&partition, epk, encoded, upto)?;
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let mut evaluation = Evaluation::new(&partition, self.tail, self.next_rid);
+        match evaluation.delete_rows(&rows) {
+            Ok(()) => {}
+            Err(Postponed::Refused(Refusal::Storage(error))) => return Err(error),
+            Err(_) => return Err(StorageError::Closed),
+        }
+        let (group, next_rid) = evaluation.finish();
+        self.commit(&group, next_rid).await?;
+        Ok(rows.len())
+    }
+
+    /// Writes the last entry and closes the log behind it.
+    async fn seal(&mut self, seal: &Seal) -> Result<Lsn, StorageError> {
+        let partition = self.partition.clone();
+        let mut evaluation = Evaluation::new(&partition, self.tail, self.next_rid);
+        evaluation.control(&seal.encode());
+        let (group, next_rid) = evaluation.finish();
+        self.commit(&group, next_rid).await?;
+        let sealed = partition.shared.runtime.blocking(|| partition.local.seal());
+        match sealed {
+            Ok(lsn) => {
+                self.state = State::Sealed;
+                Ok(lsn)
+            }
+            Err(error) => {
+                self.state = State::Broken;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+fn rows_of_key(
+    partition: &Partition,
+    epk: &Epk,
+    encoded: &[u8],
+    upto: Lsn,
+) -> Result<Vec<(Operation, ItemRow)>, StorageError> {
+    let (from, to) = keys::items_of(partition.container, epk.as_bytes(), encoded);
+    let mut rows = Vec::new();
+    let mut malformed = false;
+    partition.shared.index.scan(&from, &to, &mut |key, value| {
+        let (Some((epk, tail)), Some(row)) = (keys::parse_item(key), ItemRow::decode(value)) else {
+            malformed = true;
+            return false;
+        };
+        // Items of ancestors are older than anything here.
+        let there = row.position.origin != partition.id || row.position.lsn <= upto;
+        if there {
+            let key_bytes = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
+            let key = ItemKey {
+                epk,
+                tail: tail.to_vec(),
+                key_bytes,
+            };
+            let precondition = Precondition::None;
+            rows.push((
+                Operation {
+                    key,
+                    action: Action::Delete,
+                    precondition,
+                },
+                row,
+            ));
+        }
+        rows.len() < DELETES_PER_ENTRY
+    })?;
+    if malformed {
+        return Err(StorageError::Index("a row is malformed".to_owned()));
+    }
+    debug_assert!(PartitionKey::decode(encoded).is_ok());
+    Ok(rows)
+}
+
+/// The same error for everybody in the group.
+fn again(error: &StorageError) -> StorageError {
+    match error {
+        StorageError::Append(AppendError::DiskFull) => AppendError::DiskFull.into(),
+        StorageError::Append(AppendError::Undecided) => AppendError::Undecided.into(),
+        StorageError::Append(AppendError::Io(error)) => {
+            AppendError::Io(std::io::Error::new(error.kind(), error.to_string())).into()
+        }
+        StorageError::Index(what) => StorageError::Index(what.clone()),
+        _ => AppendError::Poisoned.into(),
+    }
+}

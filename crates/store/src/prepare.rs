@@ -1,0 +1,263 @@
+//! From what a caller sends to what a writer needs, in the caller's own task.
+//!
+//! Everything that can be checked without knowing the other items is checked here: the JSON, the id,
+//! the partition key, the time to live. What comes out is bytes and keys; the writer parses nothing.
+
+use crate::body::{self, Patch, Scanned, Ttl, ValueKind, ValueSpan};
+use crate::definition::Settings;
+use crate::error::WriteError;
+use crate::item::{Condition, ItemKey, ItemWrite, Precondition, UNIQUE_BYTES, WriteKind};
+use bytes::Bytes;
+use headwater_model::{ItemId, PartitionKey, PartitionKeyValue};
+use headwater_runtime::Runtime;
+
+/// An operation a writer can evaluate.
+#[derive(Clone)]
+pub(crate) struct Operation {
+    pub(crate) key: ItemKey,
+    pub(crate) action: Action,
+    pub(crate) precondition: Precondition,
+}
+
+#[derive(Clone)]
+pub(crate) enum Action {
+    Create(Prepared),
+    Upsert(Prepared),
+    Replace(Prepared),
+    Delete,
+    Patch(Patch, Option<Condition>),
+    Read,
+    /// Delete it, if its time is over.
+    Expire,
+}
+
+/// A checked body.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    /// The user's members: the body without its braces and without system properties.
+    pub(crate) members: Bytes,
+    /// 0 for none, -1 for never.
+    pub(crate) ttl: i32,
+    /// Unique keys, [`UNIQUE_BYTES`] each.
+    pub(crate) unique: Vec<u8>,
+}
+
+impl Operation {
+    /// How many bytes it brings.
+    pub(crate) fn byte_count(&self) -> usize {
+        match &self.action {
+            Action::Create(body) | Action::Upsert(body) | Action::Replace(body) => {
+                body.members.len()
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Checks a write. `key` is the partition key of the batch it is in, if it is in one.
+pub(crate) fn prepare(
+    settings: &Settings,
+    write: ItemWrite,
+    runtime: &Runtime,
+) -> Result<Operation, WriteError> {
+    let ItemWrite {
+        kind,
+        partition_key,
+        precondition,
+    } = write;
+    let given = partition_key.as_ref();
+    let (key, action) = match kind {
+        WriteKind::Create(body) => {
+            let (key, body) = prepare_body(settings, &body, given, None, Some(runtime))?;
+            (key, Action::Create(body))
+        }
+        WriteKind::Upsert(body) => {
+            let (key, body) = prepare_body(settings, &body, given, None, Some(runtime))?;
+            (key, Action::Upsert(body))
+        }
+        WriteKind::Replace(id, body) => {
+            let (key, body) = prepare_body(settings, &body, given, Some(&id), None)?;
+            (key, Action::Replace(body))
+        }
+        WriteKind::Delete(id) => (key_of(settings, given, &id)?, Action::Delete),
+        WriteKind::Read(id) => (key_of(settings, given, &id)?, Action::Read),
+        WriteKind::Patch(id, patch, condition) => (
+            key_of(settings, given, &id)?,
+            Action::Patch(patch, condition),
+        ),
+    };
+    Ok(Operation {
+        key,
+        action,
+        precondition,
+    })
+}
+
+/// The key of an item whose body is not at hand.
+pub(crate) fn key_of(
+    settings: &Settings,
+    partition_key: Option<&PartitionKey>,
+    id: &str,
+) -> Result<ItemKey, WriteError> {
+    let definition = settings.definition.partition_key();
+    let empty = PartitionKey::empty();
+    let key = partition_key.unwrap_or(&empty);
+    Ok(ItemKey::new(definition.epk(key)?, key, &ItemId::new(id)?))
+}
+
+fn prepare_body(
+    settings: &Settings,
+    body: &Bytes,
+    given_key: Option<&PartitionKey>,
+    given_id: Option<&str>,
+    generate_id: Option<&Runtime>,
+) -> Result<(ItemKey, Prepared), WriteError> {
+    let scanned = body::scan(body, &settings.wanted)?;
+    let key = partition_key_in(settings, &scanned);
+    if let Some(given) = given_key.filter(|given| **given != key) {
+        return Err(WriteError::PartitionKeyMismatch {
+            given: given.to_json(),
+            in_body: key.to_json(),
+        });
+    }
+    let epk = settings.definition.partition_key().epk(&key)?;
+    let (id, generated) = match (scanned.id(), given_id) {
+        (Some(in_body), Some(given)) if in_body != given => {
+            return Err(WriteError::IdMismatch {
+                given: given.to_owned(),
+                in_body: in_body.into_owned(),
+            });
+        }
+        (Some(in_body), _) => (ItemId::new(&in_body)?, None),
+        (None, Some(given)) => (ItemId::new(given)?, Some(given.to_owned())),
+        (None, None) => {
+            let id = generate_id
+                .map(|runtime| guid(runtime.random_u128()))
+                .unwrap_or_default();
+            (ItemId::new(&id)?, Some(id))
+        }
+    };
+    let prepared = prepared_from(settings, body, &scanned, generated.as_deref())?;
+    Ok((ItemKey::new(epk, &key, &id), prepared))
+}
+
+/// Checks a body that a patch has made; it is still the item `key`.
+pub(crate) fn prepare_patched(settings: &Settings, body: &Bytes) -> Result<Prepared, WriteError> {
+    let scanned = body::scan(body, &settings.wanted)?;
+    prepared_from(settings, body, &scanned, None)
+}
+
+fn prepared_from(
+    settings: &Settings,
+    body: &Bytes,
+    scanned: &Scanned<'_>,
+    generated_id: Option<&str>,
+) -> Result<Prepared, WriteError> {
+    let ttl = match scanned.ttl() {
+        Ttl::Absent => 0,
+        Ttl::Integer(-1) => -1,
+        Ttl::Integer(seconds) => i32::try_from(seconds)
+            .ok()
+            .filter(|seconds| *seconds > 0)
+            .ok_or(WriteError::Ttl)?,
+        Ttl::Null | Ttl::Other => return Err(WriteError::Ttl),
+    };
+    Ok(Prepared {
+        members: body::members(body, scanned, generated_id),
+        ttl,
+        unique: unique_keys_in(settings, scanned),
+    })
+}
+
+fn partition_key_in(settings: &Settings, scanned: &Scanned<'_>) -> PartitionKey {
+    let definition = settings.definition.partition_key();
+    let count = definition.paths.len();
+    let all_missing = scanned.values()[..count].iter().all(Option::is_none);
+    if definition.system_key && all_missing {
+        return PartitionKey::empty();
+    }
+    let values = scanned.values()[..count]
+        .iter()
+        .map(|span| key_value(scanned.body(), *span));
+    PartitionKey::from_values(values)
+}
+
+fn key_value(body: &[u8], span: Option<ValueSpan>) -> PartitionKeyValue {
+    let Some(span) = span else {
+        return PartitionKeyValue::Undefined;
+    };
+    match span.kind {
+        ValueKind::Null => PartitionKeyValue::Null,
+        ValueKind::False => PartitionKeyValue::Bool(false),
+        ValueKind::True => PartitionKeyValue::Bool(true),
+        ValueKind::Number => span
+            .as_f64(body)
+            .map_or(PartitionKeyValue::Undefined, PartitionKeyValue::Number),
+        ValueKind::String => span
+            .as_str(body)
+            .map_or(PartitionKeyValue::Undefined, |text| {
+                PartitionKeyValue::String(text.into_owned())
+            }),
+        // Objects and arrays count as undefined for routing.
+        ValueKind::Object | ValueKind::Array => PartitionKeyValue::Undefined,
+    }
+}
+
+/// One hash per unique key, of the values at its paths.
+fn unique_keys_in(settings: &Settings, scanned: &Scanned<'_>) -> Vec<u8> {
+    let keys = settings.definition.unique_keys();
+    let mut out = Vec::with_capacity(keys.len() * UNIQUE_BYTES);
+    let mut path = settings.definition.partition_key().paths.len();
+    let mut text = Vec::new();
+    for (number, paths) in keys.iter().enumerate() {
+        text.clear();
+        for _ in paths {
+            encode_value(scanned.body(), scanned.value(path), &mut text);
+            path += 1;
+        }
+        out.push(u8::try_from(number).unwrap_or(u8::MAX));
+        out.extend_from_slice(&xxhash_rust::xxh3::xxh3_128(&text).to_le_bytes());
+    }
+    out
+}
+
+/// A form in which equal values are equal bytes: `1` is `1.0`, and `"\u0061"` is `"a"`.
+fn encode_value(body: &[u8], span: Option<ValueSpan>, out: &mut Vec<u8>) {
+    let Some(span) = span else {
+        out.push(0);
+        return;
+    };
+    match span.kind {
+        ValueKind::Null => out.push(1),
+        ValueKind::False => out.push(2),
+        ValueKind::True => out.push(3),
+        ValueKind::Number => {
+            out.push(5);
+            out.extend_from_slice(&span.as_f64(body).unwrap_or_default().to_le_bytes());
+        }
+        ValueKind::String => {
+            out.push(8);
+            let text = span.as_str(body).unwrap_or_default();
+            out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+        ValueKind::Object | ValueKind::Array => {
+            out.push(9);
+            let text = span.text(body);
+            out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            out.extend_from_slice(text);
+        }
+    }
+}
+
+fn guid(random: u128) -> String {
+    let hex = format!("{random:032x}");
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}

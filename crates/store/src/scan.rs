@@ -1,0 +1,179 @@
+//! Reading all items in a stable order: by hashed key, then partition key, then id.
+//!
+//! The order does not depend on partitions, so a scan goes on where it was after a split, a merge or a
+//! restart. An item that is there during the whole scan is seen exactly once; one that comes or goes
+//! meanwhile may or may not be.
+
+use crate::container::Container;
+use crate::error::{ItemReadError, StorageError};
+use crate::item::{Item, ItemKey};
+use crate::keys::{self, Key};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
+use std::fmt;
+
+/// Where a scan goes on. Opaque; survives restarts, splits and merges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanPosition(String);
+
+impl ScanPosition {
+    /// Takes a position back from its text. Whether it is one is found out when it is used.
+    #[must_use]
+    pub fn from_text(text: &str) -> ScanPosition {
+        ScanPosition(text.to_owned())
+    }
+}
+
+impl fmt::Display for ScanPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which items a scan reads.
+#[derive(Clone, Debug, Default)]
+pub enum ScanScope {
+    /// All of them.
+    #[default]
+    Container,
+    /// Those of one range.
+    Range(PartitionId),
+    /// Those whose hashed key is within bounds.
+    Hashes(KeyRange),
+    /// Those of one partition key, or of all that start with it if it is a prefix.
+    Key(PartitionKey),
+}
+
+/// A page of a scan.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ScanPage {
+    /// The items.
+    pub items: Vec<Item>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<ScanPosition>,
+}
+
+impl Container {
+    /// Reads items in a stable order, a page at a time.
+    ///
+    /// # Errors
+    /// When the scope or position is not one of this container, or the store fails.
+    pub async fn scan(
+        &self,
+        scope: &ScanScope,
+        after: Option<&ScanPosition>,
+        limit: PageLimit,
+    ) -> Result<ScanPage, ItemReadError> {
+        let (mut from, to) = self.bounds(scope)?;
+        if let Some(position) = after {
+            from = self.behind(position)?.max(from);
+        }
+        let mut page = ScanPage {
+            items: Vec::new(),
+            next: None,
+        };
+        let mut bytes = 0;
+        loop {
+            let wanted = (limit.items as usize).saturating_sub(page.items.len());
+            if wanted == 0 || bytes >= limit.bytes as usize {
+                page.next = self.is_more(&from, &to)?.then(|| position_text(&from));
+                return Ok(page);
+            }
+            // A few rows at a time: items may be large, and rows must not go stale meanwhile.
+            let rows = self.rows(&from, &to, wanted.min(256))?;
+            if rows.is_empty() {
+                return Ok(page);
+            }
+            for key in rows {
+                if let Some(item) = self.read_row(&key)? {
+                    bytes += item.feed_bytes().len();
+                    page.items.push(item);
+                }
+                from = successor(&key);
+                if bytes >= limit.bytes as usize {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn bounds(&self, scope: &ScanScope) -> Result<(Key, Key), ItemReadError> {
+        let range = match scope {
+            ScanScope::Container => KeyRange::full(),
+            ScanScope::Hashes(range) => range.clone(),
+            ScanScope::Range(id) => {
+                let topology = self.state().topology();
+                topology
+                    .partition(*id)
+                    .ok_or(ItemReadError::RangeGone(*id))?
+                    .range
+                    .clone()
+            }
+            ScanScope::Key(key) => {
+                let definition = self.settings().definition.partition_key().clone();
+                if key.components().len() == definition.paths.len() {
+                    let epk = definition.epk(key)?;
+                    let mut encoded = Vec::new();
+                    key.encode_into(&mut encoded);
+                    return Ok(keys::items_of(self.rid(), epk.as_bytes(), &encoded));
+                }
+                definition.prefix_range(key)?
+            }
+        };
+        Ok(keys::items_in(self.rid(), &range))
+    }
+
+    fn behind(&self, position: &ScanPosition) -> Result<Key, ItemReadError> {
+        let bytes = URL_SAFE_NO_PAD
+            .decode(&position.0)
+            .map_err(|_| ItemReadError::BadPosition)?;
+        let (all_from, all_to) = keys::all(self.rid());
+        let ours = bytes.len() < 8_192 && bytes[..] >= all_from[..] && bytes[..] < all_to[..];
+        if ours {
+            Ok(Key::from_slice(&bytes))
+        } else {
+            Err(ItemReadError::BadPosition)
+        }
+    }
+
+    fn rows(&self, from: &Key, to: &Key, most: usize) -> Result<Vec<Key>, StorageError> {
+        let mut rows = Vec::with_capacity(most);
+        self.state().shared.index.scan(from, to, &mut |key, _| {
+            rows.push(Key::from_slice(key));
+            rows.len() < most
+        })?;
+        Ok(rows)
+    }
+
+    fn is_more(&self, from: &Key, to: &Key) -> Result<bool, StorageError> {
+        Ok(!self.rows(from, to, 1)?.is_empty())
+    }
+
+    fn read_row(&self, key: &Key) -> Result<Option<Item>, ItemReadError> {
+        let malformed = || StorageError::Index("a row is malformed".to_owned());
+        let (epk, tail) = keys::parse_item(key).ok_or_else(malformed)?;
+        let topology = self.state().topology();
+        let partition = topology
+            .partition_of(epk.as_bytes())
+            .ok_or(ItemReadError::ContainerGone)?;
+        let key = ItemKey {
+            epk,
+            tail: tail.to_vec(),
+            key_bytes: 0,
+        };
+        Ok(partition.read(&key)?)
+    }
+}
+
+/// The first key behind this one.
+fn successor(key: &Key) -> Key {
+    let mut next = key.clone();
+    next.push(0);
+    next
+}
+
+fn position_text(from: &Key) -> ScanPosition {
+    ScanPosition(URL_SAFE_NO_PAD.encode(from))
+}

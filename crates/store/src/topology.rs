@@ -1,0 +1,462 @@
+//! Which partitions a container has, and how they split and merge while it is in use.
+//!
+//! ```text
+//! split  1  the parent's writer appends a last entry that names the children, and seals the log
+//!        2  the children take over the parent's segments by hard links, with its dead bits
+//!        3  the catalog says so: from here on the children are the truth
+//!        4  the map of the container changes, and waiting callers go to the children
+//! ```
+//!
+//! A crash after the first step is finished at the next open, because the last entry says how. Children
+//! start their LSNs behind the parent's last, so every position a reader of the parent holds is good in
+//! both; a merged partition starts behind both parents.
+
+use crate::catalog::{Catalog, Event, PartitionEntry};
+use crate::container::{Container, ContainerState};
+use crate::definition::midpoint;
+use crate::error::{CatalogError, OpenError, StorageError, TopologyError};
+use crate::index::Batch;
+use crate::keys::{self, PartitionRow};
+use crate::partition::control::Seal;
+use crate::partition::recover::{catch_up, first_rid};
+use crate::partition::{Answer, Identity, Partition, Prepared, Refusal, Work};
+use headwater_log::{Ancestor, LocalLog, Opened, ReadRequest, RecordKind, Which};
+use headwater_model::{Epk, KeyRange, Lsn, PartitionId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The partitions of a container at one moment, in the order of their ranges, without gaps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Topology {
+    pub(crate) partitions: Vec<Arc<Partition>>,
+    pub(crate) dropped: bool,
+    pub(crate) next_partition: u32,
+}
+
+/// A range of a container as callers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RangeInfo {
+    /// Never reused within the container.
+    pub id: PartitionId,
+    /// The hashed keys in it.
+    pub range: KeyRange,
+    /// The ranges it came from, oldest first.
+    pub ancestors: Vec<PartitionId>,
+    /// Its newest visible change.
+    pub lsn: Lsn,
+}
+
+impl Topology {
+    pub(crate) fn partition_of(&self, epk: &[u8]) -> Option<&Arc<Partition>> {
+        let behind = self
+            .partitions
+            .partition_point(|partition| partition.range.min().as_bytes() <= epk);
+        self.partitions
+            .get(behind.checked_sub(1)?)
+            .filter(|found| found.range.contains(epk))
+    }
+
+    pub(crate) fn partition(&self, id: PartitionId) -> Option<&Arc<Partition>> {
+        self.partitions.iter().find(|partition| partition.id == id)
+    }
+
+    fn replace(&self, gone: &[PartitionId], new: Vec<Arc<Partition>>) -> Topology {
+        let mut partitions: Vec<Arc<Partition>> = self
+            .partitions
+            .iter()
+            .filter(|known| !gone.contains(&known.id))
+            .cloned()
+            .collect();
+        partitions.extend(new);
+        partitions.sort_by(|one, two| one.range.min().cmp(two.range.min()));
+        let next = partitions
+            .iter()
+            .map(|partition| partition.id.get() + 1)
+            .max()
+            .unwrap_or(0);
+        Topology {
+            partitions,
+            dropped: false,
+            next_partition: self.next_partition.max(next),
+        }
+    }
+}
+
+/// Opens all partitions of a container, finishing what a crash has interrupted.
+pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Result<(), OpenError> {
+    let resources = catalog.resources();
+    let Some(entry) = resources.containers.get(&state.rid.as_u64()) else {
+        return Ok(());
+    };
+    let mut partitions = Vec::new();
+    let mut sealed: HashMap<u32, (Arc<Partition>, Seal)> = HashMap::new();
+    for partition in &entry.partitions {
+        let opened = create_or_open(state, partition, &[], Lsn::ZERO)?;
+        let seal = if opened.log.is_sealed() {
+            None
+        } else {
+            last_seal(&opened.log)?
+        };
+        if seal.is_some() {
+            // The last entry was written, but the log was not closed behind it yet.
+            opened.log.seal().map_err(StorageError::from)?;
+        }
+        let seal = seal.map_or_else(|| last_seal(&opened.log), |seal| Ok(Some(seal)))?;
+        let prepared = start_partition(state, partition, &opened)?;
+        match seal.filter(|_| opened.log.is_sealed()) {
+            Some(seal) => {
+                sealed.insert(partition.id, (prepared.partition.clone(), seal));
+            }
+            None => state
+                .shared
+                .writers
+                .spawn("partition writer", |stop| prepared.writer.run(stop)),
+        }
+        partitions.push(prepared.partition);
+    }
+    let topology = Topology {
+        partitions,
+        dropped: false,
+        next_partition: entry.next_partition,
+    };
+    state.install(topology);
+    for (parents, seal) in unfinished(state, sealed).await? {
+        finish(state, catalog, &parents, &seal)
+            .await
+            .map_err(|error| match error {
+                CatalogError::Storage(error) => OpenError::Storage(error),
+                other => OpenError::Storage(StorageError::Index(other.to_string())),
+            })?;
+    }
+    Ok(())
+}
+
+/// Splits and merges whose last step is missing, with all their parents sealed.
+async fn unfinished(
+    state: &Arc<ContainerState>,
+    mut sealed: HashMap<u32, (Arc<Partition>, Seal)>,
+) -> Result<Vec<(Vec<Arc<Partition>>, Seal)>, OpenError> {
+    let mut found = Vec::new();
+    let ids: Vec<u32> = sealed.keys().copied().collect();
+    for id in ids {
+        let Some((parent, seal)) = sealed.remove(&id) else {
+            continue;
+        };
+        let mut parents = vec![parent];
+        if let Seal::Merge { with, into } = &seal {
+            match sealed.remove(with) {
+                Some((other, _)) => parents.push(other),
+                None => {
+                    let topology = state.topology();
+                    let other = topology.partition(PartitionId::new(*with));
+                    let other = other.ok_or(StorageError::Closed)?.clone();
+                    seal_partition(
+                        &other,
+                        Seal::Merge {
+                            with: id,
+                            into: *into,
+                        },
+                    )
+                    .await?;
+                    parents.push(other);
+                }
+            }
+        }
+        parents.sort_by(|one, two| one.range.min().cmp(two.range.min()));
+        found.push((parents, seal));
+    }
+    Ok(found)
+}
+
+fn last_seal(log: &LocalLog) -> Result<Option<Seal>, OpenError> {
+    let tail = log.local_tail().lsn;
+    if tail <= log.start() {
+        return Ok(None);
+    }
+    let batch = log.read(&ReadRequest {
+        after: tail.previous(),
+        upto: tail,
+        which: Which::Everything,
+        range: None,
+        records_max: usize::MAX,
+        bytes_max: usize::MAX,
+    })?;
+    let control = batch.records.iter().find(|record| {
+        record.kind == RecordKind::Control && record.position.origin == log.partition()
+    });
+    Ok(control.and_then(|record| Seal::decode(record.meta())))
+}
+
+fn create_or_open(
+    state: &ContainerState,
+    entry: &PartitionEntry,
+    ancestors: &[Ancestor],
+    start: Lsn,
+) -> Result<Opened, OpenError> {
+    let id = PartitionId::new(entry.id);
+    let shared = &state.shared;
+    let opened = shared.runtime.blocking(|| {
+        LocalLog::inherit(
+            shared.disk.clone(),
+            &shared.partition_dir(state.rid, id),
+            id,
+            ancestors,
+            start,
+            shared.options.log_options(),
+            shared.runtime.clone(),
+        )
+    });
+    Ok(opened?)
+}
+
+fn start_partition(
+    state: &ContainerState,
+    entry: &PartitionEntry,
+    opened: &Opened,
+) -> Result<Prepared, OpenError> {
+    let next_rid = catch_up(&state.shared, state.rid, opened)?;
+    let identity = Identity {
+        container: state.rid,
+        id: PartitionId::new(entry.id),
+        range: entry.range.clone(),
+        ancestors: entry
+            .ancestors
+            .iter()
+            .copied()
+            .map(PartitionId::new)
+            .collect(),
+    };
+    let (shared, settings) = (state.shared.clone(), state.settings.clone());
+    Ok(Partition::new(
+        identity,
+        shared,
+        settings,
+        opened.log.clone(),
+        next_rid,
+    ))
+}
+
+async fn seal_partition(partition: &Partition, seal: Seal) -> Result<Lsn, StorageError> {
+    match partition.submit(Work::Seal(seal)).await {
+        Ok(Answer::Sealed(lsn)) => Ok(lsn),
+        Err(Refusal::Storage(error)) => Err(error),
+        _ => Err(StorageError::Closed),
+    }
+}
+
+/// Steps 2 to 4 for parents that are sealed.
+async fn finish(
+    state: &Arc<ContainerState>,
+    catalog: &Catalog,
+    parents: &[Arc<Partition>],
+    seal: &Seal,
+) -> Result<(), CatalogError> {
+    let start = parents
+        .iter()
+        .map(|parent| parent.local.local_tail().lsn)
+        .max()
+        .unwrap_or_default();
+    let entries = successors(parents, seal)?;
+    let mut children = Vec::new();
+    for entry in &entries {
+        let ancestors: Vec<Ancestor> = parents
+            .iter()
+            .map(|parent| Ancestor {
+                log: parent.local.clone(),
+                range: entry.range.clone(),
+            })
+            .collect();
+        let storage = |error: OpenError| match error {
+            OpenError::Storage(error) => error,
+            other => StorageError::Index(other.to_string()),
+        };
+        let opened = create_or_open(state, entry, &ancestors, start).map_err(storage)?;
+        // The index already has the rows of these items: a child has only its own future to apply.
+        let row = PartitionRow {
+            applied: start,
+            next_rid: first_rid(PartitionId::new(entry.id)),
+        };
+        let key = keys::partition(state.rid, PartitionId::new(entry.id));
+        if state.shared.index.get(&key)?.is_none() {
+            let mut batch = Batch::default();
+            batch.put(key, row.encode());
+            state.shared.index.write(batch)?;
+        }
+        children.push(start_partition(state, entry, &opened).map_err(storage)?);
+    }
+    let gone: Vec<PartitionId> = parents.iter().map(|parent| parent.id).collect();
+    let event = Event::PartitionsReplaced {
+        container: state.rid.as_u64(),
+        gone: gone.iter().map(|id| id.get()).collect(),
+        new: entries,
+    };
+    catalog.change(|_| Ok(event)).await?;
+    let mut new = Vec::new();
+    for child in children {
+        state
+            .shared
+            .writers
+            .spawn("partition writer", |stop| child.writer.run(stop));
+        new.push(child.partition);
+    }
+    let topology = state.topology().replace(&gone, new);
+    state.install(topology);
+    for parent in parents {
+        parent.wake_waiters();
+        let dir = state.shared.partition_dir(state.rid, parent.id);
+        if let Err(error) = state.shared.disk.remove_dir(&dir) {
+            // Only space is lost, and the next open of the container tries again.
+            tracing::warn!(dir = %dir.display(), %error, "could not remove a replaced partition");
+        }
+        let mut batch = Batch::default();
+        batch.remove(keys::partition(state.rid, parent.id));
+        state.shared.index.write(batch)?;
+    }
+    Ok(())
+}
+
+fn successors(
+    parents: &[Arc<Partition>],
+    seal: &Seal,
+) -> Result<Vec<PartitionEntry>, TopologyError> {
+    let mut ancestors: Vec<u32> = Vec::new();
+    for parent in parents {
+        for id in parent.ancestors.iter().chain([&parent.id]) {
+            if !ancestors.contains(&id.get()) {
+                ancestors.push(id.get());
+            }
+        }
+    }
+    ancestors.sort_unstable();
+    match (parents, seal) {
+        ([parent], Seal::Split { at, low, high }) => {
+            let split = parent.range.split_at(at);
+            let (below, above) =
+                split.map_err(|_| TopologyError::SplitPoint(parent.range.clone()))?;
+            let entry = |id: u32, range| PartitionEntry {
+                id,
+                range,
+                ancestors: ancestors.clone(),
+            };
+            Ok(vec![entry(*low, below), entry(*high, above)])
+        }
+        ([one, two], Seal::Merge { into, .. }) => {
+            let merged = one.range.merge(&two.range);
+            let range = merged.map_err(|_| TopologyError::NotNeighbours(one.id, two.id))?;
+            Ok(vec![PartitionEntry {
+                id: *into,
+                range,
+                ancestors,
+            }])
+        }
+        _ => Err(TopologyError::RangeGone(
+            parents.first().map_or(PartitionId::new(0), |p| p.id),
+        )),
+    }
+}
+
+impl Container {
+    /// The ranges of the container, in the order of their keys, without gaps.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<RangeInfo> {
+        let info = |partition: &Arc<Partition>| RangeInfo {
+            id: partition.id,
+            range: partition.range.clone(),
+            ancestors: partition.ancestors.clone(),
+            lsn: partition.visible(),
+        };
+        self.state()
+            .topology()
+            .partitions
+            .iter()
+            .map(info)
+            .collect()
+    }
+
+    /// Splits a range in two, at a hashed key or in the middle, while it is being read and written.
+    ///
+    /// # Errors
+    /// When the range is gone or cannot be split there, or the store fails.
+    pub async fn split(
+        &self,
+        range: PartitionId,
+        at: Option<Epk>,
+    ) -> Result<Vec<RangeInfo>, CatalogError> {
+        let state = self.state();
+        let _reshaping = state.reshaping.lock().await;
+        let topology = state.topology();
+        let parent = topology
+            .partition(range)
+            .ok_or(TopologyError::RangeGone(range))?
+            .clone();
+        let at = at.unwrap_or_else(|| midpoint(parent.range.min(), parent.range.max()));
+        if parent.range.split_at(&at).is_err() {
+            return Err(TopologyError::SplitPoint(parent.range.clone()).into());
+        }
+        let low = topology.next_partition;
+        let seal = Seal::Split {
+            at,
+            low,
+            high: low + 1,
+        };
+        self.reshape(vec![parent], seal).await
+    }
+
+    /// Merges two neighbouring ranges into one, while they are being read and written.
+    ///
+    /// # Errors
+    /// When a range is gone, they are not neighbours, or the store fails.
+    pub async fn merge(
+        &self,
+        one: PartitionId,
+        two: PartitionId,
+    ) -> Result<Vec<RangeInfo>, CatalogError> {
+        let state = self.state();
+        let _reshaping = state.reshaping.lock().await;
+        let topology = state.topology();
+        let find = |id| {
+            topology
+                .partition(id)
+                .cloned()
+                .ok_or(TopologyError::RangeGone(id))
+        };
+        let mut parents = vec![find(one)?, find(two)?];
+        parents.sort_by(|one, two| one.range.min().cmp(two.range.min()));
+        if parents[0].range.merge(&parents[1].range).is_err() {
+            return Err(TopologyError::NotNeighbours(one, two).into());
+        }
+        let seal = Seal::Merge {
+            with: parents[1].id.get(),
+            into: topology.next_partition,
+        };
+        self.reshape(parents, seal).await
+    }
+
+    async fn reshape(
+        &self,
+        parents: Vec<Arc<Partition>>,
+        seal: Seal,
+    ) -> Result<Vec<RangeInfo>, CatalogError> {
+        let state = self.state();
+        let account = state.account.upgrade().ok_or(StorageError::Closed)?;
+        for parent in &parents {
+            let seal = match &seal {
+                Seal::Merge { into, .. } => {
+                    let other = parents.iter().find(|other| other.id != parent.id);
+                    let with = other.map_or(0, |other| other.id.get());
+                    Seal::Merge { with, into: *into }
+                }
+                split => split.clone(),
+            };
+            seal_partition(parent, seal).await?;
+        }
+        finish(state, &account.catalog, &parents, &seal).await?;
+        let new = seal.successors();
+        Ok(self
+            .ranges()
+            .into_iter()
+            .filter(|range| new.contains(&range.id))
+            .collect())
+    }
+}

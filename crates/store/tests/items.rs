@@ -1,0 +1,335 @@
+//! Items through the public API: every operation, every refusal, on the ephemeral and the durable store.
+
+use headwater_store::{
+    Account, ChangeKind, Container, ContainerDefinition, FeedRequest, FeedStart, ItemWrite,
+    Options, PageLimit, Patch, ScanScope, WriteError,
+};
+
+async fn container(definition: ContainerDefinition) -> (Account, Container) {
+    let account = Account::ephemeral().await.unwrap();
+    let database = account.create_database("db").await.unwrap();
+    let container = database.create_container_with(definition, 3).await.unwrap();
+    (account, container)
+}
+
+fn plain() -> ContainerDefinition {
+    ContainerDefinition::new("c", "/pk").unwrap()
+}
+
+fn text(item: &headwater_store::Item) -> String {
+    String::from_utf8(item.to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn an_item_is_created_read_replaced_and_deleted() {
+    let (_account, items) = container(plain()).await;
+    let created = items
+        .create(r#"{"id":"1","pk":"a","n":1.50}"#)
+        .await
+        .unwrap();
+    assert_eq!(created.change, Some(ChangeKind::Create));
+    let first = created.into_item();
+    assert!(
+        text(&first).starts_with(r#"{"id":"1","pk":"a","n":1.50,"_rid":""#),
+        "{first:?}"
+    );
+
+    let read = items.read("a", "1").await.unwrap().unwrap();
+    assert_eq!(text(&read), text(&first));
+    assert!(!text(&read).contains("_lsn"));
+    assert!(items.read("b", "1").await.unwrap().is_none());
+
+    let again = items.create(r#"{"id":"1","pk":"a"}"#).await.unwrap_err();
+    assert!(matches!(again, WriteError::AlreadyExists { .. }), "{again}");
+
+    let replaced = items
+        .replace("1", r#"{"id":"1","pk":"a","n":2}"#)
+        .await
+        .unwrap()
+        .into_item();
+    assert_ne!(replaced.etag(), first.etag());
+    let rid = |item: &headwater_store::Item| {
+        item.parse::<serde_json::Value>().unwrap()["_rid"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(
+        rid(&replaced),
+        rid(&first),
+        "a replaced item keeps its resource id"
+    );
+
+    let stale = ItemWrite::delete("a", "1").if_match(&first.etag().to_string());
+    assert!(matches!(
+        items.write(stale).await,
+        Err(WriteError::EtagMismatch { .. })
+    ));
+    let fresh = ItemWrite::delete("a", "1").if_match(&replaced.etag().to_string());
+    assert_eq!(
+        items.write(fresh).await.unwrap().change,
+        Some(ChangeKind::Delete)
+    );
+    assert!(items.read("a", "1").await.unwrap().is_none());
+    assert!(matches!(
+        items.delete("a", "1").await,
+        Err(WriteError::NotFound { .. })
+    ));
+    let missing = items.replace("1", r#"{"id":"1","pk":"a"}"#).await;
+    assert!(matches!(missing, Err(WriteError::NotFound { .. })));
+
+    let reborn = items.upsert(r#"{"id":"1","pk":"a"}"#).await.unwrap();
+    assert_eq!(reborn.change, Some(ChangeKind::Create));
+    assert_ne!(
+        rid(&reborn.into_item()),
+        rid(&first),
+        "made anew, it is another item"
+    );
+}
+
+#[tokio::test]
+async fn a_patch_changes_parts_and_keeps_the_rest_as_it_was() {
+    let (_account, items) = container(plain()).await;
+    items
+        .create(r#"{"id":"1","pk":"a","n":1.50,"list":[1,2]}"#)
+        .await
+        .unwrap();
+    let patch = Patch::new()
+        .increment("/hits", 1)
+        .unwrap()
+        .add("/list/-", "3")
+        .unwrap();
+    let patched = items.patch("a", "1", patch).await.unwrap().into_item();
+    assert!(
+        text(&patched).starts_with(r#"{"id":"1","pk":"a","n":1.50,"list":[1,2,3],"hits":1,"#),
+        "{patched:?}"
+    );
+    let forbidden = Patch::new().set("/pk", "\"b\"").unwrap();
+    assert!(matches!(
+        items.patch("a", "1", forbidden).await,
+        Err(WriteError::Patch(_))
+    ));
+    let never = ItemWrite::patch("a", "1", Patch::new().set("/n", "2").unwrap())
+        .condition(std::sync::Arc::new(|_| Ok(false)));
+    assert!(matches!(
+        items.write(never).await,
+        Err(WriteError::ConditionFalse { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_batch_is_one_transaction() {
+    let (_account, items) = container(plain()).await;
+    items.create(r#"{"id":"0","pk":"a","v":0}"#).await.unwrap();
+    let written = items
+        .batch(
+            "a",
+            vec![
+                ItemWrite::create(r#"{"id":"1","pk":"a"}"#),
+                ItemWrite::replace("0", r#"{"id":"0","pk":"a","v":1}"#),
+                ItemWrite::read("1"),
+                ItemWrite::patch("a", "1", Patch::new().set("/x", "7").unwrap()),
+                ItemWrite::delete("a", "0"),
+            ],
+        )
+        .await
+        .unwrap();
+    let lsns: Vec<_> = written
+        .iter()
+        .filter_map(|one| Some(one.item.as_ref()?.lsn()))
+        .collect();
+    assert!(lsns.windows(2).all(|pair| pair[0] == pair[1]), "{lsns:?}");
+    assert!(text(&items.read("a", "1").await.unwrap().unwrap()).contains(r#""x":7"#));
+    assert!(items.read("a", "0").await.unwrap().is_none());
+
+    let failed = items
+        .batch(
+            "a",
+            vec![
+                ItemWrite::create(r#"{"id":"2","pk":"a"}"#),
+                ItemWrite::create(r#"{"id":"1","pk":"a"}"#),
+            ],
+        )
+        .await
+        .unwrap_err();
+    assert_eq!(failed.index, 1);
+    assert!(
+        items.read("a", "2").await.unwrap().is_none(),
+        "nothing of a failed batch is applied"
+    );
+    let foreign = items
+        .batch("a", vec![ItemWrite::create(r#"{"id":"3","pk":"b"}"#)])
+        .await;
+    assert!(matches!(
+        foreign.unwrap_err().error,
+        WriteError::PartitionKeyMismatch { .. }
+    ));
+    assert!(matches!(
+        items.batch("a", vec![]).await.unwrap_err().error,
+        WriteError::EmptyBatch
+    ));
+    let many = (0..101)
+        .map(|id| ItemWrite::read(&id.to_string()))
+        .collect();
+    let error = items.batch("a", many).await.unwrap_err().error;
+    assert!(matches!(
+        error,
+        WriteError::TooManyOperations { count: 101, .. }
+    ));
+}
+
+#[tokio::test]
+async fn unique_keys_are_unique_within_a_partition_key() {
+    let (_account, items) = container(plain().with_unique_key(&["/mail"])).await;
+    items
+        .create(r#"{"id":"1","pk":"a","mail":"x"}"#)
+        .await
+        .unwrap();
+    let taken = items
+        .create(r#"{"id":"2","pk":"a","mail":"x"}"#)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&taken, WriteError::UniqueKey { other, .. } if other == "1"),
+        "{taken}"
+    );
+    items
+        .create(r#"{"id":"2","pk":"b","mail":"x"}"#)
+        .await
+        .unwrap();
+    items
+        .replace("1", r#"{"id":"1","pk":"a","mail":"y"}"#)
+        .await
+        .unwrap();
+    items
+        .create(r#"{"id":"3","pk":"a","mail":"x"}"#)
+        .await
+        .unwrap();
+    items.delete("a", "3").await.unwrap();
+    items
+        .batch(
+            "a",
+            vec![
+                ItemWrite::create(r#"{"id":"4","pk":"a","mail":"x"}"#),
+                ItemWrite::delete("a", "4"),
+                ItemWrite::create(r#"{"id":"5","pk":"a","mail":"x"}"#),
+            ],
+        )
+        .await
+        .unwrap();
+    let taken = items
+        .upsert(r#"{"id":"6","pk":"a","mail":"x"}"#)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&taken, WriteError::UniqueKey { other, .. } if other == "5"),
+        "{taken}"
+    );
+}
+
+#[tokio::test]
+async fn all_items_of_a_partition_key_are_deleted_and_no_others() {
+    let (_account, items) = container(plain()).await;
+    for id in 0..2500 {
+        items
+            .create(format!(r#"{{"id":"{id}","pk":"a"}}"#))
+            .await
+            .unwrap();
+    }
+    items.create(r#"{"id":"1","pk":"b"}"#).await.unwrap();
+    assert_eq!(items.delete_partition_key("a").await.unwrap(), 2500);
+    assert!(items.read("b", "1").await.unwrap().is_some());
+    let page = items
+        .scan(&ScanScope::Container, None, PageLimit::DEFAULT)
+        .await
+        .unwrap();
+    assert_eq!(page.items.len(), 1);
+}
+
+#[tokio::test]
+async fn a_scan_sees_every_item_once_in_a_stable_order() {
+    let (_account, items) = container(plain()).await;
+    for id in 0..300 {
+        items
+            .create(format!(r#"{{"id":"{id}","pk":"k{}"}}"#, id % 7))
+            .await
+            .unwrap();
+    }
+    let mut orders = Vec::new();
+    for limit in [1, 7, 100, 1000] {
+        let limit = PageLimit::items(limit).unwrap();
+        let mut seen = Vec::new();
+        let mut position = None;
+        loop {
+            let page = items
+                .scan(&ScanScope::Container, position.as_ref(), limit)
+                .await
+                .unwrap();
+            seen.extend(page.items.iter().map(|item| text(item)));
+            match page.next {
+                Some(next) => position = Some(next),
+                None => break,
+            }
+        }
+        orders.push(seen);
+    }
+    assert_eq!(orders[0].len(), 300);
+    assert!(orders.windows(2).all(|pair| pair[0] == pair[1]));
+    let scope = ScanScope::Key("k3".into());
+    let of_key = items
+        .scan(&scope, None, PageLimit::items(1000).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(of_key.items.len(), 43);
+}
+
+#[tokio::test]
+async fn a_durable_store_is_what_it_was_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut expected = Vec::new();
+    for round in 0..4 {
+        let account = Account::open(dir.path(), Options::default()).await.unwrap();
+        if round == 0 {
+            let database = account.create_database("db").await.unwrap();
+            database.create_container_with(plain(), 2).await.unwrap();
+        }
+        let items = account
+            .database("db")
+            .await
+            .unwrap()
+            .container("c")
+            .await
+            .unwrap();
+        for id in 0..50 {
+            let body = format!(r#"{{"id":"{id}","pk":"{}","round":{round}}}"#, id % 5);
+            items.upsert(body).await.unwrap();
+        }
+        items
+            .create(format!(r#"{{"id":"extra{round}","pk":"x"}}"#))
+            .await
+            .unwrap();
+        let mut seen = Vec::new();
+        let mut request = FeedRequest::new(FeedStart::Beginning);
+        loop {
+            let page = items.read_feed(&request).await.unwrap();
+            if page.changes.is_empty() {
+                break;
+            }
+            seen.extend(page.changes.iter().map(|change| change.id().to_owned()));
+            request = FeedRequest::after(page.continuation);
+        }
+        assert_eq!(seen.len(), 51 + round, "every live item once");
+        expected.push(account.state_hash().unwrap());
+        if round % 2 == 0 {
+            account.close().await.unwrap();
+        }
+        drop(items);
+        drop(account);
+    }
+    let account = Account::open(dir.path(), Options::default()).await.unwrap();
+    assert_eq!(Some(&account.state_hash().unwrap()), expected.last());
+    let second = Account::open(dir.path(), Options::default())
+        .await
+        .unwrap_err();
+    assert!(second.to_string().contains("in use"), "{second}");
+}
