@@ -62,9 +62,7 @@ impl Epk {
             match (hex::value(high), hex::value(low)) {
                 (Some(high), Some(low)) => bytes.push(high << 4 | low),
                 _ => {
-                    return Err(BadEpk::NotHex {
-                        position: 2 * index,
-                    });
+                    return Err(BadEpk::NotHex { position: 2 * index });
                 }
             }
         }
@@ -73,9 +71,7 @@ impl Epk {
             [digit] if hex::value(*digit).is_some() => {
                 Err(BadEpk::OddLength { digits: text.len() })
             }
-            _ => Err(BadEpk::NotHex {
-                position: text.len() - 1,
-            }),
+            _ => Err(BadEpk::NotHex { position: text.len() - 1 }),
         }
     }
 
@@ -177,11 +173,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Result<&[u8], BadEpk>) {
-        assert_eq!(
-            Epk::from_hex(text),
-            expected.map(Epk::from_bytes),
-            "{text:?}"
-        );
+        assert_eq!(Epk::from_hex(text), expected.map(Epk::from_bytes), "{text:?}");
     }
 
     #[test]
@@ -202,10 +194,7 @@ mod tests {
     #[test]
     fn a_prefix_sorts_before_anything_longer() {
         let sorted = ["", "00", "0000", "0001", "05C1", "3FFF", "3FFF00", "FF"];
-        let keys: Vec<_> = sorted
-            .iter()
-            .map(|text| Epk::from_hex(text).unwrap())
-            .collect();
+        let keys: Vec<_> = sorted.iter().map(|text| Epk::from_hex(text).unwrap()).collect();
         assert!(keys.is_sorted());
         assert_eq!((keys[0].clone(), keys[7].clone()), (Epk::min(), Epk::max()));
     }

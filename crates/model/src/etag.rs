@@ -72,20 +72,14 @@ impl Etag {
 }
 
 fn without_quotes(text: &str) -> &str {
-    text.strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .unwrap_or(text)
+    text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text)
 }
 
 /// With the quotes that belong to the value.
 impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text();
-        write!(
-            f,
-            "\"{}\"",
-            std::str::from_utf8(&text).map_err(|_| fmt::Error)?
-        )
+        write!(f, "\"{}\"", std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -115,20 +109,13 @@ impl FromStr for Etag {
         let mut bytes = [0; 16];
         for byte in &mut bytes {
             for _ in 0..2 {
-                let digit = digits
-                    .next()
-                    .and_then(|&digit| hex::value(digit))
-                    .ok_or(BadEtag)?;
+                let digit = digits.next().and_then(|&digit| hex::value(digit)).ok_or(BadEtag)?;
                 *byte = *byte << 4 | digit;
             }
         }
         // Writing it again also checks the dashes and the case.
         let etag = Etag(bytes);
-        if etag.text() == text {
-            Ok(etag)
-        } else {
-            Err(BadEtag)
-        }
+        if etag.text() == text { Ok(etag) } else { Err(BadEtag) }
     }
 }
 

@@ -61,10 +61,7 @@ impl PageLimit {
     pub const BYTES_MAX: u32 = 64 * 1024 * 1024;
 
     /// For readers that do not say: 100 items, 4 MiB.
-    pub const DEFAULT: PageLimit = PageLimit {
-        items: 100,
-        bytes: 4 * 1024 * 1024,
-    };
+    pub const DEFAULT: PageLimit = PageLimit { items: 100, bytes: 4 * 1024 * 1024 };
 
     /// A limit of 1 to 10 000 items and 1 byte to 64 MiB.
     pub const fn new(items: u32, bytes: u32) -> Result<PageLimit, BadPageLimit> {
@@ -102,14 +99,8 @@ mod tests {
         assert_eq!(checked(0, 1), Err(BadPageLimit::Items(0)));
         assert_eq!(checked(10_001, 1), Err(BadPageLimit::Items(10_001)));
         assert_eq!(checked(1, 0), Err(BadPageLimit::Bytes(0)));
-        assert_eq!(
-            checked(1, 64 * MIB + 1),
-            Err(BadPageLimit::Bytes(64 * MIB + 1))
-        );
+        assert_eq!(checked(1, 64 * MIB + 1), Err(BadPageLimit::Bytes(64 * MIB + 1)));
         assert_eq!(PageLimit::items(100), Ok(PageLimit::DEFAULT));
-        assert_eq!(
-            BadPageLimit::Items(0).to_string(),
-            "page size is 0 items; ask for 1 to 10000"
-        );
+        assert_eq!(BadPageLimit::Items(0).to_string(), "page size is 0 items; ask for 1 to 10000");
     }
 }

@@ -7,10 +7,7 @@ pub(crate) const LOWER: &[u8; 16] = b"0123456789abcdef";
 
 /// The two digits of one byte.
 pub(crate) fn digits(alphabet: &[u8; 16], byte: u8) -> [u8; 2] {
-    [
-        alphabet[usize::from(byte >> 4)],
-        alphabet[usize::from(byte & 0x0F)],
-    ]
+    [alphabet[usize::from(byte >> 4)], alphabet[usize::from(byte & 0x0F)]]
 }
 
 /// The value of one digit in either case.

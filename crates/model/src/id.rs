@@ -64,11 +64,7 @@ fn check(id: &str, limit: &Limit) -> Result<(), IdError> {
         Limit::Bytes(limit) => (id.len(), limit, "bytes"),
     };
     if length > limit {
-        return Err(IdError::TooLong {
-            length,
-            limit,
-            unit,
-        });
+        return Err(IdError::TooLong { length, limit, unit });
     }
     for character in id.chars() {
         match character {
@@ -178,18 +174,7 @@ mod tests {
 
     #[test]
     fn common_rules() {
-        for id in [
-            "a",
-            "1",
-            " a",
-            "a b",
-            "%",
-            "+&=",
-            "é日😀",
-            ".",
-            "..",
-            "\u{a0}",
-        ] {
+        for id in ["a", "1", " a", "a b", "%", "+&=", "é日😀", ".", "..", "\u{a0}"] {
             check_all(id, Ok(()));
         }
         check_all("", Err(IdError::Empty));
@@ -199,10 +184,7 @@ mod tests {
             check_all(&character.to_string(), refused);
         }
         for character in ['\0', '\t', '\r', '\n', '\u{7f}', '\u{85}'] {
-            check_all(
-                &format!("a{character}"),
-                Err(IdError::ControlCharacter { character }),
-            );
+            check_all(&format!("a{character}"), Err(IdError::ControlCharacter { character }));
         }
         check_all("a ", Err(IdError::TrailingSpace));
         check_all(" ", Err(IdError::TrailingSpace));
@@ -210,13 +192,7 @@ mod tests {
 
     #[test]
     fn lengths() {
-        let too_long = |length, limit, unit| {
-            Err(IdError::TooLong {
-                length,
-                limit,
-                unit,
-            })
-        };
+        let too_long = |length, limit, unit| Err(IdError::TooLong { length, limit, unit });
         for letter in ["a", "é", "😀"] {
             assert!(DatabaseId::new(&letter.repeat(255)).is_ok());
             let refused = too_long(256, 255, "characters");
@@ -224,14 +200,8 @@ mod tests {
             assert_eq!(ContainerId::new(&letter.repeat(256)).map(drop), refused);
         }
         assert!(ItemId::new(&"a".repeat(1023)).is_ok());
-        assert_eq!(
-            ItemId::new(&"a".repeat(1024)).map(drop),
-            too_long(1024, 1023, "bytes")
-        );
-        assert_eq!(
-            ItemId::new(&"é".repeat(512)).map(drop),
-            too_long(1024, 1023, "bytes")
-        );
+        assert_eq!(ItemId::new(&"a".repeat(1024)).map(drop), too_long(1024, 1023, "bytes"));
+        assert_eq!(ItemId::new(&"é".repeat(512)).map(drop), too_long(1024, 1023, "bytes"));
     }
 
     #[test]

@@ -116,9 +116,7 @@ impl FromStr for PartitionId {
             return Err(BadPartitionId);
         }
         let number = decimal(text).ok_or(BadPartitionId)?;
-        u32::try_from(number)
-            .map(PartitionId)
-            .map_err(|_| BadPartitionId)
+        u32::try_from(number).map(PartitionId).map_err(|_| BadPartitionId)
     }
 }
 
@@ -174,11 +172,7 @@ mod tests {
 
     #[track_caller]
     fn check_partition(text: &str, expected: Option<u32>) {
-        assert_eq!(
-            text.parse::<PartitionId>().ok(),
-            expected.map(PartitionId),
-            "{text:?}"
-        );
+        assert_eq!(text.parse::<PartitionId>().ok(), expected.map(PartitionId), "{text:?}");
     }
 
     #[test]
@@ -197,10 +191,7 @@ mod tests {
 
     #[test]
     fn both_are_plain_numbers_in_json() {
-        assert_eq!(
-            serde_json::to_string(&(Lsn::FIRST, PartitionId(3))).unwrap(),
-            "[1,3]"
-        );
+        assert_eq!(serde_json::to_string(&(Lsn::FIRST, PartitionId(3))).unwrap(), "[1,3]");
         assert_eq!(serde_json::from_str::<Lsn>("7").unwrap(), Lsn(7));
     }
 }

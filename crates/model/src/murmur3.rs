@@ -14,10 +14,7 @@ pub fn x86_32(bytes: &[u8], seed: u32) -> u32 {
     let (blocks, tail) = bytes.as_chunks::<4>();
     for block in blocks {
         hash ^= scramble(u32::from_le_bytes(*block));
-        hash = hash
-            .rotate_left(13)
-            .wrapping_mul(5)
-            .wrapping_add(0xE654_6B64);
+        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xE654_6B64);
     }
     if !tail.is_empty() {
         let mut block = [0; 4];
@@ -44,17 +41,9 @@ pub fn x64_128(bytes: &[u8], seed: u64) -> (u64, u64) {
     for block in blocks {
         let (k1, k2) = halves(block);
         h1 ^= scramble_1(k1);
-        h1 = h1
-            .rotate_left(27)
-            .wrapping_add(h2)
-            .wrapping_mul(5)
-            .wrapping_add(0x52DC_E729);
+        h1 = h1.rotate_left(27).wrapping_add(h2).wrapping_mul(5).wrapping_add(0x52DC_E729);
         h2 ^= scramble_2(k2);
-        h2 = h2
-            .rotate_left(31)
-            .wrapping_add(h1)
-            .wrapping_mul(5)
-            .wrapping_add(0x3849_5AB5);
+        h2 = h2.rotate_left(31).wrapping_add(h1).wrapping_mul(5).wrapping_add(0x3849_5AB5);
     }
     if !tail.is_empty() {
         // The missing bytes count as zero, and a zero half scrambles to zero: no case for each length.
@@ -85,17 +74,11 @@ fn finish_64(mut hash: u64) -> u64 {
 
 fn halves(block: &[u8; 16]) -> (u64, u64) {
     let number = u128::from_le_bytes(*block);
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the low half is what is wanted"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
     (number as u64, (number >> 64) as u64)
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the algorithm is defined modulo 2^32"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the algorithm is defined modulo 2^32")]
 fn length_32(bytes: &[u8]) -> u32 {
     bytes.len() as u32
 }
@@ -115,22 +98,10 @@ mod tests {
             ("test", 0x9747_B28C, 0x704B_81DC),
             ("Hello, world!", 0, 0xC036_3E43),
             ("Hello, world!", 0x9747_B28C, 0x2488_4CBA),
-            (
-                "The quick brown fox jumps over the lazy dog",
-                0,
-                0x2E4F_F723,
-            ),
-            (
-                "The quick brown fox jumps over the lazy dog",
-                0x9747_B28C,
-                0x2FA8_26CD,
-            ),
+            ("The quick brown fox jumps over the lazy dog", 0, 0x2E4F_F723),
+            ("The quick brown fox jumps over the lazy dog", 0x9747_B28C, 0x2FA8_26CD),
         ] {
-            assert_eq!(
-                x86_32(text.as_bytes(), seed),
-                expected,
-                "{text:?} with seed {seed:#x}"
-            );
+            assert_eq!(x86_32(text.as_bytes(), seed), expected, "{text:?} with seed {seed:#x}");
         }
     }
 
@@ -139,10 +110,7 @@ mod tests {
         for (text, expected) in [
             ("", (0, 0)),
             ("hello", (0xCBD8_A7B3_41BD_9B02, 0x5B1E_906A_48AE_1D19)),
-            (
-                "hello, world",
-                (0x342F_AC62_3A5E_BC8E, 0x4CDC_BC07_9642_414D),
-            ),
+            ("hello, world", (0x342F_AC62_3A5E_BC8E, 0x4CDC_BC07_9642_414D)),
             (
                 "The quick brown fox jumps over the lazy dog.",
                 (0xCD99_481F_9EE9_02C9, 0x695D_A1A3_8987_B6E7),

@@ -44,19 +44,12 @@ impl TryFrom<Bounds> for KeyRange {
 impl KeyRange {
     /// The range from `min` up to `max`, which must be higher.
     pub fn new(min: Epk, max: Epk) -> Result<KeyRange, KeyRangeError> {
-        if min < max {
-            Ok(KeyRange { min, max })
-        } else {
-            Err(KeyRangeError::Empty { min, max })
-        }
+        if min < max { Ok(KeyRange { min, max }) } else { Err(KeyRangeError::Empty { min, max }) }
     }
 
     /// Every key a container can hold.
     pub fn full() -> KeyRange {
-        KeyRange {
-            min: Epk::min(),
-            max: Epk::max(),
-        }
+        KeyRange { min: Epk::min(), max: Epk::max() }
     }
 
     /// Exactly this one key.
@@ -65,18 +58,12 @@ impl KeyRange {
     /// longer key that starts with this one. Bounds from a client are therefore used as they came
     /// and never turned into a point.
     pub fn point(key: &Epk) -> KeyRange {
-        KeyRange {
-            min: key.clone(),
-            max: key.followed_by(0x00),
-        }
+        KeyRange { min: key.clone(), max: key.followed_by(0x00) }
     }
 
     /// Every key that starts with `prefix`: `[prefix, prefix FF)`.
     pub(crate) fn starting_with(prefix: &Epk) -> KeyRange {
-        KeyRange {
-            min: prefix.clone(),
-            max: prefix.followed_by(0xFF),
-        }
+        KeyRange { min: prefix.clone(), max: prefix.followed_by(0xFF) }
     }
 
     /// The lowest key inside.
@@ -108,48 +95,27 @@ impl KeyRange {
     pub fn intersect(&self, other: &KeyRange) -> Option<KeyRange> {
         let min = (&self.min).max(&other.min);
         let max = (&self.max).min(&other.max);
-        (min < max).then(|| KeyRange {
-            min: min.clone(),
-            max: max.clone(),
-        })
+        (min < max).then(|| KeyRange { min: min.clone(), max: max.clone() })
     }
 
     /// Cuts the range in two; `key` becomes the first key of the upper part.
     pub fn split_at(&self, key: &Epk) -> Result<(KeyRange, KeyRange), KeyRangeError> {
         if *key <= self.min || *key >= self.max {
-            return Err(KeyRangeError::NotInside {
-                key: key.clone(),
-                range: self.clone(),
-            });
+            return Err(KeyRangeError::NotInside { key: key.clone(), range: self.clone() });
         }
-        let lower = KeyRange {
-            min: self.min.clone(),
-            max: key.clone(),
-        };
-        let upper = KeyRange {
-            min: key.clone(),
-            max: self.max.clone(),
-        };
+        let lower = KeyRange { min: self.min.clone(), max: key.clone() };
+        let upper = KeyRange { min: key.clone(), max: self.max.clone() };
         Ok((lower, upper))
     }
 
     /// Joins two ranges that touch, in either order.
     pub fn merge(&self, other: &KeyRange) -> Result<KeyRange, KeyRangeError> {
         if self.max == other.min {
-            Ok(KeyRange {
-                min: self.min.clone(),
-                max: other.max.clone(),
-            })
+            Ok(KeyRange { min: self.min.clone(), max: other.max.clone() })
         } else if other.max == self.min {
-            Ok(KeyRange {
-                min: other.min.clone(),
-                max: self.max.clone(),
-            })
+            Ok(KeyRange { min: other.min.clone(), max: self.max.clone() })
         } else {
-            Err(KeyRangeError::NotAdjacent {
-                one: self.clone(),
-                other: other.clone(),
-            })
+            Err(KeyRangeError::NotAdjacent { one: self.clone(), other: other.clone() })
         }
     }
 }
@@ -205,17 +171,8 @@ mod tests {
 
     #[test]
     fn ranges_enclose_something() {
-        for (min, max) in [
-            ("", ""),
-            ("20", "20"),
-            ("20", "10"),
-            ("FF", ""),
-            ("2000", "20"),
-        ] {
-            let refused = KeyRangeError::Empty {
-                min: epk(min),
-                max: epk(max),
-            };
+        for (min, max) in [("", ""), ("20", "20"), ("20", "10"), ("FF", ""), ("2000", "20")] {
+            let refused = KeyRangeError::Empty { min: epk(min), max: epk(max) };
             assert_eq!(KeyRange::new(epk(min), epk(max)), Err(refused));
         }
         assert_eq!(range("..FF"), KeyRange::full());
@@ -233,11 +190,7 @@ mod tests {
             ("10..20", "20", false),
             ("10..20", "0FFF", false),
         ] {
-            assert_eq!(
-                range(text).contains(epk(key).as_bytes()),
-                inside,
-                "{key} in {text}"
-            );
+            assert_eq!(range(text).contains(epk(key).as_bytes()), inside, "{key} in {text}");
         }
     }
 
@@ -257,15 +210,8 @@ mod tests {
         for (a, b) in [(&one, &other), (&other, &one)] {
             assert_eq!(a.intersect(b), common.map(range), "{a} and {b}");
             assert_eq!(a.overlaps(b), common.is_some(), "{a} and {b}");
-            let not_adjacent = KeyRangeError::NotAdjacent {
-                one: a.clone(),
-                other: b.clone(),
-            };
-            assert_eq!(
-                a.merge(b),
-                merged.map(range).ok_or(not_adjacent),
-                "{a} and {b}"
-            );
+            let not_adjacent = KeyRangeError::NotAdjacent { one: a.clone(), other: b.clone() };
+            assert_eq!(a.merge(b), merged.map(range).ok_or(not_adjacent), "{a} and {b}");
         }
     }
 
@@ -291,30 +237,17 @@ mod tests {
             ("10..20", "18..21", false),
             ("10..20", "30..40", false),
         ] {
-            assert_eq!(
-                range(outer).contains_range(&range(inner)),
-                expected,
-                "{inner} in {outer}"
-            );
+            assert_eq!(range(outer).contains_range(&range(inner)), expected, "{inner} in {outer}");
         }
     }
 
     #[test]
     fn splits() {
         let whole = range("10..30");
-        assert_eq!(
-            whole.split_at(&epk("20")),
-            Ok((range("10..20"), range("20..30")))
-        );
-        assert_eq!(
-            whole.split_at(&epk("1000")),
-            Ok((range("10..1000"), range("1000..30")))
-        );
+        assert_eq!(whole.split_at(&epk("20")), Ok((range("10..20"), range("20..30"))));
+        assert_eq!(whole.split_at(&epk("1000")), Ok((range("10..1000"), range("1000..30"))));
         for outside in ["10", "30", "0F", "3000", ""] {
-            let refused = KeyRangeError::NotInside {
-                key: epk(outside),
-                range: whole.clone(),
-            };
+            let refused = KeyRangeError::NotInside { key: epk(outside), range: whole.clone() };
             assert_eq!(whole.split_at(&epk(outside)), Err(refused));
         }
     }
@@ -325,14 +258,8 @@ mod tests {
         assert_eq!(range("10..20").to_string(), "10..20");
         let json = r#"{"min":"10","max":"20"}"#;
         assert_eq!(serde_json::to_string(&range("10..20")).unwrap(), json);
-        assert_eq!(
-            serde_json::from_str::<KeyRange>(json).unwrap(),
-            range("10..20")
-        );
+        assert_eq!(serde_json::from_str::<KeyRange>(json).unwrap(), range("10..20"));
         let error = serde_json::from_str::<KeyRange>(r#"{"min":"20","max":"10"}"#).unwrap_err();
-        assert!(
-            error.to_string().starts_with("range 20..10 is empty"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("range 20..10 is empty"), "{error}");
     }
 }

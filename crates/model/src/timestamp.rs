@@ -11,9 +11,8 @@ const MILLIS_PER_SECOND: u64 = 1000;
 const SECONDS_PER_DAY: u64 = 86_400;
 
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-const MONTHS: [&str; 12] = [
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,16 +60,7 @@ impl Timestamp {
 
     /// The form of HTTP dates: `Tue, 14 Nov 2023 22:13:20 GMT`. Drops the milliseconds.
     pub fn to_rfc1123(self) -> String {
-        let Civil {
-            year,
-            month,
-            day,
-            hour,
-            minute,
-            second,
-            weekday,
-            ..
-        } = Civil::of(self);
+        let Civil { year, month, day, hour, minute, second, weekday, .. } = Civil::of(self);
         let (weekday, month) = (WEEKDAYS[weekday], MONTHS[month - 1]);
         format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
     }
@@ -106,20 +96,8 @@ impl Timestamp {
 /// RFC 3339 in UTC with milliseconds: `2023-11-14T22:13:20.123Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Civil {
-            year,
-            month,
-            day,
-            hour,
-            minute,
-            second,
-            millis,
-            ..
-        } = Civil::of(*self);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"
-        )
+        let Civil { year, month, day, hour, minute, second, millis, .. } = Civil::of(*self);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
     }
 }
 
@@ -171,11 +149,7 @@ impl Civil {
 
 /// The other way round; nothing for dates before 1970.
 fn days_since_epoch(year: u64, month: usize, day: u64) -> Option<u64> {
-    let year = if month <= 2 {
-        year.checked_sub(1)?
-    } else {
-        year
-    };
+    let year = if month <= 2 { year.checked_sub(1)? } else { year };
     let month_from_march = (month as u64 + 9) % 12;
     let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
     let days_before_year = year * 365 + year / 4 - year / 100 + year / 400;
@@ -201,10 +175,7 @@ fn weekday_of(days: u64) -> usize {
 }
 
 fn position_of(name: &str, names: &[&str]) -> Result<usize, BadTimestamp> {
-    names
-        .iter()
-        .position(|known| known.eq_ignore_ascii_case(name))
-        .ok_or(BadTimestamp::Form)
+    names.iter().position(|known| known.eq_ignore_ascii_case(name)).ok_or(BadTimestamp::Form)
 }
 
 fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Result<u64, BadTimestamp> {
@@ -219,11 +190,7 @@ fn clock(text: &str) -> Result<[u64; 3], BadTimestamp> {
     let mut parts = text.split(':');
     let mut part = || number(parts.next().ok_or(BadTimestamp::Form)?, 2..=2);
     let clock = [part()?, part()?, part()?];
-    if parts.next().is_some() {
-        Err(BadTimestamp::Form)
-    } else {
-        Ok(clock)
-    }
+    if parts.next().is_some() { Err(BadTimestamp::Form) } else { Ok(clock) }
 }
 
 #[cfg(test)]
@@ -234,56 +201,16 @@ mod tests {
     const MOMENTS: [(u64, &str, &str); 12] = [
         (0, "1970-01-01T00:00:00", "Thu, 01 Jan 1970 00:00:00 GMT"),
         (1, "1970-01-01T00:00:01", "Thu, 01 Jan 1970 00:00:01 GMT"),
-        (
-            86_399,
-            "1970-01-01T23:59:59",
-            "Thu, 01 Jan 1970 23:59:59 GMT",
-        ),
-        (
-            68_169_600,
-            "1972-02-29T00:00:00",
-            "Tue, 29 Feb 1972 00:00:00 GMT",
-        ),
-        (
-            784_111_777,
-            "1994-11-06T08:49:37",
-            "Sun, 06 Nov 1994 08:49:37 GMT",
-        ),
-        (
-            951_782_400,
-            "2000-02-29T00:00:00",
-            "Tue, 29 Feb 2000 00:00:00 GMT",
-        ),
-        (
-            951_868_800,
-            "2000-03-01T00:00:00",
-            "Wed, 01 Mar 2000 00:00:00 GMT",
-        ),
-        (
-            978_307_199,
-            "2000-12-31T23:59:59",
-            "Sun, 31 Dec 2000 23:59:59 GMT",
-        ),
-        (
-            1_700_000_000,
-            "2023-11-14T22:13:20",
-            "Tue, 14 Nov 2023 22:13:20 GMT",
-        ),
-        (
-            4_107_542_399,
-            "2100-02-28T23:59:59",
-            "Sun, 28 Feb 2100 23:59:59 GMT",
-        ),
-        (
-            4_107_542_400,
-            "2100-03-01T00:00:00",
-            "Mon, 01 Mar 2100 00:00:00 GMT",
-        ),
-        (
-            253_402_300_799,
-            "9999-12-31T23:59:59",
-            "Fri, 31 Dec 9999 23:59:59 GMT",
-        ),
+        (86_399, "1970-01-01T23:59:59", "Thu, 01 Jan 1970 23:59:59 GMT"),
+        (68_169_600, "1972-02-29T00:00:00", "Tue, 29 Feb 1972 00:00:00 GMT"),
+        (784_111_777, "1994-11-06T08:49:37", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        (951_782_400, "2000-02-29T00:00:00", "Tue, 29 Feb 2000 00:00:00 GMT"),
+        (951_868_800, "2000-03-01T00:00:00", "Wed, 01 Mar 2000 00:00:00 GMT"),
+        (978_307_199, "2000-12-31T23:59:59", "Sun, 31 Dec 2000 23:59:59 GMT"),
+        (1_700_000_000, "2023-11-14T22:13:20", "Tue, 14 Nov 2023 22:13:20 GMT"),
+        (4_107_542_399, "2100-02-28T23:59:59", "Sun, 28 Feb 2100 23:59:59 GMT"),
+        (4_107_542_400, "2100-03-01T00:00:00", "Mon, 01 Mar 2100 00:00:00 GMT"),
+        (253_402_300_799, "9999-12-31T23:59:59", "Fri, 31 Dec 9999 23:59:59 GMT"),
     ];
 
     #[test]
@@ -304,14 +231,8 @@ mod tests {
         assert_eq!(moment.as_seconds(), 1_700_000_000);
         assert_eq!(moment.as_millis(), 1_700_000_000_123);
         assert_eq!(moment.to_rfc1123(), "Tue, 14 Nov 2023 22:13:20 GMT");
-        assert_eq!(
-            Timestamp::from_seconds(u64::MAX),
-            Timestamp::from_millis(u64::MAX)
-        );
-        assert_eq!(
-            Timestamp::from_millis(u64::MAX).to_string(),
-            "584556019-04-03T14:25:51.615Z"
-        );
+        assert_eq!(Timestamp::from_seconds(u64::MAX), Timestamp::from_millis(u64::MAX));
+        assert_eq!(Timestamp::from_millis(u64::MAX).to_string(), "584556019-04-03T14:25:51.615Z");
     }
 
     /// Every day of four centuries, so every kind of year and century.
@@ -334,11 +255,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Result<u64, BadTimestamp>) {
-        assert_eq!(
-            Timestamp::from_rfc1123(text),
-            expected.map(Timestamp::from_seconds),
-            "{text}"
-        );
+        assert_eq!(Timestamp::from_rfc1123(text), expected.map(Timestamp::from_seconds), "{text}");
     }
 
     #[test]

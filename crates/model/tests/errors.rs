@@ -43,37 +43,20 @@ fn messages() {
             "effective partition key has 1026 hex digits; send at most 1024",
         ),
         (
-            KeyRangeError::Empty {
-                min: epk("20"),
-                max: epk("10"),
-            }
-            .to_string(),
+            KeyRangeError::Empty { min: epk("20"), max: epk("10") }.to_string(),
             "range 20..10 is empty; its end must be higher than its start",
         ),
         (
-            KeyRangeError::NotInside {
-                key: epk("30"),
-                range: range("10", "20"),
-            }
-            .to_string(),
+            KeyRangeError::NotInside { key: epk("30"), range: range("10", "20") }.to_string(),
             "30 does not divide range 10..20; choose a key inside it and above its start",
         ),
         (
-            KeyRangeError::NotAdjacent {
-                one: range("", "20"),
-                other: range("30", "FF"),
-            }
-            .to_string(),
+            KeyRangeError::NotAdjacent { one: range("", "20"), other: range("30", "FF") }
+                .to_string(),
             "ranges ..20 and 30..FF do not touch; merge only neighbours",
         ),
-        (
-            BadPageLimit::Items(0).to_string(),
-            "page size is 0 items; ask for 1 to 10000",
-        ),
-        (
-            BadPageLimit::Bytes(0).to_string(),
-            "page size is 0 bytes; ask for 1 to 67108864",
-        ),
+        (BadPageLimit::Items(0).to_string(), "page size is 0 items; ask for 1 to 10000"),
+        (BadPageLimit::Bytes(0).to_string(), "page size is 0 bytes; ask for 1 to 67108864"),
         (
             BadTimestamp::Form.to_string(),
             "date is not of the form `Tue, 14 Nov 2023 22:13:20 GMT`; send an RFC 1123 date",
@@ -90,17 +73,9 @@ fn messages() {
             BadTimestamp::BeforeEpoch.to_string(),
             "date is before 1970; to read everything, leave it out",
         ),
+        (IdError::Empty.to_string(), "id is empty; give it at least one character"),
         (
-            IdError::Empty.to_string(),
-            "id is empty; give it at least one character",
-        ),
-        (
-            IdError::TooLong {
-                length: 256,
-                limit: 255,
-                unit: "characters",
-            }
-            .to_string(),
+            IdError::TooLong { length: 256, limit: 255, unit: "characters" }.to_string(),
             "id has 256 characters; use at most 255",
         ),
         (
@@ -111,10 +86,7 @@ fn messages() {
             IdError::ControlCharacter { character: '\n' }.to_string(),
             "id contains the control character '\\n'; remove it",
         ),
-        (
-            IdError::TrailingSpace.to_string(),
-            "id ends in a space; remove it",
-        ),
+        (IdError::TrailingSpace.to_string(), "id ends in a space; remove it"),
         (
             BadRid::NotBase64.to_string(),
             "resource id is not base64 with - for /; copy it from a `_rid` property",
@@ -124,10 +96,7 @@ fn messages() {
             "resource id has 6 bytes, which no resource has; copy it from a `_rid` property",
         ),
         (
-            BadRid::WrongResource {
-                expected: "a container",
-            }
-            .to_string(),
+            BadRid::WrongResource { expected: "a container" }.to_string(),
             "resource id is not that of a container; use the `_rid` of a container",
         ),
         (
@@ -170,11 +139,7 @@ fn messages_about_partition_keys() {
             "partition key bytes end early; the index row is damaged, rebuild it from the log",
         ),
         (
-            BadPartitionKeyBytes::Unexpected {
-                byte: 7,
-                position: 3,
-            }
-            .to_string(),
+            BadPartitionKeyBytes::Unexpected { byte: 7, position: 3 }.to_string(),
             "partition key bytes have 0x07 at 3; the index row is damaged, rebuild it from the log",
         ),
         (
@@ -214,11 +179,7 @@ fn messages_about_partition_keys() {
             r#"partition key definition is not valid: missing field `paths`; send {"paths":["/pk"],"kind":"Hash","version":2}"#,
         ),
         (
-            Definition::Path {
-                path: "pk".to_owned(),
-                problem,
-            }
-            .to_string(),
+            Definition::Path { path: "pk".to_owned(), problem }.to_string(),
             r#""pk" cannot place items: partition key path does not start with a slash; write /name"#,
         ),
         (
@@ -246,11 +207,7 @@ fn messages_about_partition_keys() {
             r#"partition key of kind MultiHash has version 1; set "version": 2"#,
         ),
         (
-            PartitionKeyError::ComponentCount {
-                expected: 3,
-                actual: 1,
-            }
-            .to_string(),
+            PartitionKeyError::ComponentCount { expected: 3, actual: 1 }.to_string(),
             "partition key has 1 components; this container needs 3, one for each path",
         ),
         (
@@ -258,11 +215,7 @@ fn messages_about_partition_keys() {
             "partition key prefix has 4 components; send 1 to 3 of them",
         ),
         (
-            PartitionKeyError::ValueTooLong {
-                index: 0,
-                bytes: 2049,
-            }
-            .to_string(),
+            PartitionKeyError::ValueTooLong { index: 0, bytes: 2049 }.to_string(),
             "partition key component 0 is 2049 bytes; use at most 2048",
         ),
         (
@@ -278,30 +231,18 @@ fn messages_about_partition_keys() {
 fn messages_about_continuations() {
     use BadContinuation::*;
     for (error, expected) in [
-        (
-            Empty,
-            "continuation is empty; leave it out to read from the beginning",
-        ),
+        (Empty, "continuation is empty; leave it out to read from the beginning"),
         (
             Position,
             "continuation is not a log position we return; send back the `etag` of the last page",
         ),
-        (
-            Form,
-            "continuation is not one of ours; send back the `etag` of the last page",
-        ),
+        (Form, "continuation is not one of ours; send back the `etag` of the last page"),
         (
             Version(2),
             "continuation has version 2, which is not known here; read from a newer server",
         ),
-        (
-            Damaged,
-            "continuation is damaged; send back the `etag` of the last page unchanged",
-        ),
-        (
-            Ranges,
-            "continuation has ranges out of order or overlapping; sort and merge them",
-        ),
+        (Damaged, "continuation is damaged; send back the `etag` of the last page unchanged"),
+        (Ranges, "continuation has ranges out of order or overlapping; sort and merge them"),
         (
             TooManyRanges { ranges: 10_001 },
             "continuation has 10001 ranges; read at most 10000 at once",
@@ -318,10 +259,7 @@ fn messages_about_continuations() {
 #[track_caller]
 fn check(error: &str, expected: &str) {
     assert_eq!(error, expected);
-    assert!(
-        !error.starts_with(char::is_uppercase),
-        "starts in upper case: {error}"
-    );
+    assert!(!error.starts_with(char::is_uppercase), "starts in upper case: {error}");
     assert!(!error.ends_with('.'), "ends in a full stop: {error}");
     assert!(error.contains("; "), "does not say what to do: {error}");
 }

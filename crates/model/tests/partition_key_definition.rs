@@ -28,10 +28,7 @@ fn hierarchy() -> PartitionKeyDefinition {
 #[test]
 fn accepted_json() {
     for (json, written) in [
-        (
-            r#"{"paths":["/pk"]}"#,
-            r#"{"paths":["/pk"],"kind":"Hash","version":1}"#,
-        ),
+        (r#"{"paths":["/pk"]}"#, r#"{"paths":["/pk"],"kind":"Hash","version":1}"#),
         (
             r#"{"kind":"Hash","paths":["/pk"],"version":2}"#,
             r#"{"paths":["/pk"],"kind":"Hash","version":2}"#,
@@ -59,10 +56,7 @@ fn accepted_json() {
     ] {
         let definition = from_json(json);
         assert_eq!(serde_json::to_string(&definition).unwrap(), written);
-        assert_eq!(
-            serde_json::from_str::<PartitionKeyDefinition>(written).unwrap(),
-            definition
-        );
+        assert_eq!(serde_json::from_str::<PartitionKeyDefinition>(written).unwrap(), definition);
     }
 }
 
@@ -70,42 +64,17 @@ fn accepted_json() {
 fn refused_json() {
     use BadPartitionKeyDefinition::*;
     let check = |json: &str, expected: BadPartitionKeyDefinition| {
-        assert_eq!(
-            PartitionKeyDefinition::from_json(json),
-            Err(expected),
-            "{json}"
-        );
+        assert_eq!(PartitionKeyDefinition::from_json(json), Err(expected), "{json}");
     };
-    let path = |path: &str, problem| Path {
-        path: path.to_owned(),
-        problem,
-    };
-    check(
-        r#"{"paths":["pk"]}"#,
-        path("pk", BadPartitionKeyPath::NoLeadingSlash),
-    );
-    check(
-        r#"{"paths":["/pk/"]}"#,
-        path("/pk/", BadPartitionKeyPath::EmptySegment),
-    );
-    check(
-        r#"{"paths":[]}"#,
-        NotOnePath {
-            kind: PartitionKeyKind::Hash,
-            paths: 0,
-        },
-    );
+    let path = |path: &str, problem| Path { path: path.to_owned(), problem };
+    check(r#"{"paths":["pk"]}"#, path("pk", BadPartitionKeyPath::NoLeadingSlash));
+    check(r#"{"paths":["/pk/"]}"#, path("/pk/", BadPartitionKeyPath::EmptySegment));
+    check(r#"{"paths":[]}"#, NotOnePath { kind: PartitionKeyKind::Hash, paths: 0 });
     check(
         r#"{"paths":["/a","/b"],"kind":"Range"}"#,
-        NotOnePath {
-            kind: PartitionKeyKind::Range,
-            paths: 2,
-        },
+        NotOnePath { kind: PartitionKeyKind::Range, paths: 2 },
     );
-    check(
-        r#"{"paths":[],"kind":"MultiHash","version":2}"#,
-        LevelCount { paths: 0 },
-    );
+    check(r#"{"paths":[],"kind":"MultiHash","version":2}"#, LevelCount { paths: 0 });
     check(
         r#"{"paths":["/a","/b","/c","/d"],"kind":"MultiHash","version":2}"#,
         LevelCount { paths: 4 },
@@ -114,36 +83,16 @@ fn refused_json() {
         r#"{"paths":["/a","/b","/\"a\""],"kind":"MultiHash","version":2}"#,
         DuplicatePath("/\"a\"".parse().unwrap()),
     );
-    check(
-        r#"{"paths":["/a"],"kind":"hash"}"#,
-        UnknownKind("hash".to_owned()),
-    );
+    check(r#"{"paths":["/a"],"kind":"hash"}"#, UnknownKind("hash".to_owned()));
     check(r#"{"paths":["/a"],"version":0}"#, UnknownVersion(0));
     check(r#"{"paths":["/a"],"version":3}"#, UnknownVersion(3));
     check(r#"{"paths":["/a"],"kind":"MultiHash"}"#, MultiHashVersion);
-    check(
-        r#"{"paths":["/a","/b"],"kind":"MultiHash","version":1}"#,
-        MultiHashVersion,
-    );
-    for json in [
-        "",
-        "[]",
-        "{}",
-        r#"{"paths":"/a"}"#,
-        r#"{"paths":["/a"],"version":"2"}"#,
-    ] {
-        assert!(
-            matches!(PartitionKeyDefinition::from_json(json), Err(NotJson(_))),
-            "{json}"
-        );
+    check(r#"{"paths":["/a","/b"],"kind":"MultiHash","version":1}"#, MultiHashVersion);
+    for json in ["", "[]", "{}", r#"{"paths":"/a"}"#, r#"{"paths":["/a"],"version":"2"}"#] {
+        assert!(matches!(PartitionKeyDefinition::from_json(json), Err(NotJson(_))), "{json}");
     }
     let error = serde_json::from_str::<PartitionKeyDefinition>(r#"{"paths":["/a"],"version":3}"#);
-    assert!(
-        error
-            .unwrap_err()
-            .to_string()
-            .contains("version 3 does not exist")
-    );
+    assert!(error.unwrap_err().to_string().contains("version 3 does not exist"));
 }
 
 #[test]
@@ -152,68 +101,19 @@ fn keys_that_do_not_fit() {
     let check = |definition: PartitionKeyDefinition, key: PartitionKey, expected| {
         assert_eq!(definition.epk(&key), Err(expected), "{key}");
     };
-    check(
-        hash(),
-        PartitionKey::empty(),
-        ComponentCount {
-            expected: 1,
-            actual: 0,
-        },
-    );
-    check(
-        hash(),
-        ["a", "b"].into(),
-        ComponentCount {
-            expected: 1,
-            actual: 2,
-        },
-    );
-    check(
-        hierarchy(),
-        "a".into(),
-        ComponentCount {
-            expected: 3,
-            actual: 1,
-        },
-    );
-    check(
-        hierarchy(),
-        PartitionKey::empty(),
-        ComponentCount {
-            expected: 3,
-            actual: 0,
-        },
-    );
+    check(hash(), PartitionKey::empty(), ComponentCount { expected: 1, actual: 0 });
+    check(hash(), ["a", "b"].into(), ComponentCount { expected: 1, actual: 2 });
+    check(hierarchy(), "a".into(), ComponentCount { expected: 3, actual: 1 });
+    check(hierarchy(), PartitionKey::empty(), ComponentCount { expected: 3, actual: 0 });
     for definition in [hash(), version_1()] {
-        check(
-            definition.clone(),
-            "a".repeat(2049).into(),
-            ValueTooLong {
-                index: 0,
-                bytes: 2049,
-            },
-        );
-        check(
-            definition.clone(),
-            "é".repeat(1025).into(),
-            ValueTooLong {
-                index: 0,
-                bytes: 2050,
-            },
-        );
+        check(definition.clone(), "a".repeat(2049).into(), ValueTooLong { index: 0, bytes: 2049 });
+        check(definition.clone(), "é".repeat(1025).into(), ValueTooLong { index: 0, bytes: 2050 });
         check(definition.clone(), f64::NAN.into(), NotFinite { index: 0 });
         assert!(definition.epk(&"a".repeat(2048).into()).is_ok());
         assert!(definition.epk(&"é".repeat(1024).into()).is_ok());
     }
     let long = "a".repeat(2049);
-    check(
-        hierarchy(),
-        ("a", "b", long).into(),
-        ValueTooLong {
-            index: 2,
-            bytes: 2049,
-        },
-    );
+    check(hierarchy(), ("a", "b", long).into(), ValueTooLong { index: 2, bytes: 2049 });
 }
 
 /// Three keys that look like nothing, and are not the same.
@@ -226,10 +126,7 @@ fn missing_null_and_empty() {
     let missing = "11622DAA78F835834610ABE56EFF5CB5";
     let null = "378867E4430E67857ACE5C908374FE16";
     assert_eq!(epks, ["", missing, null]);
-    assert_eq!(
-        system.prefix_range(&PartitionKey::empty()),
-        Ok(KeyRange::point(&Epk::min()))
-    );
+    assert_eq!(system.prefix_range(&PartitionKey::empty()), Ok(KeyRange::point(&Epk::min())));
 }
 
 #[test]
@@ -246,18 +143,12 @@ fn prefixes() {
     assert!(of_tenant.contains_range(&of_user));
     assert!(of_user.contains(full.as_bytes()));
     assert!(!of_user.contains(epk((tenant, "user2", session).into()).as_bytes()));
-    assert_eq!(
-        range((tenant, user, session).into()),
-        Ok(KeyRange::point(&full))
-    );
+    assert_eq!(range((tenant, user, session).into()), Ok(KeyRange::point(&full)));
 
     let refused = |actual| Err(PartitionKeyError::PrefixLength { max: 3, actual });
     assert_eq!(range(PartitionKey::empty()), refused(0));
     assert_eq!(range(["a", "b", "c", "d"].into()), refused(4));
-    let long = PartitionKeyError::ValueTooLong {
-        index: 0,
-        bytes: 2049,
-    };
+    let long = PartitionKeyError::ValueTooLong { index: 0, bytes: 2049 };
     assert_eq!(range("a".repeat(2049).into()), Err(long));
     assert_eq!(
         hash().prefix_range(&"a".into()),
@@ -268,10 +159,7 @@ fn prefixes() {
 #[track_caller]
 fn check_boundaries(definition: &PartitionKeyDefinition, partitions: u32, expected: &[&str]) {
     let ranges = definition.default_ranges(partitions);
-    let boundaries: Vec<_> = ranges[1..]
-        .iter()
-        .map(|range| range.min().to_hex())
-        .collect();
+    let boundaries: Vec<_> = ranges[1..].iter().map(|range| range.min().to_hex()).collect();
     assert_eq!(boundaries, expected, "{partitions} partitions");
 }
 
@@ -284,10 +172,7 @@ fn default_boundaries() {
         check_boundaries(
             &definition,
             3,
-            &[
-                "15555555555555555555555555555555",
-                "2AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-            ],
+            &["15555555555555555555555555555555", "2AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"],
         );
         check_boundaries(
             &definition,
@@ -347,16 +232,11 @@ fn default_ranges_share_the_keys_evenly() {
             let name = format!("customer-{number}");
             let key = vec![PartitionKeyValue::from(name); definition.paths.len()];
             let epk = definition.epk(&PartitionKey::from_values(key)).unwrap();
-            let owner = ranges
-                .iter()
-                .position(|range| range.contains(epk.as_bytes()))
-                .unwrap();
+            let owner = ranges.iter().position(|range| range.contains(epk.as_bytes())).unwrap();
             counts[owner] += 1;
         }
         let fair = KEYS / 16;
-        let even = counts
-            .iter()
-            .all(|count| (fair * 8 / 10..fair * 12 / 10).contains(count));
+        let even = counts.iter().all(|count| (fair * 8 / 10..fair * 12 / 10).contains(count));
         assert!(even, "{:?} {version:?}: {counts:?}", definition.kind);
     }
 }

@@ -16,9 +16,7 @@ fn partition_key_value() -> impl Strategy<Value = PartitionKeyValue> {
         Just(PartitionKeyValue::Null),
         any::<bool>().prop_map(PartitionKeyValue::from),
         any::<i64>().prop_map(PartitionKeyValue::from),
-        any::<f64>()
-            .prop_filter("finite", |n| n.is_finite())
-            .prop_map(PartitionKeyValue::from),
+        any::<f64>().prop_filter("finite", |n| n.is_finite()).prop_map(PartitionKeyValue::from),
         any::<String>().prop_map(PartitionKeyValue::from),
         "[\\x00-\\x02a]{0,6}".prop_map(PartitionKeyValue::from),
         "[a-z]{90,110}".prop_map(PartitionKeyValue::from),
@@ -59,10 +57,7 @@ fn continuation() -> impl Strategy<Value = Continuation> {
         |(container, mut bounds)| {
             bounds.sort();
             bounds.dedup_by(|one, other| one.0 == other.0);
-            let positions = bounds
-                .windows(2)
-                .enumerate()
-                .filter(|(index, _)| index % 4 != 3);
+            let positions = bounds.windows(2).enumerate().filter(|(index, _)| index % 4 != 3);
             let positions = positions.map(|(_, pair)| RangePosition {
                 range: KeyRange::new(pair[0].0.clone(), pair[1].0.clone()).unwrap(),
                 after: pair[0].1,

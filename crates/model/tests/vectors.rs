@@ -41,11 +41,7 @@ fn check_hashes(json: &str, count: usize) {
         };
         let key = partition_key(&case["input"]["values"]);
         let epk = effective_partition_key(kind, version, key.components());
-        assert_eq!(
-            epk.to_hex(),
-            case["expected"].as_str().unwrap(),
-            "{kind:?} {version:?} {key}"
-        );
+        assert_eq!(epk.to_hex(), case["expected"].as_str().unwrap(), "{kind:?} {version:?} {key}");
 
         // Where a container can have such a key, its definition must say the same.
         let paths = &["/a", "/b", "/c"][..key.components().len().min(3)];
@@ -107,10 +103,7 @@ fn resource_ids() {
 }
 
 fn bytes_of(hex: &Value) -> Vec<u8> {
-    headwater_model::Epk::from_hex(hex.as_str().unwrap())
-        .unwrap()
-        .as_bytes()
-        .to_vec()
+    headwater_model::Epk::from_hex(hex.as_str().unwrap()).unwrap().as_bytes().to_vec()
 }
 
 fn check_parts(rid: ResourceId, expected: &Value) {

@@ -112,8 +112,7 @@ impl Runtime {
     pub fn blocking<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut work = Some(work);
         let mut result = None;
-        self.0
-            .blocking(&mut || result = work.take().map(|work| work()));
+        self.0.blocking(&mut || result = work.take().map(|work| work()));
         result.expect("a runtime runs blocking work exactly once")
     }
 }

@@ -107,9 +107,7 @@ impl Simulation {
     pub fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> T {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
-        let id = self
-            .0
-            .add_task(0, Box::pin(async move { *slot.lock() = Some(main.await) }));
+        let id = self.0.add_task(0, Box::pin(async move { *slot.lock() = Some(main.await) }));
         while self.0.tasks.lock().contains_key(&id) {
             if !self.0.step() {
                 panic!("seed {}: the simulation waits for nothing", self.0.seed);
@@ -123,13 +121,7 @@ impl Simulation {
 impl World {
     fn add_task(&self, node: u64, future: BoxFuture<()>) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.tasks.lock().insert(
-            id,
-            Task {
-                node,
-                future: Some(future),
-            },
-        );
+        self.tasks.lock().insert(id, Task { node, future: Some(future) });
         self.ready.lock().push(id);
         id
     }
@@ -156,18 +148,11 @@ impl World {
 
     fn poll(self: &Arc<World>, id: u64) {
         // A waker may outlive its task, and a task may be woken twice.
-        let Some(mut future) = self
-            .tasks
-            .lock()
-            .get_mut(&id)
-            .and_then(|task| task.future.take())
+        let Some(mut future) = self.tasks.lock().get_mut(&id).and_then(|task| task.future.take())
         else {
             return;
         };
-        let waker = Waker::from(Arc::new(TaskWaker {
-            world: self.clone(),
-            id,
-        }));
+        let waker = Waker::from(Arc::new(TaskWaker { world: self.clone(), id }));
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => drop(self.tasks.lock().remove(&id)),
             // The node may have been killed by this very poll: then the future is dropped here.
@@ -253,16 +238,8 @@ impl Backend for NodeState {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<()> {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
-        let at = self
-            .world
-            .now
-            .load(Ordering::Relaxed)
-            .saturating_add(micros);
-        Box::pin(Sleep {
-            world: self.world.clone(),
-            at,
-            registered: None,
-        })
+        let at = self.world.now.load(Ordering::Relaxed).saturating_add(micros);
+        Box::pin(Sleep { world: self.world.clone(), at, registered: None })
     }
 
     fn spawn(&self, _name: &'static str, task: BoxFuture<()>) {
@@ -293,11 +270,7 @@ impl Future for Sleep {
         }
         let mut timers = self.world.timers.lock();
         let id = self.world.next_id.fetch_add(1, Ordering::Relaxed);
-        timers.push(Reverse(Timer {
-            at: self.at,
-            id,
-            waker: context.waker().clone(),
-        }));
+        timers.push(Reverse(Timer { at: self.at, id, waker: context.waker().clone() }));
         drop(timers);
         self.registered = Some(id);
         Poll::Pending
@@ -308,10 +281,7 @@ impl Drop for Sleep {
     fn drop(&mut self) {
         // An abandoned timer must not move the clock.
         if let Some(id) = self.registered {
-            self.world
-                .timers
-                .lock()
-                .retain(|Reverse(timer)| timer.id != id);
+            self.world.timers.lock().retain(|Reverse(timer)| timer.id != id);
         }
     }
 }
@@ -330,9 +300,7 @@ mod tests {
                 let (log, runtime2) = (log.clone(), runtime.clone());
                 runtime.spawn("test", async move {
                     for _ in 0..3 {
-                        runtime2
-                            .sleep(Duration::from_millis(runtime2.random() % 5))
-                            .await;
+                        runtime2.sleep(Duration::from_millis(runtime2.random() % 5)).await;
                         log.lock().push(task);
                     }
                 });
@@ -379,10 +347,7 @@ mod tests {
             let never = std::future::pending::<()>();
             assert_eq!(runtime.timeout(Duration::from_secs(5), never).await, None);
             assert_eq!(runtime.elapsed(), Duration::from_secs(5));
-            assert_eq!(
-                runtime.timeout(Duration::from_secs(5), async { 1 }).await,
-                Some(1)
-            );
+            assert_eq!(runtime.timeout(Duration::from_secs(5), async { 1 }).await, Some(1));
             runtime.sleep(Duration::from_secs(1)).await;
             assert_eq!(runtime.elapsed(), Duration::from_secs(6));
         });

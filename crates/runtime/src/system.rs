@@ -15,18 +15,13 @@ pub(crate) struct System {
 
 impl System {
     pub(crate) fn new() -> System {
-        System {
-            started: Instant::now(),
-            random: Mutex::new(Random::from_entropy()),
-        }
+        System { started: Instant::now(), random: Mutex::new(Random::from_entropy()) }
     }
 }
 
 impl Backend for System {
     fn unix_millis(&self) -> u64 {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
@@ -68,10 +63,7 @@ mod tests {
     fn blocking_returns_its_value_with_and_without_tokio() {
         let runtime = Runtime::system();
         assert_eq!(runtime.blocking(|| 7), 7);
-        let tokio = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .build()
-            .unwrap();
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         assert_eq!(tokio.block_on(async { runtime.blocking(|| 8) }), 8);
     }
 }

@@ -47,12 +47,7 @@ impl TaskGroup {
     pub fn new(runtime: Runtime) -> TaskGroup {
         let (stop, _) = watch::channel(false);
         let (running, ended) = watch::channel(());
-        TaskGroup {
-            runtime,
-            stop,
-            running: Mutex::new(Some(Arc::new(running))),
-            ended,
-        }
+        TaskGroup { runtime, stop, running: Mutex::new(Some(Arc::new(running))), ended }
     }
 
     /// Starts a task that ends soon after `Stop` is requested. Does nothing after `shutdown`.
@@ -70,10 +65,15 @@ impl TaskGroup {
         });
     }
 
-    /// Asks every task to stop and waits until all have.
-    pub async fn shutdown(&self) {
+    /// Asks every task to stop, without waiting: for owners that are being dropped.
+    pub fn stop(&self) {
         self.stop.send_replace(true);
         drop(self.running.lock().take());
+    }
+
+    /// Asks every task to stop and waits until all have.
+    pub async fn shutdown(&self) {
+        self.stop();
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
@@ -103,9 +103,7 @@ mod tests {
             }
             group.shutdown().await;
             assert_eq!(counted.load(Ordering::SeqCst), 5);
-            group.spawn("late", |_| async {
-                panic!("a closed group starts nothing")
-            });
+            group.spawn("late", |_| async { panic!("a closed group starts nothing") });
         });
         assert_eq!(ended.load(Ordering::SeqCst), 5);
     }

@@ -5,9 +5,9 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
-use crate::{keys, maintenance};
+use crate::{keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Durability, LocalLog, LogOptions, PartitionLog};
+use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -88,26 +88,23 @@ pub(crate) struct Shared {
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
     wrap_log: Option<LogWrapper>,
+    /// Keeps other processes out as long as anything here can still write.
+    lock: Mutex<Option<File>>,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("root", &self.root)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("root", &self.root).finish_non_exhaustive()
     }
 }
 
 impl Shared {
     pub(crate) fn container_dir(&self, container: ContainerRid) -> PathBuf {
-        self.root
-            .join("containers")
-            .join(format!("{:016x}", container.as_u64()))
+        self.root.join("containers").join(format!("{:016x}", container.as_u64()))
     }
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
-        self.container_dir(container)
-            .join(format!("{:08}", partition.get()))
+        self.container_dir(container).join(format!("{:08}", partition.get()))
     }
 
     pub(crate) fn wrap_log(&self, log: Arc<LocalLog>) -> Arc<dyn PartitionLog> {
@@ -145,8 +142,14 @@ pub(crate) struct AccountState {
     pub(crate) catalog: Catalog,
     containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
     maintenance: TaskGroup,
-    /// Keeps other processes out while it is open.
-    lock: Mutex<Option<File>>,
+}
+
+impl Drop for AccountState {
+    fn drop(&mut self) {
+        // Nobody can ask for anything any more; the writers finish what was asked and end.
+        self.maintenance.stop();
+        self.shared.writers.stop();
+    }
 }
 
 impl Account {
@@ -156,10 +159,7 @@ impl Account {
     /// When another process has it open, or its files cannot be read or are damaged.
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
         let root = dir.as_ref().to_owned();
-        let io = |source| OpenError::Io {
-            dir: root.clone(),
-            source,
-        };
+        let io = |source| OpenError::Io { dir: root.clone(), source };
         std::fs::create_dir_all(&root).map_err(io)?;
         let lock = File::create(root.join("LOCK")).map_err(io)?;
         match lock.try_lock() {
@@ -174,7 +174,7 @@ impl Account {
             wrap_log: None,
         };
         let account = Account::open_in(environment, &root, options).await?;
-        *account.0.lock.lock() = Some(lock);
+        *account.0.shared.lock.lock() = Some(lock);
         Ok(account)
     }
 
@@ -209,21 +209,20 @@ impl Account {
         root: &Path,
         options: Options,
     ) -> Result<Account, OpenError> {
-        let Environment {
-            runtime,
-            disk,
-            index,
-            wrap_log,
-        } = environment;
-        let io = |source| OpenError::Io {
-            dir: root.to_owned(),
-            source,
-        };
+        let Environment { runtime, disk, index, wrap_log } = environment;
+        let io = |source| OpenError::Io { dir: root.to_owned(), source };
         disk.create_dir(&root.join("containers")).map_err(io)?;
         let index: Arc<dyn Index> = match index {
             Some(index) => Arc::new(index),
             None => Arc::new(FjallIndex::open(&root.join("index"))?),
         };
+        if disk.list(&root.join("catalog")).map_err(io)?.is_empty()
+            && !disk.list(&root.join("containers")).map_err(io)?.is_empty()
+        {
+            let file = root.join("catalog").display().to_string();
+            let what = "the catalog is missing, but there are containers".to_owned();
+            return Err(Damage { file, offset: 0, lsn: None, what }.into());
+        }
         let shared = Arc::new(Shared {
             writers: TaskGroup::new(runtime.clone()),
             runtime: runtime.clone(),
@@ -232,12 +231,12 @@ impl Account {
             index,
             options,
             wrap_log,
+            lock: Mutex::new(None),
         });
         let catalog = Catalog::open(shared.clone())?;
         let account = Account(Arc::new(AccountState {
             maintenance: TaskGroup::new(runtime),
             containers: RwLock::default(),
-            lock: Mutex::new(None),
             shared,
             catalog,
         }));
@@ -252,11 +251,7 @@ impl Account {
             let state = ContainerState::open(&self.0, entry).await?;
             self.0.containers.write().insert(entry.rid, state);
         }
-        let listed = self
-            .0
-            .shared
-            .disk
-            .list(&self.0.shared.root.join("containers"));
+        let listed = self.0.shared.disk.list(&self.0.shared.root.join("containers"));
         for name in listed.unwrap_or_default() {
             let rid = u64::from_str_radix(&name, 16).ok();
             if rid.is_some_and(|rid| !resources.containers.contains_key(&rid)) {
@@ -269,7 +264,9 @@ impl Account {
     }
 
     /// Finishes what was asked for, writes down what makes the next start quick, and closes.
-    /// Dropping an account without this loses nothing that was acknowledged.
+    ///
+    /// Dropping an account without this loses nothing that was acknowledged, but the store stays
+    /// locked until its writers have noticed.
     ///
     /// # Errors
     /// When the last files cannot be written; nothing that was acknowledged is lost by that.
@@ -287,9 +284,9 @@ impl Account {
         let failed =
             |error: std::io::Error| StorageError::Append(headwater_log::AppendError::Io(error));
         checkpointed.map_err(failed)?;
-        shared.index.flush()?;
+        shared.index.close()?;
         self.0.containers.write().clear();
-        *self.0.lock.lock() = None;
+        *shared.lock.lock() = None;
         Ok(())
     }
 
@@ -301,15 +298,9 @@ impl Account {
         let id = DatabaseId::new(id)?;
         let event = self.0.catalog.change(|resources| {
             if resources.database(&id).is_some() {
-                return Err(CatalogError::AlreadyExists {
-                    what: "database",
-                    id: id.to_string(),
-                });
+                return Err(CatalogError::AlreadyExists { what: "database", id: id.to_string() });
             }
-            Ok(Event::DatabaseCreated {
-                rid: resources.next_database(),
-                id: id.clone(),
-            })
+            Ok(Event::DatabaseCreated { rid: resources.next_database(), id: id.clone() })
         });
         event.await?;
         self.database(id.as_str()).await
@@ -323,11 +314,7 @@ impl Account {
         let known = DatabaseId::new(id)?;
         let resources = self.0.catalog.resources();
         let entry = resources.database(&known).ok_or_else(|| no_database(id))?;
-        Ok(Database {
-            account: self.clone(),
-            rid: entry.rid,
-            id: entry.id.clone(),
-        })
+        Ok(Database { account: self.clone(), rid: entry.rid, id: entry.id.clone() })
     }
 
     /// All databases, in the order of their creation.
@@ -356,14 +343,8 @@ impl Account {
             Ok(Event::DatabaseDropped { rid: rid.get() })
         });
         event.await?;
-        let gone: Vec<ContainerRid> = self
-            .0
-            .containers
-            .read()
-            .keys()
-            .filter(|key| key.database() == rid)
-            .copied()
-            .collect();
+        let gone: Vec<ContainerRid> =
+            self.0.containers.read().keys().filter(|key| key.database() == rid).copied().collect();
         for container in gone {
             self.0.forget_container(container).await?;
         }
@@ -411,17 +392,11 @@ impl AccountState {
 }
 
 fn no_database(id: &str) -> CatalogError {
-    CatalogError::NotFound {
-        what: "database",
-        id: id.to_owned(),
-    }
+    CatalogError::NotFound { what: "database", id: id.to_owned() }
 }
 
 fn no_container(id: &str) -> CatalogError {
-    CatalogError::NotFound {
-        what: "container",
-        id: id.to_owned(),
-    }
+    CatalogError::NotFound { what: "container", id: id.to_owned() }
 }
 
 /// A database: containers under one name.
@@ -449,20 +424,14 @@ impl Database {
     #[must_use]
     pub fn etag(&self) -> Option<Etag> {
         let resources = self.account.0.catalog.resources();
-        resources
-            .databases
-            .get(&self.rid.get())
-            .map(|entry| entry.stamp.etag())
+        resources.databases.get(&self.rid.get()).map(|entry| entry.stamp.etag())
     }
 
     /// When it was created; `None` once it is dropped.
     #[must_use]
     pub fn timestamp(&self) -> Option<Timestamp> {
         let resources = self.account.0.catalog.resources();
-        resources
-            .databases
-            .get(&self.rid.get())
-            .map(|entry| entry.stamp.timestamp)
+        resources.databases.get(&self.rid.get()).map(|entry| entry.stamp.timestamp)
     }
 
     /// Creates a container with as many partitions as the store's options say.
@@ -493,11 +462,7 @@ impl Database {
         let ranges = definition.partition_key().default_ranges(partitions);
         let entries: Vec<PartitionEntry> = (0..)
             .zip(ranges)
-            .map(|(id, range)| PartitionEntry {
-                id,
-                range,
-                ancestors: Vec::new(),
-            })
+            .map(|(id, range)| PartitionEntry { id, range, ancestors: Vec::new() })
             .collect();
         let account = &self.account.0;
         let mut rid = None;
@@ -507,13 +472,12 @@ impl Database {
             }
             let id = definition.id();
             if resources.container(self.rid, id).is_some() {
-                return Err(CatalogError::AlreadyExists {
-                    what: "container",
-                    id: id.to_string(),
-                });
+                return Err(CatalogError::AlreadyExists { what: "container", id: id.to_string() });
             }
             let new = ContainerRid::new(self.rid.get(), resources.next_container());
             rid = Some(new);
+            // Logs first: what the catalog lists must be there, or it is damage.
+            topology::create_logs(&account.shared, new, &entries)?;
             Ok(Event::ContainerCreated {
                 rid: new.as_u64(),
                 definition: definition.to_json(),
@@ -523,16 +487,11 @@ impl Database {
         event.await?;
         let rid = rid.ok_or(StorageError::Closed)?;
         let resources = account.catalog.resources();
-        let entry = resources
-            .containers
-            .get(&rid.as_u64())
-            .ok_or(StorageError::Closed)?;
-        let state = ContainerState::open(account, entry)
-            .await
-            .map_err(|error| match error {
-                OpenError::Storage(error) => error,
-                other => StorageError::Index(other.to_string()),
-            })?;
+        let entry = resources.containers.get(&rid.as_u64()).ok_or(StorageError::Closed)?;
+        let state = ContainerState::open(account, entry).await.map_err(|error| match error {
+            OpenError::Storage(error) => error,
+            other => StorageError::Index(other.to_string()),
+        })?;
         account.containers.write().insert(rid, state.clone());
         Ok(Container::new(state))
     }
@@ -544,12 +503,8 @@ impl Database {
     pub async fn container(&self, id: &str) -> Result<Container, CatalogError> {
         let known = ContainerId::new(id)?;
         let resources = self.account.0.catalog.resources();
-        let entry = resources
-            .container(self.rid, &known)
-            .ok_or_else(|| no_container(id))?;
-        self.account
-            .container_by_rid(entry.rid)
-            .ok_or_else(|| no_container(id))
+        let entry = resources.container(self.rid, &known).ok_or_else(|| no_container(id))?;
+        self.account.container_by_rid(entry.rid).ok_or_else(|| no_container(id))
     }
 
     /// All containers, in the order of their creation.
@@ -572,18 +527,13 @@ impl Database {
         let definition = definition.checked()?;
         let id = definition.id().clone();
         let event = self.account.0.catalog.change(|resources| {
-            let entry = resources
-                .container(self.rid, &id)
-                .ok_or_else(|| no_container(id.as_str()))?;
+            let entry =
+                resources.container(self.rid, &id).ok_or_else(|| no_container(id.as_str()))?;
             if entry.definition.partition_key() != definition.partition_key() {
-                return Err(CatalogError::Immutable {
-                    field: "partitionKey",
-                });
+                return Err(CatalogError::Immutable { field: "partitionKey" });
             }
             if entry.definition.unique_keys() != definition.unique_keys() {
-                return Err(CatalogError::Immutable {
-                    field: "uniqueKeyPolicy",
-                });
+                return Err(CatalogError::Immutable { field: "uniqueKeyPolicy" });
             }
             Ok(Event::ContainerReplaced {
                 rid: entry.rid.as_u64(),
@@ -592,9 +542,7 @@ impl Database {
         });
         event.await?;
         let container = self.container(id.as_str()).await?;
-        container
-            .state()
-            .adopt_definition(&self.account.0.catalog)?;
+        container.state().adopt_definition(&self.account.0.catalog)?;
         Ok(container)
     }
 
@@ -606,13 +554,9 @@ impl Database {
         let known = ContainerId::new(id)?;
         let mut dropped = None;
         let event = self.account.0.catalog.change(|resources| {
-            let entry = resources
-                .container(self.rid, &known)
-                .ok_or_else(|| no_container(id))?;
+            let entry = resources.container(self.rid, &known).ok_or_else(|| no_container(id))?;
             dropped = Some(entry.rid);
-            Ok(Event::ContainerDropped {
-                rid: entry.rid.as_u64(),
-            })
+            Ok(Event::ContainerDropped { rid: entry.rid.as_u64() })
         });
         event.await?;
         if let Some(rid) = dropped {

@@ -121,11 +121,7 @@ impl Contents {
         }
         BackupSummary {
             partitions: self.partitions.len(),
-            items: self
-                .partitions
-                .iter()
-                .map(|partition| partition.items)
-                .sum(),
+            items: self.partitions.iter().map(|partition| partition.items).sum(),
             bytes: self.files.iter().map(|file| file.bytes).sum(),
             state_hash: format!("{:032x}", hash.digest128()),
         }
@@ -173,11 +169,7 @@ impl Account {
         }
         drop(held);
 
-        let mut contents = Contents {
-            format: FORMAT,
-            files: Vec::new(),
-            partitions: Vec::new(),
-        };
+        let mut contents = Contents { format: FORMAT, files: Vec::new(), partitions: Vec::new() };
         copy(place, prefix, "catalog", &catalog, &mut contents).await?;
         for (container, id, range, cut) in cuts {
             let (items, state) = state_of(&*cut.index, container, &range)?;
@@ -203,11 +195,7 @@ impl Account {
     /// # Errors
     /// When reading fails.
     pub fn state_hash(&self) -> Result<String, StorageError> {
-        let mut contents = Contents {
-            format: FORMAT,
-            files: Vec::new(),
-            partitions: Vec::new(),
-        };
+        let mut contents = Contents { format: FORMAT, files: Vec::new(), partitions: Vec::new() };
         contents.partitions = self.partition_states()?;
         Ok(contents.summary().state_hash)
     }
@@ -259,9 +247,7 @@ async fn put(
     path: &ObjectPath,
     bytes: Vec<u8>,
 ) -> Result<(), BackupError> {
-    place
-        .put_opts(path, PutPayload::from(bytes), PutOptions::default())
-        .await?;
+    place.put_opts(path, PutPayload::from(bytes), PutOptions::default()).await?;
     Ok(())
 }
 
@@ -314,10 +300,7 @@ pub async fn restore(
         let bytes = get(place, &object_path(prefix, &file.path)).await?;
         if bytes.len() as u64 != file.bytes || checksum(&bytes) != file.xxh3 {
             let what = "its size or checksum is not the one that was written".to_owned();
-            return Err(BackupError::Damaged {
-                file: file.path.clone(),
-                what,
-            });
+            return Err(BackupError::Damaged { file: file.path.clone(), what });
         }
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent)?;
@@ -349,10 +332,7 @@ async fn read_contents(place: &dyn ObjectStore, prefix: &str) -> Result<Contents
     let contents: Contents =
         serde_json::from_slice(&bytes).map_err(|error| BackupError::Contents(error.to_string()))?;
     if contents.format != FORMAT {
-        let what = format!(
-            "its format is {}, this version reads {FORMAT}",
-            contents.format
-        );
+        let what = format!("its format is {}, this version reads {FORMAT}", contents.format);
         return Err(BackupError::Contents(what));
     }
     Ok(contents)
@@ -366,14 +346,8 @@ async fn get(place: &dyn ObjectStore, path: &ObjectPath) -> Result<Vec<u8>, Back
 /// A path inside the directory, whatever the contents say.
 fn safe_path(path: &str) -> Result<&Path, BackupError> {
     let path = Path::new(path);
-    if path
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)))
-    {
+    if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(path);
     }
-    Err(BackupError::Contents(format!(
-        "{} is not a path inside a backup",
-        path.display()
-    )))
+    Err(BackupError::Contents(format!("{} is not a path inside a backup", path.display())))
 }

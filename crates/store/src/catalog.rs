@@ -109,9 +109,7 @@ impl Resources {
         &self,
         database: DatabaseRid,
     ) -> impl Iterator<Item = &ContainerEntry> {
-        self.containers
-            .values()
-            .filter(move |container| container.rid.database() == database)
+        self.containers.values().filter(move |container| container.rid.database() == database)
     }
 
     pub(crate) fn container(
@@ -119,8 +117,7 @@ impl Resources {
         database: DatabaseRid,
         id: &ContainerId,
     ) -> Option<&ContainerEntry> {
-        self.containers_of(database)
-            .find(|container| container.definition.id() == id)
+        self.containers_of(database).find(|container| container.definition.id() == id)
     }
 
     pub(crate) fn next_database(&self) -> u32 {
@@ -135,30 +132,17 @@ impl Resources {
         match event {
             Event::DatabaseCreated { rid, id } => {
                 self.last_database = self.last_database.max(*rid);
-                let database = DatabaseEntry {
-                    rid: DatabaseRid::new(*rid),
-                    id: id.clone(),
-                    stamp,
-                };
+                let database = DatabaseEntry { rid: DatabaseRid::new(*rid), id: id.clone(), stamp };
                 self.databases.insert(*rid, database);
             }
             Event::DatabaseDropped { rid } => {
                 self.databases.remove(rid);
-                self.containers
-                    .retain(|_, container| container.rid.database().get() != *rid);
+                self.containers.retain(|_, container| container.rid.database().get() != *rid);
             }
-            Event::ContainerCreated {
-                rid,
-                definition,
-                partitions,
-            } => {
+            Event::ContainerCreated { rid, definition, partitions } => {
                 let rid = ContainerRid::from_u64(*rid).map_err(|error| error.to_string())?;
                 self.last_container = self.last_container.max(rid.container());
-                let next_partition = partitions
-                    .iter()
-                    .map(|entry| entry.id + 1)
-                    .max()
-                    .unwrap_or(0);
+                let next_partition = partitions.iter().map(|entry| entry.id + 1).max().unwrap_or(0);
                 let container = ContainerEntry {
                     rid,
                     definition: parse(definition)?,
@@ -176,22 +160,11 @@ impl Resources {
             Event::ContainerDropped { rid } => {
                 self.containers.remove(rid);
             }
-            Event::PartitionsReplaced {
-                container,
-                gone,
-                new,
-            } => {
-                let container = self
-                    .containers
-                    .get_mut(container)
-                    .ok_or("no such container")?;
-                container
-                    .partitions
-                    .retain(|entry| !gone.contains(&entry.id));
+            Event::PartitionsReplaced { container, gone, new } => {
+                let container = self.containers.get_mut(container).ok_or("no such container")?;
+                container.partitions.retain(|entry| !gone.contains(&entry.id));
                 container.partitions.extend(new.iter().cloned());
-                container
-                    .partitions
-                    .sort_by(|one, two| one.range.min().cmp(two.range.min()));
+                container.partitions.sort_by(|one, two| one.range.min().cmp(two.range.min()));
                 let next = new.iter().map(|entry| entry.id + 1).max().unwrap_or(0);
                 container.next_partition = container.next_partition.max(next);
             }
@@ -239,28 +212,14 @@ impl Catalog {
         let mut resources = Resources::default();
         for record in &batch.records {
             let lsn = record.position.lsn;
-            let event: Event =
-                serde_json::from_slice(record.meta()).map_err(|error| OpenError::Catalog {
-                    lsn,
-                    what: error.to_string(),
-                })?;
+            let event: Event = serde_json::from_slice(record.meta())
+                .map_err(|error| OpenError::Catalog { lsn, what: error.to_string() })?;
             resources
-                .apply(
-                    &event,
-                    Stamp {
-                        lsn,
-                        timestamp: record.timestamp,
-                    },
-                )
+                .apply(&event, Stamp { lsn, timestamp: record.timestamp })
                 .map_err(|what| OpenError::Catalog { lsn, what })?;
         }
         let resources = RwLock::new(Arc::new(resources));
-        Ok(Catalog {
-            log,
-            shared,
-            resources,
-            deciding: tokio::sync::Mutex::new(()),
-        })
+        Ok(Catalog { log, shared, resources, deciding: tokio::sync::Mutex::new(()) })
     }
 
     pub(crate) fn resources(&self) -> Arc<Resources> {
@@ -282,9 +241,7 @@ impl Catalog {
         let tail = self.log.local_tail();
         let stamp = self.write(&event, tail).await?;
         let mut after = Resources::clone(&before);
-        after
-            .apply(&event, stamp)
-            .map_err(|what| StorageError::Index(what))?;
+        after.apply(&event, stamp).map_err(StorageError::Index)?;
         *self.resources.write() = Arc::new(after);
         Ok(event)
     }
@@ -306,9 +263,6 @@ impl Catalog {
         group.finish();
         let log: &dyn PartitionLog = &self.log;
         append_decided(log, &group.build(), runtime).await?;
-        Ok(Stamp {
-            lsn: position.lsn,
-            timestamp,
-        })
+        Ok(Stamp { lsn: position.lsn, timestamp })
     }
 }

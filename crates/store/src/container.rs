@@ -48,9 +48,7 @@ impl ContainerState {
         entry: &ContainerEntry,
     ) -> Result<Arc<ContainerState>, OpenError> {
         let shared = account.shared.clone();
-        let settings = Arc::new(RwLock::new(Arc::new(Settings::new(
-            entry.definition.clone(),
-        ))));
+        let settings = Arc::new(RwLock::new(Arc::new(Settings::new(entry.definition.clone()))));
         let state = Arc::new(ContainerState {
             rid: entry.rid,
             account: Arc::downgrade(account),
@@ -78,10 +76,7 @@ impl ContainerState {
     pub(crate) async fn retire(&self) {
         let _reshaping = self.reshaping.lock().await;
         let before = self.topology();
-        self.install(Topology {
-            dropped: true,
-            ..Topology::default()
-        });
+        self.install(Topology { dropped: true, ..Topology::default() });
         for partition in &before.partitions {
             partition.wake_waiters();
         }
@@ -114,21 +109,19 @@ impl ContainerState {
             let mut changed = self.topology_changed.subscribe();
             let topology = self.topology();
             if topology.dropped {
-                return Err(Refusal::Gone(work));
+                return Err(Refusal::Gone(Box::new(work)));
             }
             let Some(partition) = topology.partition_of(epk) else {
                 return Err(Refusal::Storage(StorageError::Closed));
             };
             match partition.submit(work).await {
-                Err(Refusal::Gone(returned)) => work = returned,
+                Err(Refusal::Gone(returned)) => work = *returned,
                 decided => return decided,
             }
             // The partition takes no more writes. Either its successors are coming, or the store is
             // closing and they are not.
-            let replaced = self
-                .topology()
-                .partition_of(epk)
-                .is_none_or(|now| !Arc::ptr_eq(now, partition));
+            let replaced =
+                self.topology().partition_of(epk).is_none_or(|now| !Arc::ptr_eq(now, partition));
             if replaced {
                 continue;
             }
@@ -170,20 +163,14 @@ impl Container {
     #[must_use]
     pub fn etag(&self) -> Option<Etag> {
         let resources = self.0.account.upgrade()?.catalog.resources();
-        resources
-            .containers
-            .get(&self.0.rid.as_u64())
-            .map(|entry| entry.stamp.etag())
+        resources.containers.get(&self.0.rid.as_u64()).map(|entry| entry.stamp.etag())
     }
 
     /// When the definition was last changed; `None` once it is dropped.
     #[must_use]
     pub fn timestamp(&self) -> Option<Timestamp> {
         let resources = self.0.account.upgrade()?.catalog.resources();
-        resources
-            .containers
-            .get(&self.0.rid.as_u64())
-            .map(|entry| entry.stamp.timestamp)
+        resources.containers.get(&self.0.rid.as_u64()).map(|entry| entry.stamp.timestamp)
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
@@ -249,9 +236,9 @@ impl Container {
         let epk = operation.key.epk.clone();
         let work = Work::Transaction(smallvec![operation]);
         match self.0.submit(epk.as_bytes(), work).await {
-            Ok(Answer::Transaction(mut written)) => written
-                .pop()
-                .ok_or(WriteError::Storage(StorageError::Closed)),
+            Ok(Answer::Transaction(mut written)) => {
+                written.pop().ok_or(WriteError::Storage(StorageError::Closed))
+            }
             Ok(_) => Err(StorageError::Closed.into()),
             Err(refusal) => Err(write_error(refusal)),
         }
@@ -273,11 +260,7 @@ impl Container {
             return Err(whole(WriteError::EmptyBatch));
         };
         let epk = first.key.epk.clone();
-        match self
-            .0
-            .submit(epk.as_bytes(), Work::Transaction(operations))
-            .await
-        {
+        match self.0.submit(epk.as_bytes(), Work::Transaction(operations)).await {
             Ok(Answer::Transaction(written)) => Ok(written),
             Ok(_) => Err(whole(StorageError::Closed.into())),
             Err(Refusal::Operation(index, error)) => Err(BatchError { index, error }),
@@ -292,10 +275,7 @@ impl Container {
     ) -> Result<SmallVec<[Operation; 1]>, BatchError> {
         let count = writes.len();
         if count > BATCH_OPERATIONS_MAX {
-            let error = WriteError::TooManyOperations {
-                count,
-                limit: BATCH_OPERATIONS_MAX,
-            };
+            let error = WriteError::TooManyOperations { count, limit: BATCH_OPERATIONS_MAX };
             return Err(BatchError { index: 0, error });
         }
         let settings = self.settings();
@@ -316,10 +296,7 @@ impl Container {
                 prepare::prepare(&settings, write, &self.0.shared.runtime).map_err(failed)?;
             bytes += operation.byte_count();
             if bytes > BATCH_BYTES_MAX {
-                let error = WriteError::BatchTooLarge {
-                    bytes,
-                    limit: BATCH_BYTES_MAX,
-                };
+                let error = WriteError::BatchTooLarge { bytes, limit: BATCH_BYTES_MAX };
                 return Err(BatchError { index, error });
             }
             operations.push(operation);
@@ -343,11 +320,7 @@ impl Container {
         let upto = owner.ok_or(WriteError::ContainerGone)?.visible();
         let mut deleted = 0;
         loop {
-            let work = Work::DeleteKey {
-                epk: epk.clone(),
-                encoded: encoded.clone(),
-                upto,
-            };
+            let work = Work::DeleteKey { epk: epk.clone(), encoded: encoded.clone(), upto };
             match self.0.submit(epk.as_bytes(), work).await {
                 Ok(Answer::Deleted(0)) => return Ok(deleted),
                 Ok(Answer::Deleted(count)) => deleted += count,

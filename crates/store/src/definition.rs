@@ -68,30 +68,16 @@ impl ContainerDefinition {
 
     fn from_value(value: Value) -> Result<ContainerDefinition, DefinitionError> {
         let Value::Object(json) = value else {
-            return Err(DefinitionError::Malformed(
-                "it is not a JSON object".to_owned(),
-            ));
+            return Err(DefinitionError::Malformed("it is not a JSON object".to_owned()));
         };
-        let id = json
-            .get("id")
-            .and_then(Value::as_str)
-            .ok_or_else(|| missing("id"))?;
+        let id = json.get("id").and_then(Value::as_str).ok_or_else(|| missing("id"))?;
         let id = ContainerId::new(id)?;
-        let key = json
-            .get("partitionKey")
-            .ok_or_else(|| missing("partitionKey"))?;
+        let key = json.get("partitionKey").ok_or_else(|| missing("partitionKey"))?;
         let partition_key = PartitionKeyDefinition::from_json(&key.to_string())?;
         let default_ttl = parse_default_ttl(&json)?;
         let unique_keys = parse_unique_keys(&json)?;
         let retention = parse_retention(&json)?;
-        Ok(ContainerDefinition {
-            json,
-            id,
-            partition_key,
-            default_ttl,
-            unique_keys,
-            retention,
-        })
+        Ok(ContainerDefinition { json, id, partition_key, default_ttl, unique_keys, retention })
     }
 
     fn with(mut self, field: &str, value: Value) -> ContainerDefinition {
@@ -111,10 +97,7 @@ impl ContainerDefinition {
     /// not valid is refused when the container is created.
     #[must_use]
     pub fn with_unique_key(mut self, paths: &[&str]) -> ContainerDefinition {
-        let policy = self
-            .json
-            .entry("uniqueKeyPolicy")
-            .or_insert_with(|| json!({}));
+        let policy = self.json.entry("uniqueKeyPolicy").or_insert_with(|| json!({}));
         let keys = &mut policy["uniqueKeys"];
         if keys.is_null() {
             *keys = json!([]);
@@ -203,9 +186,7 @@ fn parse_default_ttl(json: &Map<String, Value>) -> Result<Option<i32>, Definitio
 fn parse_unique_keys(
     json: &Map<String, Value>,
 ) -> Result<Vec<Vec<PartitionKeyPath>>, DefinitionError> {
-    let keys = json
-        .get("uniqueKeyPolicy")
-        .and_then(|policy| policy.get("uniqueKeys"));
+    let keys = json.get("uniqueKeyPolicy").and_then(|policy| policy.get("uniqueKeys"));
     let Some(keys) = keys.filter(|keys| !keys.is_null()) else {
         return Ok(Vec::new());
     };
@@ -213,32 +194,24 @@ fn parse_unique_keys(
     let keys = keys.as_array().ok_or_else(wrong)?;
     let mut parsed = Vec::with_capacity(keys.len().min(UNIQUE_KEYS_MAX));
     for key in keys {
-        let paths = key
-            .get("paths")
-            .and_then(Value::as_array)
-            .ok_or_else(wrong)?;
+        let paths = key.get("paths").and_then(Value::as_array).ok_or_else(wrong)?;
         if paths.len() > UNIQUE_PATHS_MAX || paths.is_empty() || parsed.len() >= UNIQUE_KEYS_MAX {
             return Err(DefinitionError::TooManyUniqueKeys);
         }
-        let paths = paths
-            .iter()
-            .map(|path| Ok(PartitionKeyPath::parse(path.as_str().ok_or_else(wrong)?)?));
+        let paths =
+            paths.iter().map(|path| Ok(PartitionKeyPath::parse(path.as_str().ok_or_else(wrong)?)?));
         parsed.push(paths.collect::<Result<Vec<_>, DefinitionError>>()?);
     }
     Ok(parsed)
 }
 
 fn parse_retention(json: &Map<String, Value>) -> Result<Duration, DefinitionError> {
-    let minutes = json
-        .get("changeFeedPolicy")
-        .and_then(|policy| policy.get("retentionDuration"));
+    let minutes = json.get("changeFeedPolicy").and_then(|policy| policy.get("retentionDuration"));
     match minutes {
         None | Some(Value::Null) => Ok(Duration::ZERO),
         Some(value) => {
-            let minutes = value
-                .as_u64()
-                .filter(|minutes| *minutes <= 525_600)
-                .ok_or_else(|| {
+            let minutes =
+                value.as_u64().filter(|minutes| *minutes <= 525_600).ok_or_else(|| {
                     let what = "retentionDuration is not a number of minutes up to 525600";
                     DefinitionError::Malformed(what.to_owned())
                 })?;
@@ -261,18 +234,11 @@ impl Settings {
     pub(crate) fn new(definition: ContainerDefinition) -> Settings {
         let key_paths = definition.partition_key.paths.iter();
         let unique_paths = definition.unique_keys.iter().flatten();
-        let paths: Vec<Vec<String>> = key_paths
-            .clone()
-            .chain(unique_paths)
-            .map(|path| path.segments().to_vec())
-            .collect();
+        let paths: Vec<Vec<String>> =
+            key_paths.clone().chain(unique_paths).map(|path| path.segments().to_vec()).collect();
         let protected = key_paths.map(|path| path.segments().to_vec()).collect();
         let wanted = Wanted::new(&paths);
-        Settings {
-            wanted,
-            protected,
-            definition,
-        }
+        Settings { wanted, protected, definition }
     }
 
     /// The second from which an item is gone, given when it was written and its own `ttl`.
@@ -283,8 +249,7 @@ impl Settings {
     }
 
     pub(crate) fn is_expired(&self, written: u64, ttl: i32, now: Timestamp) -> bool {
-        self.expires_at(written, ttl)
-            .is_some_and(|second| second <= now.as_seconds())
+        self.expires_at(written, ttl).is_some_and(|second| second <= now.as_seconds())
     }
 
     pub(crate) fn has_unique_keys(&self) -> bool {
@@ -299,14 +264,8 @@ pub(crate) fn midpoint(min: &Epk, max: &Epk) -> Epk {
     let width = min.as_bytes().len().max(max.as_bytes().len()).clamp(16, 48);
     let number = |epk: &Epk, open_end: bool| -> Vec<u16> {
         let cap = [0x40];
-        let bytes: &[u8] = if open_end && epk == &Epk::max() {
-            &cap
-        } else {
-            epk.as_bytes()
-        };
-        (0..width)
-            .map(|index| u16::from(bytes.get(index).copied().unwrap_or(0)))
-            .collect()
+        let bytes: &[u8] = if open_end && epk == &Epk::max() { &cap } else { epk.as_bytes() };
+        (0..width).map(|index| u16::from(bytes.get(index).copied().unwrap_or(0))).collect()
     };
     let (low, high) = (number(min, false), number(max, true));
     let mut sum = vec![0u16; width];
@@ -335,16 +294,10 @@ mod tests {
         let json = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},"anything":{"new":[1,2]},"defaultTtl":-1,"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/a","/b"]}]},"changeFeedPolicy":{"retentionDuration":5}}"#;
         let definition = ContainerDefinition::from_json(json).unwrap();
         let given: Value = serde_json::from_str(json).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Value>(&definition.to_json()).unwrap(),
-            given
-        );
+        assert_eq!(serde_json::from_str::<Value>(&definition.to_json()).unwrap(), given);
         assert_eq!(definition.default_ttl(), Some(-1));
         assert_eq!(definition.unique_keys()[0].len(), 2);
-        assert_eq!(
-            definition.all_versions_retention(),
-            Duration::from_secs(300)
-        );
+        assert_eq!(definition.all_versions_retention(), Duration::from_secs(300));
     }
 
     #[test]
@@ -354,32 +307,19 @@ mod tests {
             ("{", "not valid"),
             (r#"{"partitionKey":{"paths":["/p"]}}"#, "id is missing"),
             (r#"{"id":"c"}"#, "partitionKey is missing"),
-            (
-                r#"{"id":"a/b","partitionKey":{"paths":["/p"]}}"#,
-                "remove every",
-            ),
-            (
-                r#"{"id":"c","partitionKey":{"paths":["/p"]},"defaultTtl":0}"#,
-                "defaultTtl is 0",
-            ),
-            (
-                r#"{"id":"c","partitionKey":{"paths":["/p"]},"defaultTtl":-2}"#,
-                "defaultTtl is -2",
-            ),
+            (r#"{"id":"a/b","partitionKey":{"paths":["/p"]}}"#, "remove every"),
+            (r#"{"id":"c","partitionKey":{"paths":["/p"]},"defaultTtl":0}"#, "defaultTtl is 0"),
+            (r#"{"id":"c","partitionKey":{"paths":["/p"]},"defaultTtl":-2}"#, "defaultTtl is -2"),
             (
                 r#"{"id":"c","partitionKey":{"paths":["/p"]},"uniqueKeyPolicy":{"uniqueKeys":[{"paths":[]}]}}"#,
                 "at most 10 unique keys",
             ),
         ];
         for (json, expected) in cases {
-            let error = ContainerDefinition::from_json(json)
-                .unwrap_err()
-                .to_string();
+            let error = ContainerDefinition::from_json(json).unwrap_err().to_string();
             assert!(error.contains(expected), "{json}: {error}");
         }
-        let zero = ContainerDefinition::new("c", "/p")
-            .unwrap()
-            .with_default_ttl(0);
+        let zero = ContainerDefinition::new("c", "/p").unwrap().with_default_ttl(0);
         assert!(zero.checked().is_err());
     }
 
@@ -408,16 +348,10 @@ mod tests {
     #[test]
     fn the_middle_is_between() {
         let epk = |hex: &str| Epk::from_hex(hex).unwrap();
-        assert_eq!(
-            midpoint(&epk(""), &epk("FF")).to_hex(),
-            format!("20{}", "00".repeat(15))
-        );
+        assert_eq!(midpoint(&epk(""), &epk("FF")).to_hex(), format!("20{}", "00".repeat(15)));
         for (min, max) in [("", "20"), ("20", "FF"), ("3F00", "FF"), ("05C1", "05C1CF")] {
             let middle = midpoint(&epk(min), &epk(max));
-            assert!(
-                epk(min) < middle && middle < epk(max),
-                "{min} {middle:?} {max}"
-            );
+            assert!(epk(min) < middle && middle < epk(max), "{min} {middle:?} {max}");
         }
     }
 }

@@ -161,10 +161,7 @@ impl Container {
             };
             let mut parts = self.resolve(&again)?;
             // Subscribe before looking, or a change between the two would go unnoticed.
-            let mut changes: Vec<_> = parts
-                .iter()
-                .map(|part| part.partition.subscribe())
-                .collect();
+            let mut changes: Vec<_> = parts.iter().map(|part| part.partition.subscribe()).collect();
             for change in &mut changes {
                 change.borrow_and_update();
             }
@@ -173,19 +170,11 @@ impl Container {
             if !page.changes.is_empty() || left.is_zero() {
                 return Ok(page);
             }
-            let mut waiting: Vec<_> = changes
-                .iter_mut()
-                .map(|change| Box::pin(change.changed()))
-                .collect();
+            let mut waiting: Vec<_> =
+                changes.iter_mut().map(|change| Box::pin(change.changed())).collect();
             let any = poll_fn(|context| {
-                let ready = waiting
-                    .iter_mut()
-                    .any(|one| one.as_mut().poll(context).is_ready());
-                if ready {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
+                let ready = waiting.iter_mut().any(|one| one.as_mut().poll(context).is_ready());
+                if ready { Poll::Ready(()) } else { Poll::Pending }
             });
             let _ = runtime.timeout(left, any).await;
         }
@@ -198,9 +187,7 @@ impl Container {
             return Err(FeedError::ContainerGone);
         }
         if let FeedStart::After(continuation) = &request.start
-            && continuation
-                .container()
-                .is_some_and(|container| container != self.rid())
+            && continuation.container().is_some_and(|container| container != self.rid())
         {
             return Err(FeedError::WrongContainer);
         }
@@ -221,30 +208,18 @@ impl Container {
             let Some(range) = partition.range.intersect(&wanted) else {
                 continue;
             };
-            let filter = (range != partition.range).then(|| range.clone());
-            let after = start_of(partition, &range, request)?;
-            parts.push(Part {
-                partition: partition.clone(),
-                filter,
-                range,
-                after,
-            });
+            for (range, after) in starts_of(partition, &range, request)? {
+                let filter = (range != partition.range).then(|| range.clone());
+                parts.push(Part { partition: partition.clone(), filter, range, after });
+            }
         }
-        if parts.is_empty() {
-            Err(FeedError::EmptyScope)
-        } else {
-            Ok(parts)
-        }
+        if parts.is_empty() { Err(FeedError::EmptyScope) } else { Ok(parts) }
     }
 
     fn wanted_range(&self, request: &FeedRequest) -> Result<KeyRange, FeedError> {
         let mut wanted = request.range.clone().unwrap_or_else(KeyRange::full);
         if let Some(key) = &request.key {
-            let of_key = self
-                .settings()
-                .definition
-                .partition_key()
-                .prefix_range(key)?;
+            let of_key = self.settings().definition.partition_key().prefix_range(key)?;
             wanted = wanted.intersect(&of_key).ok_or(FeedError::EmptyScope)?;
         }
         Ok(wanted)
@@ -264,9 +239,7 @@ impl Container {
             });
         }
         // Who comes first changes from page to page, so that a small limit starves nobody.
-        let turn: u64 = parts
-            .iter()
-            .fold(0, |sum, part| sum.wrapping_add(part.after.get()));
+        let turn: u64 = parts.iter().fold(0, |sum, part| sum.wrapping_add(part.after.get()));
         let count = parts.len();
         let first = usize::try_from(turn % count as u64).unwrap_or(0);
         let (mut items, mut bytes) = (request.limit.items, request.limit.bytes);
@@ -290,15 +263,8 @@ impl Container {
             bytes = bytes.saturating_sub(u32::try_from(size).unwrap_or(u32::MAX));
             changes.extend(page.changes);
         }
-        let positions = parts.iter().map(|part| RangePosition {
-            range: part.range.clone(),
-            after: part.after,
-        });
-        let continuation = Continuation::composite(self.rid(), positions.collect())?;
-        Ok(FeedPage {
-            changes,
-            continuation,
-        })
+        let continuation = Continuation::composite(self.rid(), positions_of(parts))?;
+        Ok(FeedPage { changes, continuation })
     }
 
     /// The position from which changes at or after `time` follow, for one range.
@@ -307,9 +273,7 @@ impl Container {
     /// When the range is gone or the log cannot be read.
     pub fn position_at(&self, range: PartitionId, time: Timestamp) -> Result<Lsn, FeedError> {
         let topology = self.state().topology();
-        let partition = topology
-            .partition(range)
-            .ok_or(FeedError::RangeGone(range))?;
+        let partition = topology.partition(range).ok_or(FeedError::RangeGone(range))?;
         position_at(partition, time)
     }
 }
@@ -319,25 +283,49 @@ fn position_at(partition: &Partition, time: Timestamp) -> Result<Lsn, FeedError>
     Ok(partition.local.position_before(time)?.min(visible))
 }
 
-fn start_of(
+/// Where to start in a range of a partition: usually one position, but after a merge a reader may
+/// have got further in one half than in the other, and neither must be read twice.
+fn starts_of(
     partition: &Partition,
     range: &KeyRange,
     request: &FeedRequest,
-) -> Result<Lsn, FeedError> {
-    let position = match &request.start {
-        FeedStart::Beginning => Lsn::ZERO,
-        FeedStart::Now => partition.visible(),
-        FeedStart::Time(time) => position_at(partition, *time)?,
-        FeedStart::After(continuation) => continuation
-            .position_for(range)
-            .ok_or_else(|| FeedError::PositionMissing(range.clone()))?,
+) -> Result<Vec<(KeyRange, Lsn)>, FeedError> {
+    let starts = match &request.start {
+        FeedStart::Beginning => vec![(range.clone(), Lsn::ZERO)],
+        FeedStart::Now => vec![(range.clone(), partition.visible())],
+        FeedStart::Time(time) => vec![(range.clone(), position_at(partition, *time)?)],
+        FeedStart::After(Continuation::Single(after)) => vec![(range.clone(), *after)],
+        FeedStart::After(continuation @ Continuation::Composite { positions, .. }) => {
+            if continuation.position_for(range).is_none() {
+                return Err(FeedError::PositionMissing(range.clone()));
+            }
+            let overlapping = positions
+                .iter()
+                .filter_map(|position| Some((position.range.intersect(range)?, position.after)));
+            overlapping.collect()
+        }
     };
     let newest = partition.visible();
-    if position > newest {
-        return Err(FeedError::PositionAhead {
-            asked: position,
-            newest,
-        });
+    match starts.iter().find(|(_, after)| *after > newest) {
+        Some((_, asked)) => Err(FeedError::PositionAhead { asked: *asked, newest }),
+        None => Ok(starts),
     }
-    Ok(position)
+}
+
+/// One position per stretch of keys: neighbours that have come equally far become one.
+fn positions_of(parts: &[Part]) -> Vec<RangePosition> {
+    let mut positions: Vec<(PartitionId, RangePosition)> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let id = part.partition.id;
+        if let Some((known, last)) = positions.last_mut()
+            && *known == id
+            && last.after == part.after
+            && let Ok(range) = last.range.merge(&part.range)
+        {
+            last.range = range;
+            continue;
+        }
+        positions.push((id, RangePosition { range: part.range.clone(), after: part.after }));
+    }
+    positions.into_iter().map(|(_, position)| position).collect()
 }

@@ -11,9 +11,7 @@ use std::collections::HashSet;
 #[must_use]
 pub fn page_is_in_order(after: Lsn, changes: &[Change]) -> bool {
     changes.first().is_none_or(|first| first.lsn() > after)
-        && changes
-            .windows(2)
-            .all(|pair| pair[0].lsn() <= pair[1].lsn())
+        && changes.windows(2).all(|pair| pair[0].lsn() <= pair[1].lsn())
 }
 
 /// No item is on the page twice: true of latest-version pages.

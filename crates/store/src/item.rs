@@ -27,12 +27,7 @@ impl Item {
         timestamp: Timestamp,
     ) -> Item {
         let lsn_at = lsn_at.min(u32::try_from(stored.len()).unwrap_or(u32::MAX));
-        Item {
-            stored,
-            lsn_at,
-            position,
-            timestamp,
-        }
+        Item { stored, lsn_at, position, timestamp }
     }
 
     /// The item as JSON, in two pieces that follow each other.
@@ -93,12 +88,7 @@ impl Item {
 impl fmt::Debug for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (body, end) = self.parts();
-        write!(
-            f,
-            "{}{}",
-            String::from_utf8_lossy(body),
-            String::from_utf8_lossy(end)
-        )
+        write!(f, "{}{}", String::from_utf8_lossy(body), String::from_utf8_lossy(end))
     }
 }
 
@@ -148,11 +138,7 @@ pub(crate) enum WriteKind {
 
 impl ItemWrite {
     fn new(kind: WriteKind) -> ItemWrite {
-        ItemWrite {
-            kind,
-            partition_key: None,
-            precondition: Precondition::None,
-        }
+        ItemWrite { kind, partition_key: None, precondition: Precondition::None }
     }
 
     /// Creates an item that must not exist yet. Without an `id` it is given one.
@@ -339,12 +325,7 @@ impl<'a> Meta<'a> {
 /// The item in a record, if the record holds one.
 pub(crate) fn item_of(record: &Record) -> Option<Item> {
     let meta = Meta::decode(record.meta())?;
-    Some(Item::new(
-        record.body_bytes(),
-        meta.lsn_at,
-        record.position,
-        record.timestamp,
-    ))
+    Some(Item::new(record.body_bytes(), meta.lsn_at, record.position, record.timestamp))
 }
 
 /// Where an item lives: everything that finds its row.
@@ -362,11 +343,7 @@ impl ItemKey {
         key.encode_into(&mut tail);
         let key_bytes = u16::try_from(tail.len()).unwrap_or(u16::MAX);
         tail.extend_from_slice(id.as_str().as_bytes());
-        ItemKey {
-            epk,
-            tail,
-            key_bytes,
-        }
+        ItemKey { epk, tail, key_bytes }
     }
 
     pub(crate) fn id(&self) -> String {

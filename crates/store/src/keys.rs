@@ -248,16 +248,8 @@ mod tests {
 
     #[test]
     fn keys_sort_like_their_hashes() {
-        let hashes: [&[u8]; 8] = [
-            &[],
-            &[0],
-            &[0, 0],
-            &[0, 1],
-            &[1],
-            &[1, 0],
-            &[1, 0xFF],
-            &[0xFE, 0xFF],
-        ];
+        let hashes: [&[u8]; 8] =
+            [&[], &[0], &[0, 0], &[0, 1], &[1], &[1, 0], &[1, 0xFF], &[0xFE, 0xFF]];
         for pair in hashes.windows(2) {
             let (low, high) = (item(rid(), pair[0], b"z"), item(rid(), pair[1], b"a"));
             assert!(low < high, "{pair:?}");
@@ -300,23 +292,11 @@ mod tests {
 
     #[test]
     fn rows_survive_their_bytes() {
-        let position = Position {
-            origin: PartitionId::new(3),
-            lsn: Lsn::new(4),
-            ordinal: 5,
-        };
-        let row = ItemRow {
-            position,
-            rid: 6,
-            written: 7,
-            ttl: -1,
-        };
+        let position = Position { origin: PartitionId::new(3), lsn: Lsn::new(4), ordinal: 5 };
+        let row = ItemRow { position, rid: 6, written: 7, ttl: -1 };
         assert_eq!(ItemRow::decode(&row.encode()), Some(row));
         assert_eq!(ItemRow::decode(&row.encode()[1..]), None);
-        let row = PartitionRow {
-            applied: Lsn::new(1),
-            next_rid: 2,
-        };
+        let row = PartitionRow { applied: Lsn::new(1), next_rid: 2 };
         assert_eq!(PartitionRow::decode(&row.encode()), Some(row));
         let key = item(rid(), &[1, 0], b"tail");
         let expiring = expiry(rid(), 77, &key);

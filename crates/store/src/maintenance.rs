@@ -13,7 +13,8 @@ use crate::partition::{Refusal, Work};
 use crate::prepare::{Action, Operation};
 use headwater_log::CompactionPolicy;
 use headwater_model::{Lsn, PartitionKey, Timestamp};
-use smallvec::smallvec;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 /// Expired items deleted before the next look at the clock.
@@ -28,22 +29,20 @@ pub(crate) fn start(account: &Account) {
     let runtime = account.0.shared.runtime.clone();
     // Weak, or the task would keep a store alive that nobody uses any more.
     let weak = Arc::downgrade(&account.0);
-    account
-        .maintenance_tasks()
-        .spawn("maintenance", |mut stop| async move {
-            loop {
-                tokio::select! {
-                    () = stop.requested() => return,
-                    () = runtime.sleep(interval) => {}
-                }
-                let Some(state) = Weak::upgrade(&weak) else {
-                    return;
-                };
-                if let Err(error) = run_once(&Account(state)).await {
-                    tracing::warn!(%error, "maintenance failed; it is tried again later");
-                }
+    account.maintenance_tasks().spawn("maintenance", |mut stop| async move {
+        loop {
+            tokio::select! {
+                () = stop.requested() => return,
+                () = runtime.sleep(interval) => {}
             }
-        });
+            let Some(state) = Weak::upgrade(&weak) else {
+                return;
+            };
+            if let Err(error) = run_once(&Account(state)).await {
+                tracing::warn!(%error, "maintenance failed; it is tried again later");
+            }
+        }
+    });
 }
 
 /// Sweeps and compacts every container as far as there is something to do.
@@ -60,11 +59,7 @@ pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
 /// Compacts the logs of a container until nothing is worth it any more.
 pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
     let shared = &container.shared;
-    let retention = container
-        .settings
-        .read()
-        .definition
-        .all_versions_retention();
+    let retention = container.settings.read().definition.all_versions_retention();
     for partition in &container.topology().partitions {
         let retain_from = if retention.is_zero() {
             Timestamp::from_millis(u64::MAX)
@@ -72,14 +67,9 @@ pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
             let millis = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
             Timestamp::from_millis(partition.now().as_millis().saturating_sub(millis))
         };
-        let policy = CompactionPolicy {
-            retain_from,
-            dead_percent: shared.options.compaction_dead_percent,
-        };
-        while let Some(done) = shared
-            .runtime
-            .blocking(|| partition.local.compact(&policy))?
-        {
+        let policy =
+            CompactionPolicy { retain_from, dead_percent: shared.options.compaction_dead_percent };
+        while let Some(done) = shared.runtime.blocking(|| partition.local.compact(&policy))? {
             tracing::debug!(partition = %partition.id, ?done, "compacted");
         }
     }
@@ -106,20 +96,16 @@ async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
         }
         let count = due.len();
         let mut done = Batch::default();
+        let mut operations = Vec::with_capacity(count);
         for (expiry, item) in due {
             if let Some((epk, tail)) = keys::parse_item(&item) {
-                expire(
-                    container,
-                    ItemKey {
-                        epk,
-                        key_bytes: key_bytes(tail),
-                        tail: tail.to_vec(),
-                    },
-                )
-                .await?;
+                let key = ItemKey { epk, key_bytes: key_bytes(tail), tail: tail.to_vec() };
+                let precondition = Precondition::None;
+                operations.push(Operation { key, action: Action::Expire, precondition });
             }
             done.remove(expiry);
         }
+        expire(container, operations).await?;
         container.shared.index.write(done)?;
         if count < SWEEP_ROWS {
             return Ok(());
@@ -133,20 +119,27 @@ fn key_bytes(tail: &[u8]) -> u16 {
     u16::try_from(length).unwrap_or(0)
 }
 
-async fn expire(container: &ContainerState, key: ItemKey) -> Result<(), StorageError> {
-    let epk = key.epk.clone();
-    let operation = Operation {
-        key,
-        action: Action::Expire,
-        precondition: Precondition::None,
-    };
-    match container
-        .submit(epk.as_bytes(), Work::Transaction(smallvec![operation]))
-        .await
-    {
-        Ok(_) | Err(Refusal::Gone(_) | Refusal::Operation(..)) => Ok(()),
-        Err(Refusal::Storage(error)) => Err(error),
+/// Hands what is due to the writers, those of one partition together: each delete is an entry of its
+/// own all the same.
+async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<(), StorageError> {
+    let topology = container.topology();
+    let mut by_partition: BTreeMap<u32, SmallVec<[Operation; 1]>> = BTreeMap::new();
+    for operation in due {
+        if let Some(partition) = topology.partition_of(operation.key.epk.as_bytes()) {
+            by_partition.entry(partition.id.get()).or_default().push(operation);
+        }
     }
+    for operations in by_partition.into_values() {
+        let Some(first) = operations.first() else {
+            continue;
+        };
+        let epk = first.key.epk.clone();
+        match container.submit(epk.as_bytes(), Work::Transaction(operations)).await {
+            Ok(_) | Err(Refusal::Gone(_) | Refusal::Operation(..)) => {}
+            Err(Refusal::Storage(error)) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Makes the expiry rows again when the container's default has changed since they were made.

@@ -60,11 +60,7 @@ pub(crate) fn prepare(
     write: ItemWrite,
     runtime: &Runtime,
 ) -> Result<Operation, WriteError> {
-    let ItemWrite {
-        kind,
-        partition_key,
-        precondition,
-    } = write;
+    let ItemWrite { kind, partition_key, precondition } = write;
     let given = partition_key.as_ref();
     let (key, action) = match kind {
         WriteKind::Create(body) => {
@@ -81,16 +77,11 @@ pub(crate) fn prepare(
         }
         WriteKind::Delete(id) => (key_of(settings, given, &id)?, Action::Delete),
         WriteKind::Read(id) => (key_of(settings, given, &id)?, Action::Read),
-        WriteKind::Patch(id, patch, condition) => (
-            key_of(settings, given, &id)?,
-            Action::Patch(patch, condition),
-        ),
+        WriteKind::Patch(id, patch, condition) => {
+            (key_of(settings, given, &id)?, Action::Patch(patch, condition))
+        }
     };
-    Ok(Operation {
-        key,
-        action,
-        precondition,
-    })
+    Ok(Operation { key, action, precondition })
 }
 
 /// The key of an item whose body is not at hand.
@@ -131,9 +122,7 @@ fn prepare_body(
         (Some(in_body), _) => (ItemId::new(&in_body)?, None),
         (None, Some(given)) => (ItemId::new(given)?, Some(given.to_owned())),
         (None, None) => {
-            let id = generate_id
-                .map(|runtime| guid(runtime.random_u128()))
-                .unwrap_or_default();
+            let id = generate_id.map(|runtime| guid(runtime.random_u128())).unwrap_or_default();
             (ItemId::new(&id)?, Some(id))
         }
     };
@@ -156,10 +145,9 @@ fn prepared_from(
     let ttl = match scanned.ttl() {
         Ttl::Absent => 0,
         Ttl::Integer(-1) => -1,
-        Ttl::Integer(seconds) => i32::try_from(seconds)
-            .ok()
-            .filter(|seconds| *seconds > 0)
-            .ok_or(WriteError::Ttl)?,
+        Ttl::Integer(seconds) => {
+            i32::try_from(seconds).ok().filter(|seconds| *seconds > 0).ok_or(WriteError::Ttl)?
+        }
         Ttl::Null | Ttl::Other => return Err(WriteError::Ttl),
     };
     Ok(Prepared {
@@ -176,9 +164,7 @@ fn partition_key_in(settings: &Settings, scanned: &Scanned<'_>) -> PartitionKey 
     if definition.system_key && all_missing {
         return PartitionKey::empty();
     }
-    let values = scanned.values()[..count]
-        .iter()
-        .map(|span| key_value(scanned.body(), *span));
+    let values = scanned.values()[..count].iter().map(|span| key_value(scanned.body(), *span));
     PartitionKey::from_values(values)
 }
 
@@ -190,14 +176,12 @@ fn key_value(body: &[u8], span: Option<ValueSpan>) -> PartitionKeyValue {
         ValueKind::Null => PartitionKeyValue::Null,
         ValueKind::False => PartitionKeyValue::Bool(false),
         ValueKind::True => PartitionKeyValue::Bool(true),
-        ValueKind::Number => span
-            .as_f64(body)
-            .map_or(PartitionKeyValue::Undefined, PartitionKeyValue::Number),
-        ValueKind::String => span
-            .as_str(body)
-            .map_or(PartitionKeyValue::Undefined, |text| {
-                PartitionKeyValue::String(text.into_owned())
-            }),
+        ValueKind::Number => {
+            span.as_f64(body).map_or(PartitionKeyValue::Undefined, PartitionKeyValue::Number)
+        }
+        ValueKind::String => span.as_str(body).map_or(PartitionKeyValue::Undefined, |text| {
+            PartitionKeyValue::String(text.into_owned())
+        }),
         // Objects and arrays count as undefined for routing.
         ValueKind::Object | ValueKind::Array => PartitionKeyValue::Undefined,
     }
@@ -252,12 +236,5 @@ fn encode_value(body: &[u8], span: Option<ValueSpan>, out: &mut Vec<u8>) {
 
 fn guid(random: u128) -> String {
     let hex = format!("{random:032x}");
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

@@ -70,10 +70,7 @@ impl Container {
         if let Some(position) = after {
             from = self.behind(position)?.max(from);
         }
-        let mut page = ScanPage {
-            items: Vec::new(),
-            next: None,
-        };
+        let mut page = ScanPage { items: Vec::new(), next: None };
         let mut bytes = 0;
         loop {
             let wanted = (limit.items as usize).saturating_sub(page.items.len());
@@ -105,11 +102,7 @@ impl Container {
             ScanScope::Hashes(range) => range.clone(),
             ScanScope::Range(id) => {
                 let topology = self.state().topology();
-                topology
-                    .partition(*id)
-                    .ok_or(ItemReadError::RangeGone(*id))?
-                    .range
-                    .clone()
+                topology.partition(*id).ok_or(ItemReadError::RangeGone(*id))?.range.clone()
             }
             ScanScope::Key(key) => {
                 let definition = self.settings().definition.partition_key().clone();
@@ -126,16 +119,10 @@ impl Container {
     }
 
     fn behind(&self, position: &ScanPosition) -> Result<Key, ItemReadError> {
-        let bytes = URL_SAFE_NO_PAD
-            .decode(&position.0)
-            .map_err(|_| ItemReadError::BadPosition)?;
+        let bytes = URL_SAFE_NO_PAD.decode(&position.0).map_err(|_| ItemReadError::BadPosition)?;
         let (all_from, all_to) = keys::all(self.rid());
         let ours = bytes.len() < 8_192 && bytes[..] >= all_from[..] && bytes[..] < all_to[..];
-        if ours {
-            Ok(Key::from_slice(&bytes))
-        } else {
-            Err(ItemReadError::BadPosition)
-        }
+        if ours { Ok(Key::from_slice(&bytes)) } else { Err(ItemReadError::BadPosition) }
     }
 
     fn rows(&self, from: &Key, to: &Key, most: usize) -> Result<Vec<Key>, StorageError> {
@@ -155,14 +142,9 @@ impl Container {
         let malformed = || StorageError::Index("a row is malformed".to_owned());
         let (epk, tail) = keys::parse_item(key).ok_or_else(malformed)?;
         let topology = self.state().topology();
-        let partition = topology
-            .partition_of(epk.as_bytes())
-            .ok_or(ItemReadError::ContainerGone)?;
-        let key = ItemKey {
-            epk,
-            tail: tail.to_vec(),
-            key_bytes: 0,
-        };
+        let partition =
+            topology.partition_of(epk.as_bytes()).ok_or(ItemReadError::ContainerGone)?;
+        let key = ItemKey { epk, tail: tail.to_vec(), key_bytes: 0 };
         Ok(partition.read(&key)?)
     }
 }

@@ -11,6 +11,7 @@
 //! start their LSNs behind the parent's last, so every position a reader of the parent holds is good in
 //! both; a merged partition starts behind both parents.
 
+use crate::account::Shared;
 use crate::catalog::{Catalog, Event, PartitionEntry};
 use crate::container::{Container, ContainerState};
 use crate::definition::midpoint;
@@ -20,8 +21,11 @@ use crate::keys::{self, PartitionRow};
 use crate::partition::control::Seal;
 use crate::partition::recover::{catch_up, first_rid};
 use crate::partition::{Answer, Identity, Partition, Prepared, Refusal, Work};
-use headwater_log::{Ancestor, LocalLog, Opened, ReadRequest, RecordKind, Which};
-use headwater_model::{Epk, KeyRange, Lsn, PartitionId};
+use headwater_log::{
+    Ancestor, AppendError, LocalLog, OpenError as LogOpenError, Opened, ReadRequest, RecordKind,
+    Which,
+};
+use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -49,12 +53,9 @@ pub struct RangeInfo {
 
 impl Topology {
     pub(crate) fn partition_of(&self, epk: &[u8]) -> Option<&Arc<Partition>> {
-        let behind = self
-            .partitions
-            .partition_point(|partition| partition.range.min().as_bytes() <= epk);
-        self.partitions
-            .get(behind.checked_sub(1)?)
-            .filter(|found| found.range.contains(epk))
+        let behind =
+            self.partitions.partition_point(|partition| partition.range.min().as_bytes() <= epk);
+        self.partitions.get(behind.checked_sub(1)?).filter(|found| found.range.contains(epk))
     }
 
     pub(crate) fn partition(&self, id: PartitionId) -> Option<&Arc<Partition>> {
@@ -62,24 +63,12 @@ impl Topology {
     }
 
     fn replace(&self, gone: &[PartitionId], new: Vec<Arc<Partition>>) -> Topology {
-        let mut partitions: Vec<Arc<Partition>> = self
-            .partitions
-            .iter()
-            .filter(|known| !gone.contains(&known.id))
-            .cloned()
-            .collect();
+        let mut partitions: Vec<Arc<Partition>> =
+            self.partitions.iter().filter(|known| !gone.contains(&known.id)).cloned().collect();
         partitions.extend(new);
         partitions.sort_by(|one, two| one.range.min().cmp(two.range.min()));
-        let next = partitions
-            .iter()
-            .map(|partition| partition.id.get() + 1)
-            .max()
-            .unwrap_or(0);
-        Topology {
-            partitions,
-            dropped: false,
-            next_partition: self.next_partition.max(next),
-        }
+        let next = partitions.iter().map(|partition| partition.id.get() + 1).max().unwrap_or(0);
+        Topology { partitions, dropped: false, next_partition: self.next_partition.max(next) }
     }
 }
 
@@ -92,12 +81,8 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
     let mut partitions = Vec::new();
     let mut sealed: HashMap<u32, (Arc<Partition>, Seal)> = HashMap::new();
     for partition in &entry.partitions {
-        let opened = create_or_open(state, partition, &[], Lsn::ZERO)?;
-        let seal = if opened.log.is_sealed() {
-            None
-        } else {
-            last_seal(&opened.log)?
-        };
+        let opened = open_log(&state.shared, state.rid, PartitionId::new(partition.id))?;
+        let seal = if opened.log.is_sealed() { None } else { last_seal(&opened.log)? };
         if seal.is_some() {
             // The last entry was written, but the log was not closed behind it yet.
             opened.log.seal().map_err(StorageError::from)?;
@@ -108,26 +93,23 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
             Some(seal) => {
                 sealed.insert(partition.id, (prepared.partition.clone(), seal));
             }
-            None => state
-                .shared
-                .writers
-                .spawn("partition writer", |stop| prepared.writer.run(stop)),
+            None => {
+                state.shared.writers.spawn("partition writer", |stop| prepared.writer.run(stop))
+            }
         }
         partitions.push(prepared.partition);
     }
-    let topology = Topology {
-        partitions,
-        dropped: false,
-        next_partition: entry.next_partition,
-    };
+    let topology = Topology { partitions, dropped: false, next_partition: entry.next_partition };
     state.install(topology);
-    for (parents, seal) in unfinished(state, sealed).await? {
-        finish(state, catalog, &parents, &seal)
-            .await
-            .map_err(|error| match error {
-                CatalogError::Storage(error) => OpenError::Storage(error),
-                other => OpenError::Storage(StorageError::Index(other.to_string())),
-            })?;
+    let interrupted = unfinished(state, sealed).await?;
+    if interrupted.is_empty() {
+        remove_strangers(state, &entry.partitions);
+    }
+    for (parents, seal) in interrupted {
+        finish(state, catalog, &parents, &seal).await.map_err(|error| match error {
+            CatalogError::Storage(error) => OpenError::Storage(error),
+            other => OpenError::Storage(StorageError::Index(other.to_string())),
+        })?;
     }
     Ok(())
 }
@@ -151,14 +133,7 @@ async fn unfinished(
                     let topology = state.topology();
                     let other = topology.partition(PartitionId::new(*with));
                     let other = other.ok_or(StorageError::Closed)?.clone();
-                    seal_partition(
-                        &other,
-                        Seal::Merge {
-                            with: id,
-                            into: *into,
-                        },
-                    )
-                    .await?;
+                    seal_partition(&other, Seal::Merge { with: id, into: *into }).await?;
                     parents.push(other);
                 }
             }
@@ -188,26 +163,70 @@ fn last_seal(log: &LocalLog) -> Result<Option<Seal>, OpenError> {
     Ok(control.and_then(|record| Seal::decode(record.meta())))
 }
 
-fn create_or_open(
-    state: &ContainerState,
-    entry: &PartitionEntry,
+/// Writes the empty logs of a new container.
+pub(crate) fn create_logs(
+    shared: &Shared,
+    container: ContainerRid,
+    entries: &[PartitionEntry],
+) -> Result<(), StorageError> {
+    shared.runtime.blocking(|| {
+        for entry in entries {
+            inherit_log(shared, container, PartitionId::new(entry.id), &[], Lsn::ZERO)?;
+        }
+        Ok(())
+    })
+}
+
+fn inherit_log(
+    shared: &Shared,
+    container: ContainerRid,
+    partition: PartitionId,
     ancestors: &[Ancestor],
     start: Lsn,
+) -> Result<Opened, StorageError> {
+    let opened = LocalLog::inherit(
+        shared.disk.clone(),
+        &shared.partition_dir(container, partition),
+        partition,
+        ancestors,
+        start,
+        shared.options.log_options(),
+        shared.runtime.clone(),
+    );
+    opened.map_err(|error| match error {
+        LogOpenError::Io { source, .. } => AppendError::Io(source).into(),
+        other => StorageError::Index(other.to_string()),
+    })
+}
+
+fn open_log(
+    shared: &Shared,
+    container: ContainerRid,
+    partition: PartitionId,
 ) -> Result<Opened, OpenError> {
-    let id = PartitionId::new(entry.id);
-    let shared = &state.shared;
     let opened = shared.runtime.blocking(|| {
-        LocalLog::inherit(
+        LocalLog::open(
             shared.disk.clone(),
-            &shared.partition_dir(state.rid, id),
-            id,
-            ancestors,
-            start,
+            &shared.partition_dir(container, partition),
+            partition,
             shared.options.log_options(),
             shared.runtime.clone(),
         )
     });
     Ok(opened?)
+}
+
+/// Removes the directories of partitions the catalog does not list: replaced, or never finished.
+fn remove_strangers(state: &ContainerState, entries: &[PartitionEntry]) {
+    let dir = state.shared.container_dir(state.rid);
+    for name in state.shared.disk.list(&dir).unwrap_or_default() {
+        let id = name.parse::<u32>().ok();
+        let replaced = id.is_some_and(|id| entries.iter().all(|entry| entry.id != id));
+        if replaced && let Err(error) = state.shared.disk.remove_dir(&dir.join(&name)) {
+            let dir = dir.join(name);
+            tracing::warn!(dir = %dir.display(), %error, "could not remove a replaced partition");
+        }
+    }
 }
 
 fn start_partition(
@@ -220,21 +239,10 @@ fn start_partition(
         container: state.rid,
         id: PartitionId::new(entry.id),
         range: entry.range.clone(),
-        ancestors: entry
-            .ancestors
-            .iter()
-            .copied()
-            .map(PartitionId::new)
-            .collect(),
+        ancestors: entry.ancestors.iter().copied().map(PartitionId::new).collect(),
     };
     let (shared, settings) = (state.shared.clone(), state.settings.clone());
-    Ok(Partition::new(
-        identity,
-        shared,
-        settings,
-        opened.log.clone(),
-        next_rid,
-    ))
+    Ok(Partition::prepare(identity, shared, settings, opened.log.clone(), next_rid))
 }
 
 async fn seal_partition(partition: &Partition, seal: Seal) -> Result<Lsn, StorageError> {
@@ -252,31 +260,26 @@ async fn finish(
     parents: &[Arc<Partition>],
     seal: &Seal,
 ) -> Result<(), CatalogError> {
-    let start = parents
-        .iter()
-        .map(|parent| parent.local.local_tail().lsn)
-        .max()
-        .unwrap_or_default();
+    let start =
+        parents.iter().map(|parent| parent.local.local_tail().lsn).max().unwrap_or_default();
     let entries = successors(parents, seal)?;
     let mut children = Vec::new();
     for entry in &entries {
         let ancestors: Vec<Ancestor> = parents
             .iter()
-            .map(|parent| Ancestor {
-                log: parent.local.clone(),
-                range: entry.range.clone(),
-            })
+            .map(|parent| Ancestor { log: parent.local.clone(), range: entry.range.clone() })
             .collect();
         let storage = |error: OpenError| match error {
             OpenError::Storage(error) => error,
             other => StorageError::Index(other.to_string()),
         };
-        let opened = create_or_open(state, entry, &ancestors, start).map_err(storage)?;
+        let id = PartitionId::new(entry.id);
+        let opened = state
+            .shared
+            .runtime
+            .blocking(|| inherit_log(&state.shared, state.rid, id, &ancestors, start))?;
         // The index already has the rows of these items: a child has only its own future to apply.
-        let row = PartitionRow {
-            applied: start,
-            next_rid: first_rid(PartitionId::new(entry.id)),
-        };
+        let row = PartitionRow { applied: start, next_rid: first_rid(PartitionId::new(entry.id)) };
         let key = keys::partition(state.rid, PartitionId::new(entry.id));
         if state.shared.index.get(&key)?.is_none() {
             let mut batch = Batch::default();
@@ -294,10 +297,7 @@ async fn finish(
     catalog.change(|_| Ok(event)).await?;
     let mut new = Vec::new();
     for child in children {
-        state
-            .shared
-            .writers
-            .spawn("partition writer", |stop| child.writer.run(stop));
+        state.shared.writers.spawn("partition writer", |stop| child.writer.run(stop));
         new.push(child.partition);
     }
     let topology = state.topology().replace(&gone, new);
@@ -334,25 +334,15 @@ fn successors(
             let split = parent.range.split_at(at);
             let (below, above) =
                 split.map_err(|_| TopologyError::SplitPoint(parent.range.clone()))?;
-            let entry = |id: u32, range| PartitionEntry {
-                id,
-                range,
-                ancestors: ancestors.clone(),
-            };
+            let entry = |id: u32, range| PartitionEntry { id, range, ancestors: ancestors.clone() };
             Ok(vec![entry(*low, below), entry(*high, above)])
         }
         ([one, two], Seal::Merge { into, .. }) => {
             let merged = one.range.merge(&two.range);
             let range = merged.map_err(|_| TopologyError::NotNeighbours(one.id, two.id))?;
-            Ok(vec![PartitionEntry {
-                id: *into,
-                range,
-                ancestors,
-            }])
+            Ok(vec![PartitionEntry { id: *into, range, ancestors }])
         }
-        _ => Err(TopologyError::RangeGone(
-            parents.first().map_or(PartitionId::new(0), |p| p.id),
-        )),
+        _ => Err(TopologyError::RangeGone(parents.first().map_or(PartitionId::new(0), |p| p.id))),
     }
 }
 
@@ -366,12 +356,7 @@ impl Container {
             ancestors: partition.ancestors.clone(),
             lsn: partition.visible(),
         };
-        self.state()
-            .topology()
-            .partitions
-            .iter()
-            .map(info)
-            .collect()
+        self.state().topology().partitions.iter().map(info).collect()
     }
 
     /// Splits a range in two, at a hashed key or in the middle, while it is being read and written.
@@ -386,20 +371,13 @@ impl Container {
         let state = self.state();
         let _reshaping = state.reshaping.lock().await;
         let topology = state.topology();
-        let parent = topology
-            .partition(range)
-            .ok_or(TopologyError::RangeGone(range))?
-            .clone();
+        let parent = topology.partition(range).ok_or(TopologyError::RangeGone(range))?.clone();
         let at = at.unwrap_or_else(|| midpoint(parent.range.min(), parent.range.max()));
         if parent.range.split_at(&at).is_err() {
             return Err(TopologyError::SplitPoint(parent.range.clone()).into());
         }
         let low = topology.next_partition;
-        let seal = Seal::Split {
-            at,
-            low,
-            high: low + 1,
-        };
+        let seal = Seal::Split { at, low, high: low + 1 };
         self.reshape(vec![parent], seal).await
     }
 
@@ -415,21 +393,13 @@ impl Container {
         let state = self.state();
         let _reshaping = state.reshaping.lock().await;
         let topology = state.topology();
-        let find = |id| {
-            topology
-                .partition(id)
-                .cloned()
-                .ok_or(TopologyError::RangeGone(id))
-        };
+        let find = |id| topology.partition(id).cloned().ok_or(TopologyError::RangeGone(id));
         let mut parents = vec![find(one)?, find(two)?];
         parents.sort_by(|one, two| one.range.min().cmp(two.range.min()));
         if parents[0].range.merge(&parents[1].range).is_err() {
             return Err(TopologyError::NotNeighbours(one, two).into());
         }
-        let seal = Seal::Merge {
-            with: parents[1].id.get(),
-            into: topology.next_partition,
-        };
+        let seal = Seal::Merge { with: parents[1].id.get(), into: topology.next_partition };
         self.reshape(parents, seal).await
     }
 
@@ -453,10 +423,6 @@ impl Container {
         }
         finish(state, &account.catalog, &parents, &seal).await?;
         let new = seal.successors();
-        Ok(self
-            .ranges()
-            .into_iter()
-            .filter(|range| new.contains(&range.id))
-            .collect())
+        Ok(self.ranges().into_iter().filter(|range| new.contains(&range.id)).collect())
     }
 }

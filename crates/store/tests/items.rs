@@ -1,5 +1,7 @@
 //! Items through the public API: every operation, every refusal, on the ephemeral and the durable store.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 use headwater_store::{
     Account, ChangeKind, Container, ContainerDefinition, FeedRequest, FeedStart, ItemWrite,
     Options, PageLimit, Patch, ScanScope, WriteError,
@@ -23,16 +25,10 @@ fn text(item: &headwater_store::Item) -> String {
 #[tokio::test]
 async fn an_item_is_created_read_replaced_and_deleted() {
     let (_account, items) = container(plain()).await;
-    let created = items
-        .create(r#"{"id":"1","pk":"a","n":1.50}"#)
-        .await
-        .unwrap();
+    let created = items.create(r#"{"id":"1","pk":"a","n":1.50}"#).await.unwrap();
     assert_eq!(created.change, Some(ChangeKind::Create));
     let first = created.into_item();
-    assert!(
-        text(&first).starts_with(r#"{"id":"1","pk":"a","n":1.50,"_rid":""#),
-        "{first:?}"
-    );
+    assert!(text(&first).starts_with(r#"{"id":"1","pk":"a","n":1.50,"_rid":""#), "{first:?}");
 
     let read = items.read("a", "1").await.unwrap().unwrap();
     assert_eq!(text(&read), text(&first));
@@ -42,79 +38,42 @@ async fn an_item_is_created_read_replaced_and_deleted() {
     let again = items.create(r#"{"id":"1","pk":"a"}"#).await.unwrap_err();
     assert!(matches!(again, WriteError::AlreadyExists { .. }), "{again}");
 
-    let replaced = items
-        .replace("1", r#"{"id":"1","pk":"a","n":2}"#)
-        .await
-        .unwrap()
-        .into_item();
+    let replaced = items.replace("1", r#"{"id":"1","pk":"a","n":2}"#).await.unwrap().into_item();
     assert_ne!(replaced.etag(), first.etag());
     let rid = |item: &headwater_store::Item| {
-        item.parse::<serde_json::Value>().unwrap()["_rid"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        item.parse::<serde_json::Value>().unwrap()["_rid"].as_str().unwrap().to_owned()
     };
-    assert_eq!(
-        rid(&replaced),
-        rid(&first),
-        "a replaced item keeps its resource id"
-    );
+    assert_eq!(rid(&replaced), rid(&first), "a replaced item keeps its resource id");
 
     let stale = ItemWrite::delete("a", "1").if_match(&first.etag().to_string());
-    assert!(matches!(
-        items.write(stale).await,
-        Err(WriteError::EtagMismatch { .. })
-    ));
+    assert!(matches!(items.write(stale).await, Err(WriteError::EtagMismatch { .. })));
     let fresh = ItemWrite::delete("a", "1").if_match(&replaced.etag().to_string());
-    assert_eq!(
-        items.write(fresh).await.unwrap().change,
-        Some(ChangeKind::Delete)
-    );
+    assert_eq!(items.write(fresh).await.unwrap().change, Some(ChangeKind::Delete));
     assert!(items.read("a", "1").await.unwrap().is_none());
-    assert!(matches!(
-        items.delete("a", "1").await,
-        Err(WriteError::NotFound { .. })
-    ));
+    assert!(matches!(items.delete("a", "1").await, Err(WriteError::NotFound { .. })));
     let missing = items.replace("1", r#"{"id":"1","pk":"a"}"#).await;
     assert!(matches!(missing, Err(WriteError::NotFound { .. })));
 
     let reborn = items.upsert(r#"{"id":"1","pk":"a"}"#).await.unwrap();
     assert_eq!(reborn.change, Some(ChangeKind::Create));
-    assert_ne!(
-        rid(&reborn.into_item()),
-        rid(&first),
-        "made anew, it is another item"
-    );
+    assert_ne!(rid(&reborn.into_item()), rid(&first), "made anew, it is another item");
 }
 
 #[tokio::test]
 async fn a_patch_changes_parts_and_keeps_the_rest_as_it_was() {
     let (_account, items) = container(plain()).await;
-    items
-        .create(r#"{"id":"1","pk":"a","n":1.50,"list":[1,2]}"#)
-        .await
-        .unwrap();
-    let patch = Patch::new()
-        .increment("/hits", 1)
-        .unwrap()
-        .add("/list/-", "3")
-        .unwrap();
+    items.create(r#"{"id":"1","pk":"a","n":1.50,"list":[1,2]}"#).await.unwrap();
+    let patch = Patch::new().increment("/hits", 1).unwrap().add("/list/-", "3").unwrap();
     let patched = items.patch("a", "1", patch).await.unwrap().into_item();
     assert!(
         text(&patched).starts_with(r#"{"id":"1","pk":"a","n":1.50,"list":[1,2,3],"hits":1,"#),
         "{patched:?}"
     );
     let forbidden = Patch::new().set("/pk", "\"b\"").unwrap();
-    assert!(matches!(
-        items.patch("a", "1", forbidden).await,
-        Err(WriteError::Patch(_))
-    ));
+    assert!(matches!(items.patch("a", "1", forbidden).await, Err(WriteError::Patch(_))));
     let never = ItemWrite::patch("a", "1", Patch::new().set("/n", "2").unwrap())
         .condition(std::sync::Arc::new(|_| Ok(false)));
-    assert!(matches!(
-        items.write(never).await,
-        Err(WriteError::ConditionFalse { .. })
-    ));
+    assert!(matches!(items.write(never).await, Err(WriteError::ConditionFalse { .. })));
 }
 
 #[tokio::test]
@@ -134,10 +93,7 @@ async fn a_batch_is_one_transaction() {
         )
         .await
         .unwrap();
-    let lsns: Vec<_> = written
-        .iter()
-        .filter_map(|one| Some(one.item.as_ref()?.lsn()))
-        .collect();
+    let lsns: Vec<_> = written.iter().filter_map(|one| Some(one.item.as_ref()?.lsn())).collect();
     assert!(lsns.windows(2).all(|pair| pair[0] == pair[1]), "{lsns:?}");
     assert!(text(&items.read("a", "1").await.unwrap().unwrap()).contains(r#""x":7"#));
     assert!(items.read("a", "0").await.unwrap().is_none());
@@ -153,58 +109,24 @@ async fn a_batch_is_one_transaction() {
         .await
         .unwrap_err();
     assert_eq!(failed.index, 1);
-    assert!(
-        items.read("a", "2").await.unwrap().is_none(),
-        "nothing of a failed batch is applied"
-    );
-    let foreign = items
-        .batch("a", vec![ItemWrite::create(r#"{"id":"3","pk":"b"}"#)])
-        .await;
-    assert!(matches!(
-        foreign.unwrap_err().error,
-        WriteError::PartitionKeyMismatch { .. }
-    ));
-    assert!(matches!(
-        items.batch("a", vec![]).await.unwrap_err().error,
-        WriteError::EmptyBatch
-    ));
-    let many = (0..101)
-        .map(|id| ItemWrite::read(&id.to_string()))
-        .collect();
+    assert!(items.read("a", "2").await.unwrap().is_none(), "nothing of a failed batch is applied");
+    let foreign = items.batch("a", vec![ItemWrite::create(r#"{"id":"3","pk":"b"}"#)]).await;
+    assert!(matches!(foreign.unwrap_err().error, WriteError::PartitionKeyMismatch { .. }));
+    assert!(matches!(items.batch("a", vec![]).await.unwrap_err().error, WriteError::EmptyBatch));
+    let many = (0..101).map(|id| ItemWrite::read(&id.to_string())).collect();
     let error = items.batch("a", many).await.unwrap_err().error;
-    assert!(matches!(
-        error,
-        WriteError::TooManyOperations { count: 101, .. }
-    ));
+    assert!(matches!(error, WriteError::TooManyOperations { count: 101, .. }));
 }
 
 #[tokio::test]
 async fn unique_keys_are_unique_within_a_partition_key() {
     let (_account, items) = container(plain().with_unique_key(&["/mail"])).await;
-    items
-        .create(r#"{"id":"1","pk":"a","mail":"x"}"#)
-        .await
-        .unwrap();
-    let taken = items
-        .create(r#"{"id":"2","pk":"a","mail":"x"}"#)
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(&taken, WriteError::UniqueKey { other, .. } if other == "1"),
-        "{taken}"
-    );
-    items
-        .create(r#"{"id":"2","pk":"b","mail":"x"}"#)
-        .await
-        .unwrap();
-    items
-        .replace("1", r#"{"id":"1","pk":"a","mail":"y"}"#)
-        .await
-        .unwrap();
-    items
-        .create(r#"{"id":"3","pk":"a","mail":"x"}"#)
-        .await
-        .unwrap();
+    items.create(r#"{"id":"1","pk":"a","mail":"x"}"#).await.unwrap();
+    let taken = items.create(r#"{"id":"2","pk":"a","mail":"x"}"#).await.unwrap_err();
+    assert!(matches!(&taken, WriteError::UniqueKey { other, .. } if other == "1"), "{taken}");
+    items.create(r#"{"id":"2","pk":"b","mail":"x"}"#).await.unwrap();
+    items.replace("1", r#"{"id":"1","pk":"a","mail":"y"}"#).await.unwrap();
+    items.create(r#"{"id":"3","pk":"a","mail":"x"}"#).await.unwrap();
     items.delete("a", "3").await.unwrap();
     items
         .batch(
@@ -217,32 +139,20 @@ async fn unique_keys_are_unique_within_a_partition_key() {
         )
         .await
         .unwrap();
-    let taken = items
-        .upsert(r#"{"id":"6","pk":"a","mail":"x"}"#)
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(&taken, WriteError::UniqueKey { other, .. } if other == "5"),
-        "{taken}"
-    );
+    let taken = items.upsert(r#"{"id":"6","pk":"a","mail":"x"}"#).await.unwrap_err();
+    assert!(matches!(&taken, WriteError::UniqueKey { other, .. } if other == "5"), "{taken}");
 }
 
 #[tokio::test]
 async fn all_items_of_a_partition_key_are_deleted_and_no_others() {
     let (_account, items) = container(plain()).await;
     for id in 0..2500 {
-        items
-            .create(format!(r#"{{"id":"{id}","pk":"a"}}"#))
-            .await
-            .unwrap();
+        items.create(format!(r#"{{"id":"{id}","pk":"a"}}"#)).await.unwrap();
     }
     items.create(r#"{"id":"1","pk":"b"}"#).await.unwrap();
     assert_eq!(items.delete_partition_key("a").await.unwrap(), 2500);
     assert!(items.read("b", "1").await.unwrap().is_some());
-    let page = items
-        .scan(&ScanScope::Container, None, PageLimit::DEFAULT)
-        .await
-        .unwrap();
+    let page = items.scan(&ScanScope::Container, None, PageLimit::DEFAULT).await.unwrap();
     assert_eq!(page.items.len(), 1);
 }
 
@@ -250,10 +160,7 @@ async fn all_items_of_a_partition_key_are_deleted_and_no_others() {
 async fn a_scan_sees_every_item_once_in_a_stable_order() {
     let (_account, items) = container(plain()).await;
     for id in 0..300 {
-        items
-            .create(format!(r#"{{"id":"{id}","pk":"k{}"}}"#, id % 7))
-            .await
-            .unwrap();
+        items.create(format!(r#"{{"id":"{id}","pk":"k{}"}}"#, id % 7)).await.unwrap();
     }
     let mut orders = Vec::new();
     for limit in [1, 7, 100, 1000] {
@@ -261,10 +168,7 @@ async fn a_scan_sees_every_item_once_in_a_stable_order() {
         let mut seen = Vec::new();
         let mut position = None;
         loop {
-            let page = items
-                .scan(&ScanScope::Container, position.as_ref(), limit)
-                .await
-                .unwrap();
+            let page = items.scan(&ScanScope::Container, position.as_ref(), limit).await.unwrap();
             seen.extend(page.items.iter().map(|item| text(item)));
             match page.next {
                 Some(next) => position = Some(next),
@@ -276,11 +180,22 @@ async fn a_scan_sees_every_item_once_in_a_stable_order() {
     assert_eq!(orders[0].len(), 300);
     assert!(orders.windows(2).all(|pair| pair[0] == pair[1]));
     let scope = ScanScope::Key("k3".into());
-    let of_key = items
-        .scan(&scope, None, PageLimit::items(1000).unwrap())
-        .await
-        .unwrap();
+    let of_key = items.scan(&scope, None, PageLimit::items(1000).unwrap()).await.unwrap();
     assert_eq!(of_key.items.len(), 43);
+}
+
+/// A store that was dropped without being closed is free when its writers have noticed.
+async fn open_when_free(dir: &std::path::Path) -> Account {
+    let runtime = headwater_runtime::Runtime::system();
+    for _ in 0..1000 {
+        match Account::open(dir, Options::default()).await {
+            Err(headwater_store::OpenError::Locked { .. }) => {
+                runtime.sleep(std::time::Duration::from_millis(1)).await;
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("a dropped store stays locked");
 }
 
 #[tokio::test]
@@ -288,26 +203,17 @@ async fn a_durable_store_is_what_it_was_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for round in 0..4 {
-        let account = Account::open(dir.path(), Options::default()).await.unwrap();
+        let account = open_when_free(dir.path()).await;
         if round == 0 {
             let database = account.create_database("db").await.unwrap();
             database.create_container_with(plain(), 2).await.unwrap();
         }
-        let items = account
-            .database("db")
-            .await
-            .unwrap()
-            .container("c")
-            .await
-            .unwrap();
+        let items = account.database("db").await.unwrap().container("c").await.unwrap();
         for id in 0..50 {
             let body = format!(r#"{{"id":"{id}","pk":"{}","round":{round}}}"#, id % 5);
             items.upsert(body).await.unwrap();
         }
-        items
-            .create(format!(r#"{{"id":"extra{round}","pk":"x"}}"#))
-            .await
-            .unwrap();
+        items.create(format!(r#"{{"id":"extra{round}","pk":"x"}}"#)).await.unwrap();
         let mut seen = Vec::new();
         let mut request = FeedRequest::new(FeedStart::Beginning);
         loop {
@@ -326,10 +232,8 @@ async fn a_durable_store_is_what_it_was_after_reopening() {
         drop(items);
         drop(account);
     }
-    let account = Account::open(dir.path(), Options::default()).await.unwrap();
+    let account = open_when_free(dir.path()).await;
     assert_eq!(Some(&account.state_hash().unwrap()), expected.last());
-    let second = Account::open(dir.path(), Options::default())
-        .await
-        .unwrap_err();
+    let second = Account::open(dir.path(), Options::default()).await.unwrap_err();
     assert!(second.to_string().contains("in use"), "{second}");
 }

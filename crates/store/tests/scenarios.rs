@@ -3,6 +3,8 @@
 //! The vectors describe HTTP; the little adapter below does what the gateway will do with headers.
 //! Each write waits on a virtual clock for its `ts`, so that times are exact.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 use headwater_log::disk::MemoryDisk;
 use headwater_model::{FeedMode, FeedStart, PageLimit, PartitionId, PartitionKey, Timestamp};
 use headwater_runtime::Simulation;
@@ -24,31 +26,20 @@ struct Answer {
 }
 
 fn refused(status: u64, substatus: Option<u64>) -> Answer {
-    Answer {
-        status,
-        substatus,
-        etag: None,
-        items: Vec::new(),
-    }
+    Answer { status, substatus, etag: None, items: Vec::new() }
 }
 
 async fn write_all(container: &Container, writes: &[Value]) {
     let mut index = 0;
     while index < writes.len() {
         let lsn = writes[index]["lsn"].as_u64();
-        let together: Vec<&Value> = writes[index..]
-            .iter()
-            .take_while(|write| write["lsn"].as_u64() == lsn)
-            .collect();
+        let together: Vec<&Value> =
+            writes[index..].iter().take_while(|write| write["lsn"].as_u64() == lsn).collect();
         index += together.len();
         let operations = together.iter().map(|write| operation(write)).collect();
         let key = together[0]["pk"].as_str().unwrap();
         let written = container.batch(key, operations).await.unwrap();
-        assert_eq!(
-            Some(written[0].lsn.get()),
-            lsn,
-            "the vector's LSN is the next one"
-        );
+        assert_eq!(Some(written[0].lsn.get()), lsn, "the vector's LSN is the next one");
     }
 }
 
@@ -66,10 +57,7 @@ fn operation(write: &Value) -> ItemWrite {
 /// What the gateway will do with the headers of a feed request.
 async fn answer(container: &Container, headers: &Value, shift: u64) -> Answer {
     let header = |name: &str| headers.get(name).and_then(Value::as_str);
-    let mode = if header("A-IM")
-        .unwrap()
-        .eq_ignore_ascii_case("full-fidelity feed")
-    {
+    let mode = if header("A-IM").unwrap().eq_ignore_ascii_case("full-fidelity feed") {
         FeedMode::AllVersionsAndDeletes
     } else {
         FeedMode::LatestVersion
@@ -78,10 +66,7 @@ async fn answer(container: &Container, headers: &Value, shift: u64) -> Answer {
     let time = header("If-Modified-Since").map(|date| {
         Timestamp::from_seconds(Timestamp::from_rfc1123(date).unwrap().as_seconds() + shift)
     });
-    let start = match (
-        header("If-None-Match").filter(|etag| !etag.is_empty()),
-        time,
-    ) {
+    let start = match (header("If-None-Match").filter(|etag| !etag.is_empty()), time) {
         (Some("*"), _) => FeedStart::Now,
         (Some(etag), _) => match etag.parse() {
             Ok(position) => FeedStart::After(position),
@@ -92,9 +77,7 @@ async fn answer(container: &Container, headers: &Value, shift: u64) -> Answer {
     };
     let only_position = matches!(start, FeedStart::Time(_)) && old_version;
     if only_position && mode == FeedMode::LatestVersion {
-        let lsn = container
-            .position_at(PartitionId::new(0), time.unwrap())
-            .unwrap();
+        let lsn = container.position_at(PartitionId::new(0), time.unwrap()).unwrap();
         return Answer {
             status: 304,
             substatus: None,
@@ -171,16 +154,11 @@ fn run(case: &Value) {
         wrap_log: None,
     };
     // The vectors' clock starts in 2023, the simulation's in 2026.
-    let first = writes
-        .first()
-        .and_then(|write| write["ts"].as_u64())
-        .unwrap_or(0);
+    let first = writes.first().and_then(|write| write["ts"].as_u64()).unwrap_or(0);
     let expires = writes.iter().any(|write| write["ttl"] == json!(true));
     let got = simulation.run(async move {
         let options = Options::default();
-        let account = Account::open_in(environment, Path::new("store"), options)
-            .await
-            .unwrap();
+        let account = Account::open_in(environment, Path::new("store"), options).await.unwrap();
         let database = account.create_database("d").await.unwrap();
         let mut definition = ContainerDefinition::new("c", "/pk").unwrap();
         if expires {
@@ -197,10 +175,7 @@ fn run(case: &Value) {
                 rest = &rest[1..];
                 continue;
             }
-            let same = rest
-                .iter()
-                .take_while(|other| other["lsn"] == write["lsn"])
-                .count();
+            let same = rest.iter().take_while(|other| other["lsn"] == write["lsn"]).count();
             write_all(&container, &rest[..same]).await;
             rest = &rest[same..];
         }
@@ -208,32 +183,16 @@ fn run(case: &Value) {
         answer(&container, &headers, shift).await
     });
     let expected = &case["expected"];
-    assert_eq!(
-        Some(got.status),
-        expected["status"].as_u64(),
-        "{description}: status"
-    );
-    assert_eq!(
-        got.substatus,
-        expected["substatus"].as_u64(),
-        "{description}: substatus"
-    );
+    assert_eq!(Some(got.status), expected["status"].as_u64(), "{description}: status");
+    assert_eq!(got.substatus, expected["substatus"].as_u64(), "{description}: substatus");
     if let Some(etag) = expected["etag"].as_str() {
         assert_eq!(got.etag.as_deref(), Some(etag), "{description}: etag");
     }
     if let Some(count) = expected["itemCount"].as_u64() {
         assert_eq!(got.items.len() as u64, count, "{description}: count");
     }
-    for (expected, actual) in expected["items"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .zip(&got.items)
-    {
-        assert!(
-            matches(expected, actual),
-            "{description}: expected {expected}, got {actual}"
-        );
+    for (expected, actual) in expected["items"].as_array().into_iter().flatten().zip(&got.items) {
+        assert!(matches(expected, actual), "{description}: expected {expected}, got {actual}");
     }
 }
 

@@ -102,10 +102,7 @@ impl Continuation {
         if bytes > TEXT_BYTES_MAX {
             return Err(BadContinuation::TooLong { bytes });
         }
-        Ok(Continuation::Composite {
-            container,
-            positions,
-        })
+        Ok(Continuation::Composite { container, positions })
     }
 
     /// The container this is about, if it says so.
@@ -145,16 +142,10 @@ fn check(positions: &[RangePosition]) -> Result<(), BadContinuation> {
         return Err(BadContinuation::Empty);
     }
     if positions.len() > RANGES_MAX {
-        return Err(BadContinuation::TooManyRanges {
-            ranges: positions.len(),
-        });
+        return Err(BadContinuation::TooManyRanges { ranges: positions.len() });
     }
     let sorted = positions.is_sorted_by(|one, next| one.range.max() <= next.range.min());
-    if sorted {
-        Ok(())
-    } else {
-        Err(BadContinuation::Ranges)
-    }
+    if sorted { Ok(()) } else { Err(BadContinuation::Ranges) }
 }
 
 /// In quotes, as it stands in the `etag` header.
@@ -162,10 +153,7 @@ impl fmt::Display for Continuation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Continuation::Single(after) => write!(f, "\"{after}\""),
-            Continuation::Composite {
-                container,
-                positions,
-            } => {
+            Continuation::Composite { container, positions } => {
                 debug_assert_eq!(check(positions), Ok(()), "made with `composite`");
                 write!(f, "\"{}\"", token::encode(*container, positions))
             }
@@ -181,9 +169,7 @@ impl FromStr for Continuation {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BadContinuation::TooLong { bytes: text.len() });
         }
-        let quoted = text
-            .strip_prefix('"')
-            .and_then(|rest| rest.strip_suffix('"'));
+        let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let text = quoted.unwrap_or(text);
         if text.is_empty() {
             return Err(BadContinuation::Empty);
@@ -195,10 +181,7 @@ impl FromStr for Continuation {
         }
         let (container, positions) = token::decode(text)?;
         check(&positions)?;
-        Ok(Continuation::Composite {
-            container,
-            positions,
-        })
+        Ok(Continuation::Composite { container, positions })
     }
 }
 
@@ -215,10 +198,8 @@ mod tests {
     }
 
     fn composite(positions: &[(&str, u64)]) -> Result<Continuation, BadContinuation> {
-        let position = |&(text, after)| RangePosition {
-            range: range(text),
-            after: Lsn::new(after),
-        };
+        let position =
+            |&(text, after)| RangePosition { range: range(text), after: Lsn::new(after) };
         let positions = positions.iter().map(position).collect();
         Continuation::composite(ContainerRid::new(1, 1), positions)
     }
@@ -231,10 +212,7 @@ mod tests {
             ("\"0\"", Ok(0)),
             ("\"18446744073709551614\"", Ok(u64::MAX - 1)),
             ("\"18446744073709551615\"", Err(BadContinuation::Position)),
-            (
-                "\"99999999999999999999999\"",
-                Err(BadContinuation::Position),
-            ),
+            ("\"99999999999999999999999\"", Err(BadContinuation::Position)),
             ("", Err(BadContinuation::Empty)),
             ("\"\"", Err(BadContinuation::Empty)),
             ("\"", Err(BadContinuation::Form)),
@@ -246,22 +224,14 @@ mod tests {
             ("1.5", Err(BadContinuation::Form)),
             (" 1", Err(BadContinuation::Form)),
             ("AAAA", Err(BadContinuation::Form)),
-            (
-                "00000003-0000-0000-0000-6f7700010000",
-                Err(BadContinuation::Form),
-            ), // an item's etag
+            ("00000003-0000-0000-0000-6f7700010000", Err(BadContinuation::Form)), // an item's etag
         ] {
             let expected = expected.map(|number| Continuation::Single(Lsn::new(number)));
             assert_eq!(text.parse(), expected, "{text}");
         }
-        assert_eq!(
-            Continuation::Single(Lsn::new(28535)).to_string(),
-            "\"28535\""
-        );
+        assert_eq!(Continuation::Single(Lsn::new(28535)).to_string(), "\"28535\"");
         let text = "1".repeat(TEXT_BYTES_MAX + 1);
-        let refused = BadContinuation::TooLong {
-            bytes: TEXT_BYTES_MAX + 1,
-        };
+        let refused = BadContinuation::TooLong { bytes: TEXT_BYTES_MAX + 1 };
         assert_eq!(text.parse::<Continuation>(), Err(refused));
     }
 
@@ -270,35 +240,23 @@ mod tests {
         let continuation =
             composite(&[("..20", 7), ("20..30", 3), ("40..FF", u64::MAX - 1)]).unwrap();
         let text = continuation.to_string();
-        assert!(
-            text.starts_with("\"A") && text.ends_with('"') && text.is_ascii(),
-            "{text}"
-        );
+        assert!(text.starts_with("\"A") && text.ends_with('"') && text.is_ascii(), "{text}");
         assert_eq!(text.parse(), Ok(continuation.clone()));
         assert_eq!(text.trim_matches('"').parse(), Ok(continuation.clone()));
         assert_eq!(continuation.container(), Some(ContainerRid::new(1, 1)));
         let json = serde_json::to_string(&continuation).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Continuation>(&json).unwrap(),
-            continuation
-        );
+        assert_eq!(serde_json::from_str::<Continuation>(&json).unwrap(), continuation);
     }
 
     /// Any one character exchanged for any other is noticed.
     #[test]
     fn damage_is_noticed() {
-        let text = composite(&[("..20", 7), ("20..FF", 3)])
-            .unwrap()
-            .to_string();
+        let text = composite(&[("..20", 7), ("20..FF", 3)]).unwrap().to_string();
         let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         for position in 1..text.len() - 1 {
             for other in alphabet.chars() {
                 let damaged = format!("{}{other}{}", &text[..position], &text[position + 1..]);
-                assert_eq!(
-                    damaged == text,
-                    damaged.parse::<Continuation>().is_ok(),
-                    "{damaged}"
-                );
+                assert_eq!(damaged == text, damaged.parse::<Continuation>().is_ok(), "{damaged}");
             }
             assert!(text[..position].parse::<Continuation>().is_err());
         }
@@ -307,18 +265,9 @@ mod tests {
     #[test]
     fn refused_ranges() {
         assert_eq!(composite(&[]), Err(BadContinuation::Empty));
-        assert_eq!(
-            composite(&[("20..30", 1), ("..20", 1)]),
-            Err(BadContinuation::Ranges)
-        );
-        assert_eq!(
-            composite(&[("..20", 1), ("10..30", 1)]),
-            Err(BadContinuation::Ranges)
-        );
-        assert_eq!(
-            composite(&[("..20", 1), ("..20", 1)]),
-            Err(BadContinuation::Ranges)
-        );
+        assert_eq!(composite(&[("20..30", 1), ("..20", 1)]), Err(BadContinuation::Ranges));
+        assert_eq!(composite(&[("..20", 1), ("10..30", 1)]), Err(BadContinuation::Ranges));
+        assert_eq!(composite(&[("..20", 1), ("..20", 1)]), Err(BadContinuation::Ranges));
     }
 
     fn many(ranges: u32, key_bytes: usize) -> Result<Continuation, BadContinuation> {
@@ -340,26 +289,15 @@ mod tests {
         let text = largest.to_string();
         assert!(text.len() <= TEXT_BYTES_MAX, "{}", text.len());
         assert_eq!(text.parse(), Ok(largest));
-        assert_eq!(
-            many(10_001, 16),
-            Err(BadContinuation::TooManyRanges { ranges: 10_001 })
-        );
-        assert!(matches!(
-            many(10_000, 100),
-            Err(BadContinuation::TooLong { .. })
-        ));
+        assert_eq!(many(10_001, 16), Err(BadContinuation::TooManyRanges { ranges: 10_001 }));
+        assert!(matches!(many(10_000, 100), Err(BadContinuation::TooLong { .. })));
     }
 
     #[test]
     fn the_lowest_position_that_covers_all() {
-        let continuation = composite(&[
-            ("..20", 7),
-            ("20..30", 3),
-            ("30..38", 6),
-            ("40..50", 9),
-            ("50..FF", 8),
-        ])
-        .unwrap();
+        let continuation =
+            composite(&[("..20", 7), ("20..30", 3), ("30..38", 6), ("40..50", 9), ("50..FF", 8)])
+                .unwrap();
         for (asked, expected) in [
             ("..20", Some(7)),
             ("..10", Some(7)),
@@ -380,11 +318,7 @@ mod tests {
             ("2F..41", None),
             ("40..FF00", None),
         ] {
-            assert_eq!(
-                continuation.position_for(&range(asked)),
-                expected.map(Lsn::new),
-                "{asked}"
-            );
+            assert_eq!(continuation.position_for(&range(asked)), expected.map(Lsn::new), "{asked}");
             let single = Continuation::Single(Lsn::new(5));
             assert_eq!(single.position_for(&range(asked)), Some(Lsn::new(5)));
         }

@@ -69,9 +69,7 @@ pub(super) fn encode(container: ContainerRid, positions: &[RangePosition]) -> St
 
 /// Reads a token; the caller still checks how the ranges lie to one another.
 pub(super) fn decode(text: &str) -> Result<(ContainerRid, Vec<RangePosition>), BadContinuation> {
-    let bytes = URL_SAFE_NO_PAD
-        .decode(text)
-        .map_err(|_| BadContinuation::Form)?;
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadContinuation::Form)?;
     let (content, checksum) = bytes.split_last_chunk().ok_or(BadContinuation::Form)?;
     match content.first() {
         Some(&VERSION) => {}
@@ -82,15 +80,9 @@ pub(super) fn decode(text: &str) -> Result<(ContainerRid, Vec<RangePosition>), B
         return Err(BadContinuation::Damaged);
     }
     // From here on only a token that we never wrote can fail.
-    let mut reader = Reader {
-        rest: &content[1..],
-    };
+    let mut reader = Reader { rest: &content[1..] };
     let decoded = reader.positions()?;
-    if reader.rest.is_empty() {
-        Ok(decoded)
-    } else {
-        Err(BadContinuation::Damaged)
-    }
+    if reader.rest.is_empty() { Ok(decoded) } else { Err(BadContinuation::Damaged) }
 }
 
 fn put_varint(mut number: u64, out: &mut Vec<u8>) {
@@ -160,10 +152,7 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], BadContinuation> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(length)
-            .ok_or(BadContinuation::Damaged)?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(BadContinuation::Damaged)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -193,11 +182,7 @@ mod tests {
         let endless = [0x80; 11];
         for (name, token, expected) in [
             ("no container", sealed(&[1, 0, 0]), Damaged),
-            (
-                "a user as container",
-                sealed(&[1, 0, 0, 0, 1, 0, 0, 0, 1, 0]),
-                Damaged,
-            ),
+            ("a user as container", sealed(&[1, 0, 0, 0, 1, 0, 0, 0, 1, 0]), Damaged),
             ("version 2", sealed(&[2]), Version(2)),
             ("version 3", sealed(&[3, 9, 9]), Version(3)),
             ("version 0", sealed(&[0]), Form),
@@ -205,16 +190,8 @@ mod tests {
             ("no version", sealed(&[]), Form),
             ("no count", body(&[]), Damaged),
             ("ranges missing", body(&[1]), Damaged),
-            (
-                "10 001 ranges",
-                body(&[0x91, 0x4E]),
-                TooManyRanges { ranges: 10_001 },
-            ),
-            (
-                "2^64 - 1 ranges",
-                body(&largest),
-                TooManyRanges { ranges: usize::MAX },
-            ),
+            ("10 001 ranges", body(&[0x91, 0x4E]), TooManyRanges { ranges: 10_001 }),
+            ("2^64 - 1 ranges", body(&largest), TooManyRanges { ranges: usize::MAX }),
             ("a count of 65 bits", body(&beyond), Damaged),
             ("a count without end", body(&endless), Damaged),
             ("an empty range", body(&[1, 0, 0, 7]), Ranges),
@@ -242,10 +219,7 @@ mod tests {
         assert_eq!(text, "AQAAAAGAAAABAgABIAcCMAH_rAIZ2xC6");
         let (container, positions) = decode(&text).unwrap();
         assert_eq!(container, ContainerRid::new(1, 1));
-        let shown: Vec<_> = positions
-            .iter()
-            .map(|p| format!("{} {}", p.range, p.after))
-            .collect();
+        let shown: Vec<_> = positions.iter().map(|p| format!("{} {}", p.range, p.after)).collect();
         assert_eq!(shown, ["..20 7", "30..FF 300"]);
         assert_eq!(encode(container, &positions), text);
         assert!(text.len() <= text_length_max(&positions));

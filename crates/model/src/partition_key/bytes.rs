@@ -142,11 +142,7 @@ fn sortable(bits: u64) -> u64 {
 }
 
 fn unsortable(sortable: u64) -> u64 {
-    if sortable & SIGN == 0 {
-        !sortable
-    } else {
-        sortable ^ SIGN
-    }
+    if sortable & SIGN == 0 { !sortable } else { sortable ^ SIGN }
 }
 
 fn escape_into(mut bytes: &[u8], out: &mut Vec<u8>) {
@@ -166,20 +162,14 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn byte(&mut self) -> Result<u8, BadPartitionKeyBytes> {
-        let byte = *self
-            .bytes
-            .get(self.position)
-            .ok_or(BadPartitionKeyBytes::Truncated)?;
+        let byte = *self.bytes.get(self.position).ok_or(BadPartitionKeyBytes::Truncated)?;
         self.position += 1;
         Ok(byte)
     }
 
     /// The byte just read is one we never write.
     fn unexpected(&self, byte: u8) -> BadPartitionKeyBytes {
-        BadPartitionKeyBytes::Unexpected {
-            byte,
-            position: self.position - 1,
-        }
+        BadPartitionKeyBytes::Unexpected { byte, position: self.position - 1 }
     }
 
     fn number(&mut self) -> Result<f64, BadPartitionKeyBytes> {
@@ -226,10 +216,7 @@ mod tests {
         assert_eq!(encoded(false), [3, 0]);
         assert_eq!(encoded(true), [4, 0]);
         assert_eq!(encoded(1), [6, 0xBF, 0xF0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(
-            encoded(-1),
-            [6, 0x40, 0x0F, 255, 255, 255, 255, 255, 255, 0]
-        );
+        assert_eq!(encoded(-1), [6, 0x40, 0x0F, 255, 255, 255, 255, 255, 255, 0]);
         assert_eq!(encoded("a\0b"), [9, b'a', 0, 0xFF, b'b', 0, 1, 0]);
         assert_eq!(encoded(("t", true)), [9, b't', 0, 1, 4, 0]);
     }
@@ -257,17 +244,7 @@ mod tests {
             ["a\0", "b"].into(),
             ["ab", "a"].into(),
         ];
-        let numbers = [
-            f64::MIN,
-            -1.5,
-            -5e-324,
-            -0.0,
-            0.0,
-            5e-324,
-            1.0,
-            2.0,
-            f64::MAX,
-        ];
+        let numbers = [f64::MIN, -1.5, -5e-324, -0.0, 0.0, 5e-324, 1.0, 2.0, f64::MAX];
         keys.extend(numbers.map(PartitionKey::from));
         keys.sort();
         assert!(keys.is_sorted_by(|one, other| encoded(one.clone()) < encoded(other.clone())));
@@ -300,37 +277,15 @@ mod tests {
             (&[9, b'a'], Truncated),
             (&[9, b'a', 0], Truncated),
             (&[9, b'a', 0, 1], Truncated),
-            (
-                &[5, 0],
-                Unexpected {
-                    byte: 5,
-                    position: 0,
-                },
-            ),
-            (
-                &[2, 0xFF, 0],
-                Unexpected {
-                    byte: 0xFF,
-                    position: 1,
-                },
-            ),
-            (
-                &[9, b'a', 0, 2, 0],
-                Unexpected {
-                    byte: 2,
-                    position: 3,
-                },
-            ),
+            (&[5, 0], Unexpected { byte: 5, position: 0 }),
+            (&[2, 0xFF, 0], Unexpected { byte: 0xFF, position: 1 }),
+            (&[9, b'a', 0, 2, 0], Unexpected { byte: 2, position: 3 }),
             (&[9, 0xC3, 0, 1, 0], NotUtf8),
             (&[2, 2, 2, 2, 2, 2, 2, 2, 2, 0], TooManyComponents),
             (&[2, 0, 7, 7], TrailingBytes { excess: 2 }),
         ];
         for (bytes, expected) in cases {
-            assert_eq!(
-                PartitionKey::decode(bytes).as_ref(),
-                Err(expected),
-                "{bytes:02x?}"
-            );
+            assert_eq!(PartitionKey::decode(bytes).as_ref(), Err(expected), "{bytes:02x?}");
         }
     }
 }

@@ -160,19 +160,11 @@ impl PartitionKeyDefinition {
             _ => {}
         }
         for (index, path) in paths.iter().enumerate() {
-            if paths[..index]
-                .iter()
-                .any(|earlier| earlier.segments() == path.segments())
-            {
+            if paths[..index].iter().any(|earlier| earlier.segments() == path.segments()) {
                 return Err(BadPartitionKeyDefinition::DuplicatePath(path.clone()));
             }
         }
-        Ok(PartitionKeyDefinition {
-            paths,
-            kind,
-            version,
-            system_key: false,
-        })
+        Ok(PartitionKeyDefinition { paths, kind, version, system_key: false })
     }
 
     /// The ordinary definition: one path, version 2.
@@ -277,10 +269,7 @@ fn check_values(values: &[PartitionKeyValue]) -> Result<(), PartitionKeyError> {
     for (index, value) in values.iter().enumerate() {
         match value {
             PartitionKeyValue::String(text) if text.len() > VALUE_BYTES_MAX => {
-                return Err(PartitionKeyError::ValueTooLong {
-                    index,
-                    bytes: text.len(),
-                });
+                return Err(PartitionKeyError::ValueTooLong { index, bytes: text.len() });
             }
             PartitionKeyValue::Number(number) if !number.is_finite() => {
                 return Err(PartitionKeyError::NotFinite { index });
@@ -295,10 +284,8 @@ fn parse_paths<'a>(
     paths: impl IntoIterator<Item = &'a str>,
 ) -> Result<Vec<PartitionKeyPath>, BadPartitionKeyDefinition> {
     let parse = |path: &str| {
-        PartitionKeyPath::parse(path).map_err(|problem| BadPartitionKeyDefinition::Path {
-            path: path.to_owned(),
-            problem,
-        })
+        PartitionKeyPath::parse(path)
+            .map_err(|problem| BadPartitionKeyDefinition::Path { path: path.to_owned(), problem })
     };
     paths.into_iter().map(parse).collect()
 }
@@ -350,11 +337,7 @@ impl From<PartitionKeyDefinition> for Wire {
             PartitionKeyVersion::V2 => 2,
         };
         Wire {
-            paths: definition
-                .paths
-                .iter()
-                .map(|path| path.as_str().to_owned())
-                .collect(),
+            paths: definition.paths.iter().map(|path| path.as_str().to_owned()).collect(),
             kind: Some(kind.to_owned()),
             // Always written: a client that reads no version hashes with version 1.
             version: Some(version),

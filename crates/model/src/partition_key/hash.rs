@@ -145,11 +145,7 @@ fn put_string(text: &str, end: u8, out: &mut Scratch) {
 fn put_sortable_number(number: f64, out: &mut Scratch) {
     const SIGN: u64 = 1 << 63;
     let bits = number.to_bits();
-    let mut rest = if bits & SIGN == 0 {
-        bits ^ SIGN
-    } else {
-        bits.wrapping_neg()
-    };
+    let mut rest = if bits & SIGN == 0 { bits ^ SIGN } else { bits.wrapping_neg() };
     out.push(NUMBER);
     out.push((rest >> 56) as u8);
     rest <<= 8;
@@ -168,11 +164,7 @@ fn put_sortable_number(number: f64, out: &mut Scratch) {
 /// keeps one byte more than the limit and has no end.
 fn put_shifted_string(bytes: &[u8], out: &mut Scratch) {
     let short = bytes.len() <= V1_STRING_BYTES;
-    let kept = if short {
-        bytes
-    } else {
-        &bytes[..=V1_STRING_BYTES]
-    };
+    let kept = if short { bytes } else { &bytes[..=V1_STRING_BYTES] };
     out.push(STRING);
     out.extend(kept.iter().map(|byte| byte.saturating_add(1)));
     if short {
@@ -193,11 +185,7 @@ fn cut_to_utf16_units(text: &str, limit: usize) -> Cow<'_, str> {
         }
         units += character.len_utf16();
         if units > limit {
-            return Cow::Owned(format!(
-                "{}{}",
-                &text[..position],
-                char::REPLACEMENT_CHARACTER
-            ));
+            return Cow::Owned(format!("{}{}", &text[..position], char::REPLACEMENT_CHARACTER));
         }
     }
     Cow::Borrowed(text)
@@ -228,19 +216,7 @@ mod tests {
 
     #[test]
     fn sortable_numbers_sort() {
-        let numbers = [
-            f64::MIN,
-            -2.5,
-            -1.0,
-            -5e-324,
-            0.0,
-            5e-324,
-            1.0,
-            1.5,
-            2.0,
-            4e9,
-            f64::MAX,
-        ];
+        let numbers = [f64::MIN, -2.5, -1.0, -5e-324, 0.0, 5e-324, 1.0, 1.5, 2.0, 4e9, f64::MAX];
         let encoded = numbers.map(|number| {
             let mut bytes = Scratch::new();
             put_sortable_number(number, &mut bytes);
@@ -258,11 +234,7 @@ mod tests {
 
     #[test]
     fn no_values_are_the_lowest_key() {
-        for kind in [
-            PartitionKeyKind::Hash,
-            PartitionKeyKind::MultiHash,
-            PartitionKeyKind::Range,
-        ] {
+        for kind in [PartitionKeyKind::Hash, PartitionKeyKind::MultiHash, PartitionKeyKind::Range] {
             for version in [PartitionKeyVersion::V1, PartitionKeyVersion::V2] {
                 assert_eq!(effective_partition_key(kind, version, &[]), Epk::min());
             }

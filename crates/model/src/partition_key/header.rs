@@ -60,9 +60,7 @@ impl PartitionKey {
         match serde_json::from_str::<Components>(text) {
             Ok(Components(components)) => components.map(PartitionKey::from_values),
             Err(error) if error.is_data() => Err(BadPartitionKey::NotArray),
-            Err(error) => Err(BadPartitionKey::NotJson {
-                column: error.column(),
-            }),
+            Err(error) => Err(BadPartitionKey::NotJson { column: error.column() }),
         }
     }
 
@@ -105,9 +103,7 @@ impl PartitionKeyValue {
         match serde_json::from_str::<Component>(json) {
             Ok(Component::Scalar(value)) => Ok(value),
             Ok(Component::Compound) => Ok(PartitionKeyValue::Undefined),
-            Err(error) => Err(BadPartitionKey::NotJson {
-                column: error.column(),
-            }),
+            Err(error) => Err(BadPartitionKey::NotJson { column: error.column() }),
         }
     }
 }
@@ -242,9 +238,7 @@ impl<'de> Visitor<'de> for ComponentsVisitor {
                 }
                 Component::Scalar(value) => values.push(value),
                 Component::Compound => {
-                    read = Err(BadPartitionKey::NotScalar {
-                        index: values.len(),
-                    });
+                    read = Err(BadPartitionKey::NotScalar { index: values.len() });
                 }
             }
         }
@@ -277,10 +271,7 @@ mod tests {
         check("[4.2e1]", Ok(42.into()));
         check("[-0]", Ok((-0.0).into()));
         check("[-0.0]", Ok((-0.0).into()));
-        check(
-            "[18446744073709551615]",
-            Ok(18_446_744_073_709_551_616.0.into()),
-        );
+        check("[18446744073709551615]", Ok(18_446_744_073_709_551_616.0.into()));
         check(
             "[123456789012345678901234567890]",
             Ok(123_456_789_012_345_678_901_234_567_890.0.into()),
@@ -293,10 +284,7 @@ mod tests {
         check(r#"["t1","u1","s1"]"#, Ok(["t1", "u1", "s1"].into()));
         check(r#"["\u00e9\u65e5\ud83d\ude00"]"#, Ok("é日😀".into()));
         check(r#"["é日😀"]"#, Ok("é日😀".into()));
-        check(
-            r#"[1,2,3,4,5,6,7,8]"#,
-            Ok(PartitionKey::from_values((1..=8).map(Into::into))),
-        );
+        check(r#"[1,2,3,4,5,6,7,8]"#, Ok(PartitionKey::from_values((1..=8).map(Into::into))));
     }
 
     #[test]
@@ -317,27 +305,13 @@ mod tests {
         check("42", Err(BadPartitionKey::NotArray));
         check("null", Err(BadPartitionKey::NotArray));
         check("[[]]", Err(BadPartitionKey::NotScalar { index: 0 }));
-        check(
-            r#"[1,{"a":1}]"#,
-            Err(BadPartitionKey::NotScalar { index: 1 }),
-        );
-        check(
-            r#"[{"a":{"b":[1,2]}},"x"]"#,
-            Err(BadPartitionKey::NotScalar { index: 0 }),
-        );
-        check(
-            "[1,2,3,4,5,6,7,8,9]",
-            Err(BadPartitionKey::TooManyComponents),
-        );
+        check(r#"[1,{"a":1}]"#, Err(BadPartitionKey::NotScalar { index: 1 }));
+        check(r#"[{"a":{"b":[1,2]}},"x"]"#, Err(BadPartitionKey::NotScalar { index: 0 }));
+        check("[1,2,3,4,5,6,7,8,9]", Err(BadPartitionKey::TooManyComponents));
         let long = format!(r#"["{}"]"#, "a".repeat(8 * 1024 - 4));
         check(&long, Ok("a".repeat(8 * 1024 - 4).into()));
         let longer = format!(r#"["{}"]"#, "a".repeat(8 * 1024 - 3));
-        check(
-            &longer,
-            Err(BadPartitionKey::TooLong {
-                bytes: 8 * 1024 + 1,
-            }),
-        );
+        check(&longer, Err(BadPartitionKey::TooLong { bytes: 8 * 1024 + 1 }));
         // Deep nesting meets the reader's own limit before it meets the stack's.
         assert!(PartitionKey::parse(&"[".repeat(8000)).is_err());
     }
@@ -358,10 +332,7 @@ mod tests {
             (9_007_199_254_740_991.0.into(), "[9007199254740991]"),
             (f64::INFINITY.into(), "[{}]"),
             ("é日😀".into(), r#"["\u00e9\u65e5\ud83d\ude00"]"#),
-            (
-                "\"\\/\n\r\t\u{8}\u{0}\u{7f} ~".into(),
-                r#"["\"\\/\n\r\t\u0008\u0000\u007f ~"]"#,
-            ),
+            ("\"\\/\n\r\t\u{8}\u{0}\u{7f} ~".into(), r#"["\"\\/\n\r\t\u0008\u0000\u007f ~"]"#),
         ] {
             assert_eq!(key.to_json(), expected);
         }
@@ -377,11 +348,7 @@ mod tests {
             (r#"{"a":[1]}"#, PartitionKeyValue::Undefined),
             ("[1]", PartitionKeyValue::Undefined),
         ] {
-            assert_eq!(
-                PartitionKeyValue::from_property_json(json),
-                Ok(expected),
-                "{json}"
-            );
+            assert_eq!(PartitionKeyValue::from_property_json(json), Ok(expected), "{json}");
         }
         assert!(PartitionKeyValue::from_property_json("").is_err());
         assert!(PartitionKeyValue::from_property_json("1 2").is_err());

@@ -70,10 +70,7 @@ impl PartitionKeyPath {
             segments.push(segment);
             match rest.next() {
                 None => {
-                    return Ok(PartitionKeyPath {
-                        text: text.to_owned(),
-                        segments,
-                    });
+                    return Ok(PartitionKeyPath { text: text.to_owned(), segments });
                 }
                 Some('/') => {}
                 Some(_) => return Err(BadPartitionKeyPath::TextAfterQuote),
@@ -142,10 +139,7 @@ mod tests {
             assert_eq!(path.to_string(), text);
         }
         let segments = path.map(|path| path.segments);
-        assert_eq!(
-            segments,
-            expected.map(|names| names.iter().map(|&n| n.to_owned()).collect())
-        );
+        assert_eq!(segments, expected.map(|names| names.iter().map(|&n| n.to_owned()).collect()));
     }
 
     #[test]
@@ -175,9 +169,6 @@ mod tests {
         check(r#"/"a\""#, Err(UnclosedQuote));
         check("/'a\"", Err(UnclosedQuote));
         check(r#"/"a"b"#, Err(TextAfterQuote));
-        check(
-            &format!("/{}", "a".repeat(1024)),
-            Err(TooLong { bytes: 1025 }),
-        );
+        check(&format!("/{}", "a".repeat(1024)), Err(TooLong { bytes: 1025 }));
     }
 }

@@ -205,15 +205,9 @@ mod tests {
     #[test]
     fn equal_means_the_same_value() {
         assert_eq!(PartitionKey::from(1), PartitionKey::from(1.0));
-        assert_eq!(
-            PartitionKey::from(i64::MAX),
-            PartitionKey::from(9_223_372_036_854_775_808.0)
-        );
+        assert_eq!(PartitionKey::from(i64::MAX), PartitionKey::from(9_223_372_036_854_775_808.0));
         assert_eq!(PartitionKey::from("a"), PartitionKey::from("a".to_owned()));
-        assert_eq!(
-            PartitionKey::from(("a", "b")),
-            PartitionKey::from(["a", "b"])
-        );
+        assert_eq!(PartitionKey::from(("a", "b")), PartitionKey::from(["a", "b"]));
 
         let different = [
             PartitionKey::empty(),
@@ -229,10 +223,7 @@ mod tests {
             PartitionKey::from(["", ""]),
             PartitionKey::from(("", 1, ())),
         ];
-        assert_eq!(
-            different.iter().collect::<HashSet<_>>().len(),
-            different.len()
-        );
+        assert_eq!(different.iter().collect::<HashSet<_>>().len(), different.len());
     }
 
     #[test]

@@ -67,11 +67,7 @@ pub struct ResourceRid {
 impl ResourceRid {
     /// The resource of this kind with this number, which must be below 2^60.
     pub const fn new(container: ContainerRid, kind: ResourceKind, number: u64) -> ResourceRid {
-        ResourceRid {
-            container,
-            kind,
-            number,
-        }
+        ResourceRid { container, kind, number }
     }
 
     /// The 16 bytes of the id.
@@ -80,10 +76,7 @@ impl ResourceRid {
     ///
     /// If the number needs more than 60 bits: it would run into the kind.
     pub fn to_bytes(&self) -> [u8; 16] {
-        assert!(
-            self.number >> NUMBER_BITS == 0,
-            "a resource number has at most 60 bits"
-        );
+        assert!(self.number >> NUMBER_BITS == 0, "a resource number has at most 60 bits");
         let kind = u64::from(self.kind.nibble()) << NUMBER_BITS;
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.container.to_bytes());
@@ -93,18 +86,12 @@ impl ResourceRid {
 
     /// Reads the 16 bytes of the id.
     pub fn from_bytes(bytes: &[u8]) -> Result<ResourceRid, BadRid> {
-        let wrong = BadRid::WrongResource {
-            expected: "a resource in a container",
-        };
+        let wrong = BadRid::WrongResource { expected: "a resource in a container" };
         let (container, number) = bytes.split_at_checked(8).ok_or(wrong.clone())?;
         let container = ContainerRid::from_bytes(container).map_err(|_| wrong)?;
         let number = u64::from_le_bytes(exactly(number, "a resource in a container")?);
         let kind = ResourceKind::from_nibble((number >> NUMBER_BITS) as u8)?;
-        Ok(ResourceRid {
-            container,
-            kind,
-            number: number & ((1 << NUMBER_BITS) - 1),
-        })
+        Ok(ResourceRid { container, kind, number: number & ((1 << NUMBER_BITS) - 1) })
     }
 }
 
@@ -199,15 +186,10 @@ impl AttachmentRid {
 
     /// Reads the 20 bytes of the id.
     pub fn from_bytes(bytes: &[u8]) -> Result<AttachmentRid, BadRid> {
-        let wrong = BadRid::WrongResource {
-            expected: "an attachment",
-        };
+        let wrong = BadRid::WrongResource { expected: "an attachment" };
         let (item, number) = bytes.split_at_checked(16).ok_or(wrong)?;
         let number = u32::from_be_bytes(exactly(number, "an attachment")?);
-        Ok(AttachmentRid {
-            item: ItemRid::from_bytes(item)?,
-            number,
-        })
+        Ok(AttachmentRid { item: ItemRid::from_bytes(item)?, number })
     }
 }
 

@@ -88,10 +88,7 @@ impl Bytes {
     fn new(bytes: &[u8]) -> Bytes {
         let mut buffer = [0; BYTES_MAX];
         buffer[..bytes.len()].copy_from_slice(bytes);
-        Bytes {
-            buffer,
-            length: bytes.len(),
-        }
+        Bytes { buffer, length: bytes.len() }
     }
 }
 
@@ -135,9 +132,7 @@ text_form!(ResourceId);
 
 /// Reads exactly `N` bytes, or says that they belong to something else.
 fn exactly<const N: usize>(bytes: &[u8], expected: &'static str) -> Result<[u8; N], BadRid> {
-    bytes
-        .try_into()
-        .map_err(|_| BadRid::WrongResource { expected })
+    bytes.try_into().map_err(|_| BadRid::WrongResource { expected })
 }
 
 #[cfg(test)]
@@ -163,14 +158,8 @@ mod tests {
         check(parse(""), BadRid::Length { bytes: 0 });
         check(parse("AA=="), BadRid::Length { bytes: 1 });
         check(parse("AAAAAYAA"), BadRid::Length { bytes: 6 });
-        check(
-            parse("AAAAAYAAAAEDAAAAAAAAEA=="),
-            BadRid::UnknownKind { nibble: 1 },
-        );
-        check(
-            parse("AAAAAYAAAAEDAAAAAAAA8A=="),
-            BadRid::UnknownKind { nibble: 0xF },
-        );
+        check(parse("AAAAAYAAAAEDAAAAAAAAEA=="), BadRid::UnknownKind { nibble: 1 });
+        check(parse("AAAAAYAAAAEDAAAAAAAA8A=="), BadRid::UnknownKind { nibble: 0xF });
     }
 
     #[test]
@@ -180,26 +169,14 @@ mod tests {
         check(ContainerRid::parse("AAAAAQ=="), refused("a container"));
         check(ContainerRid::parse("AAAAAQAAAAU="), refused("a container"));
         check(UserRid::parse("AAAAAYAAAAE="), refused("a user"));
-        check(
-            PermissionRid::parse("AAAAAYAAAAEBAAAAAAAAAA=="),
-            refused("a permission"),
-        );
-        check(
-            ItemRid::parse("AAAAAYAAAAEDAAAAAAAAUA=="),
-            refused("an item"),
-        );
-        check(
-            ItemRid::parse("AAAAAQAAAAUJAAAAAAAAAA=="),
-            refused("a resource in a container"),
-        );
+        check(PermissionRid::parse("AAAAAYAAAAEBAAAAAAAAAA=="), refused("a permission"));
+        check(ItemRid::parse("AAAAAYAAAAEDAAAAAAAAUA=="), refused("an item"));
+        check(ItemRid::parse("AAAAAQAAAAUJAAAAAAAAAA=="), refused("a resource in a container"));
         check(
             PartitionRangeRid::parse("AAAAAYAAAAEBAAAAAAAAAA=="),
             refused("a partition key range"),
         );
-        check(
-            AttachmentRid::parse("AAAAAYAAAAEDAAAAAAAAUAAAAAI="),
-            refused("an item"),
-        );
+        check(AttachmentRid::parse("AAAAAYAAAAEDAAAAAAAAUAAAAAI="), refused("an item"));
         check(AttachmentRid::parse("AAAAAQ=="), refused("an attachment"));
         check(OfferRid::parse("AAAAAQ=="), refused("an offer"));
     }

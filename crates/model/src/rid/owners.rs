@@ -26,10 +26,7 @@ impl DatabaseRid {
 
     /// Reads the 4 bytes of the id.
     pub fn from_bytes(bytes: &[u8]) -> Result<DatabaseRid, BadRid> {
-        Ok(DatabaseRid(u32::from_be_bytes(exactly(
-            bytes,
-            "a database",
-        )?)))
+        Ok(DatabaseRid(u32::from_be_bytes(exactly(bytes, "a database")?)))
     }
 }
 
@@ -47,10 +44,7 @@ impl ContainerRid {
     /// If `container` needs more than 31 bits. The top bit tells containers from users and is added
     /// here.
     pub const fn new(database: u32, container: u32) -> ContainerRid {
-        assert!(
-            container < CONTAINER_BIT,
-            "a container number has at most 31 bits"
-        );
+        assert!(container < CONTAINER_BIT, "a container number has at most 31 bits");
         ContainerRid((database as u64) << 32 | (CONTAINER_BIT | container) as u64)
     }
 
@@ -73,9 +67,7 @@ impl ContainerRid {
     /// Reads the big-endian number of its 8 bytes.
     pub const fn from_u64(number: u64) -> Result<ContainerRid, BadRid> {
         if number & CONTAINER_BIT as u64 == 0 {
-            return Err(BadRid::WrongResource {
-                expected: "a container",
-            });
+            return Err(BadRid::WrongResource { expected: "a container" });
         }
         Ok(ContainerRid(number))
     }
@@ -131,10 +123,7 @@ impl UserRid {
         if user & CONTAINER_BIT != 0 {
             return Err(BadRid::WrongResource { expected: "a user" });
         }
-        Ok(UserRid {
-            database: u32::from_be_bytes([d0, d1, d2, d3]),
-            user,
-        })
+        Ok(UserRid { database: u32::from_be_bytes([d0, d1, d2, d3]), user })
     }
 }
 
@@ -163,15 +152,10 @@ impl PermissionRid {
 
     /// Reads the 16 bytes of the id.
     pub fn from_bytes(bytes: &[u8]) -> Result<PermissionRid, BadRid> {
-        let wrong = BadRid::WrongResource {
-            expected: "a permission",
-        };
+        let wrong = BadRid::WrongResource { expected: "a permission" };
         let (user, number) = bytes.split_at_checked(8).ok_or(wrong.clone())?;
         let user = UserRid::from_bytes(user).map_err(|_| wrong)?;
-        Ok(PermissionRid {
-            user,
-            number: u64::from_le_bytes(exactly(number, "a permission")?),
-        })
+        Ok(PermissionRid { user, number: u64::from_le_bytes(exactly(number, "a permission")?) })
     }
 }
 

@@ -30,10 +30,7 @@ impl Text {
     pub(super) fn new(bytes: &[u8]) -> Text {
         let mut buffer = [0; TEXT_MAX];
         let length = BASE64.encode_slice(bytes, &mut buffer);
-        Text {
-            buffer,
-            length: length.expect("no resource id is longer than an attachment's"),
-        }
+        Text { buffer, length: length.expect("no resource id is longer than an attachment's") }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -51,9 +48,7 @@ pub(super) fn decode<'a>(
     buffer: &'a mut [u8; BYTES_MAX + 1],
 ) -> Result<&'a [u8], BadRid> {
     // A text too long for the buffer is refused before any of it is read.
-    let length = BASE64
-        .decode_slice(text, buffer.as_mut_slice())
-        .map_err(|_| BadRid::NotBase64)?;
+    let length = BASE64.decode_slice(text, buffer.as_mut_slice()).map_err(|_| BadRid::NotBase64)?;
     Ok(&buffer[..length])
 }
 

@@ -14,9 +14,7 @@ use super::words::{self, BODY_BYTES_MAX, Offset, byte, slice};
 /// through arrays. The empty path is the item itself.
 #[must_use]
 pub fn get<S: AsRef<str>>(body: &[u8], path: &[S]) -> Option<ValueSpan> {
-    path.iter().try_fold(root(body)?, |parent, name| {
-        member(body, parent, name.as_ref())
-    })
+    path.iter().try_fold(root(body)?, |parent, name| member(body, parent, name.as_ref()))
 }
 
 /// A property of an object.
@@ -37,18 +35,12 @@ impl Member {
 
 /// The outermost value.
 pub(super) fn root(body: &[u8]) -> Option<ValueSpan> {
-    if body.len() > BODY_BYTES_MAX {
-        None
-    } else {
-        value(body, space(body, 0))
-    }
+    if body.len() > BODY_BYTES_MAX { None } else { value(body, space(body, 0)) }
 }
 
 /// The value of one property of an object.
 pub(super) fn member(body: &[u8], object: ValueSpan, name: &str) -> Option<ValueSpan> {
-    members(body, object)
-        .find(|member| member.is_named(body, name))
-        .map(|member| member.value)
+    members(body, object).find(|member| member.is_named(body, name)).map(|member| member.value)
 }
 
 /// The properties of an object, in order; none if the value is something else.
@@ -63,11 +55,7 @@ pub(super) fn members(body: &[u8], object: ValueSpan) -> impl Iterator<Item = Me
         let colon = space(body, name_end + 1);
         let value = value(body, space(body, colon + 1))?;
         next = following(body, value);
-        Some(Member {
-            start,
-            name_end,
-            value,
-        })
+        Some(Member { start, name_end, value })
     })
 }
 
@@ -180,9 +168,7 @@ mod tests {
             assert_eq!(text, *expected, "{path:?}");
         }
         assert_eq!(
-            get::<&str>(body.as_bytes(), &[])
-                .unwrap()
-                .text(body.as_bytes()),
+            get::<&str>(body.as_bytes(), &[]).unwrap().text(body.as_bytes()),
             body.trim().as_bytes()
         );
     }

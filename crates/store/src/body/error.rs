@@ -132,10 +132,7 @@ impl Fault {
             Problem::LoneSurrogate => return BodyError::LoneSurrogate { at },
             Problem::NotFinite => return BodyError::NotFinite { at },
             Problem::TooDeep => {
-                return BodyError::TooDeep {
-                    at,
-                    limit: nesting_max,
-                };
+                return BodyError::TooDeep { at, limit: nesting_max };
             }
             Problem::NotAnObject => return BodyError::NotAnObject { found },
             Problem::IdNotAString => return BodyError::IdNotAString { found },

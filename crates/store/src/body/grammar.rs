@@ -40,12 +40,7 @@ pub(super) struct Region {
 impl Found {
     /// Nothing yet, with room for the values of so many paths.
     pub(super) fn nothing(paths: usize) -> Found {
-        Found {
-            id: None,
-            ttl: None,
-            values: Inline::of_length(paths),
-            system: Inline::new(),
-        }
+        Found { id: None, ttl: None, values: Inline::of_length(paths), system: Inline::new() }
     }
 }
 
@@ -74,13 +69,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
         nesting_max: usize,
         found: &'f mut Found,
     ) -> Self {
-        Scanner {
-            body,
-            wanted,
-            nesting_max,
-            keys: Keys::new(),
-            found,
-        }
+        Scanner { body, wanted, nesting_max, keys: Keys::new(), found }
     }
 
     /// Reads a whole item: one object and nothing else. Returns its span.
@@ -94,11 +83,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
         let root = self.wanted.and_then(|wanted| wanted.node(ROOT));
         let end = self.object(start, 1, root)?;
         self.nothing_after(end)?;
-        let object = ValueSpan {
-            kind: ValueKind::Object,
-            start,
-            end,
-        };
+        let object = ValueSpan { kind: ValueKind::Object, start, end };
         if let Some(root) = root {
             self.note_wanted(root, object);
         }
@@ -119,11 +104,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
     fn nothing_after(&self, end: Offset) -> Result<(), Fault> {
         let rest = space(self.body, end);
         let is_end = rest as usize >= self.body.len();
-        if is_end {
-            Ok(())
-        } else {
-            Err(Problem::BytesAfterEnd.at(rest))
-        }
+        if is_end { Ok(()) } else { Err(Problem::BytesAfterEnd.at(rest)) }
     }
 
     /// `depth` is the number of objects and arrays around the value; `node` is where the wanted
@@ -197,10 +178,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
             let value_end = self.value(value_start, depth, below)?;
             at = space(self.body, value_end);
             if let Some(child) = child {
-                let region = Region {
-                    start: region_start,
-                    end: at,
-                };
+                let region = Region { start: region_start, end: at };
                 self.note(child, value_start, value_end, region)?;
             }
             match byte(self.body, at) {
@@ -257,11 +235,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
 #[inline(always)]
 fn space(body: &[u8], at: Offset) -> Offset {
     // Compact bodies have none, so the loop stays out of the way.
-    if byte(body, at) > b' ' {
-        at
-    } else {
-        some_space(body, at)
-    }
+    if byte(body, at) > b' ' { at } else { some_space(body, at) }
 }
 
 #[inline(never)]
@@ -276,11 +250,7 @@ fn some_space(body: &[u8], mut at: Offset) -> Offset {
 #[inline(always)]
 fn colon(body: &[u8], quote: Offset) -> Result<Offset, Fault> {
     let at = space(body, quote + 1);
-    if byte(body, at) == b':' {
-        Ok(space(body, at + 1))
-    } else {
-        Err(Problem::NoColon.at(at))
-    }
+    if byte(body, at) == b':' { Ok(space(body, at + 1)) } else { Err(Problem::NoColon.at(at)) }
 }
 
 #[inline]
@@ -308,11 +278,7 @@ fn string(body: &[u8], start: Offset) -> Result<Offset, Fault> {
             continue;
         }
         at += words::bytes_before(marks);
-        return if byte(body, at) == b'"' {
-            Ok(at)
-        } else {
-            odd_string(body, start, at)
-        };
+        return if byte(body, at) == b'"' { Ok(at) } else { odd_string(body, start, at) };
     }
 }
 
@@ -358,10 +324,7 @@ fn key(body: &[u8], start: Offset) -> Result<Key, Fault> {
         hash = words::mix(hash, words::lowest(word, words::bits_before(marks)));
         at += words::bytes_before(marks);
         return if byte(body, at) == b'"' {
-            Ok(Key {
-                end: at,
-                hash: words::fold(hash),
-            })
+            Ok(Key { end: at, hash: words::fold(hash) })
         } else {
             odd_key(body, start)
         };
@@ -372,10 +335,7 @@ fn key(body: &[u8], start: Offset) -> Result<Key, Fault> {
 fn odd_key(body: &[u8], start: Offset) -> Result<Key, Fault> {
     let end = odd_string(body, start, start)?;
     let name = text::unescape(slice(body, start, end));
-    Ok(Key {
-        end,
-        hash: words::hash(name.as_bytes()),
-    })
+    Ok(Key { end, hash: words::hash(name.as_bytes()) })
 }
 
 /// Checks a string that has bytes beyond ASCII. A character never reaches past its string, since
@@ -414,11 +374,7 @@ fn unicode_escape(body: &[u8], at: Offset) -> Result<Offset, Fault> {
             let paired = byte(body, at + 6) == b'\\'
                 && byte(body, at + 7) == b'u'
                 && (0xdc00..0xe000).contains(&unit(at + 8));
-            if paired {
-                Ok(at + 12)
-            } else {
-                Err(Problem::LoneSurrogate.at(at))
-            }
+            if paired { Ok(at + 12) } else { Err(Problem::LoneSurrogate.at(at)) }
         }
         0xdc00..0xe000 => Err(Problem::LoneSurrogate.at(at)),
         _ => Ok(at + 6),

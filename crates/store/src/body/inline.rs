@@ -19,12 +19,7 @@ pub(super) struct Inline<T, const N: usize> {
 impl<T: Copy + Default, const N: usize> Inline<T, N> {
     #[inline]
     pub(super) fn new() -> Self {
-        Inline {
-            room: [T::default(); N],
-            used: 0,
-            heap: Vec::new(),
-            spilled: false,
-        }
+        Inline { room: [T::default(); N], used: 0, heap: Vec::new(), spilled: false }
     }
 
     /// `length` default elements.
@@ -42,11 +37,7 @@ impl<T: Copy + Default, const N: usize> Inline<T, N> {
     }
 
     pub(super) fn len(&self) -> usize {
-        if self.spilled {
-            self.heap.len()
-        } else {
-            self.used
-        }
+        if self.spilled { self.heap.len() } else { self.used }
     }
 
     #[inline]
@@ -80,11 +71,7 @@ impl<T: Copy + Default, const N: usize> Inline<T, N> {
     }
 
     pub(super) fn as_slice(&self) -> &[T] {
-        if self.spilled {
-            &self.heap
-        } else {
-            self.room.get(..self.used).unwrap_or_default()
-        }
+        if self.spilled { &self.heap } else { self.room.get(..self.used).unwrap_or_default() }
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
@@ -104,11 +91,7 @@ mod tests {
     fn keeps_its_order_across_the_move_to_the_heap() {
         let mut list = Inline::<u32, 4>::new();
         for length in 0..12_u32 {
-            assert_eq!(
-                list.as_slice(),
-                (0..length).collect::<Vec<_>>(),
-                "length {length}"
-            );
+            assert_eq!(list.as_slice(), (0..length).collect::<Vec<_>>(), "length {length}");
             list.push(length);
         }
         list.truncate(2);

@@ -43,19 +43,13 @@ pub(super) struct Mark {
 impl Keys {
     #[inline]
     pub(super) fn new() -> Keys {
-        Keys {
-            open: Inline::new(),
-        }
+        Keys { open: Inline::new() }
     }
 
     /// Opens an object: the mark to add its keys and to close it with.
     #[inline]
     pub(super) fn open(&self) -> Mark {
-        Mark {
-            first: self.open.len(),
-            bits: 0,
-            hit_twice: false,
-        }
+        Mark { first: self.open.len(), bits: 0, hit_twice: false }
     }
 
     /// Adds a key to the innermost object.
@@ -131,10 +125,7 @@ fn duplicate(body: &[u8], same_hash: &[u64]) -> Option<Offset> {
         .map(|start| (text::unescape(text::inside(body, start as usize)), start))
         .collect();
     keys.sort_unstable();
-    keys.windows(2)
-        .filter(|pair| pair[0].0 == pair[1].0)
-        .map(|pair| pair[1].1)
-        .min()
+    keys.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1).min()
 }
 
 #[cfg(test)]
@@ -154,11 +145,7 @@ mod tests {
             body.push(b'"');
             let start = Offset::try_from(body.len()).unwrap();
             let unescaped = text::unescape(name.as_bytes());
-            let hash = if collide {
-                1
-            } else {
-                words::hash(unescaped.as_bytes())
-            };
+            let hash = if collide { 1 } else { words::hash(unescaped.as_bytes()) };
             keys.push(&mut mark, hash, start);
             starts.push(Problem::DuplicateKey.at(start));
             body.extend_from_slice(name.as_bytes());
@@ -166,11 +153,7 @@ mod tests {
         }
         match keys.close(&body, mark) {
             Ok(()) => {
-                assert_eq!(
-                    keys.open().first,
-                    mark.first,
-                    "a closed object leaves nothing behind"
-                );
+                assert_eq!(keys.open().first, mark.first, "a closed object leaves nothing behind");
                 None
             }
             Err(fault) => starts.iter().position(|start| *start == fault),
@@ -199,28 +182,15 @@ mod tests {
 
     #[test]
     fn wide_objects_are_checked_on_both_sides_of_the_limit() {
-        for width in [
-            TABLE_KEYS_MAX - 2,
-            TABLE_KEYS_MAX - 1,
-            TABLE_KEYS_MAX,
-            5_000,
-        ] {
+        for width in [TABLE_KEYS_MAX - 2, TABLE_KEYS_MAX - 1, TABLE_KEYS_MAX, 5_000] {
             let mut names: Vec<String> = (0..width).map(|number| format!("k{number}")).collect();
             let all: Vec<&str> = names.iter().map(String::as_str).collect();
             assert_eq!(reported(&all, false), None, "{width} keys");
             assert_eq!(reported(&all, true), None, "{width} keys of one hash");
             names.push("k1".to_owned());
             let all: Vec<&str> = names.iter().map(String::as_str).collect();
-            assert_eq!(
-                reported(&all, false),
-                Some(width),
-                "{width} keys and one more"
-            );
-            assert_eq!(
-                reported(&all, true),
-                Some(width),
-                "{width} keys of one hash and one more"
-            );
+            assert_eq!(reported(&all, false), Some(width), "{width} keys and one more");
+            assert_eq!(reported(&all, true), Some(width), "{width} keys of one hash and one more");
         }
     }
 }

@@ -12,11 +12,7 @@ const SURELY_FINITE_DIGITS: u32 = 308;
 /// Reads the number that starts at `start`; returns the offset just past it.
 #[inline]
 pub(super) fn scan(body: &[u8], start: Offset) -> Result<Offset, Fault> {
-    let first = if byte(body, start) == b'-' {
-        start + 1
-    } else {
-        start
-    };
+    let first = if byte(body, start) == b'-' { start + 1 } else { start };
     let integer_end = match byte(body, first) {
         b'0' => first + 1,
         b'1'..=b'9' => digits(body, first + 1),
@@ -39,17 +35,11 @@ fn scan_large(body: &[u8], start: Offset, at: Offset, digits: Offset) -> Result<
     let mut exponent = 0_u32;
     if byte(body, at) | 0x20 == b'e' {
         let sign = byte(body, at + 1);
-        let first = if matches!(sign, b'+' | b'-') {
-            at + 2
-        } else {
-            at + 1
-        };
+        let first = if matches!(sign, b'+' | b'-') { at + 2 } else { at + 1 };
         end = some_digits(body, first)?;
         if sign != b'-' {
             for digit in slice(body, first, end) {
-                exponent = exponent
-                    .saturating_mul(10)
-                    .saturating_add(u32::from(digit - b'0'));
+                exponent = exponent.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
             }
         }
     }
@@ -61,9 +51,7 @@ fn scan_large(body: &[u8], start: Offset, at: Offset, digits: Offset) -> Result<
 }
 
 fn is_finite(text: &[u8]) -> bool {
-    let number = std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse::<f64>().ok());
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     number.is_some_and(f64::is_finite)
 }
 
@@ -78,11 +66,7 @@ fn digits(body: &[u8], mut at: Offset) -> Offset {
 #[inline]
 fn some_digits(body: &[u8], at: Offset) -> Result<Offset, Fault> {
     let end = digits(body, at);
-    if end == at {
-        Err(Problem::NoDigit.at(at))
-    } else {
-        Ok(end)
-    }
+    if end == at { Err(Problem::NoDigit.at(at)) } else { Ok(end) }
 }
 
 #[cfg(test)]
@@ -96,37 +80,16 @@ mod tests {
 
     #[test]
     fn grammar() {
-        for number in [
-            "0",
-            "-0",
-            "1",
-            "-12",
-            "0.5",
-            "-0.50",
-            "1e5",
-            "1E+5",
-            "0e-0",
-            "10.01e-10",
-        ] {
+        for number in ["0", "-0", "1", "-12", "0.5", "-0.50", "1e5", "1E+5", "0e-0", "10.01e-10"] {
             for after in ["", ",", "}", " ", "x"] {
                 let text = format!("{number}{after}");
                 assert_eq!(scan(text.as_bytes(), 0), all(&number), "{text}");
             }
         }
-        for (text, at) in [
-            ("-", 1),
-            ("-a", 1),
-            ("1.", 2),
-            ("1.e1", 2),
-            ("1e", 2),
-            ("1e+", 3),
-            ("0.5E-x", 5),
-        ] {
-            assert_eq!(
-                scan(text.as_bytes(), 0),
-                Err(Problem::NoDigit.at(at)),
-                "{text}"
-            );
+        for (text, at) in
+            [("-", 1), ("-a", 1), ("1.", 2), ("1.e1", 2), ("1e", 2), ("1e+", 3), ("0.5E-x", 5)]
+        {
+            assert_eq!(scan(text.as_bytes(), 0), Err(Problem::NoDigit.at(at)), "{text}");
         }
         // A leading zero ends the number; what follows is the caller's surprise.
         assert_eq!(scan(b"01", 0), Ok(1));
@@ -159,11 +122,7 @@ mod tests {
             format!("1{}e300", "0".repeat(10)),
         ];
         for number in infinite {
-            assert_eq!(
-                scan(number.as_bytes(), 0),
-                Err(Problem::NotFinite.at(0)),
-                "{number}"
-            );
+            assert_eq!(scan(number.as_bytes(), 0), Err(Problem::NotFinite.at(0)), "{number}");
         }
     }
 }

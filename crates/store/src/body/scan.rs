@@ -28,10 +28,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            item_bytes_max: 2_097_152,
-            nesting_max: 128,
-        }
+        Limits { item_bytes_max: 2_097_152, nesting_max: 128 }
     }
 }
 
@@ -62,25 +59,14 @@ pub fn scan<'b>(body: &'b [u8], wanted: &Wanted) -> Result<Scanned<'b>, BodyErro
     let limits = wanted.limits();
     check_size(body.len(), limits, SYSTEM_BYTES_MAX)?;
     let nesting_max = usize::from(limits.nesting_max);
-    let object = ValueSpan {
-        kind: ValueKind::Object,
-        start: 0,
-        end: 0,
-    };
-    let mut scanned = Scanned {
-        body,
-        object,
-        found: Found::nothing(wanted.paths()),
-    };
+    let object = ValueSpan { kind: ValueKind::Object, start: 0, end: 0 };
+    let mut scanned = Scanned { body, object, found: Found::nothing(wanted.paths()) };
     scanned.object = Scanner::new(body, Some(wanted), nesting_max, &mut scanned.found)
         .item()
         .map_err(|fault| fault.explain(body, nesting_max))?;
     // Each with its comma.
-    let system_bytes: Offset = scanned
-        .system()
-        .iter()
-        .map(|region| region.end - region.start + 1)
-        .sum();
+    let system_bytes: Offset =
+        scanned.system().iter().map(|region| region.end - region.start + 1).sum();
     check_size(body.len() - system_bytes as usize, limits, 0)?;
     Ok(scanned)
 }
@@ -113,11 +99,7 @@ pub fn validate_value(text: &[u8], limits: Limits) -> Result<ValueSpan, BodyErro
 
 fn check_size(bytes: usize, limits: Limits, allowance: usize) -> Result<(), BodyError> {
     let limit = limits.item_bytes_max.min(BODY_BYTES_MAX - SYSTEM_BYTES_MAX);
-    if bytes > limit + allowance {
-        Err(BodyError::TooLarge { bytes, limit })
-    } else {
-        Ok(())
-    }
+    if bytes > limit + allowance { Err(BodyError::TooLarge { bytes, limit }) } else { Ok(()) }
 }
 
 impl<'b> Scanned<'b> {
@@ -202,11 +184,7 @@ mod tests {
     fn refused(body: impl AsRef<[u8]>, expected: BodyError) {
         let body = body.as_ref();
         let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
-        assert_eq!(
-            scan(body, &Wanted::default()).err(),
-            Some(expected),
-            "{shown}"
-        );
+        assert_eq!(scan(body, &Wanted::default()).err(), Some(expected), "{shown}");
     }
 
     /// `body` is malformed at its first `⌁`, which stands for nothing.
@@ -227,10 +205,7 @@ mod tests {
     fn grammar() {
         malformed("⌁x", "expected a value");
         malformed(
-            "\u{feff}⌁{}"
-                .trim_start_matches('\u{feff}')
-                .replace("{}", "\u{feff}{}")
-                .as_str(),
+            "\u{feff}⌁{}".trim_start_matches('\u{feff}').replace("{}", "\u{feff}{}").as_str(),
             "expected a value",
         );
         malformed("{⌁,}", "property name");
@@ -248,10 +223,7 @@ mod tests {
         malformed(r#"{"a":1⌁]"#, "closing brace");
         malformed(r#"{"a":[⌁,]}"#, "expected a value");
         malformed(r#"{"a":[1,⌁]}"#, "expected a value");
-        malformed(
-            r#"{"a":[1⌁ 2]}"#.replace("⌁ ", " ⌁").as_str(),
-            "closing bracket",
-        );
+        malformed(r#"{"a":[1⌁ 2]}"#.replace("⌁ ", " ⌁").as_str(), "closing bracket");
         malformed(r#"{"a":[1⌁}}"#, "closing bracket");
         malformed(r#"{"a":-⌁}"#, "digit");
         malformed(r#"{"a":1.⌁}"#, "digit");
@@ -268,14 +240,8 @@ mod tests {
         malformed("{}⌁{}", "nothing after");
         malformed("{} ⌁x", "nothing after");
         malformed("{}⌁\u{0}", "nothing after");
-        malformed(
-            "{\u{a0}}".replace('\u{a0}', "⌁\u{a0}").as_str(),
-            "property name",
-        );
-        malformed(
-            "{\u{b}}".replace('\u{b}', "⌁\u{b}").as_str(),
-            "property name",
-        );
+        malformed("{\u{a0}}".replace('\u{a0}', "⌁\u{a0}").as_str(), "property name");
+        malformed("{\u{b}}".replace('\u{b}', "⌁\u{b}").as_str(), "property name");
     }
 
     #[test]
@@ -303,31 +269,17 @@ mod tests {
             ("false", ValueKind::False),
         ] {
             refused(body, BodyError::NotAnObject { found });
-            assert_eq!(
-                validate(body.as_bytes()),
-                Err(BodyError::NotAnObject { found }),
-                "{body}"
-            );
-            assert_eq!(
-                validate_value(body.as_bytes(), Limits::default())
-                    .unwrap()
-                    .kind,
-                found
-            );
+            assert_eq!(validate(body.as_bytes()), Err(BodyError::NotAnObject { found }), "{body}");
+            assert_eq!(validate_value(body.as_bytes(), Limits::default()).unwrap().kind, found);
         }
     }
 
     #[test]
     fn strings_are_utf8_and_whole_characters() {
         let at = 7;
-        for bytes in [
-            &b"\xff"[..],
-            b"\xc3",
-            b"\xe2\x82",
-            b"\x80",
-            b"\xed\xa0\x80",
-            b"\xf4\x90\x80\x80",
-        ] {
+        for bytes in
+            [&b"\xff"[..], b"\xc3", b"\xe2\x82", b"\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"]
+        {
             let mut body = b"{\"a\":\"x".to_vec();
             body.extend_from_slice(bytes);
             body.extend_from_slice(b"\"}");
@@ -343,18 +295,11 @@ mod tests {
             r"\uDFFF",
             r"\ud83d\u0041",
         ] {
-            refused(
-                format!(r#"{{"a":"x{string}"}}"#),
-                BodyError::LoneSurrogate { at },
-            );
+            refused(format!(r#"{{"a":"x{string}"}}"#), BodyError::LoneSurrogate { at });
         }
-        for string in [
-            r"\ud83d\ude00",
-            r"\uD800\uDC00",
-            r"\udbff\udfff",
-            r"\ud7ff\ue000",
-            "\u{10ffff}é",
-        ] {
+        for string in
+            [r"\ud83d\ude00", r"\uD800\uDC00", r"\udbff\udfff", r"\ud7ff\ue000", "\u{10ffff}é"]
+        {
             let body = format!(r#"{{"a":"x{string}","{string}":1}}"#);
             assert!(scan(body.as_bytes(), &Wanted::default()).is_ok(), "{body}");
         }
@@ -362,10 +307,7 @@ mod tests {
 
     #[test]
     fn keys_occur_once_in_an_object() {
-        let twice = |key: &str, at| BodyError::DuplicateKey {
-            key: key.to_owned(),
-            at,
-        };
+        let twice = |key: &str, at| BodyError::DuplicateKey { key: key.to_owned(), at };
         refused(r#"{"a":1,"a":2}"#, twice("a", 8));
         refused(r#"{"a":1,"\u0061":2}"#, twice("a", 8));
         refused(r#"{"x":{"a":1,"b":2,"a":3}}"#, twice("a", 19));
@@ -374,28 +316,21 @@ mod tests {
         refused(r#"{"id":"a","id":"a"}"#, twice("id", 11));
         let long = "k".repeat(100);
         refused(format!(r#"{{"{long}":1,"{long}":2}}"#), twice(&long, 107));
-        for body in [
-            r#"{"a":{"a":{"a":1}},"b":{"a":1}}"#,
-            r#"{"a":[{"b":1},{"b":2}]}"#,
-            r#"{"a":1,"A":2}"#,
-        ] {
+        for body in
+            [r#"{"a":{"a":{"a":1}},"b":{"a":1}}"#, r#"{"a":[{"b":1},{"b":2}]}"#, r#"{"a":1,"A":2}"#]
+        {
             assert!(scan(body.as_bytes(), &Wanted::default()).is_ok(), "{body}");
         }
     }
 
     #[test]
     fn a_very_wide_object_is_not_quadratic() {
-        let members: Vec<String> = (0..100_000)
-            .map(|number| format!(r#""{number}":0"#))
-            .collect();
+        let members: Vec<String> = (0..100_000).map(|number| format!(r#""{number}":0"#)).collect();
         let body = format!("{{{}}}", members.join(","));
         assert!(scan(body.as_bytes(), &Wanted::default()).is_ok());
         refused(
             format!("{},\"5\":0}}", &body[..body.len() - 1]),
-            BodyError::DuplicateKey {
-                key: "5".to_owned(),
-                at: body.len() + 1,
-            },
+            BodyError::DuplicateKey { key: "5".to_owned(), at: body.len() + 1 },
         );
     }
 
@@ -404,11 +339,8 @@ mod tests {
         refused(r#"{"a":1e999}"#, BodyError::NotFinite { at: 5 });
         refused(r#"{"a":[0,-1e309]}"#, BodyError::NotFinite { at: 8 });
         assert!(
-            scan(
-                br#"{"a":[1e308,-0,1e-999,123456789012345678901234567890]}"#,
-                &Wanted::default()
-            )
-            .is_ok()
+            scan(br#"{"a":[1e308,-0,1e-999,123456789012345678901234567890]}"#, &Wanted::default())
+                .is_ok()
         );
     }
 
@@ -416,62 +348,32 @@ mod tests {
     fn nesting_has_a_limit() {
         let nested = |levels: usize| {
             let (open, close) = ("{\"a\":[".repeat(levels / 2), "]}".repeat(levels / 2));
-            if levels % 2 == 0 {
-                format!("{open}{close}")
-            } else {
-                format!("{open}{{}}{close}")
-            }
+            if levels % 2 == 0 { format!("{open}{close}") } else { format!("{open}{{}}{close}") }
         };
         for levels in [1, 2, 127, 128] {
-            assert!(
-                scan(nested(levels).as_bytes(), &Wanted::default()).is_ok(),
-                "{levels} levels"
-            );
+            assert!(scan(nested(levels).as_bytes(), &Wanted::default()).is_ok(), "{levels} levels");
         }
-        refused(
-            nested(129),
-            BodyError::TooDeep {
-                at: 64 * 6,
-                limit: 128,
-            },
-        );
-        refused(
-            nested(100_000),
-            BodyError::TooDeep {
-                at: 64 * 6,
-                limit: 128,
-            },
-        );
+        refused(nested(129), BodyError::TooDeep { at: 64 * 6, limit: 128 });
+        refused(nested(100_000), BodyError::TooDeep { at: 64 * 6, limit: 128 });
         refused(
             "{\"a\":".to_owned() + &"[".repeat(1_000_000),
-            BodyError::TooDeep {
-                at: 132,
-                limit: 128,
-            },
+            BodyError::TooDeep { at: 132, limit: 128 },
         );
 
-        let shallow = Wanted::default().with_limits(Limits {
-            nesting_max: 2,
-            ..Limits::default()
-        });
+        let shallow = Wanted::default().with_limits(Limits { nesting_max: 2, ..Limits::default() });
         assert!(scan(nested(2).as_bytes(), &shallow).is_ok());
         assert!(matches!(
             scan(nested(3).as_bytes(), &shallow),
             Err(BodyError::TooDeep { limit: 2, .. })
         ));
-        let deep = Wanted::default().with_limits(Limits {
-            nesting_max: 255,
-            ..Limits::default()
-        });
+        let deep = Wanted::default().with_limits(Limits { nesting_max: 255, ..Limits::default() });
         assert!(scan(nested(255).as_bytes(), &deep).is_ok());
     }
 
     #[test]
     fn size_has_a_limit_which_system_properties_do_not_count_for() {
-        let wanted = Wanted::default().with_limits(Limits {
-            item_bytes_max: 20,
-            ..Limits::default()
-        });
+        let wanted =
+            Wanted::default().with_limits(Limits { item_bytes_max: 20, ..Limits::default() });
         let check = |body: &str, expected: Option<usize>| {
             let expected = expected.map(|bytes| BodyError::TooLarge { bytes, limit: 20 });
             assert_eq!(scan(body.as_bytes(), &wanted).err(), expected, "{body}");
@@ -484,19 +386,10 @@ mod tests {
 
         let full = format!(r#"{{"id":"{}"}}"#, "x".repeat(2_097_152 - 9));
         assert_eq!(
-            (
-                full.len(),
-                scan(full.as_bytes(), &Wanted::default()).is_ok()
-            ),
+            (full.len(), scan(full.as_bytes(), &Wanted::default()).is_ok()),
             (2_097_152, true)
         );
-        refused(
-            full + " ",
-            BodyError::TooLarge {
-                bytes: 2_097_153,
-                limit: 2_097_152,
-            },
-        );
+        refused(full + " ", BodyError::TooLarge { bytes: 2_097_153, limit: 2_097_152 });
     }
 
     #[test]
@@ -509,19 +402,11 @@ mod tests {
         assert_eq!(id(r#"{"id":""}"#), Ok(Some("".into())));
         assert_eq!(id(r#"{"a":1, "id" : "x y" }"#), Ok(Some("x y".into())));
         assert_eq!(id(r#"{"\u0069d":"\u00e9\"\\"}"#), Ok(Some("é\"\\".into())));
-        assert!(matches!(
-            id(r#"{"id":"plain"}"#),
-            Ok(Some(Cow::Borrowed("plain")))
-        ));
-        for (value, found) in [
-            ("1", ValueKind::Number),
-            ("null", ValueKind::Null),
-            ("[]", ValueKind::Array),
-        ] {
-            refused(
-                format!(r#"{{"id":{value}}}"#),
-                BodyError::IdNotAString { found },
-            );
+        assert!(matches!(id(r#"{"id":"plain"}"#), Ok(Some(Cow::Borrowed("plain")))));
+        for (value, found) in
+            [("1", ValueKind::Number), ("null", ValueKind::Null), ("[]", ValueKind::Array)]
+        {
+            refused(format!(r#"{{"id":{value}}}"#), BodyError::IdNotAString { found });
         }
     }
 
@@ -592,10 +477,7 @@ mod tests {
             None,
         ];
         assert_eq!(texts, expected);
-        assert_eq!(
-            scanned.value(0).map(|span| span.kind),
-            Some(ValueKind::Array)
-        );
+        assert_eq!(scanned.value(0).map(|span| span.kind), Some(ValueKind::Array));
         assert_eq!((scanned.value(4), scanned.value(99)), (None, None));
         assert!(scanned.has_system_properties());
     }

@@ -113,11 +113,7 @@ mod tests {
 
     fn whole(body: &str) -> ValueSpan {
         let kind = ValueKind::starting_with(body.as_bytes()[0]).unwrap();
-        ValueSpan {
-            kind,
-            start: 0,
-            end: u32::try_from(body.len()).unwrap(),
-        }
+        ValueSpan { kind, start: 0, end: u32::try_from(body.len()).unwrap() }
     }
 
     #[test]
@@ -142,11 +138,7 @@ mod tests {
 
     #[test]
     fn a_span_of_other_bytes_does_not_panic() {
-        let lost = ValueSpan {
-            kind: ValueKind::String,
-            start: 7,
-            end: 3,
-        };
+        let lost = ValueSpan { kind: ValueKind::String, start: 7, end: 3 };
         for body in [&b""[..], b"\"", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
             for kind in [ValueKind::String, ValueKind::Number] {
                 let span = ValueSpan { kind, ..lost };

@@ -148,18 +148,11 @@ pub fn stamp(members: &[u8], properties: &SystemProperties<'_>, out: &mut Vec<u8
 
 impl<'a> SystemProperties<'a> {
     fn head(&self) -> Head<'a> {
-        Head {
-            rid: self.rid,
-            self_link: self.self_link,
-        }
+        Head { rid: self.rid, self_link: self.self_link }
     }
 
     fn tail(&self) -> Tail<'a> {
-        Tail {
-            etag: self.etag,
-            ts: self.ts,
-            lsn: self.lsn,
-        }
+        Tail { etag: self.etag, ts: self.ts, lsn: self.lsn }
     }
 }
 
@@ -203,10 +196,7 @@ fn runs(scanned: &Scanned<'_>) -> impl Iterator<Item = Range<usize>> {
     let body = scanned.body();
     let object = scanned.object().range();
     let last = object.end - 1;
-    let dropped = scanned
-        .system()
-        .iter()
-        .map(|region| region.start as usize..region.end as usize);
+    let dropped = scanned.system().iter().map(|region| region.start as usize..region.end as usize);
     let mut at = object.start + 1;
     dropped.chain([last..last]).filter_map(move |next| {
         // What stands before a dropped member ends with the comma before it; what stands before
@@ -216,11 +206,7 @@ fn runs(scanned: &Scanned<'_>) -> impl Iterator<Item = Range<usize>> {
         at = next.end + 1;
         // Nothing is kept between two neighbours: the run would end before it starts.
         let text = body.get(run.clone())?;
-        let blank_bytes = if is_last {
-            text.len() - text.trim_ascii_end().len()
-        } else {
-            0
-        };
+        let blank_bytes = if is_last { text.len() - text.trim_ascii_end().len() } else { 0 };
         let run = run.start..run.end - blank_bytes;
         (!run.is_empty()).then_some(run)
     })
@@ -249,10 +235,7 @@ mod tests {
         let scanned = scan(&bytes, &Wanted::default()).unwrap();
         let mut out = Vec::new();
         let places = compose(&scanned, &PROPERTIES, generated_id, &mut out);
-        assert!(
-            serde_json::from_slice::<serde_json::Value>(&out).is_ok(),
-            "{body}"
-        );
+        assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok(), "{body}");
 
         let mut stepwise = Vec::new();
         compose_head(&scanned, &PROPERTIES.head(), generated_id, &mut stepwise);
@@ -271,11 +254,7 @@ mod tests {
     fn check(body: &str, user: &str) {
         let separator = if user.is_empty() { "" } else { "," };
         let (stored, places) = composed(body, Some("new"));
-        assert_eq!(
-            stored,
-            format!("{{{user}{separator}{OURS},\"_lsn\":5}}"),
-            "{body}"
-        );
+        assert_eq!(stored, format!("{{{user}{separator}{OURS},\"_lsn\":5}}"), "{body}");
         assert_eq!(&stored[places.lsn_at..], ",\"_lsn\":5}", "{body}");
         assert_eq!(&stored[places.etag_at..places.etag_at + 36], ETAG, "{body}");
     }
@@ -283,22 +262,13 @@ mod tests {
     #[test]
     fn bytes_of_the_user_are_kept_as_they_are() {
         check(r#"{"id":"1"}"#, r#""id":"1""#);
-        check(
-            r#"{"id":"1","n":1.50e0,"s":"\u0041"}"#,
-            r#""id":"1","n":1.50e0,"s":"\u0041""#,
-        );
+        check(r#"{"id":"1","n":1.50e0,"s":"\u0041"}"#, r#""id":"1","n":1.50e0,"s":"\u0041""#);
         check(
             " {\r\n \"id\" : \"1\" ,\t\"a\":[ 1 , 2 ]\n}\n",
             "\r\n \"id\" : \"1\" ,\t\"a\":[ 1 , 2 ]",
         );
-        check(
-            r#"{"id":"1","_ts2":1,"__rid":2,"_":3}"#,
-            r#""id":"1","_ts2":1,"__rid":2,"_":3"#,
-        );
-        check(
-            r#"{"id":"1","a":{"_ts":1,"_rid":{}}}"#,
-            r#""id":"1","a":{"_ts":1,"_rid":{}}"#,
-        );
+        check(r#"{"id":"1","_ts2":1,"__rid":2,"_":3}"#, r#""id":"1","_ts2":1,"__rid":2,"_":3"#);
+        check(r#"{"id":"1","a":{"_ts":1,"_rid":{}}}"#, r#""id":"1","a":{"_ts":1,"_rid":{}}"#);
     }
 
     #[test]
@@ -316,10 +286,7 @@ mod tests {
         );
         check("{ \"id\":\"1\" ,\n \"_ts\" : 1 }", " \"id\":\"1\" ");
         check("{ \"_ts\" : 1 ,\n \"id\":\"1\" }", "\n \"id\":\"1\"");
-        check(
-            "{ \"a\":1 , \"_ts\" : 1 , \"id\":\"1\" }",
-            " \"a\":1 , \"id\":\"1\"",
-        );
+        check("{ \"a\":1 , \"_ts\" : 1 , \"id\":\"1\" }", " \"a\":1 , \"id\":\"1\"");
         check(r#"{"\u005fts":1,"id":"1"}"#, id);
     }
 
@@ -332,10 +299,7 @@ mod tests {
         check(r#"{ "_ts":1 , "_rid":2 }"#, id);
         check(r#"{"a":1}"#, r#""id":"new","a":1"#);
         check(r#"{"_ts":1,"a":1}"#, r#""id":"new","a":1"#);
-        check(
-            r#"{"a":{"id":"inner"}}"#,
-            r#""id":"new","a":{"id":"inner"}"#,
-        );
+        check(r#"{"a":{"id":"inner"}}"#, r#""id":"new","a":{"id":"inner"}"#);
         check(r#"{"\u0069d":"1"}"#, r#""\u0069d":"1""#);
 
         let without = |body| composed(body, None).0;
@@ -353,11 +317,7 @@ mod tests {
         let mut out = Vec::new();
         compose_head(&scanned, &PROPERTIES.head(), None, &mut out);
         let capacity = out.capacity();
-        let tail = Tail {
-            ts: u64::MAX,
-            lsn: u64::MAX,
-            ..PROPERTIES.tail()
-        };
+        let tail = Tail { ts: u64::MAX, lsn: u64::MAX, ..PROPERTIES.tail() };
         let _ = finish(&mut out, &tail);
         assert_eq!(out.capacity(), capacity);
     }
@@ -390,11 +350,7 @@ mod tests {
         }
         let scanned = scan(br#"{"a":1}"#, &Wanted::default()).unwrap();
         let stranger = Bytes::from_static(b"{}");
-        assert_eq!(
-            members(&stranger, &scanned, None),
-            &b"\"a\":1"[..],
-            "the scanned body counts"
-        );
+        assert_eq!(members(&stranger, &scanned, None), &b"\"a\":1"[..], "the scanned body counts");
     }
 
     #[test]
@@ -402,10 +358,6 @@ mod tests {
         let (stored, places) = composed(r#"{"id":"1","n":1.0}"#, None);
         let read = format!("{}}}", &stored[..places.lsn_at]);
         assert_eq!(composed(&read, None).0, stored, "a read item written back");
-        assert_eq!(
-            composed(&stored, None).0,
-            stored,
-            "a feed item written back"
-        );
+        assert_eq!(composed(&stored, None).0, stored, "a feed item written back");
     }
 }

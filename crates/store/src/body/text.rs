@@ -46,17 +46,11 @@ fn escape(rest: &[u8]) -> (char, usize) {
 fn unicode_escape(rest: &[u8]) -> (char, usize) {
     let unit = hex4(rest, 1).unwrap_or(0xfffd);
     if !(0xd800..0xdc00).contains(&unit) {
-        return (
-            char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER),
-            5,
-        );
+        return (char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER), 5);
     }
     let low = hex4(rest, 7).unwrap_or(0xdc00);
     let scalar = 0x10000 + ((unit - 0xd800) << 10) + (low.wrapping_sub(0xdc00) & 0x3ff);
-    (
-        char::from_u32(scalar).unwrap_or(char::REPLACEMENT_CHARACTER),
-        11,
-    )
+    (char::from_u32(scalar).unwrap_or(char::REPLACEMENT_CHARACTER), 11)
 }
 
 /// The inside of the string whose first character is at `at`, up to its closing quote.
@@ -74,9 +68,7 @@ pub(super) fn inside(body: &[u8], at: usize) -> &[u8] {
 /// Four hexadecimal digits from `at` on.
 pub(super) fn hex4(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..)?.first_chunk::<4>()?;
-    digits.iter().try_fold(0, |number, &digit| {
-        Some(number << 4 | char::from(digit).to_digit(16)?)
-    })
+    digits.iter().try_fold(0, |number, &digit| Some(number << 4 | char::from(digit).to_digit(16)?))
 }
 
 /// Appends the text as a JSON string, quotes included.
@@ -142,25 +134,13 @@ mod tests {
         for (inside, expected) in cases {
             let text = unescape(inside.as_bytes());
             assert_eq!(text, expected, "{inside}");
-            assert_eq!(
-                matches!(text, Cow::Borrowed(_)),
-                !inside.contains('\\'),
-                "{inside}"
-            );
+            assert_eq!(matches!(text, Cow::Borrowed(_)), !inside.contains('\\'), "{inside}");
         }
     }
 
     #[test]
     fn unescaping_what_no_scan_accepts_does_not_panic() {
-        for inside in [
-            r"\",
-            r"\u",
-            r"\u12",
-            r"\ud800",
-            r"\ud800\u0041",
-            r"\udc00",
-            "\\\u{e9}",
-        ] {
+        for inside in [r"\", r"\u", r"\u12", r"\ud800", r"\ud800\u0041", r"\udc00", "\\\u{e9}"] {
             let _ = unescape(inside.as_bytes());
         }
         let _ = unescape(b"\xff\\n\xfe");
@@ -168,13 +148,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in [
-            "",
-            "a\"b\\c/",
-            "\0\u{1f}\n\r\t\u{8}\u{7f}",
-            "é😀",
-            "\\u0041",
-        ] {
+        for text in ["", "a\"b\\c/", "\0\u{1f}\n\r\t\u{8}\u{7f}", "é😀", "\\u0041"] {
             let mut out = Vec::new();
             push_string(&mut out, text);
             assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);

@@ -79,16 +79,10 @@ impl Wanted {
         P: AsRef<[S]>,
         S: AsRef<str>,
     {
-        let mut wanted = Wanted {
-            nodes: vec![Node::default()],
-            paths: paths.len(),
-            limits: Limits::default(),
-        };
+        let mut wanted =
+            Wanted { nodes: vec![Node::default()], paths: paths.len(), limits: Limits::default() };
         let roles = [("id", Role::Id), ("ttl", Role::Ttl)];
-        for (name, role) in roles
-            .into_iter()
-            .chain(SYSTEM.map(|name| (name, Role::System)))
-        {
+        for (name, role) in roles.into_iter().chain(SYSTEM.map(|name| (name, Role::System))) {
             let node = wanted.child(ROOT, name);
             wanted.nodes[node].role = role;
         }
@@ -134,13 +128,7 @@ impl Wanted {
         }
         let place = node.hashes.partition_point(|&other| other < hash);
         node.hashes.insert(place, hash);
-        node.children.insert(
-            place,
-            Child {
-                name: name.into(),
-                node: new,
-            },
-        );
+        node.children.insert(place, Child { name: name.into(), node: new });
         let (word, bit) = filter_bit(hash);
         node.filter[word] |= bit;
         self.nodes.push(Node::default());
@@ -158,11 +146,7 @@ impl Node {
     #[inline]
     pub(super) fn step(&self, hash: u32, raw: &[u8]) -> Option<NodeIndex> {
         let (word, bit) = filter_bit(hash);
-        if self.filter[word] & bit == 0 {
-            None
-        } else {
-            self.search(hash, raw)
-        }
+        if self.filter[word] & bit == 0 { None } else { self.search(hash, raw) }
     }
 
     fn search(&self, hash: u32, raw: &[u8]) -> Option<NodeIndex> {
@@ -202,14 +186,8 @@ mod tests {
 
     #[test]
     fn keys_lead_to_the_paths_that_end_there() {
-        let paths: &[&[&str]] = &[
-            &["tenant"],
-            &["address", "city"],
-            &["address"],
-            &["tenant"],
-            &["a\"b", ""],
-            &["id"],
-        ];
+        let paths: &[&[&str]] =
+            &[&["tenant"], &["address", "city"], &["address"], &["tenant"], &["a\"b", ""], &["id"]];
         let wanted = Wanted::new(paths);
         assert_eq!(wanted.paths(), paths.len());
         let cases: &[(&[&str], &[usize])] = &[
@@ -224,13 +202,7 @@ mod tests {
             let node = walk(&wanted, keys).unwrap_or_else(|| panic!("{keys:?} leads nowhere"));
             assert_eq!(wanted.nodes[node].ends, *ends, "{keys:?}");
         }
-        for keys in [
-            &["Tenant"][..],
-            &["city"],
-            &["tenant", "city"],
-            &[""],
-            &["addres"],
-        ] {
+        for keys in [&["Tenant"][..], &["city"], &["tenant", "city"], &[""], &["addres"]] {
             assert_eq!(walk(&wanted, keys), None, "{keys:?}");
         }
     }
@@ -243,10 +215,7 @@ mod tests {
         for name in SYSTEM {
             assert_eq!(role(&[name]), Role::System, "{name}");
         }
-        assert_eq!(
-            (role(&["nested", "_ts"]), role(&["nested", "id"])),
-            (Role::User, Role::User)
-        );
+        assert_eq!((role(&["nested", "_ts"]), role(&["nested", "id"])), (Role::User, Role::User));
     }
 
     #[test]

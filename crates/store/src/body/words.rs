@@ -35,10 +35,7 @@ pub(super) fn byte(body: &[u8], at: Offset) -> u8 {
 #[inline(always)]
 pub(super) fn word(body: &[u8], at: Offset) -> u64 {
     let start = at as usize;
-    match body
-        .get(start..start + 8)
-        .and_then(|eight| eight.first_chunk())
-    {
+    match body.get(start..start + 8).and_then(|eight| eight.first_chunk()) {
         Some(chunk) => u64::from_le_bytes(*chunk),
         None => last_word(body, start),
     }
@@ -120,9 +117,7 @@ pub(super) fn fold(hash: u64) -> u32 {
 /// The hash of a key that is at hand as a whole; equal to what the scan computes on its way.
 pub(super) fn hash(key: &[u8]) -> u32 {
     let (words, rest) = key.as_chunks::<8>();
-    let hash = words
-        .iter()
-        .fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
     fold(mix(hash, last_word(rest, 0)))
 }
 
@@ -149,24 +144,16 @@ mod tests {
     fn words_past_the_end_are_filled_with_zeros() {
         assert_eq!(word(b"abc", 0), u64::from_le_bytes(*b"abc\0\0\0\0\0"));
         assert_eq!(word(b"abc", 2), u64::from(b'c'));
-        assert_eq!(
-            (word(b"abc", 3), word(b"abc", Offset::MAX), byte(b"abc", 3)),
-            (0, 0, 0)
-        );
+        assert_eq!((word(b"abc", 3), word(b"abc", Offset::MAX), byte(b"abc", 3)), (0, 0, 0));
     }
 
     #[test]
     fn keys_that_differ_a_little_hash_apart() {
-        let mut hashes: Vec<u32> = (0..10_000)
-            .map(|number| hash(format!("property{number}").as_bytes()))
-            .collect();
+        let mut hashes: Vec<u32> =
+            (0..10_000).map(|number| hash(format!("property{number}").as_bytes())).collect();
         hashes.extend((0..10_000).map(|number| hash(format!("p{number}").as_bytes())));
         hashes.sort_unstable();
         hashes.dedup();
-        assert!(
-            hashes.len() >= 19_990,
-            "{} hashes of 20 000 keys",
-            hashes.len()
-        );
+        assert!(hashes.len() >= 19_990, "{} hashes of 20 000 keys", hashes.len());
     }
 }

@@ -4,6 +4,7 @@ use super::{Batch, Index, IndexView};
 use crate::error::StorageError;
 use crate::keys::Value;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,18 +15,21 @@ const MEMTABLE_BYTES: u64 = 16 << 20;
 /// Tells the next open that the index is not to be trusted.
 const DOUBT: &str = "DOUBTED";
 
-#[derive(Clone)]
 pub(crate) struct FjallIndex {
+    /// `None` once it is closed: a handle somebody kept must not keep the files locked.
+    open: RwLock<Option<Open>>,
+    dir: PathBuf,
+}
+
+#[derive(Clone)]
+struct Open {
     database: Database,
     rows: Keyspace,
-    dir: PathBuf,
 }
 
 impl std::fmt::Debug for FjallIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FjallIndex")
-            .field("dir", &self.dir)
-            .finish_non_exhaustive()
+        f.debug_struct("FjallIndex").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
@@ -37,6 +41,10 @@ impl FjallIndex {
         if !doubted {
             match FjallIndex::try_open(dir) {
                 Ok(index) => return Ok(index),
+                Err(fjall::Error::Locked) => {
+                    let what = "it is still open elsewhere; close the other store first";
+                    return Err(StorageError::Index(what.to_owned()));
+                }
                 Err(error) => {
                     tracing::warn!(dir = %dir.display(), %error, "index damaged, rebuilt from the log");
                 }
@@ -57,41 +65,41 @@ impl FjallIndex {
         let rows = database.keyspace("rows", || {
             KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES)
         })?;
-        Ok(FjallIndex {
-            database,
-            rows,
-            dir: dir.to_owned(),
-        })
+        let open = RwLock::new(Some(Open { database, rows }));
+        Ok(FjallIndex { open, dir: dir.to_owned() })
     }
 
-    /// A failing index must not be believed after the next open either.
-    fn failed(&self, error: &fjall::Error) -> StorageError {
-        tracing::error!(dir = %self.dir.display(), %error, "index failed; it is rebuilt at the next open");
-        let _ = std::fs::write(self.dir.join(DOUBT), b"");
-        StorageError::Index(error.to_string())
+    fn opened(&self) -> Result<Open, StorageError> {
+        self.open.read().clone().ok_or(StorageError::Closed)
     }
+}
+
+/// A failing index must not be believed after the next open either.
+fn failed(dir: &Path, error: &fjall::Error) -> StorageError {
+    tracing::error!(dir = %dir.display(), %error, "index failed; it is rebuilt at the next open");
+    let _ = std::fs::write(dir.join(DOUBT), b"");
+    StorageError::Index(error.to_string())
+}
+
+fn visit_rows(
+    dir: &Path,
+    rows: impl Iterator<Item = fjall::Guard>,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> Result<(), StorageError> {
+    for row in rows {
+        let (key, value) = row.into_inner().map_err(|error| failed(dir, &error))?;
+        if !visit(&key, &value) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The rows at one moment.
 struct FjallView {
-    index: FjallIndex,
     snapshot: Snapshot,
-}
-
-impl FjallIndex {
-    fn visit(
-        &self,
-        rows: impl Iterator<Item = fjall::Guard>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StorageError> {
-        for row in rows {
-            let (key, value) = row.into_inner().map_err(|error| self.failed(&error))?;
-            if !visit(&key, &value) {
-                break;
-            }
-        }
-        Ok(())
-    }
+    rows: Keyspace,
+    dir: PathBuf,
 }
 
 impl IndexView for FjallView {
@@ -104,8 +112,7 @@ impl IndexView for FjallView {
         if from >= to {
             return Ok(());
         }
-        self.index
-            .visit(self.snapshot.range(&self.index.rows, from..to), visit)
+        visit_rows(&self.dir, self.snapshot.range(&self.rows, from..to), visit)
     }
 }
 
@@ -119,37 +126,40 @@ impl IndexView for FjallIndex {
         if from >= to {
             return Ok(());
         }
-        self.visit(self.rows.range(from..to), visit)
+        visit_rows(&self.dir, self.opened()?.rows.range(from..to), visit)
     }
 }
 
 impl Index for FjallIndex {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
-        let row = self.rows.get(key).map_err(|error| self.failed(&error))?;
+        let open = self.open.read();
+        let open = open.as_ref().ok_or(StorageError::Closed)?;
+        let row = open.rows.get(key).map_err(|error| failed(&self.dir, &error))?;
         Ok(row.map(|value| Value::from_slice(&value)))
     }
 
-    fn view(&self) -> Arc<dyn IndexView> {
-        Arc::new(FjallView {
-            index: self.clone(),
-            snapshot: self.database.snapshot(),
-        })
+    fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
+        let Open { database, rows } = self.opened()?;
+        Ok(Arc::new(FjallView { snapshot: database.snapshot(), rows, dir: self.dir.clone() }))
     }
 
     fn write(&self, batch: Batch) -> Result<(), StorageError> {
-        let mut rows = self.database.batch();
+        let open = self.open.read();
+        let open = open.as_ref().ok_or(StorageError::Closed)?;
+        let mut rows = open.database.batch();
         for (key, value) in &batch.changes {
             match value {
-                Some(value) => rows.insert(&self.rows, &key[..], &value[..]),
-                None => rows.remove(&self.rows, &key[..]),
+                Some(value) => rows.insert(&open.rows, &key[..], &value[..]),
+                None => rows.remove(&open.rows, &key[..]),
             }
         }
-        rows.commit().map_err(|error| self.failed(&error))
+        rows.commit().map_err(|error| failed(&self.dir, &error))
     }
 
-    fn flush(&self) -> Result<(), StorageError> {
-        self.database
-            .persist(PersistMode::SyncAll)
-            .map_err(|error| self.failed(&error))
+    fn close(&self) -> Result<(), StorageError> {
+        let Some(open) = self.open.write().take() else {
+            return Ok(());
+        };
+        open.database.persist(PersistMode::SyncAll).map_err(|error| failed(&self.dir, &error))
     }
 }

@@ -15,7 +15,7 @@ pub struct MemoryIndex(Arc<RwLock<State>>);
 #[derive(Debug, Default)]
 struct State {
     rows: BTreeMap<Key, Value>,
-    /// What each batch since the last flush replaced, oldest first; kept only for crashes.
+    /// What each batch since the last clean close replaced, oldest first; kept only for crashes.
     undo: Option<Vec<Batch>>,
 }
 
@@ -23,10 +23,7 @@ impl MemoryIndex {
     /// An empty index that can crash.
     #[must_use]
     pub fn with_history() -> MemoryIndex {
-        let state = State {
-            undo: Some(Vec::new()),
-            ..State::default()
-        };
+        let state = State { undo: Some(Vec::new()), ..State::default() };
         MemoryIndex(Arc::new(RwLock::new(state)))
     }
 
@@ -75,10 +72,7 @@ impl IndexView for MemoryIndex {
             return Ok(());
         }
         let state = self.0.read();
-        let bounds = (
-            std::ops::Bound::Included(from),
-            std::ops::Bound::Excluded(to),
-        );
+        let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Excluded(to));
         for (key, value) in state.rows.range::<[u8], _>(bounds) {
             if !visit(key, value) {
                 break;
@@ -93,12 +87,10 @@ impl Index for MemoryIndex {
         Ok(self.0.read().rows.get(key).cloned())
     }
 
-    fn view(&self) -> Arc<dyn IndexView> {
+    fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
         let rows = self.0.read().rows.clone();
-        Arc::new(MemoryIndex(Arc::new(RwLock::new(State {
-            rows,
-            undo: None,
-        }))))
+        let state = State { rows, undo: None };
+        Ok(Arc::new(MemoryIndex(Arc::new(RwLock::new(state)))))
     }
 
     fn write(&self, batch: Batch) -> Result<(), StorageError> {
@@ -120,7 +112,7 @@ impl Index for MemoryIndex {
         Ok(())
     }
 
-    fn flush(&self) -> Result<(), StorageError> {
+    fn close(&self) -> Result<(), StorageError> {
         if let Some(undo) = &mut self.0.write().undo {
             undo.clear();
         }

@@ -52,13 +52,13 @@ pub(crate) trait Index: IndexView + std::fmt::Debug {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError>;
 
     /// The rows as they are now, whatever is written later.
-    fn view(&self) -> Arc<dyn IndexView>;
+    fn view(&self) -> Result<Arc<dyn IndexView>, StorageError>;
 
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: Batch) -> Result<(), StorageError>;
 
-    /// Makes everything durable, for a clean close.
-    fn flush(&self) -> Result<(), StorageError>;
+    /// Makes everything durable and lets go of the files.
+    fn close(&self) -> Result<(), StorageError>;
 }
 
 /// Removes every row in a range, in bounded batches.

@@ -26,10 +26,7 @@ pub(crate) fn apply(container: ContainerRid, record: &Record, batch: &mut Batch)
         let mut owner = Value::new();
         keys::encode_position(&mut owner, record.position);
         owner.extend_from_slice(meta.id().as_bytes());
-        batch.put(
-            keys::unique(container, record.epk(), meta.key(), unique),
-            owner,
-        );
+        batch.put(keys::unique(container, record.epk(), meta.key(), unique), owner);
     }
     if meta.expires > 0 {
         // The row of an earlier version stays behind; the sweeper sees that it is stale.

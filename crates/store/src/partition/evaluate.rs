@@ -99,9 +99,7 @@ impl Texts {
     }
 
     fn rid(&self) -> &str {
-        self.self_link()
-            .get(self.rid_at..self.self_link.len() - 1)
-            .unwrap_or_default()
+        self.self_link().get(self.rid_at..self.self_link.len() - 1).unwrap_or_default()
     }
 
     fn etag(&self) -> &str {
@@ -162,10 +160,7 @@ impl<'a> Evaluation<'a> {
         let timestamp = self.begin();
         let rid_before = self.next_rid;
         let bodies = (operations.len() > 1).then(Vec::new);
-        let mut draft = Draft {
-            bodies,
-            ..Draft::default()
-        };
+        let mut draft = Draft { bodies, ..Draft::default() };
         let mut effects = Vec::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
             match self.operation(operation, timestamp, &mut draft) {
@@ -321,22 +316,14 @@ impl<'a> Evaluation<'a> {
             meta: &self.meta,
             body: &self.body,
         });
-        debug_assert_eq!(
-            placed, position,
-            "the etag in the body names the record it is in"
-        );
+        debug_assert_eq!(placed, position, "the etag in the body names the record it is in");
         draft.records += 1;
         if row.is_none() {
             self.next_rid += 1;
         }
         let end = self.builder.byte_count();
         let bytes = end - self.body.len()..end;
-        let new_row = ItemRow {
-            position,
-            rid,
-            written,
-            ttl: prepared.ttl,
-        };
+        let new_row = ItemRow { position, rid, written, ttl: prepared.ttl };
         self.note_unique(operation, &prepared.unique, &freed, draft);
         draft.rows.push((key.clone(), Some(new_row)));
         if let Some(bodies) = &mut draft.bodies {
@@ -344,11 +331,7 @@ impl<'a> Evaluation<'a> {
             bodies.push((key, Item::new(body, lsn_at, position, timestamp)));
         }
         Ok(Effect {
-            change: Some(if row.is_none() {
-                ChangeKind::Create
-            } else {
-                ChangeKind::Replace
-            }),
+            change: Some(if row.is_none() { ChangeKind::Create } else { ChangeKind::Replace }),
             item: ItemSource::Group { bytes, lsn_at },
             position,
             timestamp,
@@ -369,12 +352,7 @@ impl<'a> Evaluation<'a> {
         draft.records += 1;
         self.note_unique(operation, &[], &freed, draft);
         draft.rows.push((key, None));
-        Ok(Effect {
-            change: Some(ChangeKind::Delete),
-            item: ItemSource::None,
-            position,
-            timestamp,
-        })
+        Ok(Effect { change: Some(ChangeKind::Delete), item: ItemSource::None, position, timestamp })
     }
 
     fn tombstone(&mut self, operation: &Operation, row: &ItemRow, freed: &[u8], expired: bool) {
@@ -424,19 +402,11 @@ impl<'a> Evaluation<'a> {
     }
 
     fn position(&self, draft: &Draft) -> Position {
-        Position {
-            origin: self.partition.id,
-            lsn: self.builder.next_lsn(),
-            ordinal: draft.records,
-        }
+        Position { origin: self.partition.id, lsn: self.builder.next_lsn(), ordinal: draft.records }
     }
 
     fn row_key(&self, operation: &Operation) -> Key {
-        keys::item(
-            self.partition.container,
-            operation.key.epk.as_bytes(),
-            &operation.key.tail,
-        )
+        keys::item(self.partition.container, operation.key.epk.as_bytes(), &operation.key.tail)
     }
 
     /// The row as it will be when everything decided so far is applied.
@@ -458,22 +428,14 @@ impl<'a> Evaluation<'a> {
         operation: &Operation,
         draft: &Draft,
     ) -> Result<Item, Postponed> {
-        let drafted = draft
-            .bodies
-            .iter()
-            .flatten()
-            .rev()
-            .find(|(known, _)| known == key);
+        let drafted = draft.bodies.iter().flatten().rev().find(|(known, _)| known == key);
         if let Some((_, item)) = drafted {
             return Ok(item.clone());
         }
         if self.rows.contains_key(key) {
             return Err(Postponed::NextGroup);
         }
-        let record = self
-            .partition
-            .local
-            .record(row.position, operation.key.epk.as_bytes())?;
+        let record = self.partition.local.record(row.position, operation.key.epk.as_bytes())?;
         record.as_ref().and_then(item_of).ok_or_else(|| {
             StorageError::Index("a row points to a record that is not in the log".to_owned()).into()
         })
@@ -496,9 +458,7 @@ impl<'a> Evaluation<'a> {
         if self.rows.contains_key(&key) {
             return Err(Postponed::NextGroup);
         }
-        Ok(self
-            .partition
-            .unique_keys_of(row, operation.key.epk.as_bytes())?)
+        Ok(self.partition.unique_keys_of(row, operation.key.epk.as_bytes())?)
     }
 
     fn unique_key(&self, operation: &Operation, unique: &[u8]) -> Key {
@@ -536,9 +496,7 @@ impl<'a> Evaluation<'a> {
         let id = operation.key.id();
         let mut held: Vec<u8> = Vec::new();
         for (index, (key, owner)) in draft.unique.iter().enumerate() {
-            let newest = draft.unique[index + 1..]
-                .iter()
-                .all(|(later, _)| later != key);
+            let newest = draft.unique[index + 1..].iter().all(|(later, _)| later != key);
             if newest && owner.as_ref() == Some(&id) {
                 held.extend_from_slice(&key[key.len() - UNIQUE_BYTES..]);
             }
@@ -570,11 +528,7 @@ impl<'a> Evaluation<'a> {
         // The row counts only while its owner is the version that wrote it and is alive.
         let mut tail = operation.key.encoded_key().to_vec();
         tail.extend_from_slice(id.as_bytes());
-        let owner_key = keys::item(
-            self.partition.container,
-            operation.key.epk.as_bytes(),
-            &tail,
-        );
+        let owner_key = keys::item(self.partition.container, operation.key.epk.as_bytes(), &tail);
         let row = self.current_row(&owner_key, draft)?;
         let holds = row.is_some_and(|row| {
             row.position == position && !self.settings.is_expired(row.written, row.ttl, self.now)
@@ -584,15 +538,11 @@ impl<'a> Evaluation<'a> {
 
     fn note_unique(&self, operation: &Operation, taken: &[u8], freed: &[u8], draft: &mut Draft) {
         for unique in freed.chunks_exact(UNIQUE_BYTES) {
-            draft
-                .unique
-                .push((self.unique_key(operation, unique), None));
+            draft.unique.push((self.unique_key(operation, unique), None));
         }
         for unique in taken.chunks_exact(UNIQUE_BYTES) {
             let owner = Some(operation.key.id());
-            draft
-                .unique
-                .push((self.unique_key(operation, unique), owner));
+            draft.unique.push((self.unique_key(operation, unique), owner));
         }
     }
 
@@ -635,22 +585,14 @@ impl Effect {
                 Some(Item::new(stored, lsn_at, self.position, self.timestamp))
             }
         };
-        Written {
-            change: self.change,
-            item,
-            partition: partition.id,
-            lsn: partition.visible(),
-        }
+        Written { change: self.change, item, partition: partition.id, lsn: partition.visible() }
     }
 }
 
 /// The answer to a transaction.
 pub(crate) fn answer(effects: Vec<Effect>, group: &Group, partition: &Partition) -> Answer {
     Answer::Transaction(
-        effects
-            .into_iter()
-            .map(|effect| effect.into_written(group, partition))
-            .collect(),
+        effects.into_iter().map(|effect| effect.into_written(group, partition)).collect(),
     )
 }
 
@@ -668,18 +610,13 @@ fn check_precondition(operation: &Operation, row: &ItemRow) -> Result<(), Postpo
     if met {
         return Ok(());
     }
-    Err(refuse(WriteError::EtagMismatch {
-        id: operation.key.id(),
-        current,
-    }))
+    Err(refuse(WriteError::EtagMismatch { id: operation.key.id(), current }))
 }
 
 /// The unique keys in `held` that are not in `kept`.
 fn difference(held: &[u8], kept: &[u8]) -> Vec<u8> {
-    let gone = held.chunks_exact(UNIQUE_BYTES).filter(|unique| {
-        !kept
-            .chunks_exact(UNIQUE_BYTES)
-            .any(|other| other == *unique)
-    });
+    let gone = held
+        .chunks_exact(UNIQUE_BYTES)
+        .filter(|unique| !kept.chunks_exact(UNIQUE_BYTES).any(|other| other == *unique));
     gone.flatten().copied().collect()
 }

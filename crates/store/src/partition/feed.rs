@@ -60,11 +60,7 @@ impl Change {
     /// The item after the change; `None` for a delete.
     #[must_use]
     pub fn item(&self) -> Option<Item> {
-        if self.record.kind == RecordKind::Tombstone {
-            None
-        } else {
-            item_of(&self.record)
-        }
+        if self.record.kind == RecordKind::Tombstone { None } else { item_of(&self.record) }
     }
 
     /// The item after the change as JSON, with its `_lsn`; empty for a delete. Not copied.
@@ -100,9 +96,7 @@ impl Change {
     /// The partition key of the item.
     #[must_use]
     pub fn partition_key(&self) -> PartitionKey {
-        let key = self
-            .meta()
-            .and_then(|meta| PartitionKey::decode(meta.key()).ok());
+        let key = self.meta().and_then(|meta| PartitionKey::decode(meta.key()).ok());
         key.unwrap_or_else(PartitionKey::empty)
     }
 
@@ -151,10 +145,7 @@ impl Partition {
             FeedMode::LatestVersion => self.read_latest(request, visible)?,
             FeedMode::AllVersionsAndDeletes => self.read_all_versions(request, visible)?,
         };
-        debug_assert!(crate::invariants::page_is_in_order(
-            request.after,
-            &page.changes
-        ));
+        debug_assert!(crate::invariants::page_is_in_order(request.after, &page.changes));
         debug_assert!(page.position >= request.after && page.position <= visible);
         Ok(page)
     }
@@ -165,15 +156,9 @@ impl Partition {
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
         if request.after > visible {
-            return Err(FeedError::PositionAhead {
-                asked: request.after,
-                newest: visible,
-            });
+            return Err(FeedError::PositionAhead { asked: request.after, newest: visible });
         }
-        Ok(PartitionPage {
-            changes: Vec::new(),
-            position: visible,
-        })
+        Ok(PartitionPage { changes: Vec::new(), position: visible })
     }
 
     fn read_latest(
@@ -205,25 +190,16 @@ impl Partition {
                 .records
                 .into_iter()
                 .filter(alive)
-                .map(|record| Change {
-                    record,
-                    previous: None,
-                })
+                .map(|record| Change { record, previous: None })
                 .collect();
             after = batch.scanned;
             // The position of a page is its last change, so that a reader who compares both agrees;
             // only an empty page moves to where the scan ended.
             if let Some(last) = changes.last() {
-                return Ok(PartitionPage {
-                    position: last.lsn(),
-                    changes,
-                });
+                return Ok(PartitionPage { position: last.lsn(), changes });
             }
             if after >= visible {
-                return Ok(PartitionPage {
-                    changes,
-                    position: visible,
-                });
+                return Ok(PartitionPage { changes, position: visible });
             }
         }
     }
@@ -243,9 +219,7 @@ impl Partition {
         })?;
         let mut changes = Vec::with_capacity(batch.records.len());
         for record in batch.records {
-            let prior = record
-                .supersedes
-                .map(|prior| self.local.record(prior, record.epk()));
+            let prior = record.supersedes.map(|prior| self.local.record(prior, record.epk()));
             let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
             changes.push(Change { record, previous });
         }

@@ -39,11 +39,7 @@ pub(crate) enum Work {
     /// All of these, or none.
     Transaction(SmallVec<[Operation; 1]>),
     /// Delete some of the items of one partition key that were there at `upto`.
-    DeleteKey {
-        epk: Epk,
-        encoded: Vec<u8>,
-        upto: Lsn,
-    },
+    DeleteKey { epk: Epk, encoded: Vec<u8>, upto: Lsn },
     /// Take no more writes.
     Seal(control::Seal),
     /// Cut through log and index at the same LSN.
@@ -67,7 +63,7 @@ pub(crate) struct Cut {
 /// Why a writer did not do it.
 pub(crate) enum Refusal {
     /// The partition was split or merged away; the work is for whoever replaced it.
-    Gone(Work),
+    Gone(Box<Work>),
     /// An operation of a transaction failed.
     Operation(usize, crate::error::WriteError),
     Storage(StorageError),
@@ -105,7 +101,8 @@ pub(crate) struct Prepared {
 }
 
 impl Partition {
-    pub(crate) fn new(
+    /// A partition on its log, and the writer to start for it.
+    pub(crate) fn prepare(
         identity: Identity,
         shared: Arc<Shared>,
         settings: Arc<RwLock<Arc<Settings>>>,
@@ -143,10 +140,7 @@ impl Partition {
     }
 
     fn publish(&self, lsn: Lsn) {
-        debug_assert!(
-            lsn >= self.visible(),
-            "a partition never takes back what was seen"
-        );
+        debug_assert!(lsn >= self.visible(), "a partition never takes back what was seen");
         self.visible.store(lsn.get(), Ordering::Release);
         self.changed.send_replace(());
     }
@@ -178,12 +172,10 @@ impl Partition {
         if let Err(mpsc::error::SendError(request)) =
             self.requests.send(Request { work, reply }).await
         {
-            return Err(Refusal::Gone(request.work));
+            return Err(Refusal::Gone(Box::new(request.work)));
         }
         // A writer that ends without answering was told to stop.
-        answer
-            .await
-            .unwrap_or(Err(Refusal::Storage(StorageError::Closed)))
+        answer.await.unwrap_or(Err(Refusal::Storage(StorageError::Closed)))
     }
 
     pub(crate) fn row(&self, key: &[u8]) -> Result<Option<ItemRow>, StorageError> {
@@ -198,10 +190,7 @@ impl Partition {
             let Some(row) = self.row(&row_key)? else {
                 return Ok(None);
             };
-            if self
-                .current_settings()
-                .is_expired(row.written, row.ttl, self.now())
-            {
+            if self.current_settings().is_expired(row.written, row.ttl, self.now()) {
                 return Ok(None);
             }
             if let Some(record) = self.local.record(row.position, key.epk.as_bytes())? {
@@ -209,9 +198,7 @@ impl Partition {
             }
             // Written again and compacted between the two looks; the next row knows the new place.
         }
-        Err(StorageError::Index(
-            "a row points to a record that is not in the log".to_owned(),
-        ))
+        Err(StorageError::Index("a row points to a record that is not in the log".to_owned()))
     }
 
     /// The unique keys an item holds, as its record says.

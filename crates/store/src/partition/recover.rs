@@ -33,28 +33,15 @@ pub(crate) fn catch_up(
 ) -> Result<u64, OpenError> {
     let log = &opened.log;
     let tail = log.local_tail().lsn;
-    let row = shared
-        .index
-        .get(&keys::partition(container, log.partition()))?;
+    let row = shared.index.get(&keys::partition(container, log.partition()))?;
     let state = row.and_then(|value| PartitionRow::decode(&value));
     if let Some(state) = state
         && state.applied > tail
     {
-        let file = shared
-            .partition_dir(container, log.partition())
-            .display()
-            .to_string();
-        let what = format!(
-            "the log ends at LSN {tail}, but LSN {} had been written",
-            state.applied
-        );
-        return Err(Damage {
-            file,
-            offset: 0,
-            lsn: Some(tail.next()),
-            what,
-        }
-        .into());
+        let file = shared.partition_dir(container, log.partition()).display().to_string();
+        let what =
+            format!("the log ends at LSN {tail}, but LSN {} had been written", state.applied);
+        return Err(Damage { file, offset: 0, lsn: Some(tail.next()), what }.into());
     }
     let known = state.filter(|state| state.applied >= log.start() && !opened.liveness_lost);
     let mut replay = Replay {
@@ -71,11 +58,7 @@ pub(crate) fn catch_up(
                 tracing::warn!(partition = %log.partition(), "index does not know the partition, rebuilt from the log");
             }
             // With good dead bits only live records matter; without, every record does.
-            let which = if opened.liveness_lost {
-                Which::Everything
-            } else {
-                Which::Live
-            };
+            let which = if opened.liveness_lost { Which::Everything } else { Which::Live };
             replay.run(Lsn::ZERO, which, opened.liveness_lost)?;
             // Ids of deleted items may be unknown now; never give out one that may have been used.
             replay.next_rid += tail.get();
@@ -137,11 +120,7 @@ impl Replay<'_> {
         let key = keys::item(self.container, record.epk(), meta.tail);
         let before = match self.rows.get(&key) {
             Some(row) => *row,
-            None => self
-                .shared
-                .index
-                .get(&key)?
-                .and_then(|value| ItemRow::decode(&value)),
+            None => self.shared.index.get(&key)?.and_then(|value| ItemRow::decode(&value)),
         };
         if let Some(before) = before.filter(|before| before.position != record.position) {
             self.opened.log.mark_dead(before.position, record.epk())?;
@@ -167,30 +146,15 @@ impl Replay<'_> {
 
     fn finish(self, tail: Lsn) -> Result<(), StorageError> {
         let mut batch = Batch::default();
-        let state = PartitionRow {
-            applied: tail,
-            next_rid: self.next_rid,
-        };
-        batch.put(
-            keys::partition(self.container, self.opened.log.partition()),
-            state.encode(),
-        );
+        let state = PartitionRow { applied: tail, next_rid: self.next_rid };
+        batch.put(keys::partition(self.container, self.opened.log.partition()), state.encode());
         self.shared.index.write(batch)
     }
 }
 
 fn nonsense(shared: &Shared, container: ContainerRid, record: &Record) -> OpenError {
     let position = record.position;
-    let file = shared
-        .partition_dir(container, position.origin)
-        .display()
-        .to_string();
+    let file = shared.partition_dir(container, position.origin).display().to_string();
     let what = "the entry's checksum is right, but its content makes no sense".to_owned();
-    Damage {
-        file,
-        offset: 0,
-        lsn: Some(position.lsn),
-        what,
-    }
-    .into()
+    Damage { file, offset: 0, lsn: Some(position.lsn), what }.into()
 }

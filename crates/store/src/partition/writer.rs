@@ -54,14 +54,7 @@ impl Writer {
         tail: Tail,
         next_rid: u64,
     ) -> Writer {
-        Writer {
-            partition,
-            log,
-            queue,
-            tail,
-            next_rid,
-            state: State::Open,
-        }
+        Writer { partition, log, queue, tail, next_rid, state: State::Open }
     }
 
     /// Works until told to stop, or until nobody can ask for anything any more.
@@ -90,7 +83,7 @@ impl Writer {
         while let Some(request) = requests.pop_front() {
             match (&self.state, request.work) {
                 (State::Sealed, work) => {
-                    let _ = request.reply.send(Err(Refusal::Gone(work)));
+                    let _ = request.reply.send(Err(Refusal::Gone(Box::new(work))));
                 }
                 (State::Broken, _) => {
                     let error = StorageError::Append(AppendError::Poisoned);
@@ -105,21 +98,19 @@ impl Writer {
                 }
                 (State::Open, Work::DeleteKey { epk, encoded, upto }) => {
                     let result = self.delete_key(&epk, &encoded, upto).await;
-                    let _ = request
-                        .reply
-                        .send(result.map(Answer::Deleted).map_err(Refusal::Storage));
+                    let _ =
+                        request.reply.send(result.map(Answer::Deleted).map_err(Refusal::Storage));
                 }
                 (State::Open, Work::Cut) => {
                     // Between two groups log and index agree.
                     let log = self.partition.local.snapshot();
-                    let index = self.partition.shared.index.view();
-                    let _ = request.reply.send(Ok(Answer::Cut(Cut { log, index })));
+                    let cut = self.partition.shared.index.view().map(|index| Cut { log, index });
+                    let _ = request.reply.send(cut.map(Answer::Cut).map_err(Refusal::Storage));
                 }
                 (State::Open, Work::Seal(seal)) => {
                     let result = self.seal(&seal).await;
-                    let _ = request
-                        .reply
-                        .send(result.map(Answer::Sealed).map_err(Refusal::Storage));
+                    let _ =
+                        request.reply.send(result.map(Answer::Sealed).map_err(Refusal::Storage));
                 }
             }
         }
@@ -142,10 +133,7 @@ impl Writer {
                 }
                 Err(Postponed::NextGroup) => {
                     let work = Work::Transaction(operations);
-                    requests.push_front(Request {
-                        work,
-                        reply: request.reply,
-                    });
+                    requests.push_front(Request { work, reply: request.reply });
                     break;
                 }
             }
@@ -209,14 +197,8 @@ impl Writer {
             });
             debug_assert!(applied.is_ok(), "a writer can read what it wrote");
         }
-        let state = PartitionRow {
-            applied: group.tail().lsn,
-            next_rid: self.next_rid,
-        };
-        batch.put(
-            keys::partition(container, self.partition.id),
-            state.encode(),
-        );
+        let state = PartitionRow { applied: group.tail().lsn, next_rid: self.next_rid };
+        batch.put(keys::partition(container, self.partition.id), state.encode());
         self.partition.shared.index.write(batch)
     }
 
@@ -282,20 +264,9 @@ fn rows_of_key(
         let there = row.position.origin != partition.id || row.position.lsn <= upto;
         if there {
             let key_bytes = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
-            let key = ItemKey {
-                epk,
-                tail: tail.to_vec(),
-                key_bytes,
-            };
+            let key = ItemKey { epk, tail: tail.to_vec(), key_bytes };
             let precondition = Precondition::None;
-            rows.push((
-                Operation {
-                    key,
-                    action: Action::Delete,
-                    precondition,
-                },
-                row,
-            ));
+            rows.push((Operation { key, action: Action::Delete, precondition }, row));
         }
         rows.len() < DELETES_PER_ENTRY
     })?;

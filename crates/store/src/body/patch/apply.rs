@@ -29,17 +29,10 @@ where
     let mut patched = item.to_vec();
     for (index, operation) in patch.operations.iter().enumerate() {
         apply(&mut patched, operation, is_protected).map_err(|(path, problem)| {
-            PatchError::Operation {
-                operation: index,
-                path: path.clone(),
-                problem,
-            }
+            PatchError::Operation { operation: index, path: path.clone(), problem }
         })?;
     }
-    let limits = Limits {
-        item_bytes_max: usize::MAX,
-        ..Limits::default()
-    };
+    let limits = Limits { item_bytes_max: usize::MAX, ..Limits::default() };
     validate_object(&patched, limits).map_err(PatchError::Outcome)?;
     Ok(patched)
 }
@@ -133,29 +126,19 @@ fn sum(item: &[u8], value: ValueSpan, by: &[u8]) -> Result<String, OperationProb
     if value.kind != ValueKind::Number {
         return Err(OperationProblem::NotANumber { found: value.kind });
     }
-    let texts = std::str::from_utf8(value.text(item))
-        .ok()
-        .zip(std::str::from_utf8(by).ok());
-    texts
-        .and_then(|(value, by)| increment::sum(value, by))
-        .ok_or(OperationProblem::NotFinite)
+    let texts = std::str::from_utf8(value.text(item)).ok().zip(std::str::from_utf8(by).ok());
+    texts.and_then(|(value, by)| increment::sum(value, by)).ok_or(OperationProblem::NotFinite)
 }
 
 fn exists(item: &[u8], path: &Pointer) -> Result<(), OperationProblem> {
     let slot = Slot::find(item, path)?;
-    if slot.current.is_some() {
-        Ok(())
-    } else {
-        Err(missing(&slot))
-    }
+    if slot.current.is_some() { Ok(()) } else { Err(missing(&slot)) }
 }
 
 /// Why there is nothing in a slot.
 fn missing(slot: &Slot<'_>) -> OperationProblem {
     if slot.is_element() {
-        OperationProblem::IndexOutOfRange {
-            length: slot.length,
-        }
+        OperationProblem::IndexOutOfRange { length: slot.length }
     } else {
         OperationProblem::PathNotFound
     }

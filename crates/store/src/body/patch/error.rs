@@ -64,10 +64,7 @@ impl PatchError {
         if count <= OPERATIONS_MAX {
             return Ok(());
         }
-        Err(PatchError::TooManyOperations {
-            count,
-            limit: OPERATIONS_MAX,
-        })
+        Err(PatchError::TooManyOperations { count, limit: OPERATIONS_MAX })
     }
 }
 

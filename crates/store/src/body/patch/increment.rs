@@ -22,11 +22,7 @@ pub(super) fn double_text(number: f64) -> String {
         // Also for minus zero, which is a number of its own only in the bits.
         return "0".to_owned();
     }
-    if (1e-6..1e21).contains(&number.abs()) {
-        format!("{number}")
-    } else {
-        format!("{number:e}")
-    }
+    if (1e-6..1e21).contains(&number.abs()) { format!("{number}") } else { format!("{number:e}") }
 }
 
 #[cfg(test)]
@@ -63,18 +59,7 @@ mod tests {
 
     #[test]
     fn doubles_read_back() {
-        for number in [
-            1.0,
-            -1.5,
-            1e20,
-            1e21,
-            5e-324,
-            f64::MAX,
-            f64::MIN,
-            1e-6,
-            1e-7,
-            123456.789,
-        ] {
+        for number in [1.0, -1.5, 1e20, 1e21, 5e-324, f64::MAX, f64::MIN, 1e-6, 1e-7, 123456.789] {
             let text = double_text(number);
             assert_eq!(text.parse::<f64>(), Ok(number), "{text}");
             assert!(crate::body::patch::Json::parse(&text).is_ok(), "{text}");

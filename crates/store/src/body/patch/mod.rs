@@ -137,10 +137,7 @@ impl Patch {
     /// Makes the patch depend on a filter, which must begin with `from`.
     #[must_use]
     pub fn when(self, condition: impl Into<String>) -> Patch {
-        Patch {
-            condition: Some(condition.into()),
-            ..self
-        }
+        Patch { condition: Some(condition.into()), ..self }
     }
 
     /// Creates or overwrites a property, or inserts an array element. The value is JSON text: the
@@ -156,10 +153,7 @@ impl Patch {
 
     /// Overwrites a value that must exist. The value is JSON text.
     pub fn replace(self, path: &str, value: impl AsRef<[u8]>) -> Result<Patch, PatchError> {
-        self.with_value(path, value, |path, value| Operation::Replace {
-            path,
-            value,
-        })
+        self.with_value(path, value, |path, value| Operation::Replace { path, value })
     }
 
     /// Removes a value that must exist.
@@ -171,10 +165,7 @@ impl Patch {
     /// Adds a whole number to a number, or creates it.
     pub fn increment(self, path: &str, by: i64) -> Result<Patch, PatchError> {
         let path = self.pointer(path)?;
-        self.with(Operation::Increment {
-            path,
-            by: Json(by.to_string().into_bytes()),
-        })
+        self.with(Operation::Increment { path, by: Json(by.to_string().into_bytes()) })
     }
 
     /// Adds a fractional number to a number, or creates it.
@@ -183,10 +174,7 @@ impl Patch {
         if !by.is_finite() {
             return Err(self.refuse(path, OperationProblem::NotFinite));
         }
-        self.with(Operation::Increment {
-            path,
-            by: Json(increment::double_text(by).into_bytes()),
-        })
+        self.with(Operation::Increment { path, by: Json(increment::double_text(by).into_bytes()) })
     }
 
     /// Removes a value that must exist and adds it somewhere else.
@@ -224,10 +212,6 @@ impl Patch {
 
     /// Why the operation that comes next is refused.
     fn refuse(&self, path: Pointer, problem: OperationProblem) -> PatchError {
-        PatchError::Operation {
-            operation: self.operations.len(),
-            path,
-            problem,
-        }
+        PatchError::Operation { operation: self.operations.len(), path, problem }
     }
 }

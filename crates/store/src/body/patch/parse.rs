@@ -24,15 +24,10 @@ impl Patch {
             ValueKind::Array => (whole, None),
             ValueKind::Object => {
                 let list = member(request, whole, "operations");
-                (
-                    list.ok_or(malformed("expected \"operations\""))?,
-                    condition(request, whole)?,
-                )
+                (list.ok_or(malformed("expected \"operations\""))?, condition(request, whole)?)
             }
             _ => {
-                return Err(malformed(
-                    "expected an object with \"operations\", or an array",
-                ));
+                return Err(malformed("expected an object with \"operations\", or an array"));
             }
         };
         if list.kind != ValueKind::Array {
@@ -44,20 +39,11 @@ impl Patch {
         if count == 0 {
             return Err(malformed("expected at least one operation"));
         }
-        let operations = elements(request, list)
-            .enumerate()
-            .map(|(index, operation)| {
-                parse_operation(request, operation).map_err(|problem| {
-                    PatchError::MalformedOperation {
-                        operation: index,
-                        problem,
-                    }
-                })
-            });
-        Ok(Patch {
-            operations: operations.collect::<Result<_, _>>()?,
-            condition,
-        })
+        let operations = elements(request, list).enumerate().map(|(index, operation)| {
+            parse_operation(request, operation)
+                .map_err(|problem| PatchError::MalformedOperation { operation: index, problem })
+        });
+        Ok(Patch { operations: operations.collect::<Result<_, _>>()?, condition })
     }
 }
 
@@ -67,9 +53,7 @@ fn condition(request: &[u8], whole: ValueSpan) -> Result<Option<String>, PatchEr
         Some(span) if span.kind == ValueKind::Null => Ok(None),
         Some(span) => match span.as_str(request) {
             Some(text) => Ok(Some(text.into_owned())),
-            None => Err(PatchError::Malformed {
-                problem: "expected \"condition\" to be a string",
-            }),
+            None => Err(PatchError::Malformed { problem: "expected \"condition\" to be a string" }),
         },
     }
 }
@@ -86,18 +70,9 @@ fn parse_operation(request: &[u8], operation: ValueSpan) -> Result<Operation, &'
     let name = text("op").ok_or("expected \"op\" to be a string")?;
     let path = Pointer::parse(&text("path").ok_or("expected \"path\" to be a string")?)?;
     Ok(match &*name {
-        "add" => Operation::Add {
-            path,
-            value: value()?,
-        },
-        "set" => Operation::Set {
-            path,
-            value: value()?,
-        },
-        "replace" => Operation::Replace {
-            path,
-            value: value()?,
-        },
+        "add" => Operation::Add { path, value: value()? },
+        "set" => Operation::Set { path, value: value()? },
+        "replace" => Operation::Replace { path, value: value()? },
         "remove" => Operation::Remove { path },
         "incr" | "increment" => match member(request, operation, "value").map(|span| span.kind) {
             Some(ValueKind::Number) => Operation::Increment { path, by: value()? },
@@ -105,10 +80,7 @@ fn parse_operation(request: &[u8], operation: ValueSpan) -> Result<Operation, &'
         },
         "move" => {
             let from = text("from").ok_or("expected \"from\" to be a string")?;
-            Operation::Move {
-                from: Pointer::parse(&from)?,
-                path,
-            }
+            Operation::Move { from: Pointer::parse(&from)?, path }
         }
         _ => return Err("expected \"op\" to be add, set, replace, remove, incr or move"),
     })

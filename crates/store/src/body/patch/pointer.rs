@@ -19,10 +19,7 @@ impl Pointer {
         let Some(rest) = text.strip_prefix('/') else {
             return Err("a path must begin with a slash, as in /address/city");
         };
-        let mut parents = rest
-            .split('/')
-            .map(unescape)
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut parents = rest.split('/').map(unescape).collect::<Result<Vec<_>, _>>()?;
         let last = parents.pop().unwrap_or_default();
         Ok(Pointer { parents, last })
     }
@@ -45,17 +42,12 @@ impl Pointer {
     /// Whether `other` is a place inside of the value at this one.
     pub(super) fn contains(&self, other: &Pointer) -> bool {
         self.parents.len() < other.parents.len()
-            && self
-                .segments()
-                .zip(other.segments())
-                .all(|(own, others)| own == others)
+            && self.segments().zip(other.segments()).all(|(own, others)| own == others)
     }
 
     /// Whether a change here changes what is at a path of property names, or the other way round.
     pub(super) fn overlaps<S: AsRef<str>>(&self, path: &[S]) -> bool {
-        self.segments()
-            .zip(path)
-            .all(|(segment, name)| segment == name.as_ref())
+        self.segments().zip(path).all(|(segment, name)| segment == name.as_ref())
     }
 }
 
@@ -103,11 +95,7 @@ mod tests {
             ("/é \"\\", &["é \"\\"]),
         ];
         for (text, segments) in cases {
-            assert_eq!(
-                pointer(text).segments().collect::<Vec<_>>(),
-                *segments,
-                "{text}"
-            );
+            assert_eq!(pointer(text).segments().collect::<Vec<_>>(), *segments, "{text}");
             assert_eq!(pointer(text).to_string(), *text);
         }
         for text in ["", "a", "a/b", "~", "/~", "/~2", "/a~", "/a/~é"] {
@@ -127,11 +115,7 @@ mod tests {
             ("/", "/a", false, false),
         ];
         for (one, other, contains, overlaps) in cases {
-            assert_eq!(
-                pointer(one).contains(&pointer(other)),
-                contains,
-                "{one} {other}"
-            );
+            assert_eq!(pointer(one).contains(&pointer(other)), contains, "{one} {other}");
             let path: Vec<String> = pointer(other).segments().map(str::to_owned).collect();
             assert_eq!(pointer(one).overlaps(&path), overlaps, "{one} {other}");
         }

@@ -55,9 +55,7 @@ impl<'p> Slot<'p> {
                 ValueKind::Array => {
                     let slot = Slot::element(item, parent, segment)?;
                     let length = slot.length;
-                    slot.current
-                        .ok_or(OperationProblem::IndexOutOfRange { length })?
-                        .value
+                    slot.current.ok_or(OperationProblem::IndexOutOfRange { length })?.value
                 }
                 _ => return Err(not_found),
             };
@@ -71,39 +69,25 @@ impl<'p> Slot<'p> {
 
     fn member(item: &[u8], object: ValueSpan, name: &'p str) -> Slot<'p> {
         let parts = members(item, object).map(|member| {
-            let part = Part {
-                start: member.start as usize,
-                value: member.value,
-            };
+            let part = Part { start: member.start as usize, value: member.value };
             (part, member.is_named(item, name))
         });
-        Slot {
-            is_end: false,
-            ..Slot::among(parts, object, Some(name))
-        }
+        Slot { is_end: false, ..Slot::among(parts, object, Some(name)) }
     }
 
     fn element(item: &[u8], array: ValueSpan, segment: &str) -> Result<Slot<'p>, OperationProblem> {
         let wanted = match segment {
             "-" => None,
-            _ => Some(index(segment).ok_or_else(|| OperationProblem::NotAnIndex {
-                segment: segment.to_owned(),
-            })?),
+            _ => Some(
+                index(segment)
+                    .ok_or_else(|| OperationProblem::NotAnIndex { segment: segment.to_owned() })?,
+            ),
         };
         let parts = elements(item, array).enumerate().map(|(index, value)| {
-            (
-                Part {
-                    start: value.start as usize,
-                    value,
-                },
-                Some(index) == wanted,
-            )
+            (Part { start: value.start as usize, value }, Some(index) == wanted)
         });
         let slot = Slot::among(parts, array, None);
-        Ok(Slot {
-            is_end: wanted.is_none_or(|wanted| wanted == slot.length),
-            ..slot
-        })
+        Ok(Slot { is_end: wanted.is_none_or(|wanted| wanted == slot.length), ..slot })
     }
 
     /// Picks one part out of all of them and remembers its neighbours.

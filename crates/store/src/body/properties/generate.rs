@@ -83,11 +83,7 @@ fn object_of(
         |(before, name, after, inside, value)| format!("{before}{name}{after}:{inside}{value}"),
     );
     (vec(member, size), space()).prop_map(|(members, end)| {
-        if members.is_empty() {
-            format!("{{{end}}}")
-        } else {
-            format!("{{{}}}", members.join(","))
-        }
+        if members.is_empty() { format!("{{{end}}}") } else { format!("{{{}}}", members.join(",")) }
     })
 }
 
@@ -100,11 +96,7 @@ pub(super) fn object() -> impl Strategy<Value = String> {
 pub(super) fn wide_object() -> impl Strategy<Value = String> {
     vec("[a-z]{1,3}|\\\\u006[1-9][a-z]{0,2}", 0..150)
         .prop_map(|names| {
-            names
-                .iter()
-                .map(|name| format!("\"{name}\":0"))
-                .collect::<Vec<_>>()
-                .join(",")
+            names.iter().map(|name| format!("\"{name}\":0")).collect::<Vec<_>>().join(",")
         })
         .prop_map(|members| format!("{{{members}}}"))
 }

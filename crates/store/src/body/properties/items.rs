@@ -36,12 +36,7 @@ fn agrees(body: &[u8]) -> Result<(), TestCaseError> {
     let valid = referee.is_some_and(|verdict| verdict.is_object && !verdict.has_duplicates);
     prop_assert_eq!(validate(body).is_ok(), valid, "{}", shown);
     let valid = referee.is_some_and(|verdict| !verdict.has_duplicates);
-    prop_assert_eq!(
-        validate_value(body, Limits::default()).is_ok(),
-        valid,
-        "{}",
-        shown
-    );
+    prop_assert_eq!(validate_value(body, Limits::default()).is_ok(), valid, "{}", shown);
     Ok(())
 }
 
@@ -55,10 +50,7 @@ fn expected(body: &[u8], generated_id: &str, properties: &SystemProperties<'_>) 
     map.entry("id").or_insert_with(|| generated_id.into());
     map.insert("_rid".to_owned(), properties.rid.into());
     map.insert("_self".to_owned(), properties.self_link.into());
-    map.insert(
-        "_etag".to_owned(),
-        format!("\"{}\"", properties.etag).into(),
-    );
+    map.insert("_etag".to_owned(), format!("\"{}\"", properties.etag).into());
     map.insert("_attachments".to_owned(), "attachments/".into());
     map.insert("_ts".to_owned(), properties.ts.into());
     map.insert("_lsn".to_owned(), properties.lsn.into());

@@ -121,10 +121,7 @@ fn increment(item: &mut Value, path: &[&str], by: Value) -> Outcome<()> {
     if !value.is_number() {
         return Err(Refusal::NotANumber);
     }
-    let whole = value
-        .as_i64()
-        .zip(by.as_i64())
-        .and_then(|(one, other)| one.checked_add(other));
+    let whole = value.as_i64().zip(by.as_i64()).and_then(|(one, other)| one.checked_add(other));
     *value = match whole {
         Some(sum) => sum.into(),
         None => {

@@ -47,24 +47,13 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 fn operation() -> impl Strategy<Value = String> {
-    let json = prop::sample::select(vec![
-        "7",
-        "[1, 2]",
-        "{\"a\":{\"b\":[]}}",
-        "\"new\"",
-        "null",
-        "2.50",
-    ]);
+    let json =
+        prop::sample::select(vec!["7", "[1, 2]", "{\"a\":{\"b\":[]}}", "\"new\"", "null", "2.50"]);
     let by = prop::sample::select(vec!["1", "-2", "0.5", "9223372036854775807", "1e308", "0"]);
     prop_oneof![
-        (
-            prop::sample::select(vec!["add", "set", "replace"]),
-            path(),
-            json
-        )
-            .prop_map(|(op, path, value)| {
-                format!(r#"{{"op":"{op}","path":"{path}","value":{value}}}"#)
-            }),
+        (prop::sample::select(vec!["add", "set", "replace"]), path(), json).prop_map(
+            |(op, path, value)| { format!(r#"{{"op":"{op}","path":"{path}","value":{value}}}"#) }
+        ),
         path().prop_map(|path| format!(r#"{{"op":"remove","path":"{path}"}}"#)),
         (path(), by)
             .prop_map(|(path, by)| format!(r#"{{"op":"incr","path":"{path}","value":{by}}}"#)),
@@ -151,12 +140,7 @@ fn agrees_with_model(item: &str, operations: &[String]) -> Result<(), TestCaseEr
             );
             untouched_bytes_stay(item, &patched, &parsed)?;
         }
-        (
-            Err(PatchError::Operation {
-                operation, problem, ..
-            }),
-            Some(expected),
-        ) => {
+        (Err(PatchError::Operation { operation, problem, .. }), Some(expected)) => {
             prop_assert_eq!(
                 (operation, Refusal::of(&problem)),
                 expected,
@@ -166,14 +150,7 @@ fn agrees_with_model(item: &str, operations: &[String]) -> Result<(), TestCaseEr
             );
         }
         (found, expected) => {
-            prop_assert!(
-                false,
-                "{:?} on {}: {:?} but {:?}",
-                operations,
-                item,
-                found,
-                expected
-            );
+            prop_assert!(false, "{:?} on {}: {:?} but {:?}", operations, item, found, expected);
         }
     }
     Ok(())
@@ -191,12 +168,7 @@ fn untouched_bytes_stay(item: &str, patched: &[u8], of: &Patch) -> Result<(), Te
         });
         if !touched {
             let before = get(item.as_bytes(), &[name]).unwrap().text(item.as_bytes());
-            prop_assert_eq!(
-                get(patched, &[name]).unwrap().text(patched),
-                before,
-                "{}",
-                name
-            );
+            prop_assert_eq!(get(patched, &[name]).unwrap().text(patched), before, "{}", name);
         }
     }
     Ok(())

@@ -62,10 +62,7 @@ impl<'de> Visitor<'de> for Look {
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<Verdict, E> {
-        Ok(Verdict {
-            is_string: true,
-            ..Verdict::default()
-        })
+        Ok(Verdict { is_string: true, ..Verdict::default() })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Verdict, A::Error> {
@@ -77,10 +74,7 @@ impl<'de> Visitor<'de> for Look {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Verdict, A::Error> {
-        let mut verdict = Verdict {
-            is_object: true,
-            ..Verdict::default()
-        };
+        let mut verdict = Verdict { is_object: true, ..Verdict::default() };
         let mut names = HashSet::new();
         while let Some((name, value)) = object.next_entry::<String, Verdict>()? {
             verdict.has_bad_id |= name == "id" && !value.is_string;
