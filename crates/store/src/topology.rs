@@ -234,7 +234,7 @@ fn start_partition(
     entry: &PartitionEntry,
     opened: &Opened,
 ) -> Result<Prepared, OpenError> {
-    let next_rid = catch_up(&state.shared, state.rid, opened)?;
+    let next_rid = catch_up(&state.shared, state.rid, &entry.range, opened)?;
     let identity = Identity {
         container: state.rid,
         id: PartitionId::new(entry.id),

@@ -7,11 +7,11 @@
 use super::apply::apply;
 use crate::account::Shared;
 use crate::error::{OpenError, StorageError};
-use crate::index::Batch;
+use crate::index::{Batch, remove_range};
 use crate::item::Meta;
 use crate::keys::{self, ItemRow, Key, PartitionRow};
 use headwater_log::{Damage, Opened, ReadRequest, Record, RecordKind, Which};
-use headwater_model::{ContainerRid, Lsn, PartitionId};
+use headwater_model::{ContainerRid, KeyRange, Lsn, PartitionId};
 use std::collections::HashMap;
 
 /// Records applied in one batch.
@@ -29,6 +29,7 @@ pub(crate) fn first_rid(partition: PartitionId) -> u64 {
 pub(crate) fn catch_up(
     shared: &Shared,
     container: ContainerRid,
+    range: &KeyRange,
     opened: &Opened,
 ) -> Result<u64, OpenError> {
     let log = &opened.log;
@@ -57,9 +58,19 @@ pub(crate) fn catch_up(
             if tail > Lsn::ZERO {
                 tracing::warn!(partition = %log.partition(), "index does not know the partition, rebuilt from the log");
             }
+            // First of all the index forgets the partition: a crash halfway must start over.
+            let mut forget = Batch::default();
+            forget.remove(keys::partition(container, log.partition()));
+            shared.index.write(forget)?;
+            // Rows of a later state would make older records look superseded by newer ones.
+            let (from, to) = keys::items_in(container, range);
+            remove_range(&*shared.index, &from, &to)?;
             // With good dead bits only live records matter; without, every record does.
             let which = if opened.liveness_lost { Which::Everything } else { Which::Live };
             replay.run(Lsn::ZERO, which, opened.liveness_lost)?;
+            if opened.liveness_lost {
+                log.liveness_restored();
+            }
             // Ids of deleted items may be unknown now; never give out one that may have been used.
             replay.next_rid += tail.get();
         }
