@@ -6,17 +6,21 @@
 //!
 //! * every live record that belongs to this partition;
 //! * a tombstone, as long as an older segment still has a dead record in it: replay would
-//!   otherwise bring back what was deleted;
-//! * control records;
-//! * segments with an entry younger than the retention, untouched, for readers of all versions.
+//!   otherwise bring back what was deleted. Not when it is superseded itself, because then whatever
+//!   superseded it keeps the key from coming back;
+//! * control records that nothing supersedes;
+//! * segments with an entry younger than the retention, untouched, for readers of all versions;
+//! * the log's own newest segment, because it knows where the log ends.
+//!
+//! Once an entry is left out, only the dead bits know what it superseded. They are written down first.
 
 use crate::disk::replace_file;
 use crate::entry::{self, Record, RecordKind};
 use crate::error::ReadError;
 use crate::liveness::DeadBits;
 use crate::local::LocalLog;
-use crate::manifest::{Sealed, SegmentInfo};
-use crate::read::{Lane, SegmentSet};
+use crate::manifest::{Manifest, Sealed, SegmentInfo};
+use crate::read::SegmentSet;
 use crate::segment::{self, HEADER_BYTES, Segment};
 use crate::table::Table;
 use headwater_model::{Lsn, Timestamp};
@@ -43,6 +47,16 @@ pub struct Compacted {
     pub bytes_freed: u64,
 }
 
+/// What may be written again, and into how large a file.
+struct Limits {
+    policy: CompactionPolicy,
+    /// The newest entry in front of everything retained, in any lane. LSNs of merged lanes interleave,
+    /// and one position must serve them all: what is old in one lane may lie behind what is young in
+    /// another. `None` when nothing is young.
+    retained_after: Option<Lsn>,
+    segment_bytes: u64,
+}
+
 /// Neighbouring segments of one lane that become one file.
 struct Run {
     segments: Vec<Arc<Segment>>,
@@ -63,16 +77,21 @@ impl LocalLog {
     /// When reading fails, also by damage, or the new file cannot be written. Nothing is changed then.
     pub fn compact(&self, policy: &CompactionPolicy) -> Result<Option<Compacted>, ReadError> {
         let _one_at_a_time = self.compacting.lock();
-        if self.is_poisoned() || self.is_sealed() {
+        if self.is_poisoned() || self.is_sealed() || self.are_marks_missing() {
             return Ok(None);
         }
         let set = self.segments.read().clone();
-        let segment_bytes = u64::from(self.options.segment_bytes);
-        let Some(run) = set
-            .lanes
-            .iter()
-            .find_map(|lane| choose(&set, lane, policy, segment_bytes))
-        else {
+        let limits = Limits {
+            policy: *policy,
+            retained_after: set.before_second(policy.retain_from.as_seconds())?,
+            segment_bytes: u64::from(self.options.segment_bytes),
+        };
+        let Some(run) = set.lanes.iter().find_map(|lane| {
+            let is_own = lane.origin == self.partition();
+            let untouched = usize::from(is_own);
+            let segments = &lane.segments[..lane.segments.len().saturating_sub(untouched)];
+            choose(&set, segments, &limits)
+        }) else {
             return Ok(None);
         };
         self.rewrite(&run).map(Some)
@@ -80,30 +99,25 @@ impl LocalLog {
 
     fn rewrite(&self, run: &Run) -> Result<Compacted, ReadError> {
         let first = &run.segments[0].info;
-        let io = |source: io::Error| ReadError::Io {
-            file: self.dir.display().to_string(),
-            source,
-        };
+        let io = |source: io::Error| ReadError::Io { file: self.dir.display().to_string(), source };
         // Everything copied below is alive at this LSN, because what is dead at it is left out.
         let alive_at = self.local_tail().lsn;
-        let number = {
-            let mut manifest = self.manifest.lock();
-            let number = manifest.next_segment;
-            manifest.next_segment += 1;
-            number
-        };
         let info = SegmentInfo {
-            number,
+            number: self.manifest.lock().take_number(),
             compacted: true,
             alive_at,
+            shared: false,
             sealed: None,
             ..first.clone()
         };
         let fresh = Segment::create(&self.disk, &self.dir, info).map_err(io)?;
-        let copy = match self.copy_records(run, &fresh) {
+        let made = self
+            .copy_records(run, &fresh)
+            .and_then(|copy| self.finish_file(run, &fresh, &copy).map_err(io).map(|()| copy));
+        let copy = match made {
             Ok(copy) => copy,
             Err(error) => {
-                let _ = self.disk.remove(&fresh.path);
+                self.remove_files(&fresh);
                 return Err(error);
             }
         };
@@ -114,14 +128,8 @@ impl LocalLog {
             .map(|sealed| u64::from(sealed.bytes))
             .sum();
         let empty = copy.records.is_empty();
-        let bytes_after = if empty {
-            0
-        } else {
-            u64::from(copy.table.end())
-        };
-        self.finish_file(run, &fresh, &copy).map_err(io)?;
-        self.swap(run, (!empty).then_some(fresh), &copy)
-            .map_err(io)?;
+        let bytes_after = if empty { 0 } else { u64::from(copy.table.end()) };
+        self.swap(run, (!empty).then_some(fresh), &copy).map_err(io)?;
         Ok(Compacted {
             segments_before: run.segments.len(),
             segments_after: usize::from(!empty),
@@ -138,13 +146,10 @@ impl LocalLog {
         let mut out: Vec<u8> = Vec::with_capacity(1 << 20);
         let mut written = u64::from(HEADER_BYTES);
         let flush = |out: &mut Vec<u8>, written: &mut u64| {
-            fresh
-                .file
-                .write_at(out, *written)
-                .map_err(|source| ReadError::Io {
-                    file: fresh.path.display().to_string(),
-                    source,
-                })?;
+            fresh.file.write_at(out, *written).map_err(|source| ReadError::Io {
+                file: fresh.path.display().to_string(),
+                source,
+            })?;
             *written += out.len() as u64;
             out.clear();
             Ok::<(), ReadError>(())
@@ -158,10 +163,7 @@ impl LocalLog {
                 let mut row = place.row;
                 entry::for_each_record(&bytes, &header, |record| {
                     if run.keeps(old, row, &record) {
-                        copy.records.push(Copied {
-                            segment: index,
-                            row,
-                        });
+                        copy.records.push(Copied { segment: index, row });
                         kept.push(record);
                     } else if record.kind != RecordKind::Control && old.belongs_here(&record) {
                         copy.dropped_upto = copy.dropped_upto.max(record.position.lsn);
@@ -177,8 +179,7 @@ impl LocalLog {
                 let length = u32::try_from(out.len() - before).unwrap_or(u32::MAX);
                 let ordinals: Vec<u16> =
                     kept.iter().map(|record| record.position.ordinal).collect();
-                copy.table
-                    .push(header.lsn, header.timestamp, length, ordinals.into_iter());
+                copy.table.push(header.lsn, header.timestamp, length, ordinals.into_iter());
                 if out.len() >= 1 << 20 {
                     flush(&mut out, &mut written)?;
                 }
@@ -190,6 +191,13 @@ impl LocalLog {
 
     /// Makes the new file and its table durable, before anything names them.
     fn finish_file(&self, run: &Run, fresh: &Segment, copy: &Copy) -> io::Result<()> {
+        // What the copy leaves out is dead by entries that must not be lost any more, and whose word
+        // must be on disk before the first of them can be left out.
+        self.sync_active()?;
+        let last = run.segments.last().and_then(|segment| segment.sealed());
+        if last.is_none_or(|last| self.checkpointed() < last.last_lsn) {
+            self.save_checkpoint()?;
+        }
         if copy.records.is_empty() {
             return self.disk.remove(&fresh.path);
         }
@@ -197,7 +205,6 @@ impl LocalLog {
         let table = segment::table_path(&self.dir, fresh.info.number);
         replace_file(&*self.disk, &table, &copy.table.encode())?;
         // The lane goes on where the run ended, whether or not its last entries are still there.
-        let last = run.segments.last().and_then(|segment| segment.sealed());
         if let Some(last) = last {
             fresh.seal(Sealed {
                 bytes: copy.table.end(),
@@ -216,25 +223,34 @@ impl LocalLog {
             |segment: &Arc<Segment>| run.segments.iter().any(|old| Arc::ptr_eq(old, segment));
         {
             let mut manifest = self.manifest.lock();
+            if self.is_poisoned() {
+                // The log may be open a second time by now, and the files are no longer ours.
+                fresh.iter().for_each(|fresh| self.remove_files(fresh));
+                return Err(io::Error::other("the log was poisoned meanwhile"));
+            }
             let mut set = SegmentSet::default();
             let current = self.segments.read().clone();
-            for segment in current
-                .segments()
-                .filter(|segment| !replaced(segment))
-                .chain(&fresh)
-            {
+            for segment in current.segments().filter(|segment| !replaced(segment)).chain(&fresh) {
                 set.add(segment.clone());
             }
-            let mut changed = manifest.clone();
-            changed.complete_after = changed.complete_after.max(copy.dropped_upto);
-            changed.segments = set
-                .segments()
-                .map(|segment| segment.current_info())
-                .collect();
+            let changed = Manifest {
+                complete_after: manifest.complete_after.max(copy.dropped_upto),
+                segments: set.infos(),
+                ..manifest.clone()
+            };
             // Readers of all versions are told before the versions are gone.
             self.raise_complete_after(copy.dropped_upto);
-            changed.save(&*self.disk, &self.dir)?;
+            if let Err(error) = changed.save(&*self.disk, &self.dir) {
+                // A manifest that did not make it leaves a file nobody knows. One that did, although
+                // it says otherwise, needs it.
+                let stored = Manifest::load(&*self.disk, &self.dir);
+                if stored.is_ok_and(|stored| stored != changed) {
+                    fresh.iter().for_each(|fresh| self.remove_files(fresh));
+                }
+                return Err(error);
+            }
             *manifest = changed;
+            self.forget_checkpoint();
 
             // What was superseded while the copy was made.
             let _marking = self.marking.lock();
@@ -243,15 +259,21 @@ impl LocalLog {
             }
             *self.segments.write() = Arc::new(set);
         }
-        self.save_checkpoint_now()?;
         for old in &run.segments {
-            self.disk.remove(&old.path)?;
-            // The table of a segment sealed by an older version may be missing; it is only a cache.
-            let _ = self
-                .disk
-                .remove(&segment::table_path(&self.dir, old.info.number));
+            self.remove_files(old);
+        }
+        // Without it the next open replays a little more, and the next compaction tries again first.
+        if let Err(error) = self.save_checkpoint() {
+            tracing::warn!(%error, "could not write the dead bits down");
         }
         Ok(())
+    }
+
+    /// Removes a segment nobody names any more. What cannot be removed now is when the log is opened.
+    fn remove_files(&self, segment: &Segment) {
+        let _ = self.disk.remove(&segment.path);
+        let table = segment::table_path(&self.dir, segment.info.number);
+        let _ = self.disk.remove(&table);
     }
 }
 
@@ -278,21 +300,19 @@ impl Copy {
 
 impl Segment {
     fn belongs_here(&self, record: &Record) -> bool {
-        self.info
-            .filter
-            .as_ref()
-            .is_none_or(|filter| filter.contains(record.epk()))
+        self.info.filter.as_ref().is_none_or(|filter| filter.contains(record.epk()))
     }
 }
 
 impl Run {
     fn keeps(&self, segment: &Segment, row: usize, record: &Record) -> bool {
+        if segment.dead.is_dead(row) {
+            return false;
+        }
         match record.kind {
             RecordKind::Control => true,
-            _ if !segment.belongs_here(record) => false,
-            RecordKind::Put => !segment.dead.is_dead(row),
-            // A tombstone is superseded itself when the key is written again.
-            RecordKind::Tombstone => !self.drop_tombstones,
+            RecordKind::Put => segment.belongs_here(record),
+            RecordKind::Tombstone => segment.belongs_here(record) && !self.drop_tombstones,
         }
     }
 }
@@ -309,46 +329,36 @@ fn entry_places(table: &Table) -> Vec<EntryPlace> {
     for (row, found) in table.rows().iter().enumerate() {
         if places.last().is_none_or(|last| last.offset != found.offset) {
             let (lsn, end) = (table.lsn(*found), table.entry_end(row));
-            places.push(EntryPlace {
-                lsn,
-                offset: found.offset,
-                end,
-                row,
-            });
+            places.push(EntryPlace { lsn, offset: found.offset, end, row });
         }
     }
     places
 }
 
-/// The first run of this lane that is worth writing again.
-fn choose(
-    set: &SegmentSet,
-    lane: &Lane,
-    policy: &CompactionPolicy,
-    segment_bytes: u64,
-) -> Option<Run> {
-    let start =
-        (0..lane.segments.len()).find(|start| is_worth_it(lane, *start, policy, segment_bytes))?;
-    let segments = extend(lane, start, policy, segment_bytes);
-    let first_lsn = lane.segments[start].info.first_lsn;
+/// The first run of these neighbours that is worth writing again.
+fn choose(set: &SegmentSet, lane: &[Arc<Segment>], limits: &Limits) -> Option<Run> {
+    let segments = (0..lane.len()).find_map(|start| {
+        let run = extend(&lane[start..], limits);
+        is_worth_it(&run, limits).then_some(run)
+    })?;
+    let first_lsn = segments[0].info.first_lsn;
     // What a tombstone of this run buried can only lie in the run itself or in an older segment, of
     // this lane or an ancestor's.
     let older = set.segments().filter(|segment| {
         segment.info.first_lsn <= first_lsn && !segments.iter().any(|run| Arc::ptr_eq(run, segment))
     });
-    let drop_tombstones = older
-        .into_iter()
-        .all(|segment| segment.dead.dead_records() == 0);
-    Some(Run {
-        segments,
-        drop_tombstones,
-    })
+    let drop_tombstones = older.into_iter().all(|segment| segment.dead.dead_records() == 0);
+    Some(Run { segments, drop_tombstones })
 }
 
-fn is_allowed(segment: &Segment, policy: &CompactionPolicy) -> bool {
-    segment
-        .sealed()
-        .is_some_and(|sealed| Timestamp::from_millis(sealed.newest_millis) < policy.retain_from)
+impl Limits {
+    fn allow(&self, segment: &Segment) -> bool {
+        segment.sealed().is_some_and(|sealed| {
+            let newest = Timestamp::from_millis(sealed.newest_millis);
+            newest < self.policy.retain_from
+                && self.retained_after.is_none_or(|retained| sealed.last_lsn <= retained)
+        })
+    }
 }
 
 fn live_bytes(segment: &Segment) -> u64 {
@@ -356,54 +366,44 @@ fn live_bytes(segment: &Segment) -> u64 {
     bytes.saturating_sub(segment.dead.dead_bytes())
 }
 
-fn is_worth_it(lane: &Lane, index: usize, policy: &CompactionPolicy, segment_bytes: u64) -> bool {
-    let segment = &lane.segments[index];
-    if !is_allowed(segment, policy) {
+/// Whether the first segment of a run, which the others only join, gives a reason to write it again.
+fn is_worth_it(run: &[Arc<Segment>], limits: &Limits) -> bool {
+    let Some(segment) = run.first() else {
         return false;
-    }
+    };
     let bytes = segment.sealed().map_or(0, |sealed| u64::from(sealed.bytes));
     let dead_enough = segment.dead.dead_records() > 0
-        && segment.dead.dead_bytes() * 100 >= bytes * policy.dead_percent;
-    // A file shared with siblings holds their records too: one rewrite gives us a file of our own.
-    let shared = segment.info.filter.is_some() && !segment.info.compacted;
+        && segment.dead.dead_bytes() * 100 >= bytes * limits.policy.dead_percent;
     // Two small neighbours make one: a lane must not become a heap of crumbs.
-    let next = lane
-        .segments
-        .get(index + 1)
-        .filter(|next| is_allowed(next, policy));
-    let crumbs = next.is_some_and(|next| {
+    let crumbs = run.get(1).is_some_and(|next| {
         segment.info.compacted
             && next.info.compacted
-            && live_bytes(segment) + live_bytes(next) <= segment_bytes / 2
+            && live_bytes(segment) + live_bytes(next) <= limits.segment_bytes / 2
     });
-    dead_enough || shared || crumbs
+    // A file shared with siblings holds their records too: one rewrite gives us a file of our own.
+    dead_enough || segment.info.shared || crumbs
 }
 
-/// As many neighbours as fit into one file and may be touched.
-fn extend(
-    lane: &Lane,
-    start: usize,
-    policy: &CompactionPolicy,
-    segment_bytes: u64,
-) -> Vec<Arc<Segment>> {
+/// The first of these neighbours, and as many behind it as fit into one file and may be touched.
+fn extend(lane: &[Arc<Segment>], limits: &Limits) -> Vec<Arc<Segment>> {
     let mut run: Vec<Arc<Segment>> = Vec::new();
-    let mut bytes = 0;
-    for segment in &lane.segments[start..] {
-        let fits = bytes + live_bytes(segment) <= segment_bytes;
-        let records: u64 = run
-            .iter()
-            .chain([segment])
-            .map(|segment| segment.dead_and_live())
-            .sum();
-        let countable = records <= crate::liveness::RECORDS_MAX as u64 / 2;
-        if !(run.is_empty() || fits && countable) || !is_allowed(segment, policy) {
-            break;
-        }
-        let wasteful = segment.dead.dead_records() == 0 && live_bytes(segment) > segment_bytes / 2;
-        if !run.is_empty() && wasteful {
+    let (mut bytes, mut records) = (0, 0);
+    for segment in lane {
+        if !limits.allow(segment) {
             break;
         }
         bytes += live_bytes(segment);
+        records += segment.dead_and_live();
+        if let Some(first) = run.first() {
+            let fits = bytes <= limits.segment_bytes
+                && records <= crate::liveness::RECORDS_MAX as u64 / 2
+                && segment.lsns_since(first.info.first_lsn) <= u64::from(u32::MAX);
+            let wasteful =
+                segment.dead.dead_records() == 0 && live_bytes(segment) > limits.segment_bytes / 2;
+            if !fits || wasteful {
+                break;
+            }
+        }
         run.push(segment.clone());
     }
     run
@@ -412,5 +412,11 @@ fn extend(
 impl Segment {
     fn dead_and_live(&self) -> u64 {
         self.sealed().map_or(0, |sealed| u64::from(sealed.records))
+    }
+
+    /// How far its end is from an LSN; a table counts in 32 bits from the first one of its file.
+    fn lsns_since(&self, first: Lsn) -> u64 {
+        let last = self.sealed().map_or(first, |sealed| sealed.last_lsn);
+        last.get().saturating_sub(first.get())
     }
 }

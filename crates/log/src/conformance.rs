@@ -37,9 +37,7 @@ fn group(partition: PartitionId, after: Tail, batch: u128, entries: usize) -> Gr
 }
 
 async fn must_append(log: &dyn PartitionLog, group: &Group, runtime: &Runtime) -> Tail {
-    append_decided(log, group, runtime)
-        .await
-        .expect("a free slot can be written");
+    append_decided(log, group, runtime).await.expect("a free slot can be written");
     group.tail()
 }
 
@@ -60,20 +58,10 @@ async fn entries_are_read_back(
     mut tail: Tail,
 ) -> Tail {
     for round in 0..20_u128 {
-        let sent = group(
-            partition,
-            tail,
-            1_000 * (round + 1),
-            1 + (round % 4) as usize,
-        );
+        let sent = group(partition, tail, 1_000 * (round + 1), 1 + (round % 4) as usize);
         tail = must_append(log, &sent, runtime).await;
         for entry in sent.entries() {
-            assert_eq!(
-                batch_in(log, entry.lsn).await,
-                entry.batch,
-                "LSN {}",
-                entry.lsn
-            );
+            assert_eq!(batch_in(log, entry.lsn).await, entry.batch, "LSN {}", entry.lsn);
         }
     }
     tail
@@ -102,10 +90,7 @@ async fn a_taken_slot_is_refused(
     let end = must_append(log, &winner, runtime).await;
     let loser = group(partition, tail, 80_000, 2);
     let refused = append_decided(log, &loser, runtime).await;
-    assert!(
-        matches!(refused, Err(AppendError::Conflict { .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(AppendError::Conflict { .. })), "{refused:?}");
     assert_eq!(batch_in(log, end.lsn).await, 70_000);
     end
 }
@@ -120,14 +105,8 @@ async fn the_tail_moves_forward(
     for round in 0..20_u128 {
         tail = must_append(log, &group(partition, tail, 90_000 + round, 1), runtime).await;
         let answer = log.tail().await.expect("a log knows its tail");
-        assert!(
-            answer.lsn <= tail.lsn,
-            "a log never claims more than was written"
-        );
+        assert!(answer.lsn <= tail.lsn, "a log never claims more than was written");
         seen = seen.max(answer.lsn);
     }
-    assert!(
-        seen.next() >= tail.lsn,
-        "a stale answer is at most one append old here"
-    );
+    assert!(seen.next() >= tail.lsn, "a stale answer is at most one append old here");
 }

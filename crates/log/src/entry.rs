@@ -164,11 +164,7 @@ impl Tail {
     /// The end of a log that has no entries yet and starts behind `lsn`.
     #[must_use]
     pub fn start(lsn: Lsn) -> Tail {
-        Tail {
-            lsn,
-            hash: 0,
-            timestamp: Timestamp::from_millis(0),
-        }
+        Tail { lsn, hash: 0, timestamp: Timestamp::from_millis(0) }
     }
 }
 
@@ -253,7 +249,10 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, BadEntry> {
     };
     reader.u64()?; // reserved
     let length = length as usize;
-    if !(HEADER_BYTES..=ENTRY_BYTES_MAX).contains(&length) {
+    // An entry without records would take a slot that no table row names, and nothing can follow
+    // the last number.
+    let impossible = records == 0 || header.lsn.get() == u64::MAX;
+    if impossible || !(HEADER_BYTES..=ENTRY_BYTES_MAX).contains(&length) {
         return Err(BadEntry::Inconsistent);
     }
     Ok(header)
@@ -305,11 +304,7 @@ pub fn for_each_record(
         let start = reader.position();
         reader.take(total)?;
         visit(Record {
-            position: Position {
-                origin: header.partition,
-                lsn: header.lsn,
-                ordinal,
-            },
+            position: Position { origin: header.partition, lsn: header.lsn, ordinal },
             timestamp: header.timestamp,
             kind,
             supersedes,
@@ -318,11 +313,7 @@ pub fn for_each_record(
             meta_bytes,
         });
     }
-    if reader.is_empty() {
-        Ok(())
-    } else {
-        Err(BadEntry::Inconsistent)
-    }
+    if reader.is_empty() { Ok(()) } else { Err(BadEntry::Inconsistent) }
 }
 
 type RecordHeader = (RecordKind, Option<Position>, u16, u16, u32, u32);
@@ -337,14 +328,7 @@ fn decode_record_header(mut fixed: Reader<'_>) -> Result<RecordHeader, BadEntry>
         ordinal: prior_ordinal,
     };
     let (meta_bytes, body_bytes) = (fixed.u32()?, fixed.u32()?);
-    Ok((
-        kind,
-        supersedes_something.then_some(prior),
-        ordinal,
-        epk_bytes,
-        meta_bytes,
-        body_bytes,
-    ))
+    Ok((kind, supersedes_something.then_some(prior), ordinal, epk_bytes, meta_bytes, body_bytes))
 }
 
 /// Decodes one whole entry, checking everything that can be checked without its neighbours.
@@ -461,6 +445,8 @@ pub struct GroupBuilder {
 struct OpenEntry {
     start: usize,
     records: u16,
+    /// Time of the entry before it, to go back to when it is abandoned.
+    time_before: Timestamp,
 }
 
 impl GroupBuilder {
@@ -499,54 +485,34 @@ impl GroupBuilder {
     /// Starts an entry. Its time is `now`, or that of the entry before it if the clock went back.
     /// Returns the time it got.
     pub fn begin(&mut self, now: Timestamp, batch: u128) -> Timestamp {
-        assert!(
-            self.open.is_none(),
-            "one entry is finished before the next begins"
-        );
+        assert!(self.open.is_none(), "one entry is finished before the next begins");
         let timestamp = now.max(self.tail.timestamp);
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&MAGIC.to_le_bytes());
         self.bytes.extend_from_slice(&[VERSION, 0, 0, 0]);
         self.bytes.extend_from_slice(&[0; 8]); // length and checksum come when it is finished
-        self.bytes
-            .extend_from_slice(&self.partition.get().to_le_bytes());
+        self.bytes.extend_from_slice(&self.partition.get().to_le_bytes());
         self.bytes.extend_from_slice(&self.epoch.to_le_bytes());
-        self.bytes
-            .extend_from_slice(&self.tail.lsn.next().get().to_le_bytes());
-        self.bytes
-            .extend_from_slice(&self.after.lsn.get().to_le_bytes());
-        self.bytes
-            .extend_from_slice(&timestamp.as_millis().to_le_bytes());
+        self.bytes.extend_from_slice(&self.tail.lsn.next().get().to_le_bytes());
+        self.bytes.extend_from_slice(&self.after.lsn.get().to_le_bytes());
+        self.bytes.extend_from_slice(&timestamp.as_millis().to_le_bytes());
         self.bytes.extend_from_slice(&batch.to_le_bytes());
         self.bytes.extend_from_slice(&self.tail.hash.to_le_bytes());
         self.bytes.extend_from_slice(&[0; 8]); // reserved
         debug_assert_eq!(self.bytes.len() - start, HEADER_BYTES);
-        self.open = Some(OpenEntry { start, records: 0 });
+        self.open = Some(OpenEntry { start, records: 0, time_before: self.tail.timestamp });
         self.tail.timestamp = timestamp;
-        self.entries.push(GroupEntry {
-            lsn: self.tail.lsn.next(),
-            bytes: start..start,
-            batch,
-        });
+        self.entries.push(GroupEntry { lsn: self.tail.lsn.next(), bytes: start..start, batch });
         timestamp
     }
 
     /// Adds a record to the open entry and returns where it will be.
     pub fn record(&mut self, record: &NewRecord<'_>) -> Position {
-        let open = self
-            .open
-            .as_mut()
-            .expect("a record belongs to an entry that was begun");
+        let open = self.open.as_mut().expect("a record belongs to an entry that was begun");
         let ordinal = open.records;
-        open.records = ordinal
-            .checked_add(1)
-            .expect("the writer limits the records of an entry");
+        open.records = ordinal.checked_add(1).expect("the writer limits the records of an entry");
         encode_record(&mut self.bytes, ordinal, record);
-        Position {
-            origin: self.partition,
-            lsn: self.tail.lsn.next(),
-            ordinal,
-        }
+        Position { origin: self.partition, lsn: self.tail.lsn.next(), ordinal }
     }
 
     /// Drops the open entry and everything in it, as if it had never begun.
@@ -554,15 +520,13 @@ impl GroupBuilder {
         if let Some(open) = self.open.take() {
             self.bytes.truncate(open.start);
             self.entries.pop();
+            self.tail.timestamp = open.time_before;
         }
     }
 
     /// Finishes the open entry.
     pub fn finish(&mut self) {
-        let open = self
-            .open
-            .take()
-            .expect("an entry is finished after it was begun");
+        let open = self.open.take().expect("an entry is finished after it was begun");
         assert!(open.records > 0, "an entry without records says nothing");
         let entry = &mut self.bytes[open.start..];
         seal(entry, open.records, 0);
@@ -577,10 +541,7 @@ impl GroupBuilder {
     /// The finished group.
     #[must_use]
     pub fn build(self) -> Group {
-        assert!(
-            self.open.is_none(),
-            "every entry is finished before the group is built"
-        );
+        assert!(self.open.is_none(), "every entry is finished before the group is built");
         Group {
             after: self.after,
             tail: self.tail,
@@ -636,6 +597,11 @@ fn seal(entry: &mut [u8], records: u16, flags: u8) {
     entry[6..8].copy_from_slice(&records.to_le_bytes());
     let length = size_u32(entry.len());
     entry[8..12].copy_from_slice(&length.to_le_bytes());
+    seal_again(entry);
+}
+
+/// Makes the checksum of changed bytes right again; for tests of what stands behind it.
+pub(crate) fn seal_again(entry: &mut [u8]) {
     let crc = checksum(entry);
     entry[CRC_AT].copy_from_slice(&crc.to_le_bytes());
 }
@@ -690,14 +656,8 @@ mod tests {
     fn what_was_encoded_is_decoded() {
         let group = sample();
         let (header, entry) = decode(&entry_bytes(&group, 0)).unwrap();
-        assert_eq!(
-            (header.partition.get(), header.epoch, entry.lsn.get()),
-            (3, 1, 10)
-        );
-        assert_eq!(
-            (header.durable.get(), entry.batch, header.previous_hash),
-            (9, 77, 0)
-        );
+        assert_eq!((header.partition.get(), header.epoch, entry.lsn.get()), (3, 1, 10));
+        assert_eq!((header.durable.get(), entry.batch, header.previous_hash), (9, 77, 0));
         assert_eq!(entry.records.len(), 2);
         assert_eq!(entry.records[0].epk(), [1; 16]);
         assert_eq!(entry.records[0].meta(), b"meta");
@@ -708,11 +668,7 @@ mod tests {
         assert_eq!(second.timestamp.as_millis(), 5000, "time does not go back");
         assert_eq!(
             group.tail(),
-            Tail {
-                lsn: second.lsn,
-                hash: second.hash,
-                timestamp: second.timestamp
-            }
+            Tail { lsn: second.lsn, hash: second.hash, timestamp: second.timestamp }
         );
     }
 
@@ -741,6 +697,7 @@ mod tests {
         group.begin(Timestamp::from_millis(1), 1);
         group.abandon();
         assert!(group.is_empty());
+        assert_eq!(group.tail, tail, "not even its time");
         assert_eq!(group.next_lsn(), Lsn::FIRST);
         assert_eq!(group.build().bytes().len(), 0);
     }

@@ -29,12 +29,7 @@ impl Damage {
         lsn: Option<Lsn>,
         what: impl Into<String>,
     ) -> Damage {
-        Damage {
-            file: file.display().to_string(),
-            offset,
-            lsn,
-            what: what.into(),
-        }
+        Damage { file: file.display().to_string(), offset, lsn, what: what.into() }
     }
 }
 

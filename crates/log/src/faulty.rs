@@ -74,16 +74,8 @@ impl FaultyLog {
     /// Puts a bad network in front of `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn PartitionLog>, faults: Faults, random: Random) -> FaultyLog {
-        let state = State {
-            random,
-            late: Vec::new(),
-            stale_tail: None,
-        };
-        FaultyLog {
-            inner,
-            state: Arc::new(Mutex::new(state)),
-            faults,
-        }
+        let state = State { random, late: Vec::new(), stale_tail: None };
+        FaultyLog { inner, state: Arc::new(Mutex::new(state)), faults }
     }
 
     fn fate(&self) -> Fate {
@@ -110,11 +102,7 @@ impl FaultyLog {
         let due = {
             let mut state = self.state.lock();
             let arrives = state.random.chance(50);
-            if arrives {
-                std::mem::take(&mut state.late)
-            } else {
-                Vec::new()
-            }
+            if arrives { std::mem::take(&mut state.late) } else { Vec::new() }
         };
         for group in due {
             // Its sender has long given up waiting; only compare-and-append protects the log.
@@ -132,10 +120,7 @@ impl PartitionLog for FaultyLog {
                 Fate::Arrives => log.inner.append(group).await,
                 Fate::FalseConflict => {
                     let expected = group.after().lsn;
-                    Err(AppendError::Conflict {
-                        expected,
-                        tail: expected,
-                    })
+                    Err(AppendError::Conflict { expected, tail: expected })
                 }
                 Fate::LostReply => {
                     let _ = log.inner.append(group).await;

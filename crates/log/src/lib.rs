@@ -15,6 +15,7 @@
 //! * [`LocalLog`] keeps entries in segments on a [`disk::Disk`], answers reads and compacts.
 //! * [`PartitionLog`] is the seam between one machine and many: who decides the next slot.
 //! * [`FaultyLog`] answers as a network would, and [`conformance`] is what every log must pass.
+//! * [`invariants`] says what a reader may rely on, once for assertions, tests and simulations.
 //!
 //! `FORMAT.md` in this crate's folder draws every byte.
 
@@ -26,6 +27,9 @@ pub mod disk;
 pub mod entry;
 mod error;
 mod faulty;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod invariants;
 mod liveness;
 mod local;
 mod manifest;

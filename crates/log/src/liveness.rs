@@ -150,10 +150,7 @@ pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<Checkpoint> {
         return None;
     }
     let lsn = Lsn::new(reader.u64().ok()?);
-    let mut checkpoint = Checkpoint {
-        lsn,
-        segments: BTreeMap::new(),
-    };
+    let mut checkpoint = Checkpoint { lsn, segments: BTreeMap::new() };
     while !reader.is_empty() {
         let (number, dead_bytes) = (reader.u64().ok()?, reader.u64().ok()?);
         let count = usize::try_from(reader.u64().ok()?).ok()?;
@@ -166,9 +163,7 @@ pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<Checkpoint> {
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
             .collect();
-        checkpoint
-            .segments
-            .insert(number, DeadBits::load(&words, dead_bytes)?);
+        checkpoint.segments.insert(number, DeadBits::load(&words, dead_bytes)?);
     }
     Some(checkpoint)
 }

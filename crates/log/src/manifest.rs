@@ -6,7 +6,8 @@
 use crate::codec::{Reader, Short, checked_content, seal_with_crc};
 use crate::disk::{Disk, read_file, replace_file};
 use crate::error::{Damage, OpenError};
-use headwater_model::{Epk, KeyRange, Lsn, PartitionId};
+use crate::segment::HEADER_BYTES;
+use headwater_model::{Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"HWMAN\0\0\x01";
@@ -40,7 +41,12 @@ pub(crate) struct SegmentInfo {
     pub(crate) compacted: bool,
     /// Without a checkpoint of its bits, every record in it was alive at this LSN of the partition.
     pub(crate) alive_at: Lsn,
-    /// Only records in this range belong to the partition; the file is shared with its siblings.
+    /// Inherited and not yet rewritten: the file is linked, and holds records of siblings too.
+    pub(crate) shared: bool,
+    /// Appended to without a sync after every group: after a power cut a hole in it is no damage,
+    /// unless the log is known to have reached further.
+    pub(crate) relaxed: bool,
+    /// Only records in this range belong to the partition. Set for everything inherited.
     pub(crate) filter: Option<KeyRange>,
     /// `None` for the active segment.
     pub(crate) sealed: Option<Sealed>,
@@ -58,8 +64,10 @@ pub(crate) struct Manifest {
     pub(crate) sealed: bool,
     /// All versions are complete after this LSN.
     pub(crate) complete_after: Lsn,
+    /// No further entry is older: time does not go back, even when the entries that tell it are gone.
+    pub(crate) clock: Timestamp,
     pub(crate) next_segment: u64,
-    /// Sorted by origin, then filter, then LSN.
+    /// Lane by lane (one origin, one filter), each in order of LSNs.
     pub(crate) segments: Vec<SegmentInfo>,
 }
 
@@ -68,16 +76,21 @@ pub(crate) fn path(dir: &Path) -> PathBuf {
 }
 
 impl Manifest {
+    /// A number for a new file. Not given out twice, whatever becomes of the file.
+    pub(crate) fn take_number(&mut self) -> u64 {
+        let number = self.next_segment;
+        self.next_segment += 1;
+        number
+    }
+
     pub(crate) fn save(&self, disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
         replace_file(disk, &path(dir), &self.encode())
     }
 
     pub(crate) fn load(disk: &dyn Disk, dir: &Path) -> Result<Manifest, OpenError> {
         let path = path(dir);
-        let bytes = read_file(disk, &path, BYTES_MAX).map_err(|source| OpenError::Io {
-            dir: dir.to_owned(),
-            source,
-        })?;
+        let bytes = read_file(disk, &path, BYTES_MAX)
+            .map_err(|source| OpenError::Io { dir: dir.to_owned(), source })?;
         Manifest::decode(&bytes, &path)
     }
 
@@ -90,6 +103,7 @@ impl Manifest {
         for number in [self.start, self.reached, self.complete_after] {
             out.extend_from_slice(&number.get().to_le_bytes());
         }
+        out.extend_from_slice(&self.clock.as_millis().to_le_bytes());
         out.extend_from_slice(&self.next_segment.to_le_bytes());
         out.extend_from_slice(&(self.segments.len() as u64).to_le_bytes());
         for segment in &self.segments {
@@ -129,6 +143,7 @@ fn decode_content(reader: &mut Reader<'_>) -> Result<Manifest, Short> {
         start: Lsn::new(reader.u64()?),
         reached: Lsn::new(reader.u64()?),
         complete_after: Lsn::new(reader.u64()?),
+        clock: Timestamp::from_millis(reader.u64()?),
         next_segment: reader.u64()?,
         segments: Vec::new(),
     };
@@ -136,11 +151,30 @@ fn decode_content(reader: &mut Reader<'_>) -> Result<Manifest, Short> {
     for _ in 0..count {
         manifest.segments.push(decode_segment(reader)?);
     }
-    if reader.is_empty() {
-        Ok(manifest)
-    } else {
-        Err(Short)
-    }
+    if reader.is_empty() && is_consistent(&manifest) { Ok(manifest) } else { Err(Short) }
+}
+
+/// Whether the numbers can be worked with; only a forged checksum lets others come this far.
+fn is_consistent(manifest: &Manifest) -> bool {
+    let can_go_on = |lsn: Lsn| lsn.get() < u64::MAX;
+    let mut numbers = std::collections::BTreeSet::new();
+    let segments = manifest.segments.iter().all(|segment| {
+        let sealed = segment.sealed.is_none_or(|sealed| {
+            can_go_on(sealed.last_lsn)
+                && sealed.last_lsn >= segment.first_lsn.previous()
+                && sealed.bytes >= HEADER_BYTES
+        });
+        // Only the log's own newest segment is ever appended to.
+        let active = segment.sealed.is_some() || segment.origin == manifest.partition;
+        let numbered = segment.number < manifest.next_segment && numbers.insert(segment.number);
+        sealed
+            && active
+            && numbered
+            && can_go_on(segment.first_lsn)
+            && segment.first_lsn > Lsn::ZERO
+    });
+    let own_lsns = [manifest.start, manifest.reached, manifest.complete_after];
+    segments && own_lsns.into_iter().all(can_go_on) && manifest.next_segment < u64::MAX
 }
 
 fn encode_segment(out: &mut Vec<u8>, segment: &SegmentInfo) {
@@ -151,7 +185,9 @@ fn encode_segment(out: &mut Vec<u8>, segment: &SegmentInfo) {
     out.extend_from_slice(&segment.alive_at.get().to_le_bytes());
     let flags = u8::from(segment.compacted)
         | (u8::from(segment.filter.is_some()) << 1)
-        | (u8::from(segment.sealed.is_some()) << 2);
+        | (u8::from(segment.sealed.is_some()) << 2)
+        | (u8::from(segment.shared) << 3)
+        | (u8::from(segment.relaxed) << 4);
     out.push(flags);
     if let Some(filter) = &segment.filter {
         for bound in [filter.min().as_bytes(), filter.max().as_bytes()] {
@@ -177,11 +213,18 @@ fn decode_segment(reader: &mut Reader<'_>) -> Result<SegmentInfo, Short> {
         previous_hash: reader.u64()?,
         alive_at: Lsn::new(reader.u64()?),
         compacted: false,
+        shared: false,
+        relaxed: false,
         filter: None,
         sealed: None,
     };
     let flags = reader.u8()?;
+    if flags >> 5 != 0 {
+        return Err(Short);
+    }
     segment.compacted = flags & 1 != 0;
+    segment.shared = flags & 8 != 0;
+    segment.relaxed = flags & 16 != 0;
     if flags & 2 != 0 {
         let length = reader.u16()?;
         let min = Epk::from_bytes(reader.take(usize::from(length))?);
@@ -220,15 +263,12 @@ mod tests {
             previous_hash: 3,
             compacted: true,
             alive_at: Lsn::new(4),
+            shared: true,
+            relaxed: true,
             filter: Some(KeyRange::full()),
             sealed: Some(sealed),
         };
-        let active = SegmentInfo {
-            number: 2,
-            filter: None,
-            sealed: None,
-            ..segment.clone()
-        };
+        let active = SegmentInfo { number: 2, filter: None, sealed: None, ..segment.clone() };
         Manifest {
             partition: PartitionId::new(2),
             epoch: 1,
@@ -236,6 +276,7 @@ mod tests {
             reached: Lsn::new(20),
             sealed: false,
             complete_after: Lsn::new(5),
+            clock: Timestamp::from_millis(12_345),
             next_segment: 3,
             segments: vec![segment, active],
         }
@@ -252,10 +293,7 @@ mod tests {
             assert!(matches!(error, OpenError::Damaged(_)), "bit {bit}: {error}");
         }
         for length in 0..bytes.len() {
-            assert!(
-                Manifest::decode(&bytes[..length], Path::new("m")).is_err(),
-                "length {length}"
-            );
+            assert!(Manifest::decode(&bytes[..length], Path::new("m")).is_err(), "length {length}");
         }
     }
 
@@ -266,16 +304,34 @@ mod tests {
         bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
         seal_with_crc(&mut bytes);
         let error = Manifest::decode(&bytes, Path::new("m")).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                OpenError::NewerFormat {
-                    found: 2,
-                    supported: 1,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, OpenError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_forged_manifest_that_contradicts_itself_is_refused() {
+        let sealed = |change: fn(&mut Sealed)| {
+            let mut manifest = sample();
+            change(manifest.segments[0].sealed.as_mut().unwrap());
+            manifest
+        };
+        let segment = |change: fn(&mut SegmentInfo)| {
+            let mut manifest = sample();
+            change(&mut manifest.segments[1]);
+            manifest
+        };
+        let forged = [
+            ("no last LSN", sealed(|sealed| sealed.last_lsn = Lsn::new(u64::MAX))),
+            ("ends before it starts", sealed(|sealed| sealed.last_lsn = Lsn::ZERO)),
+            ("no room for its header", sealed(|sealed| sealed.bytes = 63)),
+            ("a foreign active segment", segment(|info| info.origin = PartitionId::new(9))),
+            ("one number twice", segment(|info| info.number = 1)),
+            ("a number from the future", segment(|info| info.number = 3)),
+            ("LSN zero", segment(|info| info.first_lsn = Lsn::ZERO)),
+            ("beyond all numbers", segment(|info| info.first_lsn = Lsn::new(u64::MAX))),
+        ];
+        for (what, manifest) in forged {
+            let decoded = Manifest::decode(&manifest.encode(), Path::new("m"));
+            assert!(matches!(decoded, Err(OpenError::Damaged(_))), "{what}");
+        }
     }
 }

@@ -15,6 +15,7 @@
 
 use crate::entry::{self, Record, RecordKind};
 use crate::error::ReadError;
+use crate::manifest::SegmentInfo;
 use crate::segment::Segment;
 use bytes::Bytes;
 use headwater_model::{KeyRange, Lsn, PartitionId};
@@ -37,7 +38,7 @@ pub enum Which {
 }
 
 impl Which {
-    fn shows(self, kind: RecordKind) -> bool {
+    pub(crate) fn shows(self, kind: RecordKind) -> bool {
         match self {
             Which::Live => kind == RecordKind::Put,
             Which::AllVersions => kind != RecordKind::Control,
@@ -63,7 +64,8 @@ pub struct ReadRequest<'a> {
     pub bytes_max: usize,
 }
 
-/// Records in order of their LSNs, every LSN whole.
+/// Records in order of their LSNs, every LSN whole. One that has fewer records and bytes than were
+/// asked for has reached the end.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The records.
@@ -82,16 +84,12 @@ pub(crate) struct Lane {
 
 impl Lane {
     fn holds(&self, epk: &[u8]) -> bool {
-        self.filter
-            .as_ref()
-            .is_none_or(|filter| filter.contains(epk))
+        self.filter.as_ref().is_none_or(|filter| filter.contains(epk))
     }
 
     /// The segment an LSN would be in.
     fn segment_of(&self, lsn: Lsn) -> Option<&Arc<Segment>> {
-        let behind = self
-            .segments
-            .partition_point(|segment| segment.info.first_lsn <= lsn);
+        let behind = self.segments.partition_point(|segment| segment.info.first_lsn <= lsn);
         self.segments.get(behind.checked_sub(1)?)
     }
 }
@@ -107,6 +105,11 @@ impl SegmentSet {
         self.lanes.iter().flat_map(|lane| lane.segments.iter())
     }
 
+    /// All segments as the manifest should list them now.
+    pub(crate) fn infos(&self) -> Vec<SegmentInfo> {
+        self.segments().map(|segment| segment.current_info()).collect()
+    }
+
     /// The segment that holds a record of this key, if it is still anywhere.
     pub(crate) fn segment_of(
         &self,
@@ -114,50 +117,37 @@ impl SegmentSet {
         lsn: Lsn,
         epk: &[u8],
     ) -> Option<&Arc<Segment>> {
-        let lane = self
-            .lanes
-            .iter()
-            .find(|lane| lane.origin == origin && lane.holds(epk))?;
+        let lane = self.lanes.iter().find(|lane| lane.origin == origin && lane.holds(epk))?;
         lane.segment_of(lsn)
     }
 
     /// Adds a segment to the lane it belongs to.
     pub(crate) fn add(&mut self, segment: Arc<Segment>) {
         let (origin, filter) = (segment.info.origin, &segment.info.filter);
-        let known = self
-            .lanes
-            .iter_mut()
-            .find(|lane| lane.origin == origin && lane.filter == *filter);
+        let known =
+            self.lanes.iter_mut().find(|lane| lane.origin == origin && lane.filter == *filter);
         match known {
             Some(lane) => {
                 lane.segments.push(segment);
                 lane.segments.sort_by_key(|segment| segment.info.first_lsn);
             }
             None => {
-                self.lanes.push(Lane {
-                    origin,
-                    filter: filter.clone(),
-                    segments: vec![segment],
-                });
+                self.lanes.push(Lane { origin, filter: filter.clone(), segments: vec![segment] });
             }
         }
     }
 
     pub(crate) fn read(&self, request: &ReadRequest<'_>) -> Result<Batch, ReadError> {
         let mut cursors = Vec::with_capacity(self.lanes.len());
-        for lane in &self.lanes {
-            cursors.push(Cursor::new(lane, request)?);
+        for (index, lane) in self.lanes.iter().enumerate() {
+            // Siblings that were merged again both hold what their common ancestor said about itself.
+            let shows_control = self.lanes[..index].iter().all(|other| other.origin != lane.origin);
+            cursors.push(Cursor::new(lane, shows_control, request)?);
         }
-        let mut batch = Batch {
-            records: Vec::new(),
-            scanned: request.after,
-        };
+        let mut batch = Batch { records: Vec::new(), scanned: request.after };
         let mut bytes = 0;
         while let Some(chosen) = lowest(&cursors) {
-            let Some(lsn) = cursors[chosen]
-                .next_lsn()
-                .filter(|lsn| *lsn <= request.upto)
-            else {
+            let Some(lsn) = cursors[chosen].next_lsn().filter(|lsn| *lsn <= request.upto) else {
                 break;
             };
             let full = batch.records.len() >= request.records_max || bytes >= request.bytes_max;
@@ -167,18 +157,12 @@ impl SegmentSet {
                 return Ok(batch);
             }
             // Up to where this lane may be read before another one has to be looked at again.
-            let others = cursors
-                .iter()
-                .enumerate()
-                .filter(|(index, _)| *index != chosen);
+            let others = cursors.iter().enumerate().filter(|(index, _)| *index != chosen);
             let rival = others.filter_map(|(_, cursor)| cursor.next_lsn()).min();
             let until = rival.map_or(request.upto, |rival| rival.previous().max(lsn));
             let budget = Budget {
                 until: until.min(request.upto),
-                records: request
-                    .records_max
-                    .saturating_sub(batch.records.len())
-                    .max(1),
+                records: request.records_max.saturating_sub(batch.records.len()).max(1),
                 bytes: request.bytes_max.saturating_sub(bytes).max(1),
             };
             bytes += cursors[chosen].take(request, &budget, &mut batch.records)?;
@@ -192,9 +176,8 @@ impl SegmentSet {
         let mut lowest: Option<Lsn> = None;
         for lane in &self.lanes {
             for segment in &lane.segments {
-                let too_old = segment
-                    .sealed()
-                    .is_some_and(|sealed| sealed.newest_millis / 1000 < second);
+                let too_old =
+                    segment.sealed().is_some_and(|sealed| sealed.newest_millis / 1000 < second);
                 if too_old {
                     continue;
                 }
@@ -216,16 +199,15 @@ struct Budget {
 }
 
 fn lowest(cursors: &[Cursor<'_>]) -> Option<usize> {
-    let ready = cursors
-        .iter()
-        .enumerate()
-        .filter_map(|(index, cursor)| Some((cursor.next_lsn()?, index)));
+    let ready =
+        cursors.iter().enumerate().filter_map(|(index, cursor)| Some((cursor.next_lsn()?, index)));
     ready.min().map(|(_, index)| index)
 }
 
 /// Where a reader stands in one lane: always at a row it may want, or at the end.
 struct Cursor<'a> {
     lane: &'a Lane,
+    shows_control: bool,
     segment: usize,
     row: usize,
     next: Option<Lsn>,
@@ -249,22 +231,17 @@ struct Planned {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(lane: &'a Lane, request: &ReadRequest<'_>) -> Result<Cursor<'a>, ReadError> {
+    fn new(
+        lane: &'a Lane,
+        shows_control: bool,
+        request: &ReadRequest<'_>,
+    ) -> Result<Cursor<'a>, ReadError> {
         let next = request.after.next();
-        let behind = lane
-            .segments
-            .partition_point(|segment| segment.info.first_lsn <= next);
+        let behind = lane.segments.partition_point(|segment| segment.info.first_lsn <= next);
         let segment = behind.saturating_sub(1);
-        let mut cursor = Cursor {
-            lane,
-            segment,
-            row: 0,
-            next: None,
-        };
+        let mut cursor = Cursor { lane, shows_control, segment, row: 0, next: None };
         if let Some(first) = lane.segments.get(segment) {
-            let passed = first
-                .sealed()
-                .is_some_and(|sealed| sealed.last_lsn <= request.after);
+            let passed = first.sealed().is_some_and(|sealed| sealed.last_lsn <= request.after);
             if passed {
                 cursor.segment += 1;
             } else {
@@ -346,10 +323,11 @@ impl<'a> Cursor<'a> {
             row += 1;
             let wanted = !dead
                 && request.which.shows(record.kind)
-                && (record.kind == RecordKind::Control || self.lane.holds(record.epk()))
-                && request
-                    .range
-                    .is_none_or(|range| range.contains(record.epk()));
+                && match record.kind {
+                    RecordKind::Control => self.shows_control,
+                    _ => self.lane.holds(record.epk()),
+                }
+                && request.range.is_none_or(|range| range.contains(record.epk()));
             if wanted {
                 bytes += record.content_bytes();
                 records.push(record);
@@ -363,10 +341,7 @@ impl<'a> Cursor<'a> {
     fn plan(&self, segment: &Segment, which: Which, budget: &Budget) -> Result<Extent, ReadError> {
         segment.with_table(|table| {
             let rows = table.rows();
-            let mut extent = Extent {
-                row: self.row,
-                ..Extent::default()
-            };
+            let mut extent = Extent { row: self.row, ..Extent::default() };
             let mut planned_records = 0;
             while let Some(row) = rows.get(extent.row) {
                 let lsn = table.lsn(*row);
@@ -384,16 +359,9 @@ impl<'a> Cursor<'a> {
                     extent.from = row.offset;
                 }
                 let before = rows[..extent.row].iter().rev();
-                let first_row = extent.row
-                    - before
-                        .take_while(|other| other.offset == row.offset)
-                        .count();
-                extent.entries.push(Planned {
-                    lsn,
-                    offset: row.offset,
-                    end,
-                    first_row,
-                });
+                let first_row =
+                    extent.row - before.take_while(|other| other.offset == row.offset).count();
+                extent.entries.push(Planned { lsn, offset: row.offset, end, first_row });
                 extent.to = end;
                 planned_records += usize::from(row.siblings);
                 let next = first_row + usize::from(row.siblings);

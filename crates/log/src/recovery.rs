@@ -5,6 +5,10 @@
 //! the question is whether the hole had ever been durable, and the entry behind the hole knows: it
 //! names the newest LSN that was durable when it was written. A group whose pages reached the disk
 //! out of order names an LSN before the hole; damage in the middle is named as durable.
+//!
+//! What is found whole may still be in the page cache only: the process may have died between its
+//! write and its sync, or the sync may have failed. What may not have been synced is therefore written
+//! and synced once more before anybody sees it.
 
 use crate::entry::{self, BadEntry, Header, MAGIC};
 use crate::error::{Damage, OpenError, ReadError};
@@ -22,22 +26,35 @@ pub(crate) struct Scanned {
     pub(crate) newest: Timestamp,
     /// Bytes behind the last entry that are left over from a torn write.
     pub(crate) torn_bytes: u64,
+    /// From here on it is not known that a sync happened.
+    unsure_at: usize,
+    bytes: Bytes,
+}
+
+impl Scanned {
+    /// Cuts off the torn write, if there is one, and makes sure of everything in front of it.
+    pub(crate) fn make_durable(&self, segment: &Segment) -> std::io::Result<()> {
+        let end = self.table.end();
+        if self.torn_bytes > 0 {
+            segment.file.truncate(u64::from(end))?;
+        }
+        // After a failed sync the pages count as clean: only writing them again brings them to disk.
+        let unsure = &self.bytes[self.unsure_at..end as usize];
+        segment.file.write_at(unsure, self.unsure_at as u64)?;
+        segment.file.sync()
+    }
 }
 
 /// Scans the active segment, in which any suffix may be missing or torn.
-pub(crate) fn scan_active(segment: &Segment) -> Result<Scanned, OpenError> {
-    let io = |source| OpenError::Io {
-        dir: segment.path.clone(),
-        source,
-    };
+///
+/// In a relaxed segment entries name as durable what was only written. There nothing but `reached`, how
+/// far the log is known to have been synced, tells damage from a torn write, and the caller compares it
+/// with the end.
+pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, OpenError> {
+    let io = |source| OpenError::Io { dir: segment.path.clone(), source };
     let length = segment.file.length().map_err(io)?;
     let length = u32::try_from(length).map_err(|_| {
-        Damage::new(
-            &segment.path,
-            u64::from(u32::MAX),
-            None,
-            "the file is larger than a segment",
-        )
+        Damage::new(&segment.path, u64::from(u32::MAX), None, "the file is larger than a segment")
     })?;
     let mut bytes = vec![0; length as usize];
     segment.file.read_at(&mut bytes, 0).map_err(io)?;
@@ -49,35 +66,36 @@ pub(crate) fn scan_active(segment: &Segment) -> Result<Scanned, OpenError> {
         last_hash: segment.info.previous_hash,
         newest: Timestamp::from_millis(0),
         torn_bytes: 0,
+        unsure_at: HEADER_BYTES as usize,
+        bytes: bytes.clone(),
     };
     let mut at = HEADER_BYTES as usize;
+    let mut group = None;
     while let Some((header, ordinals)) = next_entry(segment, &bytes, at, &scanned) {
         let end = at + header.length as usize;
-        scanned.table.push(
-            header.lsn,
-            header.timestamp,
-            header.length,
-            ordinals.into_iter(),
-        );
+        // The entries of a group follow the same durable entry, and only the last group can have
+        // missed its sync.
+        let starts_group = group.replace(header.durable) != Some(header.durable);
+        if segment.info.relaxed && header.lsn <= reached {
+            scanned.unsure_at = end;
+        } else if !segment.info.relaxed && starts_group {
+            scanned.unsure_at = at;
+        }
+        scanned.table.push(header.lsn, header.timestamp, header.length, ordinals.into_iter());
         scanned.last_lsn = header.lsn;
         scanned.last_hash = entry::chain_hash(&bytes[at..end]);
         scanned.newest = header.timestamp;
         at = end;
     }
-    if let Some(follower) = valid_entry_after(segment, &bytes[at..], scanned.last_lsn)
+    if !segment.info.relaxed
+        && let Some(follower) = valid_entry_after(segment, &bytes[at..], scanned.last_lsn)
         && follower.durable > scanned.last_lsn
     {
         let hole = scanned.last_lsn.next();
-        let what = format!(
-            "the entry is unreadable, but LSN {} behind it is not",
-            follower.lsn
-        );
+        let what = format!("the entry is unreadable, but LSN {} behind it is not", follower.lsn);
         return Err(Damage::new(&segment.path, at as u64, Some(hole), what).into());
     }
-    let used = bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     scanned.torn_bytes = used.saturating_sub(at) as u64;
     Ok(scanned)
 }
@@ -98,10 +116,8 @@ fn next_entry(
     }
     let mut ordinals = Vec::with_capacity(1);
     let entry = bytes.slice(at..at + header.length as usize);
-    entry::for_each_record(&entry, &header, |record| {
-        ordinals.push(record.position.ordinal)
-    })
-    .ok()?;
+    entry::for_each_record(&entry, &header, |record| ordinals.push(record.position.ordinal))
+        .ok()?;
     Some((header, ordinals))
 }
 
@@ -111,9 +127,7 @@ fn valid_entry_after(segment: &Segment, bytes: &[u8], last: Lsn) -> Option<Heade
     let mut best: Option<Header> = None;
     let mut at = 0;
     while at + entry::HEADER_BYTES <= bytes.len() {
-        let Some(found) = bytes[at..]
-            .windows(magic.len())
-            .position(|window| window == magic)
+        let Some(found) = bytes[at..].windows(magic.len()).position(|window| window == magic)
         else {
             break;
         };
@@ -142,21 +156,18 @@ pub(crate) fn rebuild_table(segment: &Segment) -> Result<Table, ReadError> {
     while at < end {
         let damaged = |bad: BadEntry| segment.damage(at, last.next(), bad);
         let header = entry::check(&bytes[at as usize..]).map_err(damaged)?;
-        if header.lsn <= last || header.partition != segment.info.origin {
+        let too_far = header.lsn.get().saturating_sub(segment.info.first_lsn.get());
+        if header.lsn <= last
+            || header.partition != segment.info.origin
+            || u32::try_from(too_far).is_err()
+        {
             return Err(damaged(BadEntry::Inconsistent));
         }
         let entry = bytes.slice(at as usize..(at + header.length) as usize);
         let mut ordinals = Vec::with_capacity(1);
-        entry::for_each_record(&entry, &header, |record| {
-            ordinals.push(record.position.ordinal)
-        })
-        .map_err(damaged)?;
-        table.push(
-            header.lsn,
-            header.timestamp,
-            header.length,
-            ordinals.into_iter(),
-        );
+        entry::for_each_record(&entry, &header, |record| ordinals.push(record.position.ordinal))
+            .map_err(damaged)?;
+        table.push(header.lsn, header.timestamp, header.length, ordinals.into_iter());
         last = header.lsn;
         at += header.length;
     }

@@ -14,11 +14,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(crate) fn new(bytes_max: usize) -> Ring {
-        Ring {
-            entries: VecDeque::new(),
-            bytes: 0,
-            bytes_max,
-        }
+        Ring { entries: VecDeque::new(), bytes: 0, bytes_max }
     }
 
     pub(crate) fn push(&mut self, lsn: Lsn, entry: Bytes) {
@@ -38,14 +34,15 @@ impl Ring {
         self.entries.get(index).map(|(_, entry)| entry.clone())
     }
 
-    /// Entries after `lsn`, oldest first, if the ring reaches back that far.
-    pub(crate) fn after(&self, lsn: Lsn) -> Option<impl Iterator<Item = &(Lsn, Bytes)>> {
+    /// At most `count` entries after `lsn`, oldest first, if the ring reaches back that far.
+    pub(crate) fn after(&self, lsn: Lsn, count: usize) -> Option<Vec<Bytes>> {
         let (first, _) = self.entries.front()?;
         if *first > lsn.next() {
             return None;
         }
         let skip = usize::try_from(lsn.next().get() - first.get()).ok()?;
-        Some(self.entries.iter().skip(skip))
+        let newer = self.entries.iter().skip(skip).take(count);
+        Some(newer.map(|(_, entry)| entry.clone()).collect())
     }
 }
 
@@ -56,18 +53,16 @@ mod tests {
     #[test]
     fn the_ring_keeps_the_newest() {
         let mut ring = Ring::new(30);
-        for lsn in 1..=5 {
-            ring.push(Lsn::new(lsn), Bytes::from(vec![0; 10]));
+        for lsn in 1..=5_u8 {
+            ring.push(Lsn::new(lsn.into()), Bytes::from(vec![lsn; 10]));
         }
         assert!(ring.get(Lsn::new(2)).is_none());
         assert!(ring.get(Lsn::new(3)).is_some());
-        assert!(ring.after(Lsn::new(1)).is_none());
-        let newest: Vec<u64> = ring
-            .after(Lsn::new(3))
-            .unwrap()
-            .map(|(lsn, _)| lsn.get())
-            .collect();
+        assert!(ring.after(Lsn::new(1), 9).is_none());
+        let newest: Vec<u8> =
+            ring.after(Lsn::new(3), 9).unwrap().iter().map(|entry| entry[0]).collect();
         assert_eq!(newest, [4, 5]);
-        assert_eq!(ring.after(Lsn::new(5)).unwrap().count(), 0);
+        assert_eq!(ring.after(Lsn::new(2), 2).unwrap().len(), 2);
+        assert_eq!(ring.after(Lsn::new(5), 9).unwrap().len(), 0);
     }
 }

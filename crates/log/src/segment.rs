@@ -39,6 +39,23 @@ pub(crate) fn table_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:08}.tab"))
 }
 
+/// The number in the name of a file with this extension, if we gave it that name.
+pub(crate) fn number_of(name: &str, extension: &str) -> Option<u64> {
+    let stem = name.strip_suffix(extension)?.strip_suffix('.')?;
+    let is_ours = stem.len() >= 8 && stem.bytes().all(|byte| byte.is_ascii_digit());
+    is_ours.then(|| stem.parse().ok())?
+}
+
+/// The partition a segment file says it belongs to, if it says anything believable.
+pub(crate) fn origin(file: &dyn DiskFile) -> Option<PartitionId> {
+    let mut header = [0; HEADER_BYTES as usize];
+    file.read_at(&mut header, 0).ok()?;
+    let mut reader = crate::codec::Reader::new(crate::codec::checked_content(&header)?);
+    let magic = reader.take(MAGIC.len()).ok()?;
+    let origin = PartitionId::new(reader.u32().ok()?);
+    (magic == MAGIC).then_some(origin)
+}
+
 pub(crate) fn encode_header(origin: PartitionId, first_lsn: Lsn, previous_hash: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES as usize);
     out.extend_from_slice(MAGIC);
@@ -63,15 +80,7 @@ impl Segment {
         if let Some(known) = info.sealed {
             let _ = sealed.set(known);
         }
-        Segment {
-            info,
-            path,
-            file,
-            dead,
-            sealed,
-            table: RwLock::new(table),
-            disk,
-        }
+        Segment { info, path, file, dead, sealed, table: RwLock::new(table), disk }
     }
 
     /// Creates an empty segment file with its header, synced.
@@ -82,21 +91,11 @@ impl Segment {
     ) -> std::io::Result<Segment> {
         let path = segment_path(dir, info.number);
         let file = disk.open(&path, true)?;
-        file.write_at(
-            &encode_header(info.origin, info.first_lsn, info.previous_hash),
-            0,
-        )?;
+        file.write_at(&encode_header(info.origin, info.first_lsn, info.previous_hash), 0)?;
         file.sync()?;
         disk.sync_dir(dir)?;
         let table = Table::new(info.first_lsn, HEADER_BYTES);
-        Ok(Segment::new(
-            disk.clone(),
-            path,
-            file,
-            info,
-            DeadBits::default(),
-            Some(table),
-        ))
+        Ok(Segment::new(disk.clone(), path, file, info, DeadBits::default(), Some(table)))
     }
 
     /// Opens a segment file and checks that it is the one the manifest means.
@@ -109,10 +108,7 @@ impl Segment {
         let path = segment_path(dir, info.number);
         let damaged =
             |offset: u64, what: &str| Damage::new(&path, offset, Some(info.first_lsn), what);
-        let io = |source| OpenError::Io {
-            dir: dir.to_owned(),
-            source,
-        };
+        let io = |source| OpenError::Io { dir: dir.to_owned(), source };
         let file = match disk.open(&path, false) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(damaged(0, "the file is missing").into());
@@ -120,9 +116,8 @@ impl Segment {
             other => other.map_err(io)?,
         };
         let length = file.length().map_err(io)?;
-        let expected = info
-            .sealed
-            .map_or(u64::from(HEADER_BYTES), |sealed| u64::from(sealed.bytes));
+        let expected =
+            info.sealed.map_or(u64::from(HEADER_BYTES), |sealed| u64::from(sealed.bytes));
         if length < expected {
             return Err(damaged(length, &format!("the file ends before byte {expected}")).into());
         }
@@ -148,10 +143,7 @@ impl Segment {
 
     /// As the manifest should list it now.
     pub(crate) fn current_info(&self) -> SegmentInfo {
-        SegmentInfo {
-            sealed: self.sealed(),
-            ..self.info.clone()
-        }
+        SegmentInfo { sealed: self.sealed(), ..self.info.clone() }
     }
 
     /// Looks something up in the table, loading it first if need be.
@@ -172,13 +164,14 @@ impl Segment {
 
     fn load_table(&self) -> Result<Table, ReadError> {
         let path = self.path.with_extension("tab");
-        let stored = read_file(&*self.disk, &path, 1 << 30)
-            .ok()
-            .and_then(|bytes| Table::decode(&bytes));
+        let stored =
+            read_file(&*self.disk, &path, 1 << 30).ok().and_then(|bytes| Table::decode(&bytes));
         let sealed = self.sealed();
         let fits = |table: &Table| {
             sealed.is_none_or(|sealed| {
-                table.end() == sealed.bytes && table.len() == sealed.records as usize
+                table.base() == self.info.first_lsn
+                    && table.end() == sealed.bytes
+                    && table.len() == sealed.records as usize
             })
         };
         if let Some(table) = stored.filter(fits) {
@@ -196,23 +189,13 @@ impl Segment {
     /// Reads bytes of the file.
     pub(crate) fn read(&self, from: u32, to: u32) -> Result<Bytes, ReadError> {
         let mut buffer = vec![0; (to - from) as usize];
-        self.file
-            .read_at(&mut buffer, u64::from(from))
-            .map_err(|source| {
-                if source.kind() == std::io::ErrorKind::UnexpectedEof {
-                    let what = "the file ends before its content does";
-                    return ReadError::Damaged(Damage::new(
-                        &self.path,
-                        u64::from(from),
-                        None,
-                        what,
-                    ));
-                }
-                ReadError::Io {
-                    file: self.path.display().to_string(),
-                    source,
-                }
-            })?;
+        self.file.read_at(&mut buffer, u64::from(from)).map_err(|source| {
+            if source.kind() == std::io::ErrorKind::UnexpectedEof {
+                let what = "the file ends before its content does";
+                return ReadError::Damaged(Damage::new(&self.path, u64::from(from), None, what));
+            }
+            ReadError::Io { file: self.path.display().to_string(), source }
+        })?;
         Ok(Bytes::from(buffer))
     }
 
@@ -244,17 +227,14 @@ impl Segment {
                 return false;
             };
             let entry_bytes = u64::from(table.entry_end(number) - row.offset);
-            self.dead
-                .set(number, entry_bytes / u64::from(row.siblings.max(1)))
+            self.dead.set(number, entry_bytes / u64::from(row.siblings.max(1)))
         })
     }
 
     /// Whether a record is dead; one that is not here (any more) is.
     pub(crate) fn is_dead(&self, lsn: Lsn, ordinal: u16) -> Result<bool, ReadError> {
         self.with_table(|table| {
-            table
-                .find(lsn, ordinal)
-                .is_none_or(|number| self.dead.is_dead(number))
+            table.find(lsn, ordinal).is_none_or(|number| self.dead.is_dead(number))
         })
     }
 }

@@ -59,11 +59,10 @@ impl SnapshotFile {
         match &self.content {
             Content::Segment { segment, .. } => {
                 let file: &dyn DiskFile = &*segment.file;
-                file.read_at(buffer, offset)
-                    .map_err(|source| ReadError::Io {
-                        file: segment.path.display().to_string(),
-                        source,
-                    })
+                file.read_at(buffer, offset).map_err(|source| ReadError::Io {
+                    file: segment.path.display().to_string(),
+                    source,
+                })
             }
             Content::Made(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -87,10 +86,8 @@ impl LocalLog {
         let _one_at_a_time = self.compacting.lock();
         let held = self.hold_appends();
         let (tail, offset, records) = held.position();
-        let set = self.segments.read().clone();
         let manifest = self.manifest.lock().clone();
-        drop(held);
-
+        let set = self.segments.read().clone();
         let mut files = Vec::new();
         let mut infos = Vec::new();
         for segment in set.segments() {
@@ -107,14 +104,13 @@ impl LocalLog {
             infos.push(info);
             files.push(SnapshotFile {
                 name: file_name(segment),
-                content: Content::Segment {
-                    segment: segment.clone(),
-                    bytes: sealed.bytes,
-                },
+                content: Content::Segment { segment: segment.clone(), bytes: sealed.bytes },
             });
         }
+        drop(held);
         let copy = Manifest {
             reached: tail.lsn,
+            clock: tail.timestamp,
             complete_after: manifest.complete_after.max(self.complete_after()),
             segments: infos,
             ..manifest
@@ -123,17 +119,10 @@ impl LocalLog {
             name: "MANIFEST".to_owned(),
             content: Content::Made(copy.encode()),
         });
-        Snapshot {
-            lsn: tail.lsn,
-            files,
-        }
+        Snapshot { lsn: tail.lsn, files }
     }
 }
 
 fn file_name(segment: &Segment) -> String {
-    segment
-        .path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
+    segment.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

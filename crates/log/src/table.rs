@@ -38,11 +38,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(first_lsn: Lsn, header_bytes: u32) -> Table {
-        Table {
-            base: first_lsn.get(),
-            end: header_bytes,
-            ..Table::default()
-        }
+        Table { base: first_lsn.get(), end: header_bytes, ..Table::default() }
     }
 
     /// Adds an entry behind all others. `ordinals` are those of its records.
@@ -56,17 +52,17 @@ impl Table {
         let lsn_delta = u32::try_from(lsn.get() - self.base).expect("a segment is far smaller");
         let siblings = u16::try_from(ordinals.len()).expect("an entry has at most 65 535 records");
         let offset = self.end;
-        self.rows.extend(ordinals.map(|ordinal| Row {
-            lsn_delta,
-            offset,
-            ordinal,
-            siblings,
-        }));
+        self.rows.extend(ordinals.map(|ordinal| Row { lsn_delta, offset, ordinal, siblings }));
         let second = timestamp.as_seconds();
         if self.marks.last().is_none_or(|(last, _)| *last < second) {
             self.marks.push((second, lsn.get()));
         }
         self.end += length;
+    }
+
+    /// The LSN its rows count from: the first of the segment.
+    pub(crate) fn base(&self) -> Lsn {
+        Lsn::new(self.base)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -95,13 +91,9 @@ impl Table {
             return 0;
         };
         // In a segment without gaps and with one record per entry the answer is simply there.
-        let guess = usize::try_from(delta)
-            .unwrap_or(usize::MAX)
-            .saturating_add(1);
+        let guess = usize::try_from(delta).unwrap_or(usize::MAX).saturating_add(1);
         let fits = |number: usize| {
-            self.rows
-                .get(number)
-                .is_none_or(|row| u64::from(row.lsn_delta) > delta)
+            self.rows.get(number).is_none_or(|row| u64::from(row.lsn_delta) > delta)
                 && (number == 0
                     || self
                         .rows
@@ -111,8 +103,7 @@ impl Table {
         if fits(guess) {
             return guess;
         }
-        self.rows
-            .partition_point(|row| u64::from(row.lsn_delta) <= delta)
+        self.rows.partition_point(|row| u64::from(row.lsn_delta) <= delta)
     }
 
     /// Number of the row of one record.
@@ -131,9 +122,7 @@ impl Table {
         let Some(row) = self.rows.get(number) else {
             return self.end;
         };
-        let next = self.rows[number..]
-            .iter()
-            .find(|next| next.offset != row.offset);
+        let next = self.rows[number..].iter().find(|next| next.offset != row.offset);
         next.map_or(self.end, |next| next.offset)
     }
 
@@ -165,7 +154,8 @@ impl Table {
         out
     }
 
-    /// `None` when the bytes are not an undamaged table.
+    /// `None` when the bytes are not an undamaged table. What is returned can be used without fear of
+    /// offsets that run backwards, even if somebody forged the checksum.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Table> {
         let mut reader = Reader::new(checked_content(bytes)?);
         if reader.take(MAGIC.len()).ok()? != MAGIC {
@@ -175,28 +165,45 @@ impl Table {
         let (row_count, mark_count) = (reader.u64().ok()?, reader.u64().ok()?);
         let row_bytes = usize::try_from(row_count).ok()?.checked_mul(ROW_BYTES)?;
         let mark_bytes = usize::try_from(mark_count).ok()?.checked_mul(MARK_BYTES)?;
-        let rows = reader
-            .take(row_bytes)
-            .ok()?
-            .chunks_exact(ROW_BYTES)
-            .map(|row| Row {
-                lsn_delta: u32::from_le_bytes([row[0], row[1], row[2], row[3]]),
-                offset: u32::from_le_bytes([row[4], row[5], row[6], row[7]]),
-                ordinal: u16::from_le_bytes([row[8], row[9]]),
-                siblings: u16::from_le_bytes([row[10], row[11]]),
-            });
+        let rows = reader.take(row_bytes).ok()?.chunks_exact(ROW_BYTES).map(|row| Row {
+            lsn_delta: u32::from_le_bytes([row[0], row[1], row[2], row[3]]),
+            offset: u32::from_le_bytes([row[4], row[5], row[6], row[7]]),
+            ordinal: u16::from_le_bytes([row[8], row[9]]),
+            siblings: u16::from_le_bytes([row[10], row[11]]),
+        });
         let rows: Vec<Row> = rows.collect();
         let mut marks = Vec::with_capacity(mark_bytes / MARK_BYTES);
         let mut mark_reader = Reader::new(reader.take(mark_bytes).ok()?);
         while !mark_reader.is_empty() {
             marks.push((mark_reader.u64().ok()?, mark_reader.u64().ok()?));
         }
-        reader.is_empty().then_some(Table {
-            base,
-            rows,
-            marks,
-            end,
-        })
+        let table = Table { base, rows, marks, end };
+        (reader.is_empty() && table.is_consistent()).then_some(table)
+    }
+
+    /// Whether rows are in order and each entry has as many as its rows say.
+    fn is_consistent(&self) -> bool {
+        let last_delta = self.rows.last().map_or(0, |row| u64::from(row.lsn_delta));
+        let in_range = self.base.checked_add(last_delta).is_some_and(|last| last < u64::MAX);
+        let same_entry = |one: &Row, other: &Row| {
+            (one.lsn_delta, one.offset, one.siblings)
+                == (other.lsn_delta, other.offset, other.siblings)
+        };
+        let mut before: Option<&Row> = None;
+        for entry in self.rows.chunk_by(same_entry) {
+            let first = &entry[0];
+            let moved_on = before.is_none_or(|before| {
+                before.offset < first.offset && before.lsn_delta < first.lsn_delta
+            });
+            let ordered = entry.windows(2).all(|pair| pair[0].ordinal < pair[1].ordinal);
+            let whole = entry.len() == usize::from(first.siblings);
+            if !(moved_on && ordered && whole && first.offset < self.end) {
+                return false;
+            }
+            before = Some(first);
+        }
+        let marks_rise = self.marks.windows(2).all(|pair| pair[0] < pair[1]);
+        in_range && marks_rise
     }
 }
 
@@ -220,16 +227,7 @@ mod tests {
     #[test]
     fn rows_are_found_by_lsn() {
         let table = sample();
-        let cases = [
-            (0, 0),
-            (9, 0),
-            (10, 1),
-            (11, 4),
-            (12, 4),
-            (13, 4),
-            (14, 5),
-            (99, 5),
-        ];
+        let cases = [(0, 0), (9, 0), (10, 1), (11, 4), (12, 4), (13, 4), (14, 5), (99, 5)];
         for (lsn, expected) in cases {
             assert_eq!(table.first_after(Lsn::new(lsn)), expected, "after {lsn}");
         }
@@ -237,10 +235,7 @@ mod tests {
         assert_eq!(table.find(Lsn::new(11), 3), None);
         assert_eq!(table.find(Lsn::new(12), 0), None);
         assert_eq!(table.find(Lsn::new(9), 0), None);
-        assert_eq!(
-            (table.entry_end(0), table.entry_end(1), table.entry_end(4)),
-            (164, 214, 234)
-        );
+        assert_eq!((table.entry_end(0), table.entry_end(1), table.entry_end(4)), (164, 214, 234));
     }
 
     #[test]
@@ -260,6 +255,28 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Table::decode(&flipped), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_forged_table_that_contradicts_itself_is_refused() {
+        let change = |change: fn(&mut Table)| {
+            let mut table = sample();
+            change(&mut table);
+            table.encode()
+        };
+        let forged = [
+            ("offset goes back", change(|table| table.rows[4].offset = 70)),
+            ("offset behind the end", change(|table| table.end = 214)),
+            ("a sibling is missing", change(|table| table.rows.truncate(3))),
+            ("nobody is there", change(|table| table.rows[0].siblings = 0)),
+            ("an ordinal twice", change(|table| table.rows[2].ordinal = 0)),
+            ("an LSN twice", change(|table| table.rows[4].lsn_delta = 1)),
+            ("beyond all numbers", change(|table| table.base = u64::MAX - 2)),
+            ("time goes back", change(|table| table.marks[1].0 = 4)),
+        ];
+        for (what, bytes) in forged {
+            assert_eq!(Table::decode(&bytes), None, "{what}");
         }
     }
 }

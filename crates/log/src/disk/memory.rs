@@ -1,8 +1,11 @@
 //! Files in memory, and every way a disk can fail.
 //!
 //! Without faults this is the disk of an ephemeral store. With [`MemoryDisk::with_faults`] it also
-//! remembers how to undo whatever has not been synced, so that [`MemoryDisk::crash`] leaves what a
+//! remembers what is durable and what is still on its way, so that [`MemoryDisk::crash`] leaves what a
 //! power cut may leave: nothing unsynced, or any part of it, torn at any byte.
+//!
+//! A failed sync is as treacherous as the real one: what it should have made durable can still be
+//! read, but no later sync makes it durable. Only writing it again does.
 
 use super::{Disk, DiskFile};
 use headwater_runtime::Random;
@@ -22,8 +25,28 @@ struct State {
     tree: Mutex<Tree>,
     track_unsynced: bool,
     fail_syncs: AtomicBool,
-    /// Bytes that may still be written before the disk is full.
+    /// Bytes by which files may still grow before the disk is full.
     room: AtomicU64,
+    /// Changes the disk still carries out before the power goes.
+    changes_left: AtomicU64,
+}
+
+impl State {
+    /// Counts one change; an error when the power is out.
+    fn change(&self) -> io::Result<()> {
+        if self.changes_left.load(Ordering::Relaxed) == u64::MAX {
+            return Ok(());
+        }
+        let counted =
+            self.changes_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
+                u64::MAX => Some(left),
+                _ => left.checked_sub(1),
+            });
+        match counted {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::other("the power is out")),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -48,17 +71,62 @@ struct MemoryFile {
 
 #[derive(Debug, Default)]
 struct Content {
+    /// As readers see it.
     bytes: Vec<u8>,
-    /// What unsynced writes replaced, oldest first.
-    undo: Vec<Overwritten>,
+    /// As it is after a power cut; kept only by a disk with faults.
+    durable: Vec<u8>,
+    /// What leads from `durable` to `bytes`, oldest first; kept only by a disk with faults.
+    pending: Vec<Pending>,
 }
 
 #[derive(Debug)]
-struct Overwritten {
-    offset: usize,
-    before: Vec<u8>,
-    length_before: usize,
-    written: usize,
+struct Pending {
+    change: Change,
+    /// A sync failed meanwhile: later ones no longer care about these bytes.
+    forgotten: bool,
+}
+
+#[derive(Debug)]
+enum Change {
+    Write { offset: usize, bytes: Vec<u8> },
+    Truncate { length: usize },
+}
+
+impl Content {
+    fn whole(bytes: Vec<u8>, tracked: bool) -> Content {
+        Content {
+            durable: if tracked { bytes.clone() } else { Vec::new() },
+            bytes,
+            pending: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, change: Change) {
+        self.pending.push(Pending { change, forgotten: false });
+    }
+
+    fn sync(&mut self) {
+        for pending in std::mem::take(&mut self.pending) {
+            match pending.change {
+                Change::Write { offset, bytes } if pending.forgotten => {
+                    // The size is kept with the names, apart from the bytes it should have covered.
+                    if self.durable.len() < offset + bytes.len() {
+                        self.durable.resize(offset + bytes.len(), 0);
+                    }
+                }
+                Change::Write { offset, bytes } => put(&mut self.durable, offset, &bytes),
+                Change::Truncate { length } => self.durable.truncate(length),
+            }
+        }
+    }
+}
+
+fn put(target: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if target.len() < end {
+        target.resize(end, 0);
+    }
+    target[offset..end].copy_from_slice(bytes);
 }
 
 impl Default for MemoryDisk {
@@ -86,6 +154,7 @@ impl MemoryDisk {
             track_unsynced,
             fail_syncs: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
+            changes_left: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -94,9 +163,21 @@ impl MemoryDisk {
         self.0.fail_syncs.store(fail, Ordering::SeqCst);
     }
 
-    /// Lets only so many more bytes be written.
+    /// Lets files grow by only so many more bytes; what they already have may be written over.
     pub fn set_room(&self, bytes: u64) {
         self.0.room.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Cuts the power after so many more changes (writes, syncs, new names): whatever comes then
+    /// fails and leaves no trace. [`MemoryDisk::crash`] switches it on again.
+    pub fn cut_power_after(&self, changes: u64) {
+        self.0.changes_left.store(changes, Ordering::SeqCst);
+    }
+
+    /// Whether the power is out.
+    #[must_use]
+    pub fn is_out_of_power(&self) -> bool {
+        self.0.changes_left.load(Ordering::SeqCst) == 0
     }
 
     /// The power goes: of what was not synced, `random` decides what is still there.
@@ -108,11 +189,7 @@ impl MemoryDisk {
         let mut tree = self.0.tree.lock();
         // Open handles belong to the dead process; files get new identities so that nothing the
         // dead process still holds can reach the disk.
-        let keep_names = if random.chance(50) {
-            0
-        } else {
-            random.index(tree.undo.len() + 1)
-        };
+        let keep_names = if random.chance(50) { 0 } else { random.index(tree.undo.len() + 1) };
         while tree.undo.len() > keep_names {
             let Some((_, undo)) = tree.undo.pop() else {
                 break;
@@ -131,12 +208,10 @@ impl MemoryDisk {
             let fresh = match known {
                 Some((_, fresh)) => fresh.clone(),
                 None => {
+                    let left = after_crash(&file.content.lock(), random);
                     let fresh = Arc::new(MemoryFile {
                         disk: Arc::downgrade(&self.0),
-                        content: Mutex::new(Content {
-                            bytes: after_crash(&mut file.content.lock(), random),
-                            undo: Vec::new(),
-                        }),
+                        content: Mutex::new(Content::whole(left, true)),
                     });
                     renewed.push((Arc::as_ptr(&file), fresh.clone()));
                     fresh
@@ -147,6 +222,7 @@ impl MemoryDisk {
         drop(tree);
         self.fail_syncs(false);
         self.set_room(u64::MAX);
+        self.cut_power_after(u64::MAX);
     }
 
     /// Every file with its length, sorted by name.
@@ -166,6 +242,9 @@ impl MemoryDisk {
             return false;
         };
         let mut content = file.content.lock();
+        if let Some(byte) = content.durable.get_mut(offset) {
+            *byte ^= 1 << (bit % 8);
+        }
         let Some(byte) = content.bytes.get_mut(offset) else {
             return false;
         };
@@ -181,10 +260,8 @@ impl MemoryDisk {
         let mut target = copy.0.tree.lock();
         target.dirs.clone_from(&tree.dirs);
         for (path, file) in &tree.files {
-            let content = Content {
-                bytes: file.content.lock().bytes.clone(),
-                undo: Vec::new(),
-            };
+            let bytes = file.content.lock().bytes.clone();
+            let content = Content::whole(bytes, self.0.track_unsynced);
             target.files.insert(
                 path.clone(),
                 Arc::new(MemoryFile {
@@ -204,70 +281,46 @@ impl MemoryDisk {
         };
         if self.0.track_unsynced {
             let dir = path.parent().unwrap_or(Path::new("")).to_owned();
-            tree.undo.push((
-                dir,
-                Undo {
-                    path: path.to_owned(),
-                    before,
-                },
-            ));
+            tree.undo.push((dir, Undo { path: path.to_owned(), before }));
         }
     }
 }
 
-/// What is left of a file: its synced content and a random part of the unsynced writes.
-fn after_crash(content: &mut Content, random: &mut Random) -> Vec<u8> {
-    let current = content.bytes.clone();
-    let writes: Vec<(usize, usize)> = content
-        .undo
-        .iter()
-        .map(|undo| (undo.offset, undo.written))
-        .collect();
-    while let Some(undo) = content.undo.pop() {
-        content.bytes.truncate(undo.length_before);
-        content.bytes.resize(undo.length_before, 0);
-        let end = (undo.offset + undo.before.len()).min(content.bytes.len());
-        if undo.offset < end {
-            content.bytes[undo.offset..end].copy_from_slice(&undo.before[..end - undo.offset]);
-        }
-    }
-    let mut left = std::mem::take(&mut content.bytes);
+/// What is left of a file: what is durable, and a random part of what was on its way.
+fn after_crash(content: &Content, random: &mut Random) -> Vec<u8> {
+    let mut left = content.durable.clone();
     if random.chance(30) {
         return left;
     }
-    for (offset, written) in writes {
-        // A write survives wholly, not at all, or as one contiguous piece.
-        let (from, to) = match random.below(3) {
-            0 => continue,
-            1 => (0, written),
-            _ => {
-                let from = if random.chance(50) {
-                    0
-                } else {
-                    random.index(written + 1)
+    for pending in &content.pending {
+        match &pending.change {
+            // A write survives wholly, not at all, or as one contiguous piece.
+            Change::Write { offset, bytes } => {
+                let (from, to) = match random.below(3) {
+                    0 => continue,
+                    1 => (0, bytes.len()),
+                    _ => {
+                        let from =
+                            if random.chance(50) { 0 } else { random.index(bytes.len() + 1) };
+                        (from, from + random.index(bytes.len() - from + 1))
+                    }
                 };
-                (from, from + random.index(written - from + 1))
+                if from < to {
+                    put(&mut left, offset + from, &bytes[from..to]);
+                }
             }
-        };
-        let (from, to) = (
-            (offset + from).min(current.len()),
-            (offset + to).min(current.len()),
-        );
-        if from < to {
-            if left.len() < to {
-                left.resize(to, 0);
+            Change::Truncate { length } => {
+                if random.chance(50) {
+                    left.truncate(*length);
+                }
             }
-            left[from..to].copy_from_slice(&current[from..to]);
         }
     }
     left
 }
 
 fn not_found(path: &Path) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::NotFound,
-        format!("{} does not exist", path.display()),
-    )
+    io::Error::new(io::ErrorKind::NotFound, format!("{} does not exist", path.display()))
 }
 
 impl Disk for MemoryDisk {
@@ -278,30 +331,21 @@ impl Disk for MemoryDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let tree = self.0.tree.lock();
-        let names = tree
-            .files
-            .keys()
-            .chain(tree.dirs.iter())
-            .filter_map(|path| {
-                let rest = path.strip_prefix(dir).ok()?;
-                Some(
-                    rest.components()
-                        .next()?
-                        .as_os_str()
-                        .to_string_lossy()
-                        .into_owned(),
-                )
-            });
+        let names = tree.files.keys().chain(tree.dirs.iter()).filter_map(|path| {
+            let rest = path.strip_prefix(dir).ok()?;
+            Some(rest.components().next()?.as_os_str().to_string_lossy().into_owned())
+        });
         Ok(names.collect::<BTreeSet<String>>().into_iter().collect())
     }
 
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        if create {
+            self.0.change()?;
+        }
         let mut tree = self.0.tree.lock();
         if create {
-            let file = Arc::new(MemoryFile {
-                disk: Arc::downgrade(&self.0),
-                content: Mutex::default(),
-            });
+            let file =
+                Arc::new(MemoryFile { disk: Arc::downgrade(&self.0), content: Mutex::default() });
             self.change_name(&mut tree, path, Some(file.clone()));
             return Ok(file);
         }
@@ -310,35 +354,27 @@ impl Disk for MemoryDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.change()?;
         let mut tree = self.0.tree.lock();
-        let file = tree
-            .files
-            .get(from)
-            .cloned()
-            .ok_or_else(|| not_found(from))?;
+        let file = tree.files.get(from).cloned().ok_or_else(|| not_found(from))?;
         self.change_name(&mut tree, to, Some(file));
         self.change_name(&mut tree, from, None);
         Ok(())
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.change()?;
         let mut tree = self.0.tree.lock();
-        let file = tree
-            .files
-            .get(from)
-            .cloned()
-            .ok_or_else(|| not_found(from))?;
+        let file = tree.files.get(from).cloned().ok_or_else(|| not_found(from))?;
         if tree.files.contains_key(to) {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "the name is taken",
-            ));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the name is taken"));
         }
         self.change_name(&mut tree, to, Some(file));
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.change()?;
         let mut tree = self.0.tree.lock();
         if !tree.files.contains_key(path) {
             return Err(not_found(path));
@@ -348,13 +384,10 @@ impl Disk for MemoryDisk {
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.change()?;
         let mut tree = self.0.tree.lock();
-        let paths: Vec<PathBuf> = tree
-            .files
-            .keys()
-            .filter(|path| path.starts_with(dir))
-            .cloned()
-            .collect();
+        let paths: Vec<PathBuf> =
+            tree.files.keys().filter(|path| path.starts_with(dir)).cloned().collect();
         for path in paths {
             self.change_name(&mut tree, &path, None);
         }
@@ -363,14 +396,11 @@ impl Disk for MemoryDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.change()?;
         if self.0.fail_syncs.load(Ordering::SeqCst) {
             return Err(io::Error::other("the disk failed to sync a directory"));
         }
-        self.0
-            .tree
-            .lock()
-            .undo
-            .retain(|(changed, _)| changed != dir);
+        self.0.tree.lock().undo.retain(|(changed, _)| changed != dir);
         Ok(())
     }
 }
@@ -391,44 +421,39 @@ impl DiskFile for MemoryFile {
         let Some(disk) = self.disk.upgrade() else {
             return Err(io::Error::other("the disk is gone"));
         };
-        let wanted = bytes.len() as u64;
+        disk.change()?;
+        let mut content = self.content.lock();
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        let growth = (offset + bytes.len()).saturating_sub(content.bytes.len());
         let room = disk.room.load(Ordering::SeqCst);
-        let granted = usize::try_from(room.min(wanted)).unwrap_or(bytes.len());
+        let granted = usize::try_from(room).unwrap_or(usize::MAX).min(growth);
         if room != u64::MAX {
             disk.room.store(room - granted as u64, Ordering::SeqCst);
         }
-        let mut content = self.content.lock();
-        let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        let end = offset + granted;
-        let length_before = content.bytes.len();
+        let written = &bytes[..bytes.len() - (growth - granted)];
+        put(&mut content.bytes, offset, written);
         if disk.track_unsynced {
-            let before = content.bytes[offset.min(length_before)..end.min(length_before)].to_vec();
-            content.undo.push(Overwritten {
-                offset,
-                before,
-                length_before,
-                written: granted,
-            });
+            content.note(Change::Write { offset, bytes: written.to_vec() });
         }
-        if length_before < end {
-            content.bytes.resize(end, 0);
-        }
-        content.bytes[offset..end].copy_from_slice(&bytes[..granted]);
-        if granted < bytes.len() {
+        if granted < growth {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let failing = self
-            .disk
-            .upgrade()
-            .is_none_or(|disk| disk.fail_syncs.load(Ordering::SeqCst));
-        if failing {
+        let Some(disk) = self.disk.upgrade() else {
+            return Err(io::Error::other("the disk is gone"));
+        };
+        disk.change()?;
+        let mut content = self.content.lock();
+        if disk.fail_syncs.load(Ordering::SeqCst) {
+            for pending in &mut content.pending {
+                pending.forgotten = true;
+            }
             return Err(io::Error::other("the disk failed to sync"));
         }
-        self.content.lock().undo.clear();
+        content.sync();
         Ok(())
     }
 
@@ -441,6 +466,7 @@ impl DiskFile for MemoryFile {
         let Some(disk) = self.disk.upgrade() else {
             return Err(io::Error::other("the disk is gone"));
         };
+        disk.change()?;
         let missing = length.saturating_sub(self.content.lock().bytes.len() as u64);
         if missing > 0 && disk.room.load(Ordering::SeqCst) == 0 {
             return Err(io::ErrorKind::StorageFull.into());
@@ -449,21 +475,17 @@ impl DiskFile for MemoryFile {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
+        let Some(disk) = self.disk.upgrade() else {
+            return Err(io::Error::other("the disk is gone"));
+        };
+        disk.change()?;
         let mut content = self.content.lock();
         let length = usize::try_from(length).map_err(io::Error::other)?;
-        let length_before = content.bytes.len();
-        if length < length_before {
-            let tracked = self.disk.upgrade().is_some_and(|disk| disk.track_unsynced);
-            if tracked {
-                let before = content.bytes[length..].to_vec();
-                content.undo.push(Overwritten {
-                    offset: length,
-                    before,
-                    length_before,
-                    written: 0,
-                });
-            }
+        if length < content.bytes.len() {
             content.bytes.truncate(length);
+            if disk.track_unsynced {
+                content.note(Change::Truncate { length });
+            }
         }
         Ok(())
     }
@@ -508,16 +530,9 @@ mod tests {
             let file = disk.open(Path::new("a"), false).unwrap();
             file.write_at(b"12345678", 0).unwrap();
             disk.crash(&mut Random::seeded(seed));
-            lengths.insert(
-                super::super::read_file(&disk, Path::new("a"), 100)
-                    .unwrap()
-                    .len(),
-            );
+            lengths.insert(super::super::read_file(&disk, Path::new("a"), 100).unwrap().len());
         }
-        assert!(
-            lengths.contains(&0) && lengths.contains(&8) && lengths.len() > 4,
-            "{lengths:?}"
-        );
+        assert!(lengths.contains(&0) && lengths.contains(&8) && lengths.len() > 4, "{lengths:?}");
     }
 
     #[test]
@@ -538,9 +553,6 @@ mod tests {
         let old = disk.open(Path::new("a"), false).unwrap();
         disk.crash(&mut Random::seeded(1));
         old.write_at(b"two", 0).unwrap();
-        assert_eq!(
-            super::super::read_file(&disk, Path::new("a"), 100).unwrap(),
-            b"one"
-        );
+        assert_eq!(super::super::read_file(&disk, Path::new("a"), 100).unwrap(), b"one");
     }
 }

@@ -22,18 +22,12 @@ impl Disk for OsDisk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        entries
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect()
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(create)
-            .open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(create).truncate(create).open(path)?;
         Ok(Arc::new(OsFile(file)))
     }
 
@@ -86,12 +80,15 @@ impl DiskFile for OsFile {
         if current >= length {
             return Ok(());
         }
-        match rustix::fs::fallocate(
-            &self.0,
-            rustix::fs::FallocateFlags::empty(),
-            current,
-            length - current,
-        ) {
+        let grown = rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(
+                &self.0,
+                rustix::fs::FallocateFlags::empty(),
+                current,
+                length - current,
+            )
+        });
+        match grown {
             // Not every file system can; then the size grows with the writes, which only costs time.
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             other => Ok(other?),

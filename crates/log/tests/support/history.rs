@@ -1,0 +1,268 @@
+//! What was written to a partition, as simply as it can be said: a list of facts.
+//!
+//! A key stands for an item. Two neighbouring keys share a hashed key, as items of one logical
+//! partition do. The key is in the meta bytes of a record, so that a replay can go by it as the owner
+//! of a log does.
+
+use headwater_log::{Group, GroupBuilder, NewRecord, Position, Record, RecordKind, Tail};
+use headwater_model::{KeyRange, Lsn, PartitionId, Timestamp};
+use headwater_runtime::Random;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub type Key = u16;
+
+/// One record that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    pub position: Position,
+    pub kind: RecordKind,
+    /// Zero for facts about the partition.
+    pub key: Key,
+    pub supersedes: Option<Position>,
+    pub body: Vec<u8>,
+    pub timestamp: Timestamp,
+}
+
+impl Fact {
+    pub fn epk(&self) -> Vec<u8> {
+        match self.kind {
+            RecordKind::Control => Vec::new(),
+            _ => epk(self.key).to_vec(),
+        }
+    }
+
+    pub fn is_in(&self, range: Option<&KeyRange>) -> bool {
+        range.is_none_or(|range| range.contains(&self.epk()))
+    }
+
+    #[track_caller]
+    pub fn assert_is(&self, record: &Record) {
+        let read = Fact {
+            position: record.position,
+            kind: record.kind,
+            key: key_of(record),
+            supersedes: record.supersedes,
+            body: record.body().to_vec(),
+            timestamp: record.timestamp,
+        };
+        assert_eq!(&read, self);
+        assert_eq!(record.epk(), self.epk());
+    }
+}
+
+/// The hashed key of a key.
+pub fn epk(key: Key) -> [u8; 3] {
+    let logical = (key / 2).to_be_bytes();
+    [(logical[1].wrapping_mul(37)) % 0xF0, logical[0], logical[1]]
+}
+
+/// The key a record is about.
+pub fn key_of(record: &Record) -> Key {
+    Key::from_le_bytes(record.meta().try_into().unwrap())
+}
+
+/// An entry that was sent: its facts, and the end of the log behind it.
+#[derive(Clone, Debug)]
+pub struct SentEntry {
+    pub facts: Vec<Fact>,
+    pub lsn: Lsn,
+}
+
+/// A group that was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub group: Group,
+    pub entries: Vec<SentEntry>,
+}
+
+/// Everything a partition has been told and acknowledged.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub partition: PartitionId,
+    pub range: KeyRange,
+    /// In order of LSNs; inherited ones first.
+    pub facts: Vec<Fact>,
+    pub tail: Tail,
+    /// The newest record of each key, tombstones too.
+    newest: BTreeMap<Key, (Position, RecordKind)>,
+    control: Option<Position>,
+}
+
+/// How big things are in a random group.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub keys: u64,
+    pub entries: u64,
+    pub records: u64,
+    pub body: u64,
+}
+
+impl History {
+    pub fn new(partition: PartitionId, range: KeyRange, tail: Tail) -> History {
+        History {
+            partition,
+            range,
+            facts: Vec::new(),
+            tail,
+            newest: BTreeMap::new(),
+            control: None,
+        }
+    }
+
+    /// The history of a partition that takes over what its range holds of others.
+    pub fn inherited(
+        partition: PartitionId,
+        range: KeyRange,
+        tail: Tail,
+        ancestors: &[&History],
+    ) -> History {
+        let mut child = History::new(partition, range, tail);
+        let mut seen = BTreeSet::new();
+        for ancestor in ancestors {
+            for fact in &ancestor.facts {
+                let belongs = fact.kind == RecordKind::Control || fact.is_in(Some(&child.range));
+                if belongs && seen.insert(fact.position) {
+                    child.facts.push(fact.clone());
+                }
+            }
+        }
+        child.facts.sort_by_key(|fact| fact.position.lsn);
+        child.find_newest();
+        child
+    }
+
+    fn find_newest(&mut self) {
+        self.newest.clear();
+        self.control = None;
+        for fact in self.facts.clone() {
+            self.note(&fact);
+        }
+    }
+
+    fn note(&mut self, fact: &Fact) {
+        if fact.kind == RecordKind::Control {
+            // Only a log's own facts about itself are ever replaced.
+            self.control = Some(fact.position).filter(|own| own.origin == self.partition);
+        } else {
+            self.newest.insert(fact.key, (fact.position, fact.kind));
+        }
+    }
+
+    /// Takes over what was sent, up to an LSN.
+    pub fn acknowledge(&mut self, sent: &Sent, upto: Tail) {
+        for entry in sent.entries.iter().filter(|entry| entry.lsn <= upto.lsn) {
+            for fact in &entry.facts {
+                self.note(fact);
+                self.facts.push(fact.clone());
+            }
+        }
+        self.tail = upto;
+    }
+
+    /// Forgets what a power cut took back.
+    pub fn cut_back(&mut self, tail: Tail) {
+        let own = self.partition;
+        self.facts.retain(|fact| fact.position.origin != own || fact.position.lsn <= tail.lsn);
+        self.tail = tail;
+        self.find_newest();
+    }
+
+    /// Where each key's item is.
+    pub fn live(&self) -> BTreeSet<Position> {
+        let puts = self.newest.values();
+        puts.filter(|(_, kind)| *kind == RecordKind::Put).map(|(position, _)| *position).collect()
+    }
+
+    /// Facts between two LSNs.
+    pub fn between(&self, after: Lsn, upto: Lsn) -> impl Iterator<Item = &Fact> {
+        self.facts.iter().filter(move |fact| fact.position.lsn > after && fact.position.lsn <= upto)
+    }
+
+    /// A random group behind the end: new items, updates, deletes, facts about the partition.
+    pub fn random_group(&self, random: &mut Random, now: Timestamp, sizes: Sizes) -> Sent {
+        let mut draft = self.without_facts();
+        let mut builder = GroupBuilder::new(self.partition, 0, self.tail);
+        let mut entries = Vec::new();
+        for _ in 0..1 + random.below(sizes.entries) {
+            let lsn = builder.next_lsn();
+            let timestamp = builder.begin(now, u128::from(random.number()));
+            if random.chance(5) {
+                // A request that failed its precondition: as if it had never begun.
+                draft.random_record(random, &mut builder, timestamp, sizes);
+                builder.abandon();
+                draft = self.without_facts();
+                let sent = entries.iter().flat_map(|entry: &SentEntry| &entry.facts);
+                sent.for_each(|fact| draft.note(fact));
+                continue;
+            }
+            let facts: Vec<Fact> = (0..1 + random.below(sizes.records))
+                .map(|_| draft.random_record(random, &mut builder, timestamp, sizes))
+                .collect();
+            builder.finish();
+            entries.push(SentEntry { facts, lsn });
+        }
+        Sent { group: builder.build(), entries }
+    }
+
+    fn without_facts(&self) -> History {
+        History {
+            newest: self.newest.clone(),
+            control: self.control,
+            ..History::new(self.partition, self.range.clone(), self.tail)
+        }
+    }
+
+    fn random_record(
+        &mut self,
+        random: &mut Random,
+        builder: &mut GroupBuilder,
+        timestamp: Timestamp,
+        sizes: Sizes,
+    ) -> Fact {
+        let (kind, key) = self.random_kind(random, sizes.keys);
+        let before = self.newest.get(&key).copied();
+        let supersedes = match kind {
+            RecordKind::Control => self.control.filter(|_| random.chance(50)),
+            // Whether a writer remembers tombstones is its own affair.
+            RecordKind::Put => before
+                .filter(|(_, kind)| *kind == RecordKind::Put || random.chance(50))
+                .map(|(position, _)| position),
+            RecordKind::Tombstone => before.map(|(position, _)| position),
+        };
+        let length = match random.below(40) {
+            0 => sizes.body * 20,
+            _ => random.below(sizes.body),
+        };
+        let body: Vec<u8> = match kind {
+            RecordKind::Tombstone => Vec::new(),
+            _ => (0..length).map(|_| (random.number() & 0xFF) as u8).collect(),
+        };
+        let epk = match kind {
+            RecordKind::Control => Vec::new(),
+            _ => epk(key).to_vec(),
+        };
+        let position = builder.record(&NewRecord {
+            kind,
+            supersedes,
+            epk: &epk,
+            meta: &key.to_le_bytes(),
+            body: &body,
+        });
+        let fact = Fact { position, kind, key, supersedes, body, timestamp };
+        self.note(&fact);
+        fact
+    }
+
+    fn random_kind(&self, random: &mut Random, keys: u64) -> (RecordKind, Key) {
+        if random.chance(4) {
+            return (RecordKind::Control, 0);
+        }
+        let mine = |key: &Key| self.range.contains(&epk(*key));
+        let key = (0..).map(|_| Key::try_from(1 + random.below(keys)).unwrap()).find(mine).unwrap();
+        let alive = self.newest.get(&key).is_some_and(|(_, kind)| *kind == RecordKind::Put);
+        match alive && random.chance(30) {
+            true => (RecordKind::Tombstone, key),
+            false => (RecordKind::Put, key),
+        }
+    }
+}

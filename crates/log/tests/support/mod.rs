@@ -1,0 +1,45 @@
+//! What the tests of the log share: a model of what was written, and the comparison with what is read.
+
+// Every test binary uses its own part of this.
+#![allow(dead_code)]
+
+pub mod checks;
+pub mod history;
+
+use headwater_log::disk::{Disk, MemoryDisk};
+use headwater_log::{AppendError, Group, LocalLog, LogOptions, OpenError, Opened, PartitionLog};
+use headwater_model::PartitionId;
+use headwater_runtime::{Runtime, Simulation};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A runtime for code that neither sleeps nor starts tasks.
+pub fn runtime() -> Runtime {
+    Simulation::new(0).node().runtime()
+}
+
+pub fn append(log: &Arc<LocalLog>, group: &Group) -> Result<(), AppendError> {
+    Simulation::new(0).run(log.append(group.clone()))
+}
+
+pub fn create(disk: &MemoryDisk, dir: &Path, partition: u32, options: &LogOptions) -> Opened {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let partition = PartitionId::new(partition);
+    LocalLog::create(disk, dir, partition, options.clone(), runtime()).unwrap()
+}
+
+pub fn open(
+    disk: &MemoryDisk,
+    dir: &Path,
+    partition: u32,
+    options: &LogOptions,
+) -> Result<Opened, OpenError> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let partition = PartitionId::new(partition);
+    LocalLog::open(disk, dir, partition, options.clone(), runtime())
+}
+
+/// Small segments, so that a short history fills several.
+pub fn small_segments() -> LogOptions {
+    LogOptions { segment_bytes: 2 << 10, ring_bytes: 0, ..LogOptions::default() }
+}
