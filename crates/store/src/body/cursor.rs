@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn get_follows_property_names() {
-        let body = r#" { "a" : 1 , "b":{"c":[1,{"d":2}],"e\"":"x,}]\\"}, "":null,"b2":{},"\u0066":-1.5e3 } "#;
+        let body = r#" { "a" : 1 , "b":{"c":[1,{"d":2}],"e\"":"x,}]\\"},
+            "":null,"b2":{},"\u0066":-1.5e3 } "#;
         let cases: &[(&[&str], Option<&str>)] = &[
             (&["a"], Some("1")),
             (&["b", "c"], Some(r#"[1,{"d":2}]"#)),

@@ -8,7 +8,7 @@ use super::span::ValueKind;
 use super::text;
 use super::words::{Offset, byte};
 
-/// Why a body was refused. Every case is the sender's to mend; sending it again unchanged is futile.
+/// Why a body was refused. Every case is the sender's to mend; sending it again as it is is futile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {

@@ -22,15 +22,15 @@ use super::words::{self, Offset, byte, slice};
 pub(super) struct Found {
     pub(super) id: Option<ValueSpan>,
     pub(super) ttl: Option<ValueSpan>,
-    /// One per wanted path. Eight cover a partition key and a few unique keys without an allocation.
+    /// One per wanted path. Eight cover a partition key and a few unique keys without allocating.
     pub(super) values: Inline<Option<ValueSpan>, 8>,
     /// The regions of the system properties, in the order of the body. More than six of them would
     /// be duplicates.
     pub(super) system: Inline<Region, { SYSTEM.len() }>,
 }
 
-/// A member of the top-level object with the whitespace around it: from just past the brace or comma
-/// before it to the comma or brace after it.
+/// A member of the top-level object with the whitespace around it: from just past the brace or
+/// comma before it to the comma or brace after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) start: Offset,

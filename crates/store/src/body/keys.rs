@@ -1,9 +1,8 @@
 //! Finds out whether an object names a property twice.
 //!
 //! All objects that are open at one moment share a stack of key hashes. While keys arrive, a mask
-//! of 64 bits tells small objects apart from suspicious ones; an object whose keys hit one bit twice
-//! is compared when it closes, hash by hash. Only equal hashes, or very many keys, lead to the slow
-//! path:
+//! of 64 bits clears most small objects; one whose keys hit a bit twice is compared when it closes,
+//! hash by hash. Only equal hashes, or very many keys, lead to the slow path:
 //!
 //! ```text
 //! {"a":1,"b":{"c":2,"d":3}}
@@ -20,7 +19,7 @@ use super::inline::Inline;
 use super::text;
 use super::words::Offset;
 
-/// Up to this many keys of one object go through a table on the stack, which they fill by a quarter.
+/// Up to this many keys of one object go through a table on the stack, filling a quarter of it.
 const TABLE_KEYS_MAX: usize = 64;
 
 /// The keys of the objects that are open, outermost first.

@@ -6,10 +6,10 @@
 //! a patch changes it cuts out and replaces (`patch`):
 //!
 //! ```text
-//! user      {"id":"1","n":1.50,"_ts":3}
-//! scan       id ^^^^^  values at the partition key paths, `_ts` is not the user's to set
-//! compose   {"id":"1","n":1.50,"_rid":"…","_self":"…","_etag":"\"…\"","_attachments":"attachments/","_ts":9,"_lsn":5}
-//!                              ^ head ends, the writer appends the rest          a point read ends here ^
+//! sent      {"id":"1","n":1.50,"_ts":3}
+//! scan      the id is "1", there is no ttl, `_ts` is not the user's to set
+//! compose   {"id":"1","n":1.50,"_rid":"…","_self":"…","_etag":"…",…,"_ts":9,"_lsn":5}
+//! patch     {"id":"1","n":2.5,"_rid":"…",…        incr /n 1; on its way to another scan
 //! ```
 //!
 //! Start reading at `scan`, then `splice`, then `patch`. `grammar` is the pass itself; `wanted` is

@@ -83,7 +83,7 @@ mod tests {
         for number in ["0", "-0", "1", "-12", "0.5", "-0.50", "1e5", "1E+5", "0e-0", "10.01e-10"] {
             for after in ["", ",", "}", " ", "x"] {
                 let text = format!("{number}{after}");
-                assert_eq!(scan(text.as_bytes(), 0), all(&number), "{text}");
+                assert_eq!(scan(text.as_bytes(), 0), all(number), "{text}");
             }
         }
         for (text, at) in

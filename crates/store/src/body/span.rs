@@ -61,7 +61,7 @@ impl fmt::Display for ValueKind {
 
 /// The place of one value in the bytes it was found in, quotes, braces and brackets included.
 ///
-/// Twelve bytes, because a scan carries several of them around; see `Limits` for why that is enough.
+/// Twelve bytes, because a scan carries several of them around; bodies are shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ValueSpan {
     /// What kind of value it is.

@@ -1,8 +1,8 @@
 //! Builds the stored bytes of an item from what the user sent.
 //!
-//! The user's bytes are copied as they are, without the system properties he may have sent back to
-//! us and without the whitespace around and at the end of the object. Ours follow in a fixed order,
-//! those that only the writer knows last:
+//! The user's bytes are copied as they are, without the system properties they may have sent back
+//! to us and without the whitespace around and at the end of the object. Ours follow in a fixed
+//! order, those that only the writer knows last:
 //!
 //! ```text
 //! { "id":"1", "_ts":3, "n":1.50 }                                     what was sent
@@ -198,7 +198,7 @@ fn runs(scanned: &Scanned<'_>) -> impl Iterator<Item = Range<usize>> {
     let last = object.end - 1;
     let dropped = scanned.system().iter().map(|region| region.start as usize..region.end as usize);
     let mut at = object.start + 1;
-    dropped.chain([last..last]).filter_map(move |next| {
+    dropped.chain(std::iter::once(last..last)).filter_map(move |next| {
         // What stands before a dropped member ends with the comma before it; what stands before
         // the closing brace may end with whitespace.
         let is_last = next.start == last;
@@ -218,7 +218,11 @@ mod tests {
     use crate::body::{Wanted, scan};
 
     const ETAG: &str = "0000d826-0000-0700-0000-62a8a2b00000";
-    const OURS: &str = r#""_rid":"r==","_self":"dbs/d/colls/c/docs/r==/","_etag":"\"0000d826-0000-0700-0000-62a8a2b00000\"","_attachments":"attachments/","_ts":1700000000"#;
+    const OURS: &str = concat!(
+        r#""_rid":"r==","_self":"dbs/d/colls/c/docs/r==/","#,
+        r#""_etag":"\"0000d826-0000-0700-0000-62a8a2b00000\"","#,
+        r#""_attachments":"attachments/","_ts":1700000000"#,
+    );
 
     const PROPERTIES: SystemProperties<'_> = SystemProperties {
         rid: "r==",
@@ -249,7 +253,7 @@ mod tests {
         (String::from_utf8(out).unwrap(), places)
     }
 
-    /// Composes with the id `new` for bodies without one; `user` is what should be left of the body.
+    /// Composes with the id `new` for bodies without one; `user` is what should be left of a body.
     #[track_caller]
     fn check(body: &str, user: &str) {
         let separator = if user.is_empty() { "" } else { "," };

@@ -80,9 +80,15 @@ pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
 
 /// Appends the text as the inside of a JSON string.
 pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
+    let needs_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Etags and rids never need one. No early exit: the loop without one is compiled to vectors.
+    if !text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
+        out.extend_from_slice(text.as_bytes());
+        return;
+    }
     let mut copied = 0;
     for (at, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+        if !needs_escape(byte) {
             continue;
         }
         out.extend_from_slice(&text.as_bytes()[copied..at]);

@@ -227,4 +227,21 @@ mod tests {
             assert_eq!(wanted.nodes[node].ends, [index], "{name}");
         }
     }
+
+    #[test]
+    fn names_of_equal_hash_are_told_apart() {
+        let mut seen = std::collections::HashMap::new();
+        let (one, other) = (0..500_000)
+            .map(|number| format!("name{number}"))
+            .find_map(|name| {
+                let twin: Option<String> = seen.insert(words::hash(name.as_bytes()), name.clone());
+                twin.map(|twin| (twin, name))
+            })
+            .expect("of half a million names two have the same 32 bits");
+        let wanted = Wanted::new(&[[&one], [&other]]);
+        for (index, name) in [one, other].iter().enumerate() {
+            let node = walk(&wanted, &[name]).unwrap();
+            assert_eq!(wanted.nodes[node].ends, [index], "{name}");
+        }
+    }
 }

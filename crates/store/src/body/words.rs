@@ -60,22 +60,17 @@ fn last_word(body: &[u8], start: usize) -> u64 {
 /// Marks `"`, `\` and the control characters (the zeros past the end are among them).
 #[inline(always)]
 pub(super) fn specials(word: u64) -> u64 {
-    string_marks(word) & !word & HIGHS
+    specials_or_beyond_ascii(word) & !word
 }
 
 /// Marks what `specials` marks and everything beyond ASCII.
 #[inline(always)]
 pub(super) fn specials_or_beyond_ascii(word: u64) -> u64 {
-    (string_marks(word) | word) & HIGHS
-}
-
-/// Sets the top bit of the bytes that interrupt a string. That of bytes beyond ASCII is undefined.
-#[inline(always)]
-fn string_marks(word: u64) -> u64 {
     // Flipping one bit brings the quote (0x22) next to the control characters: one test for both.
     let controls_and_quotes = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
     let backslashes = (word ^ (ONES * 0x5c)).wrapping_sub(ONES);
-    controls_and_quotes | backslashes
+    // A byte beyond ASCII keeps its top bit in at least one of the two.
+    (controls_and_quotes | backslashes) & HIGHS
 }
 
 /// How many bits of the word come before the first mark. `marks` must not be zero.
@@ -126,16 +121,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_special_is_found_at_every_place() {
-        for special in (0..0x20).chain([b'"', b'\\']) {
+    fn the_first_mark_is_found_at_every_place() {
+        for byte in 0..=u8::MAX {
+            let is_special = byte < 0x20 || byte == b'"' || byte == b'\\';
             for place in 0..8 {
-                for other in [b'a', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                for other in [b'a', b'!', b'#', b'[', b']', b' ', 0x7f] {
                     let mut bytes = [other; 8];
-                    assert_eq!(specials(word(&bytes, 0)), 0, "{other:#x} is not special");
-                    bytes[place] = special;
-                    let bits = bits_before(specials(word(&bytes, 0)));
-                    assert_eq!(bits as usize, 8 * place, "{special:#x} among {other:#x}");
+                    bytes[place] = byte;
+                    let first = |marks: u64| (marks != 0).then(|| bits_before(marks) as usize / 8);
+                    let marks = specials(word(&bytes, 0));
+                    let expected = is_special.then_some(place);
+                    assert_eq!(first(marks), expected, "{byte:#x} among {other:#x}");
+                    let marks = specials_or_beyond_ascii(word(&bytes, 0));
+                    let expected = (is_special || byte >= 0x80).then_some(place);
+                    assert_eq!(first(marks), expected, "{byte:#x} among {other:#x}");
                 }
+            }
+        }
+        // Bytes beyond ASCII around a special do not hide it.
+        for other in 0x80..=u8::MAX {
+            for place in 0..8 {
+                let mut bytes = [other; 8];
+                bytes[place] = b'"';
+                assert_eq!(
+                    bits_before(specials(word(&bytes, 0))) as usize,
+                    8 * place,
+                    "{other:#x}"
+                );
             }
         }
     }

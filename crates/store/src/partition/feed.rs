@@ -24,7 +24,8 @@ use std::fmt;
 #[derive(Clone)]
 pub struct Change {
     record: Record,
-    previous: Option<Item>,
+    /// Boxed: a page holds a thousand changes, and most have none.
+    previous: Option<Box<Item>>,
 }
 
 impl Change {
@@ -72,7 +73,7 @@ impl Change {
     /// The item before the change, where it is still kept. All-versions mode only.
     #[must_use]
     pub fn previous(&self) -> Option<&Item> {
-        self.previous.as_ref()
+        self.previous.as_deref()
     }
 
     /// The transaction that wrote the version before this one.
@@ -221,7 +222,7 @@ impl Partition {
         for record in batch.records {
             let prior = record.supersedes.map(|prior| self.local.record(prior, record.epk()));
             let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
-            changes.push(Change { record, previous });
+            changes.push(Change { record, previous: previous.map(Box::new) });
         }
         let position = changes.last().map_or(batch.scanned, Change::lsn);
         Ok(PartitionPage { changes, position })

@@ -9,9 +9,9 @@ use crate::body::{ValueKind, ValueSpan};
 
 /// Applies a patch to an item and returns the changed copy.
 ///
-/// `protected` are further paths of property names that must not change: those of the partition key.
-/// An operation on a parent or a child of a protected path is refused too, since it would change or
-/// reinterpret the key. `id` and the system properties are always protected.
+/// `protected` are further paths of property names that must not change: those of the partition
+/// key. An operation on a parent or a child of a protected path is refused too, since it could
+/// change the key. `id` and the system properties are always protected.
 ///
 /// The item may be with or without its system properties. The result is checked as an item, but for
 /// its size: that is checked when the result is scanned on its way into the store.

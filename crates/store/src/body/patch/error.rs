@@ -1,7 +1,8 @@
 //! Why a patch was not applied.
 //!
-//! Every case is the sender's to mend: an item that changed in the meantime is a matter of etags and
-//! conditions, which are not looked at here. Operations are counted from zero, as in the request.
+//! Every case is the sender's to mend: an item that changed in the meantime is a matter of etags
+//! and conditions, which are not looked at here. Operations are counted from zero, as in the
+//! request.
 
 use super::{OPERATIONS_MAX, Pointer};
 use crate::body::{BodyError, ValueKind};

@@ -2,8 +2,8 @@
 //!
 //! Whole numbers stay whole as long as they fit 64 bits. Everything else is added as doubles and
 //! written the way JavaScript writes them, which is what the original service and its clients do:
-//! the fewest digits that read back as the same double, `2` and not `2.0`, and an exponent only from
-//! 10^21 on and below a millionth.
+//! the fewest digits that read back as the same double, `2` and not `2.0`, and an exponent only
+//! from 10^21 on and below a millionth.
 
 /// The sum of two JSON numbers as JSON text; `None` if it is beyond the range of a double.
 pub(super) fn sum(one: &str, other: &str) -> Option<String> {
@@ -43,6 +43,8 @@ mod tests {
             ("1.5", "1", Some("2.5")),
             ("1.5", "0.5", Some("2")),
             ("1.50", "0", Some("1.5")),
+            ("1.5", "-1.5", Some("0")),
+            ("-0.0", "-0", Some("0")),
             ("0.1", "0.2", Some("0.30000000000000004")),
             ("5", "1.0", Some("6")),
             ("1e2", "1", Some("101")),

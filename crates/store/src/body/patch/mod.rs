@@ -11,8 +11,8 @@
 //! ```
 //!
 //! All or nothing: the first operation that cannot be done ends the patch, and the copy is dropped.
-//! The `id`, the partition key and the system properties cannot be patched. The condition is carried
-//! along for the caller and never evaluated here.
+//! The `id`, the partition key and the system properties cannot be patched. The condition is
+//! carried along for the caller and never evaluated here.
 //!
 //! A patch comes from a request (`Patch::parse`) or is built in Rust:
 //!

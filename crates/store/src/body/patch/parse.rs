@@ -1,9 +1,8 @@
 //! From the bytes of a request to a `Patch`.
 //!
 //! Two forms are sent: `{"operations":[…],"condition":"from c where …"}`, and the bare array of
-//! operations from clients that never have a condition. Members nobody asked for are ignored, as the
-//! original service does. The whole request is checked by the rules of an item first, so no value in
-//! it can smuggle in a duplicate key or a number that is none.
+//! operations. Members nobody asked for are ignored. The whole request is checked by the rules of
+//! an item first, so no value in it can smuggle in a duplicate key or a number that is none.
 
 use super::{Json, Operation, Patch, PatchError, Pointer};
 use crate::body::cursor::{elements, member, root};

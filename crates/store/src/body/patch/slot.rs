@@ -8,7 +8,7 @@
 //!                      remove 3: from the end of the one before to its end    [ 1 , 2 ]
 //! ```
 //!
-//! Whitespace elsewhere stays. Each cut consumes the slot: its offsets are worth nothing afterwards.
+//! Whitespace elsewhere stays. Each cut consumes the slot: its offsets are worthless afterwards.
 
 use std::ops::Range;
 

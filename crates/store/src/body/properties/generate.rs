@@ -30,10 +30,13 @@ fn character() -> impl Strategy<Value = String> {
         8 => "[a-z]",
         2 => any::<char>().prop_map(plain),
         1 => any::<char>().prop_map(|character| {
-            character.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+            let mut units = [0; 2];
+            let units = character.encode_utf16(&mut units).iter();
+            units.map(|unit| format!("\\u{unit:04x}")).collect()
         }),
         1 => prop::sample::select(vec![
-            "\\\"", "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0000", "\\uD83D\\uDE00", "é", "😀", "\u{7f}",
+            "\\\"", "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0000", "\\uD83D\\uDE00",
+            "é", "😀", "\u{7f}",
         ]).prop_map(String::from),
     ]
 }
@@ -47,10 +50,9 @@ pub(super) fn string() -> impl Strategy<Value = String> {
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => prop::sample::select(vec![
-            "\"a\"", "\"\\u0061\"", "\"b\"", "\"c\"", "\"\"", "\"id\"", "\"ttl\"", "\"_ts\"", "\"_rid\"", "\"_etag\"",
-            "\"_self\"", "\"_lsn\"", "\"_attachments\"", "\"\\u005fts\"", "\"longer than a word\"",
-            "\"longer than a worm\"",
-        ]).prop_map(String::from),
+            "a", "\\u0061", "b", "c", "", "id", "ttl", "_ts", "_rid", "_etag", "_self", "_lsn",
+            "_attachments", "\\u005fts", "longer than a word", "longer than a worm",
+        ]).prop_map(|name| format!("\"{name}\"")),
         6 => string(),
     ]
 }

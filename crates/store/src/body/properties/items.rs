@@ -58,7 +58,7 @@ fn expected(body: &[u8], generated_id: &str, properties: &SystemProperties<'_>) 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn odd_but_legal_bodies_are_judged_like_the_referee_does(body in object()) {
@@ -114,7 +114,10 @@ proptest! {
         let item: Value = serde_json::from_slice(&out).unwrap();
         prop_assert_eq!(&item, &expected(body.as_bytes(), &generated_id, &properties), "{}", body);
         // Not only equal by meaning: the user's values keep their bytes.
-        for name in item.as_object().unwrap().keys().filter(|name| !SYSTEM.contains(&name.as_str())) {
+        for name in item.as_object().unwrap().keys() {
+            if SYSTEM.contains(&name.as_str()) {
+                continue;
+            }
             let (before, after) = (get(body.as_bytes(), &[name]), get(&out, &[name]));
             if let Some(before) = before {
                 prop_assert_eq!(after.unwrap().text(&out), before.text(body.as_bytes()));
@@ -138,13 +141,15 @@ proptest! {
 
     #[test]
     fn wanted_values_are_what_the_referee_finds(body in object()) {
-        let paths: &[&[&str]] = &[&["a"], &["b", "a"], &["a", "b", "c"], &["", ""], &["_ts"], &["longer than a word"]];
+        let paths: &[&[&str]] =
+            &[&["a"], &["b", "a"], &["a", "b", "c"], &["", ""], &["_ts"], &["longer than a word"]];
         let Ok(scanned) = scan(body.as_bytes(), &Wanted::new(paths)) else { return Ok(()) };
         let item: Value = serde_json::from_str(&body).unwrap();
         for (path, span) in paths.iter().zip(scanned.values()) {
             prop_assert_eq!(*span, get(body.as_bytes(), path), "{:?} in {}", path, body);
             let expected = path.iter().try_fold(&item, |value, name| value.as_object()?.get(*name));
-            let found = span.map(|span| serde_json::from_slice::<Value>(span.text(body.as_bytes())).unwrap());
+            let text = span.map(|span| span.text(body.as_bytes()));
+            let found: Option<Value> = text.map(|text| serde_json::from_slice(text).unwrap());
             prop_assert_eq!(found.as_ref(), expected, "{:?} in {}", path, body);
             let Some(span) = span else { continue };
             prop_assert_eq!(span.as_f64(body.as_bytes()), expected.and_then(Value::as_f64));
@@ -159,6 +164,7 @@ proptest! {
     fn strings_mean_what_the_referee_says(text in string()) {
         let body = format!("{{\"id\":{text}}}");
         let scanned = scan(body.as_bytes(), &Wanted::default()).unwrap();
-        prop_assert_eq!(scanned.id().unwrap().into_owned(), serde_json::from_str::<String>(&text).unwrap());
+        let expected: String = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(scanned.id().unwrap().into_owned(), expected);
     }
 }

@@ -86,7 +86,7 @@ fn apply(item: &[u8], of: &Patch) -> Result<Vec<u8>, PatchError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
     fn one_operation_does_what_the_model_does(item in item(), operation in operation()) {
@@ -94,7 +94,10 @@ proptest! {
     }
 
     #[test]
-    fn several_operations_do_what_the_model_does(item in item(), operations in vec(operation(), 2..6)) {
+    fn several_operations_do_what_the_model_does(
+        item in item(),
+        operations in vec(operation(), 2..6),
+    ) {
         agrees_with_model(&item, &operations)?;
     }
 
@@ -112,7 +115,8 @@ proptest! {
 
     #[test]
     fn damaged_requests_do_not_panic(operations in vec(operation(), 0..4), damages in damage()) {
-        let request = format!(r#"{{"operations":[{}],"condition":"from c"}}"#, operations.join(","));
+        let list = operations.join(",");
+        let request = format!(r#"{{"operations":[{list}],"condition":"from c"}}"#);
         let _ = Patch::parse(&damaged(&request, &damages));
     }
 }
