@@ -110,7 +110,7 @@ impl LocalLog {
             sealed: None,
             ..first.clone()
         };
-        let fresh = Segment::create(&self.disk, &self.dir, info).map_err(io)?;
+        let fresh = self.create_segment(info).map_err(io)?;
         let made = self
             .copy_records(run, &fresh)
             .and_then(|copy| self.finish_file(run, &fresh, &copy).map_err(io).map(|()| copy));
@@ -141,6 +141,7 @@ impl LocalLog {
         let mut copy = Copy {
             table: Table::new(fresh.info.first_lsn, HEADER_BYTES),
             records: Vec::new(),
+            tombstone_bytes: 0,
             dropped_upto: Lsn::ZERO,
         };
         let mut out: Vec<u8> = Vec::with_capacity(1 << 20);
@@ -180,6 +181,10 @@ impl LocalLog {
                 let ordinals: Vec<u16> =
                     kept.iter().map(|record| record.position.ordinal).collect();
                 copy.table.push(header.lsn, header.timestamp, length, ordinals.into_iter());
+                let tombstones =
+                    kept.iter().filter(|record| record.kind == RecordKind::Tombstone).count();
+                copy.tombstone_bytes =
+                    copy.tombstone_bytes.saturating_add(header.share(tombstones));
                 if out.len() >= 1 << 20 {
                     flush(&mut out, &mut written)?;
                 }
@@ -209,6 +214,7 @@ impl LocalLog {
             fresh.seal(Sealed {
                 bytes: copy.table.end(),
                 records: u32::try_from(copy.table.len()).unwrap_or(u32::MAX),
+                tombstone_bytes: copy.tombstone_bytes,
                 ..last
             });
         }
@@ -240,15 +246,7 @@ impl LocalLog {
             };
             // Readers of all versions are told before the versions are gone.
             self.raise_complete_after(copy.dropped_upto);
-            if let Err(error) = changed.save(&*self.disk, &self.dir) {
-                // A manifest that did not make it leaves a file nobody knows. One that did, although
-                // it says otherwise, needs it.
-                let stored = Manifest::load(&*self.disk, &self.dir);
-                if stored.is_ok_and(|stored| stored != changed) {
-                    fresh.iter().for_each(|fresh| self.remove_files(fresh));
-                }
-                return Err(error);
-            }
+            self.save_manifest(&changed, fresh.as_ref())?;
             *manifest = changed;
             self.forget_checkpoint();
 
@@ -268,18 +266,12 @@ impl LocalLog {
         }
         Ok(())
     }
-
-    /// Removes a segment nobody names any more. What cannot be removed now is when the log is opened.
-    fn remove_files(&self, segment: &Segment) {
-        let _ = self.disk.remove(&segment.path);
-        let table = segment::table_path(&self.dir, segment.info.number);
-        let _ = self.disk.remove(&table);
-    }
 }
 
 struct Copy {
     table: Table,
     records: Vec<Copied>,
+    tombstone_bytes: u32,
     /// Newest entry from which something was left out.
     dropped_upto: Lsn,
 }
@@ -305,6 +297,27 @@ impl Segment {
 }
 
 impl Run {
+    /// Whether the first segment, which the others only join, gives a reason to write it again.
+    fn is_worth_it(&self, limits: &Limits) -> bool {
+        let Some((segment, sealed)) =
+            self.segments.first().and_then(|first| Some((first, first.sealed()?)))
+        else {
+            return false;
+        };
+        let tombstones = if self.drop_tombstones { u64::from(sealed.tombstone_bytes) } else { 0 };
+        let gain = segment.dead.dead_bytes() + tombstones;
+        let dead_enough =
+            gain > 0 && gain * 100 >= u64::from(sealed.bytes) * limits.policy.dead_percent;
+        // Two small neighbours make one: a lane must not become a heap of crumbs.
+        let crumbs = self.segments.get(1).is_some_and(|next| {
+            segment.info.compacted
+                && next.info.compacted
+                && live_bytes(segment) + live_bytes(next) <= limits.segment_bytes / 2
+        });
+        // A file shared with siblings holds their records too: one rewrite gives us a file of our own.
+        dead_enough || segment.info.shared || crumbs
+    }
+
     fn keeps(&self, segment: &Segment, row: usize, record: &Record) -> bool {
         if segment.dead.is_dead(row) {
             return false;
@@ -337,18 +350,19 @@ fn entry_places(table: &Table) -> Vec<EntryPlace> {
 
 /// The first run of these neighbours that is worth writing again.
 fn choose(set: &SegmentSet, lane: &[Arc<Segment>], limits: &Limits) -> Option<Run> {
-    let segments = (0..lane.len()).find_map(|start| {
-        let run = extend(&lane[start..], limits);
-        is_worth_it(&run, limits).then_some(run)
-    })?;
-    let first_lsn = segments[0].info.first_lsn;
-    // What a tombstone of this run buried can only lie in the run itself or in an older segment, of
-    // this lane or an ancestor's.
-    let older = set.segments().filter(|segment| {
-        segment.info.first_lsn <= first_lsn && !segments.iter().any(|run| Arc::ptr_eq(run, segment))
-    });
-    let drop_tombstones = older.into_iter().all(|segment| segment.dead.dead_records() == 0);
-    Some(Run { segments, drop_tombstones })
+    (0..lane.len()).find_map(|start| {
+        let segments = extend(&lane[start..], limits);
+        let first_lsn = segments.first()?.info.first_lsn;
+        // What a tombstone of this run buried can only lie in the run itself or in an older segment,
+        // of this lane or an ancestor's.
+        let mut older = set.segments().filter(|segment| {
+            let in_run = segments.iter().any(|run| Arc::ptr_eq(run, segment));
+            segment.info.first_lsn <= first_lsn && !in_run
+        });
+        let drop_tombstones = older.all(|segment| segment.dead.dead_records() == 0);
+        let run = Run { segments, drop_tombstones };
+        run.is_worth_it(limits).then_some(run)
+    })
 }
 
 impl Limits {
@@ -364,24 +378,6 @@ impl Limits {
 fn live_bytes(segment: &Segment) -> u64 {
     let bytes = segment.sealed().map_or(0, |sealed| u64::from(sealed.bytes));
     bytes.saturating_sub(segment.dead.dead_bytes())
-}
-
-/// Whether the first segment of a run, which the others only join, gives a reason to write it again.
-fn is_worth_it(run: &[Arc<Segment>], limits: &Limits) -> bool {
-    let Some(segment) = run.first() else {
-        return false;
-    };
-    let bytes = segment.sealed().map_or(0, |sealed| u64::from(sealed.bytes));
-    let dead_enough = segment.dead.dead_records() > 0
-        && segment.dead.dead_bytes() * 100 >= bytes * limits.policy.dead_percent;
-    // Two small neighbours make one: a lane must not become a heap of crumbs.
-    let crumbs = run.get(1).is_some_and(|next| {
-        segment.info.compacted
-            && next.info.compacted
-            && live_bytes(segment) + live_bytes(next) <= limits.segment_bytes / 2
-    });
-    // A file shared with siblings holds their records too: one rewrite gives us a file of our own.
-    dead_enough || segment.info.shared || crumbs
 }
 
 /// The first of these neighbours, and as many behind it as fit into one file and may be touched.

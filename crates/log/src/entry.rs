@@ -194,6 +194,14 @@ pub struct Header {
     pub records: u16,
 }
 
+impl Header {
+    /// The share of some of its records in the bytes of the entry, were they all of one size.
+    pub(crate) fn share(&self, records: usize) -> u32 {
+        let bytes = u64::from(self.length) * records as u64 / u64::from(self.records.max(1));
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+}
+
 /// Why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEntry {
@@ -249,9 +257,9 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, BadEntry> {
     };
     reader.u64()?; // reserved
     let length = length as usize;
-    // An entry without records would take a slot that no table row names, and nothing can follow
-    // the last number.
-    let impossible = records == 0 || header.lsn.get() == u64::MAX;
+    // An entry without records would take a slot that no table row names, nothing comes before the
+    // first number and nothing can follow the last.
+    let impossible = records == 0 || matches!(header.lsn.get(), 0 | u64::MAX);
     if impossible || !(HEADER_BYTES..=ENTRY_BYTES_MAX).contains(&length) {
         return Err(BadEntry::Inconsistent);
     }
@@ -342,6 +350,9 @@ pub fn decode(bytes: &Bytes) -> Result<(Header, Entry), BadEntry> {
     }
     let mut records = Vec::with_capacity(usize::from(header.records).min(1024));
     for_each_record(bytes, &header, |record| records.push(record))?;
+    if !records.is_sorted_by(|one, next| one.position.ordinal < next.position.ordinal) {
+        return Err(BadEntry::Inconsistent);
+    }
     let entry = Entry {
         lsn: header.lsn,
         batch: header.batch,

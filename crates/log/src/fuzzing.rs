@@ -78,6 +78,7 @@ pub fn checkpoint(bytes: &[u8]) {
         if let Some(checkpoint) = liveness::decode_checkpoint(bytes) {
             let bits = checkpoint.segments.iter();
             let encoded = liveness::encode_checkpoint(
+                checkpoint.partition,
                 checkpoint.lsn,
                 bits.map(|(number, bits)| (*number, bits)),
             );

@@ -4,7 +4,7 @@
 //! were at some LSN, and the log after that LSN sets the rest again.
 
 use crate::codec::{Reader, checked_content, seal_with_crc};
-use headwater_model::Lsn;
+use headwater_model::{Lsn, PartitionId};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,6 +120,8 @@ impl DeadBits {
 /// The checkpoint file: the bits of every segment as they were at one LSN.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
+    /// Whose it is: every partition has a segment 1.
+    pub(crate) partition: PartitionId,
     /// Every record superseded by an entry up to here is marked.
     pub(crate) lsn: Lsn,
     /// By segment number.
@@ -127,10 +129,12 @@ pub(crate) struct Checkpoint {
 }
 
 pub(crate) fn encode_checkpoint<'a>(
+    partition: PartitionId,
     lsn: Lsn,
     segments: impl Iterator<Item = (u64, &'a DeadBits)>,
 ) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&partition.get().to_le_bytes());
     out.extend_from_slice(&lsn.get().to_le_bytes());
     for (number, bits) in segments {
         let words = bits.words();
@@ -149,8 +153,11 @@ pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<Checkpoint> {
     if reader.take(MAGIC.len()).ok()? != MAGIC {
         return None;
     }
-    let lsn = Lsn::new(reader.u64().ok()?);
-    let mut checkpoint = Checkpoint { lsn, segments: BTreeMap::new() };
+    let mut checkpoint = Checkpoint {
+        partition: PartitionId::new(reader.u32().ok()?),
+        lsn: Lsn::new(reader.u64().ok()?),
+        segments: BTreeMap::new(),
+    };
     while !reader.is_empty() {
         let (number, dead_bytes) = (reader.u64().ok()?, reader.u64().ok()?);
         let count = usize::try_from(reader.u64().ok()?).ok()?;
@@ -163,7 +170,10 @@ pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<Checkpoint> {
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
             .collect();
-        checkpoint.segments.insert(number, DeadBits::load(&words, dead_bytes)?);
+        let bits = DeadBits::load(&words, dead_bytes)?;
+        if checkpoint.segments.insert(number, bits).is_some() {
+            return None;
+        }
     }
     Some(checkpoint)
 }
@@ -207,9 +217,10 @@ mod tests {
         for record in [0, 63, 64, 70_000] {
             bits.set(record, 7);
         }
-        let bytes = encode_checkpoint(Lsn::new(9), [(4, &bits)].into_iter());
+        let partition = PartitionId::new(3);
+        let bytes = encode_checkpoint(partition, Lsn::new(9), [(4, &bits)].into_iter());
         let checkpoint = decode_checkpoint(&bytes).unwrap();
-        assert_eq!(checkpoint.lsn, Lsn::new(9));
+        assert_eq!((checkpoint.partition, checkpoint.lsn), (partition, Lsn::new(9)));
         let loaded = &checkpoint.segments[&4];
         assert_eq!((loaded.dead_records(), loaded.dead_bytes()), (4, 28));
         assert_eq!(loaded.words(), bits.words());

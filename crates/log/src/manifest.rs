@@ -22,6 +22,8 @@ pub(crate) struct Sealed {
     pub(crate) last_lsn: Lsn,
     pub(crate) bytes: u32,
     pub(crate) records: u32,
+    /// Bytes of its tombstones, superseded or not: what compaction gains when nothing needs them.
+    pub(crate) tombstone_bytes: u32,
     pub(crate) last_hash: u64,
     /// Time of its newest entry, in milliseconds since 1970.
     pub(crate) newest_millis: u64,
@@ -200,6 +202,7 @@ fn encode_segment(out: &mut Vec<u8>, segment: &SegmentInfo) {
         out.extend_from_slice(&sealed.last_lsn.get().to_le_bytes());
         out.extend_from_slice(&sealed.bytes.to_le_bytes());
         out.extend_from_slice(&sealed.records.to_le_bytes());
+        out.extend_from_slice(&sealed.tombstone_bytes.to_le_bytes());
         out.extend_from_slice(&sealed.last_hash.to_le_bytes());
         out.extend_from_slice(&sealed.newest_millis.to_le_bytes());
     }
@@ -237,6 +240,7 @@ fn decode_segment(reader: &mut Reader<'_>) -> Result<SegmentInfo, Short> {
             last_lsn: Lsn::new(reader.u64()?),
             bytes: reader.u32()?,
             records: reader.u32()?,
+            tombstone_bytes: reader.u32()?,
             last_hash: reader.u64()?,
             newest_millis: reader.u64()?,
         });
@@ -253,6 +257,7 @@ mod tests {
             last_lsn: Lsn::new(20),
             bytes: 1000,
             records: 19,
+            tombstone_bytes: 100,
             last_hash: 7,
             newest_millis: 12_345,
         };

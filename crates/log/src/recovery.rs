@@ -10,7 +10,7 @@
 //! write and its sync, or the sync may have failed. What may not have been synced is therefore written
 //! and synced once more before anybody sees it.
 
-use crate::entry::{self, BadEntry, Header, MAGIC};
+use crate::entry::{self, BadEntry, Header, MAGIC, RecordKind};
 use crate::error::{Damage, OpenError, ReadError};
 use crate::segment::{HEADER_BYTES, Segment};
 use crate::table::Table;
@@ -21,6 +21,7 @@ use headwater_model::{Lsn, Timestamp};
 #[derive(Debug)]
 pub(crate) struct Scanned {
     pub(crate) table: Table,
+    pub(crate) tombstone_bytes: u32,
     pub(crate) last_lsn: Lsn,
     pub(crate) last_hash: u64,
     pub(crate) newest: Timestamp,
@@ -62,6 +63,7 @@ pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, Op
 
     let mut scanned = Scanned {
         table: Table::new(segment.info.first_lsn, HEADER_BYTES),
+        tombstone_bytes: 0,
         last_lsn: segment.info.first_lsn.previous(),
         last_hash: segment.info.previous_hash,
         newest: Timestamp::from_millis(0),
@@ -71,7 +73,7 @@ pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, Op
     };
     let mut at = HEADER_BYTES as usize;
     let mut group = None;
-    while let Some((header, ordinals)) = next_entry(segment, &bytes, at, &scanned) {
+    while let Some((header, ordinals, tombstones)) = next_entry(segment, &bytes, at, &scanned) {
         let end = at + header.length as usize;
         // The entries of a group follow the same durable entry, and only the last group can have
         // missed its sync.
@@ -82,6 +84,7 @@ pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, Op
             scanned.unsure_at = at;
         }
         scanned.table.push(header.lsn, header.timestamp, header.length, ordinals.into_iter());
+        scanned.tombstone_bytes += header.share(tombstones);
         scanned.last_lsn = header.lsn;
         scanned.last_hash = entry::chain_hash(&bytes[at..end]);
         scanned.newest = header.timestamp;
@@ -106,7 +109,7 @@ fn next_entry(
     bytes: &Bytes,
     at: usize,
     scanned: &Scanned,
-) -> Option<(Header, Vec<u16>)> {
+) -> Option<(Header, Vec<u16>, usize)> {
     let header = entry::check(bytes.get(at..)?).ok()?;
     let follows = header.lsn == scanned.last_lsn.next()
         && header.partition == segment.info.origin
@@ -114,11 +117,23 @@ fn next_entry(
     if !follows {
         return None;
     }
-    let mut ordinals = Vec::with_capacity(1);
     let entry = bytes.slice(at..at + header.length as usize);
-    entry::for_each_record(&entry, &header, |record| ordinals.push(record.position.ordinal))
-        .ok()?;
-    Some((header, ordinals))
+    let (ordinals, tombstones) = records_of(&entry, &header).ok()?;
+    Some((header, ordinals, tombstones))
+}
+
+/// The ordinals of an entry's records, and how many of them are tombstones.
+fn records_of(entry: &Bytes, header: &Header) -> Result<(Vec<u16>, usize), BadEntry> {
+    let mut ordinals = Vec::with_capacity(1);
+    let mut tombstones = 0;
+    entry::for_each_record(entry, header, |record| {
+        ordinals.push(record.position.ordinal);
+        tombstones += usize::from(record.kind == RecordKind::Tombstone);
+    })?;
+    if !ordinals.is_sorted_by(|one, next| one < next) {
+        return Err(BadEntry::Inconsistent);
+    }
+    Ok((ordinals, tombstones))
 }
 
 /// Looks for any whole entry of this log with an LSN above `last`: the one that claims most.
@@ -164,9 +179,7 @@ pub(crate) fn rebuild_table(segment: &Segment) -> Result<Table, ReadError> {
             return Err(damaged(BadEntry::Inconsistent));
         }
         let entry = bytes.slice(at as usize..(at + header.length) as usize);
-        let mut ordinals = Vec::with_capacity(1);
-        entry::for_each_record(&entry, &header, |record| ordinals.push(record.position.ordinal))
-            .map_err(damaged)?;
+        let (ordinals, _) = records_of(&entry, &header).map_err(damaged)?;
         table.push(header.lsn, header.timestamp, header.length, ordinals.into_iter());
         last = header.lsn;
         at += header.length;

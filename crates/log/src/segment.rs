@@ -188,8 +188,8 @@ impl Segment {
 
     /// Reads bytes of the file.
     pub(crate) fn read(&self, from: u32, to: u32) -> Result<Bytes, ReadError> {
-        let mut buffer = vec![0; (to - from) as usize];
-        self.file.read_at(&mut buffer, u64::from(from)).map_err(|source| {
+        let read = self.file.read(u64::from(from), (to - from) as usize);
+        let buffer = read.map_err(|source| {
             if source.kind() == std::io::ErrorKind::UnexpectedEof {
                 let what = "the file ends before its content does";
                 return ReadError::Damaged(Damage::new(&self.path, u64::from(from), None, what));

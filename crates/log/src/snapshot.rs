@@ -7,7 +7,7 @@
 use crate::disk::DiskFile;
 use crate::error::ReadError;
 use crate::local::LocalLog;
-use crate::manifest::{Manifest, Sealed};
+use crate::manifest::Manifest;
 use crate::segment::Segment;
 use headwater_model::Lsn;
 use std::sync::Arc;
@@ -85,19 +85,13 @@ impl LocalLog {
         // No compaction swaps files, and no group is half there, while these are held.
         let _one_at_a_time = self.compacting.lock();
         let held = self.hold_appends();
-        let (tail, offset, records) = held.position();
+        let (tail, active) = held.position();
         let manifest = self.manifest.lock().clone();
         let set = self.segments.read().clone();
         let mut files = Vec::new();
         let mut infos = Vec::new();
         for segment in set.segments() {
-            let sealed = segment.sealed().unwrap_or(Sealed {
-                last_lsn: tail.lsn,
-                bytes: offset,
-                records,
-                last_hash: tail.hash,
-                newest_millis: tail.timestamp.as_millis(),
-            });
+            let sealed = segment.sealed().unwrap_or(active);
             let mut info = segment.current_info();
             // In the copy the active segment is sealed where the cut is.
             info.sealed = Some(sealed);

@@ -172,8 +172,8 @@ impl Table {
             siblings: u16::from_le_bytes([row[10], row[11]]),
         });
         let rows: Vec<Row> = rows.collect();
-        let mut marks = Vec::with_capacity(mark_bytes / MARK_BYTES);
         let mut mark_reader = Reader::new(reader.take(mark_bytes).ok()?);
+        let mut marks = Vec::with_capacity(mark_bytes / MARK_BYTES);
         while !mark_reader.is_empty() {
             marks.push((mark_reader.u64().ok()?, mark_reader.u64().ok()?));
         }
@@ -184,7 +184,8 @@ impl Table {
     /// Whether rows are in order and each entry has as many as its rows say.
     fn is_consistent(&self) -> bool {
         let last_delta = self.rows.last().map_or(0, |row| u64::from(row.lsn_delta));
-        let in_range = self.base.checked_add(last_delta).is_some_and(|last| last < u64::MAX);
+        let in_range =
+            self.base > 0 && self.base.checked_add(last_delta).is_some_and(|last| last < u64::MAX);
         let same_entry = |one: &Row, other: &Row| {
             (one.lsn_delta, one.offset, one.siblings)
                 == (other.lsn_delta, other.offset, other.siblings)

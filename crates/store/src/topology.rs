@@ -22,11 +22,12 @@ use crate::partition::control::Seal;
 use crate::partition::recover::{catch_up, first_rid};
 use crate::partition::{Answer, Identity, Partition, Prepared, Refusal, Work};
 use headwater_log::{
-    Ancestor, AppendError, LocalLog, OpenError as LogOpenError, Opened, ReadRequest, RecordKind,
-    Which,
+    Ancestor, AppendError, Damage, LocalLog, OpenError as LogOpenError, Opened, ReadRequest,
+    RecordKind, Which,
 };
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// The partitions of a container at one moment, in the order of their ranges, without gaps.
@@ -204,16 +205,23 @@ fn open_log(
     container: ContainerRid,
     partition: PartitionId,
 ) -> Result<Opened, OpenError> {
+    let dir = shared.partition_dir(container, partition);
     let opened = shared.runtime.blocking(|| {
         LocalLog::open(
             shared.disk.clone(),
-            &shared.partition_dir(container, partition),
+            &dir,
             partition,
             shared.options.log_options(),
             shared.runtime.clone(),
         )
     });
-    Ok(opened?)
+    opened.map_err(|error| match error {
+        LogOpenError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+            let file = dir.join("MANIFEST").display().to_string();
+            Damage { file, offset: 0, lsn: None, what: "the file is missing".to_owned() }.into()
+        }
+        other => other.into(),
+    })
 }
 
 /// Removes the directories of partitions the catalog does not list: replaced, or never finished.

@@ -38,6 +38,12 @@ pub trait Disk: Send + Sync + std::fmt::Debug + 'static {
 pub trait DiskFile: Send + Sync + std::fmt::Debug + 'static {
     /// Fills `buffer` from `offset`; an error when the file is shorter.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Reads `length` bytes from `offset`; an error when the file is shorter.
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; length];
+        self.read_at(&mut buffer, offset)?;
+        Ok(buffer)
+    }
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes what was written durable.

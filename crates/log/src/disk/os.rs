@@ -63,6 +63,21 @@ impl DiskFile for OsFile {
         self.0.read_exact_at(buffer, offset)
     }
 
+    /// Into memory that nobody has to clear first: a feed page is little else than this copy.
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = Vec::with_capacity(length);
+        while buffer.len() < length {
+            let at = offset + buffer.len() as u64;
+            match rustix::io::pread(&self.0, rustix::buffer::spare_capacity(&mut buffer), at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        buffer.truncate(length);
+        Ok(buffer)
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }

@@ -9,10 +9,10 @@
 
 use super::{Appender, Durability, LocalLog, mark_in};
 use crate::disk::replace_file;
-use crate::entry::{self, ENTRY_BYTES_MAX, Group, RECORD_HEADER_BYTES};
+use crate::entry::{self, ENTRY_BYTES_MAX, Group, RECORD_HEADER_BYTES, RecordKind};
 use crate::error::AppendError;
 use crate::liveness::{self, RECORDS_MAX};
-use crate::manifest::{Manifest, Sealed, SegmentInfo};
+use crate::manifest::{Manifest, SegmentInfo};
 use crate::read::SegmentSet;
 use crate::segment::{self, HEADER_BYTES, Segment};
 use headwater_model::Lsn;
@@ -128,14 +128,17 @@ impl LocalLog {
                 let header = entry::decode_header(&bytes).expect("a group holds encoded entries");
                 debug_assert_eq!(header.partition, self.partition, "whose entry is this?");
                 let mut ordinals = Vec::with_capacity(usize::from(header.records));
+                let mut tombstones = 0;
                 entry::for_each_record(&bytes, &header, |record| {
                     ordinals.push(record.position.ordinal);
+                    tombstones += usize::from(record.kind == RecordKind::Tombstone);
                     if record.supersedes.is_some() {
                         superseded.push(record);
                     }
                 })
                 .expect("a group holds encoded entries");
                 appender.records += ordinals.len();
+                appender.tombstone_bytes += header.share(tombstones);
                 table.push(header.lsn, header.timestamp, header.length, ordinals.into_iter());
             }
         });
@@ -186,7 +189,7 @@ impl LocalLog {
             filter: None,
             sealed: None,
         };
-        let fresh = Arc::new(Segment::create(&self.disk, &self.dir, info).map_err(failed)?);
+        let fresh = Arc::new(self.create_segment(info).map_err(failed)?);
         let mut set = SegmentSet::clone(&self.segments.read());
         set.add(fresh.clone());
         let changed = Manifest {
@@ -195,14 +198,45 @@ impl LocalLog {
             segments: set.infos(),
             ..manifest.clone()
         };
-        changed.save(&*self.disk, &self.dir).map_err(failed)?;
+        self.save_manifest(&changed, Some(&fresh)).map_err(failed)?;
         *manifest = changed;
         *self.segments.write() = Arc::new(set);
         appender.active = Some(fresh);
         appender.offset = HEADER_BYTES;
         appender.allocated = 0;
         appender.records = 0;
+        appender.tombstone_bytes = 0;
         Ok(())
+    }
+
+    /// Creates a segment, or leaves no trace of it.
+    pub(crate) fn create_segment(&self, info: SegmentInfo) -> io::Result<Segment> {
+        let path = segment::segment_path(&self.dir, info.number);
+        Segment::create(&self.disk, &self.dir, info).inspect_err(|_| {
+            let _ = self.disk.remove(&path);
+        })
+    }
+
+    /// Writes the manifest. If that fails, the new segment is removed, unless the manifest names it
+    /// nevertheless: a rename may have happened although its sync failed.
+    pub(crate) fn save_manifest(
+        &self,
+        manifest: &Manifest,
+        fresh: Option<&Arc<Segment>>,
+    ) -> io::Result<()> {
+        manifest.save(&*self.disk, &self.dir).inspect_err(|_| {
+            let stored = Manifest::load(&*self.disk, &self.dir);
+            if let Some(fresh) = fresh.filter(|_| stored.is_ok_and(|stored| stored != *manifest)) {
+                self.remove_files(fresh);
+            }
+        })
+    }
+
+    /// Removes a segment nobody names any more. What cannot be removed now is when the log is opened.
+    pub(crate) fn remove_files(&self, segment: &Segment) {
+        let _ = self.disk.remove(&segment.path);
+        let table = segment::table_path(&self.dir, segment.info.number);
+        let _ = self.disk.remove(&table);
     }
 
     /// Writes down everything that is known about the active segment, which takes no more entries.
@@ -214,13 +248,7 @@ impl LocalLog {
         replace_file(&*self.disk, &segment::table_path(&self.dir, active.info.number), &table)?;
         self.sync_relaxed(&active)?;
         active.file.truncate(u64::from(appender.offset))?;
-        active.seal(Sealed {
-            last_lsn: appender.tail.lsn,
-            bytes: appender.offset,
-            records: u32::try_from(appender.records).unwrap_or(u32::MAX),
-            last_hash: appender.tail.hash,
-            newest_millis: appender.tail.timestamp.as_millis(),
-        });
+        active.seal(appender.seal_here());
         appender.active = None;
         self.take_checkpoint(appender).map_or(Ok(()), |checkpoint| self.save(&checkpoint))
     }
@@ -253,7 +281,7 @@ impl LocalLog {
         Some(Checkpoint {
             lsn: appender.tail.lsn,
             sequence: self.next_sequence(),
-            bytes: liveness::encode_checkpoint(appender.tail.lsn, bits),
+            bytes: liveness::encode_checkpoint(self.partition, appender.tail.lsn, bits),
         })
     }
 

@@ -20,7 +20,7 @@ use crate::disk::Disk;
 use crate::entry::{self, Entry, Group, Position, Record, Tail};
 use crate::error::{AppendError, ReadError};
 use crate::invariants;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Sealed};
 use crate::read::{Batch, ReadRequest, SegmentSet, Which};
 use crate::ring::Ring;
 use crate::segment::Segment;
@@ -118,6 +118,21 @@ struct Appender {
     offset: u32,
     allocated: u64,
     records: usize,
+    tombstone_bytes: u32,
+}
+
+impl Appender {
+    /// What is known about the active segment, were it sealed now.
+    fn seal_here(&self) -> Sealed {
+        Sealed {
+            last_lsn: self.tail.lsn,
+            bytes: self.offset,
+            records: u32::try_from(self.records).unwrap_or(u32::MAX),
+            tombstone_bytes: self.tombstone_bytes,
+            last_hash: self.tail.hash,
+            newest_millis: self.tail.timestamp.as_millis(),
+        }
+    }
 }
 
 impl LocalLog {
@@ -401,9 +416,9 @@ impl PartitionLog for Arc<LocalLog> {
 pub(crate) struct HeldAppends<'a>(parking_lot::MutexGuard<'a, Appender>);
 
 impl HeldAppends<'_> {
-    /// The end of the log, and how many bytes and records the active segment has.
-    pub(crate) fn position(&self) -> (Tail, u32, u32) {
-        (self.0.tail, self.0.offset, u32::try_from(self.0.records).unwrap_or(u32::MAX))
+    /// The end of the log, and the active segment as if it were sealed there.
+    pub(crate) fn position(&self) -> (Tail, Sealed) {
+        (self.0.tail, self.0.seal_here())
     }
 }
 

@@ -124,6 +124,7 @@ impl LocalLog {
             offset: HEADER_BYTES,
             allocated: 0,
             records: 0,
+            tombstone_bytes: 0,
         };
         let mut replay_after = checkpoint.lsn;
         let mut checkpointed = checkpoint.lsn;
@@ -144,9 +145,10 @@ impl LocalLog {
             set.add(segment);
         }
         if appender.tail.lsn < reached {
-            let file = manifest.segments.last().map_or(0, |segment| segment.number);
+            let own = manifest.segments.iter().rfind(|segment| segment.origin == partition);
             let what = format!("the log ends here, but it had reached LSN {reached}");
-            let path = segment::segment_path(dir, file);
+            let path =
+                own.map_or(manifest::path(dir), |own| segment::segment_path(dir, own.number));
             let hole = Some(appender.tail.lsn.next());
             return Err(Damage::new(&path, u64::from(appender.offset), hole, what).into());
         }
@@ -218,6 +220,7 @@ impl Appender {
         }
         self.offset = scanned.table.end();
         self.records = scanned.table.len();
+        self.tombstone_bytes = scanned.tombstone_bytes;
         self.allocated = u64::from(self.offset);
         self.tail = Tail {
             lsn: scanned.last_lsn,
@@ -310,7 +313,7 @@ fn create_files(
     // An ancestor that does not know what is dead must not pass on what it believes.
     if !bits.is_empty() && bits_are_known {
         let bits = bits.iter().map(|(number, bits)| (*number, bits));
-        let bytes = liveness::encode_checkpoint(start, bits);
+        let bytes = liveness::encode_checkpoint(partition, start, bits);
         replace_file(&**disk, &checkpoint_path(dir), &bytes)?;
     }
     disk.sync_dir(dir)?;
@@ -340,7 +343,12 @@ fn load_checkpoint(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> (Ch
     let path = checkpoint_path(dir);
     let bytes = read_file(&**disk, &path, CHECKPOINT_BYTES_MAX);
     let missing = bytes.is_err();
-    if let Some(checkpoint) = bytes.ok().and_then(|bytes| liveness::decode_checkpoint(&bytes)) {
+    let decoded = bytes.ok().and_then(|bytes| liveness::decode_checkpoint(&bytes));
+    // Entries that compaction may have dropped cannot be replayed, so an older checkpoint is no help.
+    let is_usable = |checkpoint: &Checkpoint| {
+        checkpoint.partition == manifest.partition && checkpoint.lsn >= manifest.complete_after
+    };
+    if let Some(checkpoint) = decoded.filter(is_usable) {
         return (checkpoint, false);
     }
     // The log's own entries name what they supersede, so replaying them all is enough, unless
@@ -353,6 +361,10 @@ fn load_checkpoint(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> (Ch
     if !missing || !replay_is_enough {
         tracing::warn!(file = %path.display(), "dead bits missing or damaged, found out again");
     }
-    let nothing_known = Checkpoint { lsn: manifest.start, segments: Default::default() };
+    let nothing_known = Checkpoint {
+        partition: manifest.partition,
+        lsn: manifest.start,
+        segments: Default::default(),
+    };
     (nothing_known, !replay_is_enough)
 }

@@ -10,23 +10,24 @@ use headwater_runtime::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads everything that is asked for, page by page, checking each page and how they join.
-pub fn read_all(log: &LocalLog, request: &ReadRequest<'_>) -> Result<Vec<Record>, ReadError> {
-    let tail = log.local_tail().lsn;
+pub(crate) fn read_all(
+    log: &LocalLog,
+    request: &ReadRequest<'_>,
+) -> Result<Vec<Record>, ReadError> {
     let mut request = request.clone();
-    request.upto = request.upto.min(tail);
+    // Nothing is behind the tail, however far a reader wants to go.
+    let end = request.upto.min(log.local_tail().lsn).max(request.after);
     let mut records = Vec::new();
     let mut before: Option<Batch> = None;
     loop {
         let page = log.read(&request)?;
-        // The log checks this itself where assertions are on.
-        if !cfg!(debug_assertions) {
-            assert_eq!(invariants::page_answers_request(&request, &page), Ok(()));
-        }
+        let answered = ReadRequest { upto: end, ..request.clone() };
+        assert_eq!(invariants::page_answers_request(&answered, &page), Ok(()));
         if let Some(before) = &before {
             assert_eq!(invariants::pages_join(before, &page), Ok(()));
         }
         records.extend(page.records.iter().cloned());
-        if page.scanned >= request.upto {
+        if page.scanned >= end {
             return Ok(records);
         }
         assert!(page.scanned > request.after, "a page makes progress");
@@ -36,7 +37,7 @@ pub fn read_all(log: &LocalLog, request: &ReadRequest<'_>) -> Result<Vec<Record>
 }
 
 /// Everything, in pages of so many records.
-pub fn whole(which: Which, records_max: usize) -> ReadRequest<'static> {
+pub(crate) fn whole(which: Which, records_max: usize) -> ReadRequest<'static> {
     ReadRequest {
         after: Lsn::ZERO,
         upto: Lsn::new(u64::MAX),
@@ -48,7 +49,7 @@ pub fn whole(which: Which, records_max: usize) -> ReadRequest<'static> {
 }
 
 /// Compares everything a log says with its history.
-pub fn check_all(log: &LocalLog, history: &History) {
+pub(crate) fn check_all(log: &LocalLog, history: &History) {
     assert_eq!(log.local_tail(), history.tail);
     for records_max in [9, 1000] {
         for which in [Which::Live, Which::AllVersions, Which::Everything] {
@@ -60,7 +61,7 @@ pub fn check_all(log: &LocalLog, history: &History) {
 }
 
 /// One way of reading, compared with the history.
-pub fn check_read(log: &LocalLog, history: &History, request: &ReadRequest<'_>) {
+pub(crate) fn check_read(log: &LocalLog, history: &History, request: &ReadRequest<'_>) {
     let complete_after = log.complete_after();
     let records = match read_all(log, request) {
         Ok(records) => records,
@@ -135,16 +136,24 @@ fn newest_by_key<'a>(
 }
 
 /// What the owner of a log does when dead bits were lost.
-pub fn restore_liveness(opened: &Opened) {
+pub(crate) fn restore_liveness(opened: &Opened) {
+    try_restore_liveness(opened).unwrap();
+}
+
+/// The same where the log may be damaged.
+pub(crate) fn try_restore_liveness(opened: &Opened) -> Result<(), ReadError> {
     if !opened.liveness_lost {
-        return;
+        return Ok(());
     }
     let log = &opened.log;
-    let records = read_all(log, &whole(Which::Everything, 100)).unwrap();
-    newest_by_key(&records, |before| {
-        log.mark_dead(before.position, before.epk()).unwrap();
-    });
+    let records = read_all(log, &whole(Which::Everything, 100))?;
+    let mut superseded = Vec::new();
+    newest_by_key(&records, |before| superseded.push(before));
+    for before in superseded {
+        log.mark_dead(before.position, before.epk())?;
+    }
     log.liveness_restored();
+    Ok(())
 }
 
 /// Every record is found at its position, unless compaction may have dropped it.
@@ -156,7 +165,7 @@ fn check_records(log: &LocalLog, history: &History) {
     }
 }
 
-pub fn check_record(log: &LocalLog, fact: &Fact, is_live: bool) {
+pub(crate) fn check_record(log: &LocalLog, fact: &Fact, is_live: bool) {
     match log.record(fact.position, &fact.epk()).unwrap() {
         Some(record) => fact.assert_is(&record),
         None => {
@@ -167,7 +176,7 @@ pub fn check_record(log: &LocalLog, fact: &Fact, is_live: bool) {
 }
 
 /// Nothing written at or after a time lies in front of the position that is found for it.
-pub fn check_position_before(log: &LocalLog, history: &History, time: Timestamp) {
+pub(crate) fn check_position_before(log: &LocalLog, history: &History, time: Timestamp) {
     let position = log.position_before(time).unwrap();
     assert!(position <= history.tail.lsn);
     let late = |fact: &&Fact| fact.timestamp.as_seconds() >= time.as_seconds();
@@ -184,9 +193,7 @@ pub fn check_position_before(log: &LocalLog, history: &History, time: Timestamp)
             fact.timestamp
         );
     }
-    let own = |fact: &&Fact| fact.position.origin == history.partition;
-    let inherited = history.facts.iter().any(|fact| !own(&fact));
-    if !inherited && log.complete_after() == Lsn::ZERO {
+    if log.start() == Lsn::ZERO && log.complete_after() == Lsn::ZERO {
         let first = history.facts.iter().find(late).map(|fact| fact.position.lsn);
         let exact = first.map_or(history.tail.lsn, Lsn::previous);
         assert_eq!(position, exact, "at {time}");
@@ -194,7 +201,7 @@ pub fn check_position_before(log: &LocalLog, history: &History, time: Timestamp)
 }
 
 /// A random question.
-pub fn random_request<'a>(
+pub(crate) fn random_request<'a>(
     random: &mut Random,
     history: &History,
     range: Option<&'a KeyRange>,
@@ -221,7 +228,7 @@ pub fn random_request<'a>(
 }
 
 /// A random range of hashed keys.
-pub fn random_range(random: &mut Random) -> KeyRange {
+pub(crate) fn random_range(random: &mut Random) -> KeyRange {
     loop {
         let mut bound = || Epk::from_bytes(&[(random.below(0xFF)) as u8]);
         if let Ok(range) = KeyRange::new(bound(), bound()) {

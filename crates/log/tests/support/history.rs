@@ -9,34 +9,34 @@ use headwater_model::{KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub type Key = u16;
+pub(crate) type Key = u16;
 
 /// One record that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
-    pub position: Position,
-    pub kind: RecordKind,
+pub(crate) struct Fact {
+    pub(crate) position: Position,
+    pub(crate) kind: RecordKind,
     /// Zero for facts about the partition.
-    pub key: Key,
-    pub supersedes: Option<Position>,
-    pub body: Vec<u8>,
-    pub timestamp: Timestamp,
+    pub(crate) key: Key,
+    pub(crate) supersedes: Option<Position>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) timestamp: Timestamp,
 }
 
 impl Fact {
-    pub fn epk(&self) -> Vec<u8> {
+    pub(crate) fn epk(&self) -> Vec<u8> {
         match self.kind {
             RecordKind::Control => Vec::new(),
             _ => epk(self.key).to_vec(),
         }
     }
 
-    pub fn is_in(&self, range: Option<&KeyRange>) -> bool {
+    pub(crate) fn is_in(&self, range: Option<&KeyRange>) -> bool {
         range.is_none_or(|range| range.contains(&self.epk()))
     }
 
     #[track_caller]
-    pub fn assert_is(&self, record: &Record) {
+    pub(crate) fn assert_is(&self, record: &Record) {
         let read = Fact {
             position: record.position,
             kind: record.kind,
@@ -51,38 +51,38 @@ impl Fact {
 }
 
 /// The hashed key of a key.
-pub fn epk(key: Key) -> [u8; 3] {
+pub(crate) fn epk(key: Key) -> [u8; 3] {
     let logical = (key / 2).to_be_bytes();
     [(logical[1].wrapping_mul(37)) % 0xF0, logical[0], logical[1]]
 }
 
 /// The key a record is about.
-pub fn key_of(record: &Record) -> Key {
+pub(crate) fn key_of(record: &Record) -> Key {
     Key::from_le_bytes(record.meta().try_into().unwrap())
 }
 
 /// An entry that was sent: its facts, and the end of the log behind it.
 #[derive(Clone, Debug)]
-pub struct SentEntry {
-    pub facts: Vec<Fact>,
-    pub lsn: Lsn,
+pub(crate) struct SentEntry {
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) lsn: Lsn,
 }
 
 /// A group that was sent.
 #[derive(Clone, Debug)]
-pub struct Sent {
-    pub group: Group,
-    pub entries: Vec<SentEntry>,
+pub(crate) struct Sent {
+    pub(crate) group: Group,
+    pub(crate) entries: Vec<SentEntry>,
 }
 
 /// Everything a partition has been told and acknowledged.
 #[derive(Clone, Debug)]
-pub struct History {
-    pub partition: PartitionId,
-    pub range: KeyRange,
+pub(crate) struct History {
+    pub(crate) partition: PartitionId,
+    pub(crate) range: KeyRange,
     /// In order of LSNs; inherited ones first.
-    pub facts: Vec<Fact>,
-    pub tail: Tail,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) tail: Tail,
     /// The newest record of each key, tombstones too.
     newest: BTreeMap<Key, (Position, RecordKind)>,
     control: Option<Position>,
@@ -90,15 +90,15 @@ pub struct History {
 
 /// How big things are in a random group.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    pub keys: u64,
-    pub entries: u64,
-    pub records: u64,
-    pub body: u64,
+pub(crate) struct Sizes {
+    pub(crate) keys: u64,
+    pub(crate) entries: u64,
+    pub(crate) records: u64,
+    pub(crate) body: u64,
 }
 
 impl History {
-    pub fn new(partition: PartitionId, range: KeyRange, tail: Tail) -> History {
+    pub(crate) fn new(partition: PartitionId, range: KeyRange, tail: Tail) -> History {
         History {
             partition,
             range,
@@ -110,7 +110,7 @@ impl History {
     }
 
     /// The history of a partition that takes over what its range holds of others.
-    pub fn inherited(
+    pub(crate) fn inherited(
         partition: PartitionId,
         range: KeyRange,
         tail: Tail,
@@ -149,7 +149,7 @@ impl History {
     }
 
     /// Takes over what was sent, up to an LSN.
-    pub fn acknowledge(&mut self, sent: &Sent, upto: Tail) {
+    pub(crate) fn acknowledge(&mut self, sent: &Sent, upto: Tail) {
         for entry in sent.entries.iter().filter(|entry| entry.lsn <= upto.lsn) {
             for fact in &entry.facts {
                 self.note(fact);
@@ -160,7 +160,7 @@ impl History {
     }
 
     /// Forgets what a power cut took back.
-    pub fn cut_back(&mut self, tail: Tail) {
+    pub(crate) fn cut_back(&mut self, tail: Tail) {
         let own = self.partition;
         self.facts.retain(|fact| fact.position.origin != own || fact.position.lsn <= tail.lsn);
         self.tail = tail;
@@ -168,18 +168,35 @@ impl History {
     }
 
     /// Where each key's item is.
-    pub fn live(&self) -> BTreeSet<Position> {
+    pub(crate) fn live(&self) -> BTreeSet<Position> {
         let puts = self.newest.values();
         puts.filter(|(_, kind)| *kind == RecordKind::Put).map(|(position, _)| *position).collect()
     }
 
     /// Facts between two LSNs.
-    pub fn between(&self, after: Lsn, upto: Lsn) -> impl Iterator<Item = &Fact> {
+    pub(crate) fn between(&self, after: Lsn, upto: Lsn) -> impl Iterator<Item = &Fact> {
         self.facts.iter().filter(move |fact| fact.position.lsn > after && fact.position.lsn <= upto)
     }
 
+    /// A group of chosen records behind the end, one entry each, with bodies of so many bytes.
+    pub(crate) fn group(&self, now: Timestamp, records: &[(RecordKind, Key, usize)]) -> Sent {
+        let mut draft = self.without_facts();
+        let mut builder = GroupBuilder::new(self.partition, 0, self.tail);
+        let mut entries = Vec::new();
+        for (kind, key, length) in records {
+            let lsn = builder.next_lsn();
+            let timestamp = builder.begin(now, 1);
+            let supersedes = draft.newest.get(key).map(|(position, _)| *position);
+            let body = vec![b'x'; *length];
+            let fact = draft.write(&mut builder, *kind, *key, supersedes, body, timestamp);
+            builder.finish();
+            entries.push(SentEntry { facts: vec![fact], lsn });
+        }
+        Sent { group: builder.build(), entries }
+    }
+
     /// A random group behind the end: new items, updates, deletes, facts about the partition.
-    pub fn random_group(&self, random: &mut Random, now: Timestamp, sizes: Sizes) -> Sent {
+    pub(crate) fn random_group(&self, random: &mut Random, now: Timestamp, sizes: Sizes) -> Sent {
         let mut draft = self.without_facts();
         let mut builder = GroupBuilder::new(self.partition, 0, self.tail);
         let mut entries = Vec::new();
@@ -237,18 +254,33 @@ impl History {
             RecordKind::Tombstone => Vec::new(),
             _ => (0..length).map(|_| (random.number() & 0xFF) as u8).collect(),
         };
-        let epk = match kind {
-            RecordKind::Control => Vec::new(),
-            _ => epk(key).to_vec(),
+        self.write(builder, kind, key, supersedes, body, timestamp)
+    }
+
+    fn write(
+        &mut self,
+        builder: &mut GroupBuilder,
+        kind: RecordKind,
+        key: Key,
+        supersedes: Option<Position>,
+        body: Vec<u8>,
+        timestamp: Timestamp,
+    ) -> Fact {
+        let mut fact = Fact {
+            position: Position { origin: self.partition, lsn: Lsn::ZERO, ordinal: 0 },
+            kind,
+            key,
+            supersedes,
+            body,
+            timestamp,
         };
-        let position = builder.record(&NewRecord {
+        fact.position = builder.record(&NewRecord {
             kind,
             supersedes,
-            epk: &epk,
+            epk: &fact.epk(),
             meta: &key.to_le_bytes(),
-            body: &body,
+            body: &fact.body,
         });
-        let fact = Fact { position, kind, key, supersedes, body, timestamp };
         self.note(&fact);
         fact
     }

@@ -3,8 +3,8 @@
 // Every test binary uses its own part of this.
 #![allow(dead_code)]
 
-pub mod checks;
-pub mod history;
+pub(crate) mod checks;
+pub(crate) mod history;
 
 use headwater_log::disk::{Disk, MemoryDisk};
 use headwater_log::{AppendError, Group, LocalLog, LogOptions, OpenError, Opened, PartitionLog};
@@ -14,21 +14,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A runtime for code that neither sleeps nor starts tasks.
-pub fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Simulation::new(0).node().runtime()
 }
 
-pub fn append(log: &Arc<LocalLog>, group: &Group) -> Result<(), AppendError> {
+pub(crate) fn append(log: &Arc<LocalLog>, group: &Group) -> Result<(), AppendError> {
     Simulation::new(0).run(log.append(group.clone()))
 }
 
-pub fn create(disk: &MemoryDisk, dir: &Path, partition: u32, options: &LogOptions) -> Opened {
+pub(crate) fn create(
+    disk: &MemoryDisk,
+    dir: &Path,
+    partition: u32,
+    options: &LogOptions,
+) -> Opened {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let partition = PartitionId::new(partition);
     LocalLog::create(disk, dir, partition, options.clone(), runtime()).unwrap()
 }
 
-pub fn open(
+pub(crate) fn open(
     disk: &MemoryDisk,
     dir: &Path,
     partition: u32,
@@ -40,6 +45,6 @@ pub fn open(
 }
 
 /// Small segments, so that a short history fills several.
-pub fn small_segments() -> LogOptions {
+pub(crate) fn small_segments() -> LogOptions {
     LogOptions { segment_bytes: 2 << 10, ring_bytes: 0, ..LogOptions::default() }
 }

@@ -1,10 +1,11 @@
 //! The durable index, on fjall.
 
-use super::{Batch, Index, IndexView};
+use super::{Batch, Index, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::Value;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use parking_lot::RwLock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,22 +38,23 @@ impl FjallIndex {
     /// Opens the index, or starts an empty one in its place when it is missing or damaged. The caller
     /// notices an empty index by its missing partition rows and applies the log again.
     pub(crate) fn open(dir: &Path) -> Result<FjallIndex, StorageError> {
-        let doubted = dir.join(DOUBT).exists();
-        if !doubted {
-            match FjallIndex::try_open(dir) {
-                Ok(index) => return Ok(index),
-                Err(fjall::Error::Locked) => {
+        let io = |error: std::io::Error| StorageError::Index(error.to_string());
+        let doubted = dir.join(DOUBT).exists().then_some("it failed when it was last open");
+        let reason = match doubted.or(doubt::reason(dir).map_err(io)?) {
+            Some(reason) => reason.to_owned(),
+            // The engine asserts some of what it reads; a flipped bit must not end the process.
+            None => match catch_unwind(AssertUnwindSafe(|| FjallIndex::try_open(dir))) {
+                Ok(Ok(index)) => return Ok(index),
+                Ok(Err(fjall::Error::Locked)) => {
                     let what = "it is still open elsewhere; close the other store first";
                     return Err(StorageError::Index(what.to_owned()));
                 }
-                Err(error) => {
-                    tracing::warn!(dir = %dir.display(), %error, "index damaged, rebuilt from the log");
-                }
-            }
-        } else {
-            tracing::warn!(dir = %dir.display(), "index was found damaged, rebuilt from the log");
-        }
-        std::fs::remove_dir_all(dir).map_err(|error| StorageError::Index(error.to_string()))?;
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "its engine panicked".to_owned(),
+            },
+        };
+        tracing::warn!(dir = %dir.display(), reason, "index damaged, rebuilt from the log");
+        std::fs::remove_dir_all(dir).map_err(io)?;
         FjallIndex::try_open(dir).map_err(|error| StorageError::Index(error.to_string()))
     }
 

@@ -5,6 +5,7 @@
 //! again. If it is lost or doubted, it is built anew. [`MemoryIndex`] serves ephemeral stores and is
 //! the model the durable one is tested against.
 
+mod doubt;
 mod fjall;
 mod memory;
 

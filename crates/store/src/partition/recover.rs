@@ -44,7 +44,9 @@ pub(crate) fn catch_up(
             format!("the log ends at LSN {tail}, but LSN {} had been written", state.applied);
         return Err(Damage { file, offset: 0, lsn: Some(tail.next()), what }.into());
     }
-    let known = state.filter(|state| state.applied >= log.start() && !opened.liveness_lost);
+    // An index from before a compaction missed entries that the log no longer has.
+    let complete_after = log.complete_after().max(log.start());
+    let known = state.filter(|state| state.applied >= complete_after && !opened.liveness_lost);
     let mut replay = Replay {
         shared,
         container,

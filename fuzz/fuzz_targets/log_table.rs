@@ -1,0 +1,8 @@
+//! Any bytes as offset tables.
+
+#![no_main]
+
+use headwater_log::fuzzing;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| fuzzing::table(bytes));
