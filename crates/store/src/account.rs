@@ -357,7 +357,7 @@ impl Account {
 
     pub(crate) fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
         let state = self.0.containers.read().get(&rid).cloned()?;
-        Some(Container::new(state))
+        Some(Container::new(state, self.0.clone()))
     }
 
     pub(crate) fn maintenance_tasks(&self) -> &TaskGroup {
@@ -493,7 +493,7 @@ impl Database {
             other => StorageError::Index(other.to_string()),
         })?;
         account.containers.write().insert(rid, state.clone());
-        Ok(Container::new(state))
+        Ok(Container::new(state, account.clone()))
     }
 
     /// Finds a container.

@@ -9,7 +9,7 @@ use crate::catalog::{Catalog, ContainerEntry};
 use crate::definition::{ContainerDefinition, Settings};
 use crate::error::{BatchError, ItemReadError, OpenError, StorageError, WriteError};
 use crate::item::{Item, ItemKey, ItemWrite, Written};
-use crate::partition::{Answer, Partition, Refusal, Work};
+use crate::partition::{Answer, Look, Refusal, Work};
 use crate::prepare::{self, Operation};
 use crate::topology::Topology;
 use crate::{maintenance, topology};
@@ -24,10 +24,15 @@ use tokio::sync::watch;
 const BATCH_OPERATIONS_MAX: usize = 100;
 /// Bytes in one transaction.
 const BATCH_BYTES_MAX: usize = 2 << 20;
+/// How often a read follows an item that is being written again and again.
+const CHASES_MAX: u32 = 100;
 
-/// A container. Cheap to clone; every clone is the same container.
+/// A container. Cheap to clone; every clone is the same container, and keeps its store open.
 #[derive(Clone, Debug)]
-pub struct Container(Arc<ContainerState>);
+pub struct Container {
+    state: Arc<ContainerState>,
+    account: Arc<AccountState>,
+}
 
 #[derive(Debug)]
 pub(crate) struct ContainerState {
@@ -133,12 +138,12 @@ impl ContainerState {
 }
 
 impl Container {
-    pub(crate) fn new(state: Arc<ContainerState>) -> Container {
-        Container(state)
+    pub(crate) fn new(state: Arc<ContainerState>, account: Arc<AccountState>) -> Container {
+        Container { state, account }
     }
 
     pub(crate) fn state(&self) -> &Arc<ContainerState> {
-        &self.0
+        &self.state
     }
 
     /// Its id.
@@ -150,7 +155,7 @@ impl Container {
     /// Its resource id. A container dropped and made again has another one.
     #[must_use]
     pub fn rid(&self) -> ContainerRid {
-        self.0.rid
+        self.state.rid
     }
 
     /// Its definition.
@@ -162,19 +167,19 @@ impl Container {
     /// Changes with every change of the definition; `None` once it is dropped.
     #[must_use]
     pub fn etag(&self) -> Option<Etag> {
-        let resources = self.0.account.upgrade()?.catalog.resources();
-        resources.containers.get(&self.0.rid.as_u64()).map(|entry| entry.stamp.etag())
+        let resources = self.account.catalog.resources();
+        resources.containers.get(&self.state.rid.as_u64()).map(|entry| entry.stamp.etag())
     }
 
     /// When the definition was last changed; `None` once it is dropped.
     #[must_use]
     pub fn timestamp(&self) -> Option<Timestamp> {
-        let resources = self.0.account.upgrade()?.catalog.resources();
-        resources.containers.get(&self.0.rid.as_u64()).map(|entry| entry.stamp.timestamp)
+        let resources = self.account.catalog.resources();
+        resources.containers.get(&self.state.rid.as_u64()).map(|entry| entry.stamp.timestamp)
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        self.0.settings.read().clone()
+        self.state.settings.read().clone()
     }
 
     /// Creates an item. Without an `id` it is given one.
@@ -232,10 +237,10 @@ impl Container {
     /// # Errors
     /// When it is refused; nothing was changed then.
     pub async fn write(&self, write: ItemWrite) -> Result<Written, WriteError> {
-        let operation = prepare::prepare(&self.settings(), write, &self.0.shared.runtime)?;
+        let operation = prepare::prepare(&self.settings(), write, &self.state.shared.runtime)?;
         let epk = operation.key.epk.clone();
         let work = Work::Transaction(smallvec![operation]);
-        match self.0.submit(epk.as_bytes(), work).await {
+        match self.state.submit(epk.as_bytes(), work).await {
             Ok(Answer::Transaction(mut written)) => {
                 written.pop().ok_or(WriteError::Storage(StorageError::Closed))
             }
@@ -260,7 +265,7 @@ impl Container {
             return Err(whole(WriteError::EmptyBatch));
         };
         let epk = first.key.epk.clone();
-        match self.0.submit(epk.as_bytes(), Work::Transaction(operations)).await {
+        match self.state.submit(epk.as_bytes(), Work::Transaction(operations)).await {
             Ok(Answer::Transaction(written)) => Ok(written),
             Ok(_) => Err(whole(StorageError::Closed.into())),
             Err(Refusal::Operation(index, error)) => Err(BatchError { index, error }),
@@ -293,7 +298,7 @@ impl Container {
                 _ => write.partition_key(key.clone()),
             };
             let operation =
-                prepare::prepare(&settings, write, &self.0.shared.runtime).map_err(failed)?;
+                prepare::prepare(&settings, write, &self.state.shared.runtime).map_err(failed)?;
             bytes += operation.byte_count();
             if bytes > BATCH_BYTES_MAX {
                 let error = WriteError::BatchTooLarge { bytes, limit: BATCH_BYTES_MAX };
@@ -316,12 +321,12 @@ impl Container {
         let epk = self.settings().definition.partition_key().epk(&key)?;
         let mut encoded = Vec::new();
         key.encode_into(&mut encoded);
-        let owner = self.0.topology().partition_of(epk.as_bytes()).cloned();
+        let owner = self.state.topology().partition_of(epk.as_bytes()).cloned();
         let upto = owner.ok_or(WriteError::ContainerGone)?.visible();
         let mut deleted = 0;
         loop {
             let work = Work::DeleteKey { epk: epk.clone(), encoded: encoded.clone(), upto };
-            match self.0.submit(epk.as_bytes(), work).await {
+            match self.state.submit(epk.as_bytes(), work).await {
                 Ok(Answer::Deleted(0)) => return Ok(deleted),
                 Ok(Answer::Deleted(count)) => deleted += count,
                 Ok(_) => return Err(StorageError::Closed.into()),
@@ -339,21 +344,24 @@ impl Container {
         partition_key: impl Into<PartitionKey>,
         id: &str,
     ) -> Result<Option<Item>, ItemReadError> {
-        let (key, partition) = self.find(&partition_key.into(), id)?;
-        Ok(partition.read(&key)?)
+        let key = partition_key.into();
+        let epk = self.settings().definition.partition_key().epk(&key)?;
+        self.read_key(&ItemKey::new(epk, &key, &ItemId::new(id)?)).await
     }
 
-    fn find(
-        &self,
-        key: &PartitionKey,
-        id: &str,
-    ) -> Result<(ItemKey, Arc<Partition>), ItemReadError> {
-        let epk = self.settings().definition.partition_key().epk(key)?;
-        let key = ItemKey::new(epk, key, &ItemId::new(id)?);
-        let topology = self.0.topology();
-        let partition = topology.partition_of(key.epk.as_bytes());
-        let partition = partition.ok_or(ItemReadError::ContainerGone)?.clone();
-        Ok((key, partition))
+    /// Reads one item as it is now.
+    pub(crate) async fn read_key(&self, key: &ItemKey) -> Result<Option<Item>, ItemReadError> {
+        for _ in 0..CHASES_MAX {
+            let topology = self.state.topology();
+            let partition = topology.partition_of(key.epk.as_bytes());
+            let partition = partition.ok_or(ItemReadError::ContainerGone)?;
+            match partition.look(key)? {
+                Look::Found(item) => return Ok(item),
+                Look::Moved => partition.until_applied().await,
+            }
+        }
+        let what = "a row points to a record that is not in the log";
+        Err(StorageError::Index(what.to_owned()).into())
     }
 }
 

@@ -44,7 +44,7 @@ pub enum StorageError {
     #[error("the index failed ({0}); reopen the store and it is rebuilt from the log")]
     Index(String),
     /// The store is closed, or closing.
-    #[error("the store is closed")]
+    #[error("the store is closed; open it again")]
     Closed,
 }
 
@@ -114,7 +114,7 @@ impl From<ReadError> for OpenError {
 #[non_exhaustive]
 pub enum CatalogError {
     /// The name is taken.
-    #[error("{what} {id} already exists")]
+    #[error("{what} {id} already exists; choose another id")]
     AlreadyExists {
         /// `database` or `container`.
         what: &'static str,
@@ -224,13 +224,13 @@ pub enum WriteError {
     #[error("ttl must be -1, or 1 to 2147483647; leave it out for the container's default")]
     Ttl,
     /// There is an item of that id already.
-    #[error("item {id} already exists")]
+    #[error("item {id} already exists; replace or upsert it")]
     AlreadyExists {
         /// The id.
         id: String,
     },
     /// Another item has the same values where they must be unique.
-    #[error("item {id} would have the same unique key as item {other}")]
+    #[error("item {id} would have the same unique key as item {other}; change its values")]
     UniqueKey {
         /// The item that was to be written.
         id: String,
@@ -238,13 +238,13 @@ pub enum WriteError {
         other: String,
     },
     /// There is no such item.
-    #[error("item {id} does not exist")]
+    #[error("item {id} does not exist; check its id and partition key, or create it")]
     NotFound {
         /// The id.
         id: String,
     },
     /// The item has changed since the caller read it.
-    #[error("item {id} was changed by someone else; its etag is now {current}")]
+    #[error("item {id} was changed by someone else, its etag is now {current}; read it again")]
     EtagMismatch {
         /// The id.
         id: String,
@@ -252,7 +252,7 @@ pub enum WriteError {
         current: Etag,
     },
     /// The condition of a patch is false for the item.
-    #[error("the condition of the patch does not hold for item {id}")]
+    #[error("the condition of the patch does not hold for item {id}; read it again")]
     ConditionFalse {
         /// The id.
         id: String,
@@ -264,7 +264,7 @@ pub enum WriteError {
     #[error(transparent)]
     Patch(#[from] PatchError),
     /// A batch without operations.
-    #[error("the batch has no operations")]
+    #[error("the batch has no operations; add at least one")]
     EmptyBatch,
     /// A batch with too many operations.
     #[error("the batch has {count} operations; at most {limit} are one transaction")]
@@ -275,7 +275,7 @@ pub enum WriteError {
         limit: usize,
     },
     /// A batch with too many bytes.
-    #[error("the batch has {bytes} bytes; the limit is {limit}")]
+    #[error("the batch has {bytes} bytes; the limit is {limit}, so split it")]
     BatchTooLarge {
         /// How many.
         bytes: usize,
@@ -375,7 +375,7 @@ pub enum FeedError {
     #[error("range {0} is gone; list the ranges again and go on in those that replaced it")]
     RangeGone(PartitionId),
     /// Nothing is in range, partition key and bounds at once.
-    #[error("the scope is empty: range, partition key and bounds do not overlap")]
+    #[error("range, partition key and bounds do not overlap; leave one of them out")]
     EmptyScope,
     /// The partition key is not allowed.
     #[error(transparent)]

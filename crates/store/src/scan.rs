@@ -84,7 +84,7 @@ impl Container {
                 return Ok(page);
             }
             for key in rows {
-                if let Some(item) = self.read_row(&key)? {
+                if let Some(item) = self.read_row(&key).await? {
                     bytes += item.feed_bytes().len();
                     page.items.push(item);
                 }
@@ -138,14 +138,10 @@ impl Container {
         Ok(!self.rows(from, to, 1)?.is_empty())
     }
 
-    fn read_row(&self, key: &Key) -> Result<Option<Item>, ItemReadError> {
+    async fn read_row(&self, key: &Key) -> Result<Option<Item>, ItemReadError> {
         let malformed = || StorageError::Index("a row is malformed".to_owned());
         let (epk, tail) = keys::parse_item(key).ok_or_else(malformed)?;
-        let topology = self.state().topology();
-        let partition =
-            topology.partition_of(epk.as_bytes()).ok_or(ItemReadError::ContainerGone)?;
-        let key = ItemKey { epk, tail: tail.to_vec(), key_bytes: 0 };
-        Ok(partition.read(&key)?)
+        self.read_key(&ItemKey { epk, tail: tail.to_vec(), key_bytes: 0 }).await
     }
 }
 

@@ -27,12 +27,13 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Requests that may wait for a writer before callers have to wait to be let in.
 const QUEUE_REQUESTS_MAX: usize = 1024;
-/// How often a read follows an item that is being written again and again.
-const CHASES_MAX: u32 = 100;
+/// How long a reader waits for the index before it looks again.
+const APPLYING_MAX: Duration = Duration::from_millis(50);
 
 /// What a writer is asked to do.
 pub(crate) enum Work {
@@ -92,6 +93,14 @@ pub(crate) struct Partition {
     requests: mpsc::Sender<Request>,
     /// The latest time this partition has acted on, so that a clock set back brings nothing back.
     newest_millis: AtomicU64,
+}
+
+/// What a look for an item finds.
+pub(crate) enum Look {
+    Found(Option<Item>),
+    /// The row points to a record that is gone: it was written again and compacted, and the next row
+    /// knows the new place, here or in whoever replaced this partition.
+    Moved,
 }
 
 /// A partition whose writer has not been started.
@@ -183,22 +192,28 @@ impl Partition {
         row.map(|value| decode_row(&value)).transpose()
     }
 
-    /// Reads one item as it is now.
-    pub(crate) fn read(&self, key: &ItemKey) -> Result<Option<Item>, StorageError> {
+    /// Looks for one item as it is now.
+    pub(crate) fn look(&self, key: &ItemKey) -> Result<Look, StorageError> {
         let row_key = keys::item(self.container, key.epk.as_bytes(), &key.tail);
-        for _ in 0..CHASES_MAX {
-            let Some(row) = self.row(&row_key)? else {
-                return Ok(None);
-            };
-            if self.current_settings().is_expired(row.written, row.ttl, self.now()) {
-                return Ok(None);
-            }
-            if let Some(record) = self.local.record(row.position, key.epk.as_bytes())? {
-                return Ok(item_of(&record));
-            }
-            // Written again and compacted between the two looks; the next row knows the new place.
+        let Some(row) = self.row(&row_key)? else {
+            return Ok(Look::Found(None));
+        };
+        if self.current_settings().is_expired(row.written, row.ttl, self.now()) {
+            return Ok(Look::Found(None));
         }
-        Err(StorageError::Index("a row points to a record that is not in the log".to_owned()))
+        match self.local.record(row.position, key.epk.as_bytes())? {
+            Some(record) => Ok(Look::Found(item_of(&record))),
+            None => Ok(Look::Moved),
+        }
+    }
+
+    /// Waits for the index to have applied what is in the log, but not for long: whoever waits looks
+    /// again anyway.
+    pub(crate) async fn until_applied(&self) {
+        let mut changed = self.subscribe();
+        if self.visible() < self.local.local_tail().lsn {
+            let _ = self.shared.runtime.timeout(APPLYING_MAX, changed.changed()).await;
+        }
     }
 
     /// The unique keys an item holds, as its record says.

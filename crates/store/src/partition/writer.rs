@@ -120,17 +120,20 @@ impl Writer {
     async fn serve_group(&mut self, requests: &mut VecDeque<Request>) {
         let partition = self.partition.clone();
         let mut evaluation = Evaluation::new(&partition, self.tail, self.next_rid);
-        let mut decided: Vec<(Reply, Vec<Effect>)> = Vec::new();
+        let mut decided: Vec<(Reply, Result<Vec<Effect>, Refusal>)> = Vec::new();
         while let Some(request) = requests.pop_front() {
             let Work::Transaction(operations) = request.work else {
                 requests.push_front(request);
                 break;
             };
             match evaluation.transaction(&operations) {
-                Ok(effects) => decided.push((request.reply, effects)),
-                Err(Postponed::Refused(refusal)) => {
+                Ok(effects) => decided.push((request.reply, Ok(effects))),
+                Err(Postponed::Refused(refusal)) if evaluation.byte_count() == 0 => {
                     let _ = request.reply.send(Err(refusal));
                 }
+                // Perhaps because of what this group is about to write, which nobody may know of
+                // before it is durable.
+                Err(Postponed::Refused(refusal)) => decided.push((request.reply, Err(refusal))),
                 Err(Postponed::NextGroup) => {
                     let work = Work::Transaction(operations);
                     requests.push_front(Request { work, reply: request.reply });
@@ -144,8 +147,8 @@ impl Writer {
         let (group, next_rid) = evaluation.finish();
         match self.commit(&group, next_rid).await {
             Ok(()) => {
-                for (reply, effects) in decided {
-                    let _ = reply.send(Ok(answer(effects, &group, &partition)));
+                for (reply, decision) in decided {
+                    let _ = reply.send(decision.map(|effects| answer(effects, &group, &partition)));
                 }
             }
             Err(error) => {

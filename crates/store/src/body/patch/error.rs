@@ -107,6 +107,7 @@ pub enum OperationProblem {
         from: Pointer,
     },
     /// The value given is not JSON text. Only when a patch is built in Rust.
-    #[error("value is not json text")]
-    BadValue(#[source] BodyError),
+    // In the message and not its source, because nothing shows the source of a problem.
+    #[error("value is not acceptable: {0}")]
+    BadValue(BodyError),
 }
