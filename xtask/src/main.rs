@@ -60,10 +60,7 @@ impl Command {
             ["test" | "ci", "--quick"] => Ok(Command::Test { quick: true }),
             ["tidy"] => Ok(Command::Tidy),
             other => {
-                bail!(
-                    "no such command: {}; `cargo xtask help` lists them",
-                    other.join(" ")
-                )
+                bail!("no such command: {}; `cargo xtask help` lists them", other.join(" "))
             }
         }
     }
@@ -108,11 +105,7 @@ mod tests {
 
     #[track_caller]
     fn check(arguments: &[&str], expected: Option<Command>) {
-        assert_eq!(
-            Command::parse(arguments).ok(),
-            expected,
-            "arguments {arguments:?}"
-        );
+        assert_eq!(Command::parse(arguments).ok(), expected, "arguments {arguments:?}");
     }
 
     #[test]

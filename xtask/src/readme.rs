@@ -45,10 +45,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
             .status()
             .context("bash cannot be started")?;
         if !status.success() {
-            println!(
-                "{FILE}:{}: the commands of this block failed, {status}",
-                block.line
-            );
+            println!("{FILE}:{}: the commands of this block failed, {status}", block.line);
             failed += 1;
         }
     }
@@ -65,10 +62,7 @@ fn blocks(text: &str) -> Vec<Block> {
     for (index, line) in text.lines().enumerate() {
         match open.take() {
             None if line.trim_end() == FENCE => {
-                open = Some(Block {
-                    line: index + 1,
-                    script: String::new(),
-                });
+                open = Some(Block { line: index + 1, script: String::new() });
             }
             None => {}
             Some(block) if line.trim_end() == "```" => blocks.push(block),
@@ -89,10 +83,7 @@ mod tests {
     #[test]
     fn only_marked_blocks_are_taken() {
         let text = "# Title\n\n```sh\nrm -r data\n```\n\n```sh tested\necho one\necho two\n```\n";
-        let expected = Block {
-            line: 7,
-            script: "echo one\necho two\n".to_owned(),
-        };
+        let expected = Block { line: 7, script: "echo one\necho two\n".to_owned() };
         assert_eq!(blocks(text), [expected]);
     }
 

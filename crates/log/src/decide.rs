@@ -27,12 +27,16 @@ pub async fn append_decided(
 ) -> Result<(), AppendError> {
     let mut rest = group.clone();
     let mut pause = PAUSE;
+    let mut in_doubt = false;
     for _ in 0..ATTEMPTS_MAX {
         let lost = match log.append(rest.clone()).await {
             Ok(()) => return Ok(()),
             Err(error @ (AppendError::Conflict { .. } | AppendError::Undecided)) => error,
+            // That this attempt wrote nothing says nothing about an earlier one that is still on its way.
+            Err(AppendError::DiskFull | AppendError::Io(_)) if in_doubt => AppendError::Undecided,
             Err(error) => return Err(error),
         };
+        in_doubt |= matches!(lost, AppendError::Undecided);
         match written(log, &rest).await {
             Slots::Ours(count) => match rest.without_first(count) {
                 None => return Ok(()),

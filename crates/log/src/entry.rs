@@ -694,6 +694,33 @@ mod tests {
     }
 
     #[test]
+    fn a_forged_entry_that_cannot_be_is_refused() {
+        type Change = fn(&mut Vec<u8>);
+        let forged: [(&str, Change); 5] = [
+            ("LSN zero", |entry| entry[24..32].fill(0)),
+            ("nothing can follow", |entry| entry[24..32].fill(0xFF)),
+            ("no records", |entry| {
+                entry.truncate(HEADER_BYTES);
+                seal(entry, 0, 0);
+            }),
+            ("one record too many", |entry| entry[6] = 3),
+            ("an ordinal twice", |entry| {
+                let second = HEADER_BYTES + RECORD_HEADER_BYTES + 24;
+                entry[second + 4] = 0;
+            }),
+        ];
+        let whole = entry_bytes(&sample(), 0).to_vec();
+        for (what, change) in forged {
+            let mut entry = whole.clone();
+            change(&mut entry);
+            seal_again(&mut entry);
+            let refused = decode(&Bytes::from(entry));
+            let expected = [BadEntry::Inconsistent, BadEntry::Short];
+            assert!(refused.is_err_and(|bad| expected.contains(&bad)), "{what}");
+        }
+    }
+
+    #[test]
     fn every_cut_is_noticed() {
         let bytes = entry_bytes(&sample(), 0);
         for length in 0..bytes.len() {

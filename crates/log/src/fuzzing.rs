@@ -158,7 +158,7 @@ fn use_log(disk: &MemoryDisk, dir: &Path, partition: PartitionId) {
 }
 
 /// Makes the checksums of a segment's header and of every entry that can be found right.
-fn make_right(segment: &mut Vec<u8>) {
+fn make_right(segment: &mut [u8]) {
     let header_bytes = segment::HEADER_BYTES as usize;
     if segment.len() >= header_bytes {
         let mut header = segment[..header_bytes - 4].to_vec();

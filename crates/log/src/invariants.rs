@@ -76,7 +76,7 @@ fn page_stops_when_full(request: &ReadRequest<'_>, page: &Batch) -> Promise {
 pub fn records_are_in_order(after: Lsn, records: &[Record]) -> Promise {
     let mut before = after;
     // Only records of one LSN can be the same, so only those are compared.
-    let mut same_lsn: Vec<Position> = Vec::new();
+    let mut same_lsn: BTreeSet<Position> = BTreeSet::new();
     for record in records {
         let position = record.position;
         promise(position.lsn > after && position.lsn >= before, || {
@@ -85,8 +85,7 @@ pub fn records_are_in_order(after: Lsn, records: &[Record]) -> Promise {
         if position.lsn > before {
             same_lsn.clear();
         }
-        promise(!same_lsn.contains(&position), || format!("{position:?} comes twice"))?;
-        same_lsn.push(position);
+        promise(same_lsn.insert(position), || format!("{position:?} comes twice"))?;
         before = position.lsn;
     }
     Ok(())

@@ -4,6 +4,8 @@
 //! Not a simulation: here the processor decides who comes first. What it finds cannot be replayed, but
 //! only real threads find it.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{
     Batch, CompactionPolicy, GroupBuilder, LocalLog, LogOptions, NewRecord, PartitionLog, Position,

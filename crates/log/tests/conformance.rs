@@ -1,5 +1,7 @@
 //! Every log we have does what a partition log must do, also behind a network that answers badly.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Faults, FaultyLog, LocalLog, LogOptions, PartitionLog, conformance};
 use headwater_model::PartitionId;

@@ -7,6 +7,8 @@
 //! neither   bytes behind the end    ignored, same answers
 //! ```
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod support;
 
 use headwater_log::disk::{Disk, MemoryDisk};
@@ -140,7 +142,7 @@ fn close(disk: MemoryDisk, dir: &Path, log: &LocalLog, cleanly: bool) -> Specime
     let segments = here.filter(|(path, _)| is_segment(path));
     // Numbers rise, and the active segment has no table yet.
     let without_table = segments.filter(|(path, _)| !disk.exists(&path.with_extension("tab")));
-    let (active, active_end) = without_table.last().unwrap();
+    let (active, active_end) = without_table.max().unwrap();
     let file = disk.open(&active, false).unwrap();
     file.write_at(&[0; PREALLOCATED], active_end as u64).unwrap();
     Specimen {
@@ -272,7 +274,7 @@ fn flip_every_byte(specimen: &Specimen, seed: u64) -> usize {
             _ => Vec::new(),
         };
         for offset in 0..length {
-            let bit = random.below(8) as u8;
+            let bit = support::byte(&mut random, 8);
             let what = format!("{} byte {offset} bit {bit}", path.display());
             let disk = specimen.disk.fork();
             assert!(disk.flip(&path, offset, bit));
@@ -337,7 +339,7 @@ fn only_the_last_group_of_a_killed_process_can_pass_for_torn() {
         for offset in range.clone() {
             let what = format!("LSN {lsn} byte {offset}");
             let disk = specimen.disk.fork();
-            assert!(disk.flip(&specimen.active, offset, (offset % 8) as u8));
+            assert!(disk.flip(&specimen.active, offset, u8::try_from(offset % 8).unwrap()));
             let outcome = consult(&disk, &specimen);
             if *lsn <= acknowledged {
                 let damage = specimen.assert_reported(&what, &specimen.active, &outcome);

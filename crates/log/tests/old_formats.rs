@@ -3,6 +3,8 @@
 //! `old_formats/v<format>` holds two logs as that format wrote them, and as text what they say. They
 //! are made by `examples/write_fixture.rs`.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 #[path = "support/fixture.rs"]
 mod fixture;
 
@@ -88,6 +90,91 @@ fn version_1_can_be_worked_with() {
     opened.log.checkpoint().unwrap();
     let again = open(&disk, "child", fixture::CHILD).unwrap();
     assert_eq!(live(&again.log), before);
+}
+
+/// `FORMAT.md` by its offsets, read by code that shares nothing with the crate's own decoders.
+#[test]
+fn the_drawing_of_version_1_is_true() {
+    let file = |name: &str| fs::read(stored("v1").join(name)).unwrap();
+    let number = |bytes: &[u8], at: usize, count: usize| {
+        let field = &bytes[at..at + count];
+        field.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    let ends_with_crc = |bytes: &[u8]| {
+        let content = bytes.len() - 4;
+        assert_eq!(number(bytes, content, 4), u64::from(crc32c::crc32c(&bytes[..content])));
+    };
+
+    let manifest = file("child/MANIFEST");
+    assert_eq!(&manifest[..8], b"HWMAN\0\0\x01");
+    let fields = [(8, 4), (12, 4), (16, 4), (20, 4), (24, 8), (32, 8), (40, 8), (48, 8), (56, 8)];
+    let values = fields.map(|(at, count)| number(&manifest, at, count));
+    assert_eq!(values, [1, 8, 0, 0, 9, 11, 3, 1_700_000_101_400, 4]);
+    assert_eq!(number(&manifest, 64, 8), 3, "segments");
+    // The first: inherited, compacted by the parent, sealed, with a filter.
+    let (first, flags) = (72, number(&manifest, 72 + 36, 1));
+    assert_eq!(flags, 1 | 2 | 4 | 8);
+    let fields = [(0, 8), (8, 4), (12, 8), (28, 8), (37, 2), (39, 2), (41, 1)];
+    let values = fields.map(|(at, count)| number(&manifest, first + at, count));
+    assert_eq!(values, [1, 7, 1, 9, 0, 1, 0x80]);
+    let sealed = first + 42;
+    let fields = [(0, 8), (8, 4), (12, 4), (16, 4), (28, 8)];
+    let values = fields.map(|(at, count)| number(&manifest, sealed + at, count));
+    assert_eq!(values, [4, 220, 2, 0, 1_700_000_002_800]);
+    // The last: the child's own, active, hence neither filter nor end.
+    let last = manifest.len() - 4 - 37;
+    let fields = [(0, 8), (8, 4), (12, 8), (20, 8), (36, 1)];
+    let values = fields.map(|(at, count)| number(&manifest, last + at, count));
+    assert_eq!(values, [3, 8, 10, 0, 0]);
+    ends_with_crc(&manifest);
+
+    let liveness = file("child/LIVENESS");
+    assert_eq!(&liveness[..8], b"HWLIV\0\0\x01");
+    assert_eq!((number(&liveness, 8, 4), number(&liveness, 12, 8)), (8, 11));
+    // The parent's raw segment: control, pear, its tombstone, apple; pear and apple are dead.
+    let raw = 20 + 24;
+    let fields = [(0, 8), (16, 8), (24, 8)];
+    let values = fields.map(|(at, count)| number(&liveness, raw + at, count));
+    assert_eq!(values, [2, 1, 0b1010]);
+    ends_with_crc(&liveness);
+
+    let table = file("child/00000002.tab");
+    assert_eq!(&table[..8], b"HWTAB\0\0\x01");
+    let fields = [(8, 8), (16, 4), (20, 8), (28, 8)];
+    let values = fields.map(|(at, count)| number(&table, at, count));
+    let segment = file("child/00000002.seg");
+    assert_eq!(values, [5, segment.len() as u64, 5, 4]);
+    let fields = [(0, 4), (4, 4), (8, 2), (10, 2)];
+    let second_row = fields.map(|(at, count)| number(&table, 36 + 12 + at, count));
+    let second_mark = 36 + 5 * 12 + 16;
+    assert_eq!(
+        (number(&table, second_mark, 8), number(&table, second_mark + 8, 8)),
+        (1_700_000_004, 6)
+    );
+    ends_with_crc(&table);
+
+    assert_eq!(&segment[..8], b"HWSEG\0\0\x01");
+    assert_eq!((number(&segment, 8, 4), number(&segment, 12, 8)), (7, 5));
+    ends_with_crc(&segment[..64]);
+    let first_length = usize::try_from(number(&segment, 64 + 8, 4)).unwrap();
+    let entry = &segment[64 + first_length..];
+    assert_eq!(second_row, [1, 64 + first_length as u64, 0, 1]);
+    assert_eq!(&entry[..4], b"HWE1");
+    let fields = [(4, 1), (5, 1), (6, 2), (16, 4), (20, 4), (24, 8), (32, 8), (40, 8)];
+    let values = fields.map(|(at, count)| number(entry, at, count));
+    assert_eq!(values, [1, 0, 1, 7, 0, 6, 5, 1_700_000_004_200]);
+    let length = usize::try_from(number(entry, 8, 4)).unwrap();
+    let around = crc32c::crc32c_append(crc32c::crc32c(&entry[..12]), &entry[16..length]);
+    assert_eq!(number(entry, 12, 4), u64::from(around));
+    let batch = u128::from_le_bytes(entry[48..64].try_into().unwrap());
+    assert_eq!(batch, 1_700_000_004_200 << 32);
+    let before = &segment[64..64 + first_length];
+    assert_eq!(number(entry, 64, 8), xxhash_rust::xxh3::xxh3_64(before));
+    let record = &entry[80..length];
+    let fields = [(0, 1), (1, 1), (2, 2), (4, 2), (6, 2), (8, 4), (12, 8), (20, 4), (24, 4)];
+    let values = fields.map(|(at, count)| number(record, at, count));
+    assert_eq!(values, [1, 1, 1, 0, 0, 7, 2, 4, 11]);
+    assert_eq!(&record[28..], b"\x90pearpear, riper");
 }
 
 /// The guard against silent changes: today's code writes, byte for byte, what is stored. When this

@@ -3,6 +3,8 @@
 //!
 //! Chance (in `model.rs`) finds what nobody thought of. This finds what everybody should have.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod support;
 
 use headwater_log::disk::{Disk, MemoryDisk};

@@ -19,6 +19,7 @@
 //! });
 //! ```
 
+mod bell;
 mod random;
 mod simulated;
 mod system;
@@ -29,6 +30,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use bell::{Bell, Listener};
 pub use random::Random;
 pub use simulated::{Node, Simulation};
 pub use tasks::{Stop, TaskGroup};

@@ -4,30 +4,36 @@
 //! and waits until they have. A task that ignores the request keeps its owner waiting, which shows,
 //! instead of running on behind everybody's back.
 
-use crate::Runtime;
+use crate::{Bell, Runtime};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 /// Tells a task that its owner wants it to end.
 #[derive(Clone, Debug)]
-pub struct Stop(watch::Receiver<bool>);
+pub struct Stop(Arc<StopState>);
+
+#[derive(Debug, Default)]
+struct StopState {
+    requested: AtomicBool,
+    bell: Bell,
+}
 
 impl Stop {
     /// Completes when the owner asked to stop, or is gone.
     pub async fn requested(&mut self) {
-        while !*self.0.borrow_and_update() {
-            if self.0.changed().await.is_err() {
-                return;
-            }
+        let mut bell = self.0.bell.listen();
+        while !self.is_requested() {
+            bell.rang().await;
         }
     }
 
     /// Whether the owner asked to stop.
     #[must_use]
     pub fn is_requested(&self) -> bool {
-        *self.0.borrow()
+        self.0.requested.load(Ordering::SeqCst)
     }
 }
 
@@ -35,7 +41,7 @@ impl Stop {
 #[derive(Debug)]
 pub struct TaskGroup {
     runtime: Runtime,
-    stop: watch::Sender<bool>,
+    stop: Stop,
     /// Every running task holds a clone; the channel closes when the last one has ended.
     running: Mutex<Option<Arc<watch::Sender<()>>>>,
     ended: watch::Receiver<()>,
@@ -45,7 +51,7 @@ impl TaskGroup {
     /// An empty group that starts its tasks on `runtime`.
     #[must_use]
     pub fn new(runtime: Runtime) -> TaskGroup {
-        let (stop, _) = watch::channel(false);
+        let stop = Stop(Arc::default());
         let (running, ended) = watch::channel(());
         TaskGroup { runtime, stop, running: Mutex::new(Some(Arc::new(running))), ended }
     }
@@ -58,7 +64,7 @@ impl TaskGroup {
         let Some(guard) = self.running.lock().clone() else {
             return;
         };
-        let running = task(Stop(self.stop.subscribe()));
+        let running = task(self.stop.clone());
         self.runtime.spawn(name, async move {
             running.await;
             drop(guard);
@@ -67,7 +73,8 @@ impl TaskGroup {
 
     /// Asks every task to stop, without waiting: for owners that are being dropped.
     pub fn stop(&self) {
-        self.stop.send_replace(true);
+        self.stop.0.requested.store(true, Ordering::SeqCst);
+        self.stop.0.bell.ring();
         drop(self.running.lock().take());
     }
 
@@ -76,6 +83,12 @@ impl TaskGroup {
         self.stop();
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
+    }
+}
+
+impl Drop for TaskGroup {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

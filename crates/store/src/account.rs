@@ -285,6 +285,9 @@ impl Account {
             |error: std::io::Error| StorageError::Append(headwater_log::AppendError::Io(error));
         checkpointed.map_err(failed)?;
         shared.index.close()?;
+        for container in &containers {
+            container.close();
+        }
         self.0.containers.write().clear();
         *shared.lock.lock() = None;
         Ok(())

@@ -157,7 +157,9 @@ impl Account {
         place: &dyn ObjectStore,
         prefix: &str,
     ) -> Result<BackupSummary, BackupError> {
-        let containers = self.open_container_states();
+        let mut containers = self.open_container_states();
+        // In the order of a state hash, which is compared with the one of this backup.
+        containers.sort_by_key(|container| container.rid);
         let mut held = Vec::new();
         for container in &containers {
             held.push(container.reshaping.lock().await);

@@ -9,16 +9,16 @@ use crate::catalog::{Catalog, ContainerEntry};
 use crate::definition::{ContainerDefinition, Settings};
 use crate::error::{BatchError, ItemReadError, OpenError, StorageError, WriteError};
 use crate::item::{Item, ItemKey, ItemWrite, Written};
-use crate::partition::{Answer, Look, Refusal, Work};
+use crate::partition::{Answer, Look, Partition, Refusal, Work};
 use crate::prepare::{self, Operation};
 use crate::topology::Topology;
 use crate::{maintenance, topology};
 use bytes::Bytes;
 use headwater_model::{ContainerId, ContainerRid, Etag, ItemId, PartitionKey, Timestamp};
+use headwater_runtime::Bell;
 use parking_lot::RwLock;
 use smallvec::{SmallVec, smallvec};
 use std::sync::{Arc, Weak};
-use tokio::sync::watch;
 
 /// Operations in one transaction.
 const BATCH_OPERATIONS_MAX: usize = 100;
@@ -42,7 +42,7 @@ pub(crate) struct ContainerState {
     pub(crate) settings: Arc<RwLock<Arc<Settings>>>,
     pub(crate) topology: RwLock<Arc<Topology>>,
     /// Tells that `topology` is another one now.
-    pub(crate) topology_changed: watch::Sender<()>,
+    pub(crate) topology_changed: Bell,
     /// One split or merge at a time.
     pub(crate) reshaping: tokio::sync::Mutex<()>,
 }
@@ -59,7 +59,7 @@ impl ContainerState {
             account: Arc::downgrade(account),
             settings,
             topology: RwLock::new(Arc::new(Topology::default())),
-            topology_changed: watch::channel(()).0,
+            topology_changed: Bell::default(),
             reshaping: tokio::sync::Mutex::new(()),
             shared,
         });
@@ -74,7 +74,7 @@ impl ContainerState {
 
     pub(crate) fn install(&self, topology: Topology) {
         *self.topology.write() = Arc::new(topology);
-        self.topology_changed.send_replace(());
+        self.topology_changed.ring();
     }
 
     /// Takes the container out of service.
@@ -85,6 +85,19 @@ impl ContainerState {
         for partition in &before.partitions {
             partition.wake_waiters();
         }
+    }
+
+    /// Nothing is read any more; whoever waits for changes is told.
+    pub(crate) fn close(&self) {
+        self.install(Topology { closed: true, ..Topology::clone(&self.topology()) });
+    }
+
+    /// Tells callers who wait for the successors of these partitions that none will come.
+    pub(crate) fn abandon(&self, partitions: &[Arc<Partition>]) {
+        for partition in partitions {
+            partition.abandon();
+        }
+        self.topology_changed.ring();
     }
 
     pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
@@ -111,7 +124,7 @@ impl ContainerState {
     /// Hands work to the partition that has `epk`, following splits and merges.
     pub(crate) async fn submit(&self, epk: &[u8], mut work: Work) -> Result<Answer, Refusal> {
         loop {
-            let mut changed = self.topology_changed.subscribe();
+            let mut changed = self.topology_changed.listen();
             let topology = self.topology();
             if topology.dropped {
                 return Err(Refusal::Gone(Box::new(work)));
@@ -123,16 +136,20 @@ impl ContainerState {
                 Err(Refusal::Gone(returned)) => work = *returned,
                 decided => return decided,
             }
-            // The partition takes no more writes. Either its successors are coming, or the store is
-            // closing and they are not.
+            // The partition takes no more writes. Either its successors are coming, or they failed to
+            // come, or the store is closing.
             let replaced =
                 self.topology().partition_of(epk).is_none_or(|now| !Arc::ptr_eq(now, partition));
             if replaced {
                 continue;
             }
-            if !partition.local.is_sealed() || changed.changed().await.is_err() {
+            if partition.is_abandoned() {
+                return Err(Refusal::Storage(StorageError::Interrupted));
+            }
+            if !partition.local.is_sealed() {
                 return Err(Refusal::Storage(StorageError::Closed));
             }
+            changed.rang().await;
         }
     }
 }
@@ -361,7 +378,7 @@ impl Container {
             }
         }
         let what = "a row points to a record that is not in the log";
-        Err(StorageError::Index(what.to_owned()).into())
+        Err(self.state.shared.index.doubt(what).into())
     }
 }
 

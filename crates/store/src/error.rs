@@ -43,6 +43,11 @@ pub enum StorageError {
     /// The index failed. It is rebuilt from the log when the store is opened again.
     #[error("the index failed ({0}); reopen the store and it is rebuilt from the log")]
     Index(String),
+    /// A split or merge of the partition failed halfway.
+    #[error(
+        "a split or merge of the partition failed halfway; reopen the store and it is finished"
+    )]
+    Interrupted,
     /// The store is closed, or closing.
     #[error("the store is closed; open it again")]
     Closed,
@@ -55,7 +60,9 @@ impl StorageError {
         match self {
             StorageError::Read(ReadError::Damaged(_)) => Remedy::Restore,
             StorageError::Append(AppendError::DiskFull) => Remedy::FreeDisk,
-            StorageError::Append(AppendError::Poisoned) | StorageError::Index(_) => Remedy::Reopen,
+            StorageError::Append(AppendError::Poisoned)
+            | StorageError::Index(_)
+            | StorageError::Interrupted => Remedy::Reopen,
             StorageError::Read(_) | StorageError::Append(_) | StorageError::Closed => {
                 Remedy::RetryLater
             }

@@ -5,7 +5,7 @@
 //! starves a quiet one. After a split both kinds of position go on to be good.
 
 use crate::container::Container;
-use crate::error::FeedError;
+use crate::error::{FeedError, StorageError};
 use crate::partition::Partition;
 use crate::partition::feed::{Change, PartitionRequest};
 use headwater_model::{
@@ -159,19 +159,18 @@ impl Container {
                 start: FeedStart::After(page.continuation.clone()),
                 ..request.clone()
             };
+            // Subscribe before looking, to ranges as to changes, or what comes between the two would go
+            // unnoticed.
+            let mut changes = vec![self.state().topology_changed.listen()];
             let mut parts = self.resolve(&again)?;
-            // Subscribe before looking, or a change between the two would go unnoticed.
-            let mut changes: Vec<_> = parts.iter().map(|part| part.partition.subscribe()).collect();
-            for change in &mut changes {
-                change.borrow_and_update();
-            }
+            changes.extend(parts.iter().map(|part| part.partition.listen()));
             page = self.read_parts(&again, &mut parts)?;
             let left = deadline.saturating_sub(runtime.elapsed());
             if !page.changes.is_empty() || left.is_zero() {
                 return Ok(page);
             }
             let mut waiting: Vec<_> =
-                changes.iter_mut().map(|change| Box::pin(change.changed())).collect();
+                changes.iter_mut().map(|change| Box::pin(change.rang())).collect();
             let any = poll_fn(|context| {
                 let ready = waiting.iter_mut().any(|one| one.as_mut().poll(context).is_ready());
                 if ready { Poll::Ready(()) } else { Poll::Pending }
@@ -185,6 +184,9 @@ impl Container {
         let topology = self.state().topology();
         if topology.dropped || topology.partitions.is_empty() {
             return Err(FeedError::ContainerGone);
+        }
+        if topology.closed {
+            return Err(StorageError::Closed.into());
         }
         if let FeedStart::After(continuation) = &request.start
             && continuation.container().is_some_and(|container| container != self.rid())

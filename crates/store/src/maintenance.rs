@@ -9,7 +9,7 @@ use crate::error::StorageError;
 use crate::index::{Batch, remove_range};
 use crate::item::{ItemKey, Precondition};
 use crate::keys::{self, ItemRow, Key, Value};
-use crate::partition::{Refusal, Work};
+use crate::partition::{Partition, Refusal, Work};
 use crate::prepare::{Action, Operation};
 use headwater_log::CompactionPolicy;
 use headwater_model::{Lsn, PartitionKey, Timestamp};
@@ -32,6 +32,7 @@ pub(crate) fn start(account: &Account) {
     account.maintenance_tasks().spawn("maintenance", |mut stop| async move {
         loop {
             tokio::select! {
+                biased;
                 () = stop.requested() => return,
                 () = runtime.sleep(interval) => {}
             }
@@ -105,7 +106,9 @@ async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
             }
             done.remove(expiry);
         }
-        expire(container, operations).await?;
+        if !expire(container, operations).await? {
+            return Ok(());
+        }
         container.shared.index.write(done)?;
         if count < SWEEP_ROWS {
             return Ok(());
@@ -120,26 +123,30 @@ fn key_bytes(tail: &[u8]) -> u16 {
 }
 
 /// Hands what is due to the writers, those of one partition together: each delete is an entry of its
-/// own all the same.
-async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<(), StorageError> {
+/// own all the same. False when some of it was not done, because a partition was split or merged away.
+async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<bool, StorageError> {
     let topology = container.topology();
-    let mut by_partition: BTreeMap<u32, SmallVec<[Operation; 1]>> = BTreeMap::new();
+    let mut by_partition: BTreeMap<u32, (&Arc<Partition>, SmallVec<[Operation; 1]>)> =
+        BTreeMap::new();
     for operation in due {
         if let Some(partition) = topology.partition_of(operation.key.epk.as_bytes()) {
-            by_partition.entry(partition.id.get()).or_default().push(operation);
+            let (_, operations) = by_partition
+                .entry(partition.id.get())
+                .or_insert_with(|| (partition, SmallVec::new()));
+            operations.push(operation);
         }
     }
-    for operations in by_partition.into_values() {
-        let Some(first) = operations.first() else {
-            continue;
-        };
-        let epk = first.key.epk.clone();
-        match container.submit(epk.as_bytes(), Work::Transaction(operations)).await {
-            Ok(_) | Err(Refusal::Gone(_) | Refusal::Operation(..)) => {}
+    let mut all = true;
+    for (partition, operations) in by_partition.into_values() {
+        // Not through the container, which would follow a split: the operations belong to different
+        // children then, and go wrong together. The next sweep goes by the new map.
+        match partition.submit(Work::Transaction(operations)).await {
+            Ok(_) | Err(Refusal::Operation(..)) => {}
+            Err(Refusal::Gone(_)) => all = false,
             Err(Refusal::Storage(error)) => return Err(error),
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Makes the expiry rows again when the container's default has changed since they were made.

@@ -139,7 +139,7 @@ impl Container {
     }
 
     async fn read_row(&self, key: &Key) -> Result<Option<Item>, ItemReadError> {
-        let malformed = || StorageError::Index("a row is malformed".to_owned());
+        let malformed = || self.state().shared.index.doubt("a row is malformed");
         let (epk, tail) = keys::parse_item(key).ok_or_else(malformed)?;
         self.read_key(&ItemKey { epk, tail: tail.to_vec(), key_bytes: 0 }).await
     }

@@ -26,15 +26,17 @@ use headwater_log::{
     RecordKind, Which,
 };
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// The partitions of a container at one moment, in the order of their ranges, without gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) partitions: Vec<Arc<Partition>>,
     pub(crate) dropped: bool,
+    pub(crate) closed: bool,
     pub(crate) next_partition: u32,
 }
 
@@ -59,6 +61,13 @@ impl Topology {
         self.partitions.get(behind.checked_sub(1)?).filter(|found| found.range.contains(epk))
     }
 
+    /// A split or merge that failed halfway may have written what is to become of its parents, under
+    /// ids nobody else may have. Only the next open finishes it.
+    fn refuse_if_interrupted(&self) -> Result<(), StorageError> {
+        let interrupted = self.partitions.iter().any(|partition| partition.is_abandoned());
+        if interrupted { Err(StorageError::Interrupted) } else { Ok(()) }
+    }
+
     pub(crate) fn partition(&self, id: PartitionId) -> Option<&Arc<Partition>> {
         self.partitions.iter().find(|partition| partition.id == id)
     }
@@ -69,7 +78,11 @@ impl Topology {
         partitions.extend(new);
         partitions.sort_by(|one, two| one.range.min().cmp(two.range.min()));
         let next = partitions.iter().map(|partition| partition.id.get() + 1).max().unwrap_or(0);
-        Topology { partitions, dropped: false, next_partition: self.next_partition.max(next) }
+        Topology {
+            partitions,
+            next_partition: self.next_partition.max(next),
+            ..Topology::default()
+        }
     }
 }
 
@@ -80,7 +93,7 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
         return Ok(());
     };
     let mut partitions = Vec::new();
-    let mut sealed: HashMap<u32, (Arc<Partition>, Seal)> = HashMap::new();
+    let mut sealed: BTreeMap<u32, (Arc<Partition>, Seal)> = BTreeMap::new();
     for partition in &entry.partitions {
         let opened = open_log(&state.shared, state.rid, PartitionId::new(partition.id))?;
         let seal = if opened.log.is_sealed() { None } else { last_seal(&opened.log)? };
@@ -100,7 +113,8 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
         }
         partitions.push(prepared.partition);
     }
-    let topology = Topology { partitions, dropped: false, next_partition: entry.next_partition };
+    let topology =
+        Topology { partitions, next_partition: entry.next_partition, ..Topology::default() };
     state.install(topology);
     let interrupted = unfinished(state, sealed).await?;
     if interrupted.is_empty() {
@@ -118,7 +132,7 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
 /// Splits and merges whose last step is missing, with all their parents sealed.
 async fn unfinished(
     state: &Arc<ContainerState>,
-    mut sealed: HashMap<u32, (Arc<Partition>, Seal)>,
+    mut sealed: BTreeMap<u32, (Arc<Partition>, Seal)>,
 ) -> Result<Vec<(Vec<Arc<Partition>>, Seal)>, OpenError> {
     let mut found = Vec::new();
     let ids: Vec<u32> = sealed.keys().copied().collect();
@@ -376,9 +390,19 @@ impl Container {
         range: PartitionId,
         at: Option<Epk>,
     ) -> Result<Vec<RangeInfo>, CatalogError> {
+        let container = self.clone();
+        self.carry_through(async move { container.split_now(range, at).await }).await
+    }
+
+    async fn split_now(
+        &self,
+        range: PartitionId,
+        at: Option<Epk>,
+    ) -> Result<Vec<RangeInfo>, CatalogError> {
         let state = self.state();
         let _reshaping = state.reshaping.lock().await;
         let topology = state.topology();
+        topology.refuse_if_interrupted()?;
         let parent = topology.partition(range).ok_or(TopologyError::RangeGone(range))?.clone();
         let at = at.unwrap_or_else(|| midpoint(parent.range.min(), parent.range.max()));
         if parent.range.split_at(&at).is_err() {
@@ -398,9 +422,32 @@ impl Container {
         one: PartitionId,
         two: PartitionId,
     ) -> Result<Vec<RangeInfo>, CatalogError> {
+        let container = self.clone();
+        self.carry_through(async move { container.merge_now(one, two).await }).await
+    }
+
+    /// Goes on also when the caller does not wait for it: a partition that is sealed without successors
+    /// would take no more writes.
+    async fn carry_through(
+        &self,
+        reshape: impl Future<Output = Result<Vec<RangeInfo>, CatalogError>> + Send + 'static,
+    ) -> Result<Vec<RangeInfo>, CatalogError> {
+        let (answer, result) = oneshot::channel();
+        self.state().shared.writers.spawn("reshape", |_| async move {
+            let _ = answer.send(reshape.await);
+        });
+        result.await.unwrap_or(Err(StorageError::Closed.into()))
+    }
+
+    async fn merge_now(
+        &self,
+        one: PartitionId,
+        two: PartitionId,
+    ) -> Result<Vec<RangeInfo>, CatalogError> {
         let state = self.state();
         let _reshaping = state.reshaping.lock().await;
         let topology = state.topology();
+        topology.refuse_if_interrupted()?;
         let find = |id| topology.partition(id).cloned().ok_or(TopologyError::RangeGone(id));
         let mut parents = vec![find(one)?, find(two)?];
         parents.sort_by(|one, two| one.range.min().cmp(two.range.min()));
@@ -416,10 +463,28 @@ impl Container {
         parents: Vec<Arc<Partition>>,
         seal: Seal,
     ) -> Result<Vec<RangeInfo>, CatalogError> {
+        if let Err(error) = self.seal_and_replace(&parents, &seal).await {
+            let nothing_written =
+                matches!(error, CatalogError::Storage(StorageError::Append(AppendError::DiskFull)))
+                    && parents.iter().all(|parent| !parent.local.is_sealed());
+            if !nothing_written {
+                self.state().abandon(&parents);
+            }
+            return Err(error);
+        }
+        let new = seal.successors();
+        Ok(self.ranges().into_iter().filter(|range| new.contains(&range.id)).collect())
+    }
+
+    async fn seal_and_replace(
+        &self,
+        parents: &[Arc<Partition>],
+        seal: &Seal,
+    ) -> Result<(), CatalogError> {
         let state = self.state();
         let account = state.account.upgrade().ok_or(StorageError::Closed)?;
-        for parent in &parents {
-            let seal = match &seal {
+        for parent in parents {
+            let seal = match seal {
                 Seal::Merge { into, .. } => {
                     let other = parents.iter().find(|other| other.id != parent.id);
                     let with = other.map_or(0, |other| other.id.get());
@@ -429,8 +494,6 @@ impl Container {
             };
             seal_partition(parent, seal).await?;
         }
-        finish(state, &account.catalog, &parents, &seal).await?;
-        let new = seal.successors();
-        Ok(self.ranges().into_iter().filter(|range| new.contains(&range.id)).collect())
+        finish(state, &account.catalog, parents, seal).await
     }
 }

@@ -8,7 +8,7 @@ use headwater_log::disk::MemoryDisk;
 use headwater_runtime::{Runtime, Simulation};
 use headwater_store::{
     Account, Container, ContainerDefinition, Continuation, Environment, FeedError, FeedRequest,
-    FeedStart, MemoryIndex, Options, PartitionId,
+    FeedStart, MemoryIndex, Options, PartitionId, StorageError,
 };
 use std::future::Future;
 use std::path::Path;
@@ -170,4 +170,53 @@ fn an_empty_poll_moves_past_what_it_does_not_want() {
         let unknown = FeedRequest::new(FeedStart::Beginning).of_range(PartitionId::new(77));
         assert!(matches!(container.read_feed(&unknown).await, Err(FeedError::RangeGone(_))));
     });
+}
+
+#[test]
+fn a_dropped_container_and_a_closed_store_tell_everyone_who_waits() {
+    for seed in 0..20 {
+        let simulation = Simulation::new(seed);
+        let runtime = simulation.node().runtime();
+        let environment = Environment {
+            runtime: runtime.clone(),
+            disk: Arc::new(MemoryDisk::new()),
+            index: Some(MemoryIndex::default()),
+            wrap_log: None,
+        };
+        simulation.run(async move {
+            let root = Path::new("store");
+            let account = Account::open_in(environment, root, Options::default()).await.unwrap();
+            let database = account.create_database("d").await.unwrap();
+            let (told, mut answers) = tokio::sync::mpsc::channel(64);
+            for id in ["dropped", "closed"] {
+                let definition = ContainerDefinition::new(id, "/pk").unwrap();
+                let container = database.create_container_with(definition, 2).await.unwrap();
+                for waiter in 0..10 {
+                    let mut request = FeedRequest::new(FeedStart::Now).wait(seconds(3600));
+                    if waiter % 2 == 0 {
+                        request = request.of_range(PartitionId::new(1));
+                    }
+                    let (container, told) = (container.clone(), told.clone());
+                    runtime.spawn("waiter", async move {
+                        let answer = container.read_feed(&request).await.map(|page| page.changes);
+                        told.send((id, answer)).await.unwrap();
+                    });
+                }
+            }
+            runtime.sleep(seconds(5)).await;
+            database.drop_container("dropped").await.unwrap();
+            for _ in 0..10 {
+                let (id, answer) = answers.recv().await.unwrap();
+                let gone = matches!(answer, Err(FeedError::ContainerGone));
+                assert!(id == "dropped" && gone, "{id} {answer:?}");
+            }
+            account.close().await.unwrap();
+            for _ in 0..10 {
+                let (id, answer) = answers.recv().await.unwrap();
+                let closed = matches!(answer, Err(FeedError::Storage(StorageError::Closed)));
+                assert!(id == "closed" && closed, "{id} {answer:?}");
+            }
+            assert!(runtime.elapsed() < seconds(60), "nobody waits for the deadline");
+        });
+    }
 }

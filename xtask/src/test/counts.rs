@@ -31,10 +31,7 @@ impl Counts {
     pub(super) fn parse(line: &str) -> Option<Counts> {
         let (_, rest) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let count = |of: &str| {
-            let field = rest
-                .split(';')
-                .map(str::trim)
-                .find_map(|field| field.strip_suffix(of))?;
+            let field = rest.split(';').map(str::trim).find_map(|field| field.strip_suffix(of))?;
             field.trim_end().parse().ok()
         };
         Some(Counts {
@@ -51,29 +48,19 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: Option<(u64, u64, u64)>) {
-        let expected = expected.map(|(passed, failed, ignored)| Counts {
-            passed,
-            failed,
-            ignored,
-        });
+        let expected = expected.map(|(passed, failed, ignored)| Counts { passed, failed, ignored });
         assert_eq!(Counts::parse(line), expected, "{line}");
     }
 
     #[test]
     fn result_lines() {
         let tail = "0 measured; 0 filtered out; finished in 0.01s";
-        check(
-            &format!("test result: ok. 5 passed; 0 failed; 1 ignored; {tail}"),
-            Some((5, 0, 1)),
-        );
+        check(&format!("test result: ok. 5 passed; 0 failed; 1 ignored; {tail}"), Some((5, 0, 1)));
         check(
             &format!("test result: FAILED. 12 passed; 3 failed; 0 ignored; {tail}"),
             Some((12, 3, 0)),
         );
-        check(
-            "test result: ok. 2 passed; 0 failed; 0 ignored",
-            Some((2, 0, 0)),
-        );
+        check("test result: ok. 2 passed; 0 failed; 0 ignored", Some((2, 0, 0)));
         check("test feed::result ... ok", None);
         check("test result: ok. many passed; 0 failed; 0 ignored", None);
         check("running 5 tests", None);
@@ -82,23 +69,8 @@ mod tests {
 
     #[test]
     fn counts_add_up() {
-        let mut sum = Counts {
-            passed: 1,
-            failed: 2,
-            ignored: 3,
-        };
-        sum += Counts {
-            passed: 10,
-            failed: 20,
-            ignored: 30,
-        };
-        assert_eq!(
-            sum,
-            Counts {
-                passed: 11,
-                failed: 22,
-                ignored: 33
-            }
-        );
+        let mut sum = Counts { passed: 1, failed: 2, ignored: 3 };
+        sum += Counts { passed: 10, failed: 20, ignored: 30 };
+        assert_eq!(sum, Counts { passed: 11, failed: 22, ignored: 33 });
     }
 }

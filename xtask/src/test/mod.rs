@@ -27,10 +27,7 @@ pub(crate) fn run(root: &Path, quick: bool) -> bool {
         // The suites that need what is missing fail on their own and say more than we could.
         eprintln!("warning: {error:#}");
     }
-    for suite in SUITES
-        .iter()
-        .filter(|suite| suite.when == When::Always || !quick)
-    {
+    for suite in SUITES.iter().filter(|suite| suite.when == When::Always || !quick) {
         outcomes.push(run_suite(suite, root));
     }
     println!("\n{}", report::table(&outcomes));
@@ -42,39 +39,22 @@ fn run_suite(suite: &Suite, root: &Path) -> Outcome {
     println!("\n=== {}: {}", suite.name, shell_line(suite));
     let mut counts = Counts::default();
     let (took, end) = timed(|| {
-        if let Some(tool) = suite
-            .tool
-            .as_ref()
-            .filter(|tool| !toolchain::has(tool.probe, root))
-        {
-            return End::Skipped {
-                why: format!("not installed; {}", tool.install),
-            };
+        if let Some(tool) = suite.tool.as_ref().filter(|tool| !toolchain::has(tool.probe, root)) {
+            return End::Skipped { why: format!("not installed; {}", tool.install) };
         }
         match stream(suite, root, &mut counts) {
             Ok(succeeded) => End::of(suite.kind, succeeded, counts),
-            Err(error) => End::Failed {
-                why: format!("{error:#}"),
-            },
+            Err(error) => End::Failed { why: format!("{error:#}") },
         }
     });
     match &end {
         End::Passed => println!("=== {}: ok, {:.1} s", suite.name, took.as_secs_f64()),
         End::Failed { why } => {
-            println!(
-                "=== {}: FAILED, {:.1} s: {why}",
-                suite.name,
-                took.as_secs_f64()
-            );
+            println!("=== {}: FAILED, {:.1} s: {why}", suite.name, took.as_secs_f64());
         }
         End::Skipped { why } => println!("=== {}: skipped: {why}", suite.name),
     }
-    Outcome {
-        name: suite.name,
-        counts,
-        took,
-        end,
-    }
+    Outcome { name: suite.name, counts, took, end }
 }
 
 /// Runs the command with its output passed through, and adds up the result lines in it.
@@ -91,11 +71,7 @@ fn stream(suite: &Suite, root: &Path, counts: &mut Counts) -> Result<bool> {
     let mut reader = BufReader::new(output);
     let mut line = Vec::new();
     // Read as bytes: a test may print anything.
-    while reader
-        .read_until(b'\n', &mut line)
-        .context("the output cannot be read")?
-        > 0
-    {
+    while reader.read_until(b'\n', &mut line).context("the output cannot be read")? > 0 {
         let text = String::from_utf8_lossy(&line);
         // Through `print!`, so that a test of this function does not add to the counts around it.
         print!("{text}");
@@ -111,26 +87,14 @@ fn stream(suite: &Suite, root: &Path, counts: &mut Counts) -> Result<bool> {
 /// The suite as one would type it.
 fn shell_line(suite: &Suite) -> String {
     let quoted = |text: &str| {
-        if text.contains(' ') {
-            format!("'{text}'")
-        } else {
-            text.to_owned()
-        }
+        if text.contains(' ') { format!("'{text}'") } else { text.to_owned() }
     };
-    let env = suite
-        .env
-        .iter()
-        .map(|(name, value)| format!("{name}={}", quoted(value)));
-    let words = env
-        .chain([suite.command.to_owned()])
-        .chain(suite.args.iter().map(|a| quoted(a)));
+    let env = suite.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+    let words = env.chain([suite.command.to_owned()]).chain(suite.args.iter().map(|a| quoted(a)));
     words.collect::<Vec<String>>().join(" ")
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "times real commands, which no simulation runs"
-)]
+#[expect(clippy::disallowed_methods, reason = "times real commands, which no simulation runs")]
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let started = Instant::now(); // tidy: allow times real commands
     let result = work();
@@ -161,14 +125,7 @@ mod tests {
             echo \"test result: ok. $n passed; 0 failed; 0 ignored\"
         done";
         let outcome = bash(&["-c", SCRIPT], Kind::Tests);
-        assert_eq!(
-            outcome.counts,
-            Counts {
-                passed: 3,
-                failed: 0,
-                ignored: 0
-            }
-        );
+        assert_eq!(outcome.counts, Counts { passed: 3, failed: 0, ignored: 0 });
         assert_eq!(outcome.end, End::Passed);
     }
 
@@ -177,20 +134,12 @@ mod tests {
         const SCRIPT: &str = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; kill -9 $$";
         let outcome = bash(&["-c", SCRIPT], Kind::Tests);
         assert_eq!(outcome.counts.passed, 1);
-        assert_eq!(
-            outcome.end,
-            End::Failed {
-                why: "its command failed".to_owned()
-            }
-        );
+        assert_eq!(outcome.end, End::Failed { why: "its command failed".to_owned() });
     }
 
     #[test]
     fn output_that_is_not_text_is_passed_on() {
-        assert_eq!(
-            bash(&["-c", r"printf '\xff\n'"], Kind::Check).end,
-            End::Passed
-        );
+        assert_eq!(bash(&["-c", r"printf '\xff\n'"], Kind::Check).end, End::Passed);
     }
 
     #[test]
@@ -210,18 +159,10 @@ mod tests {
             env: &[],
             kind: Kind::Check,
             when: When::Always,
-            tool: Some(suites::Tool {
-                probe: &["no-such-program"],
-                install: "make it",
-            }),
+            tool: Some(suites::Tool { probe: &["no-such-program"], install: "make it" }),
         };
         let end = run_suite(&suite, Path::new(".")).end;
-        assert_eq!(
-            end,
-            End::Skipped {
-                why: "not installed; make it".to_owned()
-            }
-        );
+        assert_eq!(end, End::Skipped { why: "not installed; make it".to_owned() });
     }
 
     #[test]
@@ -235,10 +176,7 @@ mod tests {
             when: When::Always,
             tool: None,
         };
-        assert!(matches!(
-            run_suite(&suite, Path::new(".")).end,
-            End::Failed { .. }
-        ));
+        assert!(matches!(run_suite(&suite, Path::new(".")).end, End::Failed { .. }));
         assert_eq!(shell_line(&suite), "A='b c' no-such-program --now");
     }
 }

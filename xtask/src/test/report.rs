@@ -45,11 +45,7 @@ impl End {
 }
 
 fn tests(count: u64) -> String {
-    if count == 1 {
-        "1 test".to_owned()
-    } else {
-        format!("{count} tests")
-    }
+    if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
 }
 
 impl Outcome {
@@ -68,17 +64,9 @@ pub(super) fn succeeded(outcomes: &[Outcome]) -> bool {
 
 /// One line per suite.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
-    let mut table = format!(
-        "{:<24}{:>9}{:>9}{:>9}\n",
-        "suite", "seconds", "passed", "failed"
-    );
+    let mut table = format!("{:<24}{:>9}{:>9}{:>9}\n", "suite", "seconds", "passed", "failed");
     for outcome in outcomes {
-        let Outcome {
-            name,
-            counts,
-            took,
-            end,
-        } = outcome;
+        let Outcome { name, counts, took, end } = outcome;
         let verdict = match end {
             End::Passed => "ok".to_owned(),
             End::Failed { why } => format!("FAILED: {why}"),
@@ -86,10 +74,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
         };
         let (seconds, passed, failed) = (took.as_secs_f64(), counts.passed, counts.failed);
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            table,
-            "{name:<24}{seconds:>9.1}{passed:>9}{failed:>9}  {verdict}"
-        );
+        let _ = writeln!(table, "{name:<24}{seconds:>9.1}{passed:>9}{failed:>9}  {verdict}");
     }
     table
 }
@@ -106,26 +91,15 @@ mod tests {
     use super::*;
 
     fn counts(passed: u64, failed: u64, ignored: u64) -> Counts {
-        Counts {
-            passed,
-            failed,
-            ignored,
-        }
+        Counts { passed, failed, ignored }
     }
 
     fn outcome(counts: Counts, end: End) -> Outcome {
-        Outcome {
-            name: "suite",
-            counts,
-            took: Duration::from_millis(1250),
-            end,
-        }
+        Outcome { name: "suite", counts, took: Duration::from_millis(1250), end }
     }
 
     fn failed() -> End {
-        End::Failed {
-            why: "it did".to_owned(),
-        }
+        End::Failed { why: "it did".to_owned() }
     }
 
     #[track_caller]
@@ -133,11 +107,7 @@ mod tests {
         match (End::of(kind, succeeded, counts), expected) {
             (End::Failed { why }, Some(expected)) => assert!(why.contains(expected), "{why}"),
             (end, expected) => {
-                assert_eq!(
-                    (end, expected),
-                    (End::Passed, None),
-                    "{succeeded} {counts:?}"
-                );
+                assert_eq!((end, expected), (End::Passed, None), "{succeeded} {counts:?}");
             }
         }
     }
@@ -157,26 +127,15 @@ mod tests {
 
     #[test]
     fn the_closing_line_counts_tests_and_suites_that_failed_without_one() {
-        let green = [
-            outcome(counts(5, 0, 0), End::Passed),
-            outcome(counts(7, 0, 0), End::Passed),
-        ];
+        let green = [outcome(counts(5, 0, 0), End::Passed), outcome(counts(7, 0, 0), End::Passed)];
         assert_eq!(closing_line(&green), "12 passed, 0 failed");
         assert!(succeeded(&green));
 
-        let skipped = [outcome(
-            counts(0, 0, 0),
-            End::Skipped {
-                why: "no tool".to_owned(),
-            },
-        )];
+        let skipped = [outcome(counts(0, 0, 0), End::Skipped { why: "no tool".to_owned() })];
         assert_eq!(closing_line(&skipped), "0 passed, 0 failed");
         assert!(succeeded(&skipped));
 
-        let red = [
-            outcome(counts(5, 3, 0), failed()),
-            outcome(counts(0, 0, 0), failed()),
-        ];
+        let red = [outcome(counts(5, 3, 0), failed()), outcome(counts(0, 0, 0), failed())];
         assert_eq!(closing_line(&red), "5 passed, 4 failed");
         assert!(!succeeded(&red));
 

@@ -43,34 +43,15 @@ pub(super) struct Tool {
 }
 
 pub(super) const SUITES: &[Suite] = &[
-    Suite {
-        name: "formatting",
-        args: &["fmt", "--all", "--check"],
-        ..CARGO_CHECK
-    },
-    Suite {
-        name: "tidy",
-        args: &["xtask", "tidy"],
-        ..CARGO_CHECK
-    },
+    Suite { name: "formatting", args: &["fmt", "--all", "--check"], ..CARGO_CHECK },
+    Suite { name: "tidy", args: &["xtask", "tidy"], ..CARGO_CHECK },
     Suite {
         name: "clippy",
-        args: &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
+        args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
         ..CARGO_CHECK
     },
     // Unit, integration and documentation tests of every crate.
-    Suite {
-        name: "tests",
-        args: &["test", "--workspace", "--no-fail-fast"],
-        ..CARGO_TEST
-    },
+    Suite { name: "tests", args: &["test", "--workspace", "--no-fail-fast"], ..CARGO_TEST },
     Suite {
         name: "rustdoc",
         args: &["doc", "--workspace", "--no-deps"],
@@ -90,36 +71,18 @@ pub(super) const SUITES: &[Suite] = &[
     // Optimised code gets through many times the seeds.
     Suite {
         name: "simulation, release",
-        args: &[
-            "test",
-            "--release",
-            "--no-fail-fast",
-            "-p",
-            "headwater-simulation",
-        ],
+        args: &["test", "--release", "--no-fail-fast", "-p", "headwater-simulation"],
         when: When::Full,
         ..CARGO_TEST
     },
     // A fast writer is killed at more interesting moments.
     Suite {
         name: "kill, release",
-        args: &[
-            "test",
-            "--release",
-            "-p",
-            "headwater-store",
-            "--test",
-            "kill",
-        ],
+        args: &["test", "--release", "-p", "headwater-store", "--test", "kill"],
         when: When::Full,
         ..CARGO_TEST
     },
-    Suite {
-        name: "readme",
-        args: &["xtask", "readme"],
-        when: When::Full,
-        ..CARGO_CHECK
-    },
+    Suite { name: "readme", args: &["xtask", "readme"], when: When::Full, ..CARGO_CHECK },
 ];
 
 const CARGO_CHECK: Suite = Suite {
@@ -132,10 +95,7 @@ const CARGO_CHECK: Suite = Suite {
     tool: None,
 };
 
-const CARGO_TEST: Suite = Suite {
-    kind: Kind::Tests,
-    ..CARGO_CHECK
-};
+const CARGO_TEST: Suite = Suite { kind: Kind::Tests, ..CARGO_CHECK };
 
 #[cfg(test)]
 mod tests {
@@ -153,10 +113,7 @@ mod tests {
 
     #[test]
     fn release_builds_are_left_out_of_quick_runs() {
-        for suite in SUITES
-            .iter()
-            .filter(|suite| suite.args.contains(&"--release"))
-        {
+        for suite in SUITES.iter().filter(|suite| suite.args.contains(&"--release")) {
             assert!(suite.when == When::Full, "{}", suite.name);
         }
     }

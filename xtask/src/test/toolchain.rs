@@ -10,10 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// A component of the toolchain, and what succeeds when it is installed.
-const COMPONENTS: &[(&str, &[&str])] = &[
-    ("clippy", &["cargo", "clippy", "--version"]),
-    ("rustfmt", &["cargo", "fmt", "--version"]),
-];
+const COMPONENTS: &[(&str, &[&str])] =
+    &[("clippy", &["cargo", "clippy", "--version"]), ("rustfmt", &["cargo", "fmt", "--version"])];
 
 /// Adds the components of the toolchain that are missing.
 pub(super) fn complete(root: &Path) -> Result<()> {
@@ -25,10 +23,7 @@ pub(super) fn complete(root: &Path) -> Result<()> {
             .current_dir(root)
             .status()
             .with_context(|| format!("{component} is missing and rustup cannot be started"))?;
-        ensure!(
-            status.success(),
-            "rustup could not add {component}, {status}"
-        );
+        ensure!(status.success(), "rustup could not add {component}, {status}");
     }
     Ok(())
 }
@@ -40,10 +35,7 @@ pub(super) fn has(probe: &[&str], root: &Path) -> bool {
     };
     let mut command = Command::new(program);
     command.args(args).current_dir(root);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 

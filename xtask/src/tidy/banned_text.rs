@@ -41,11 +41,7 @@ const BANS: &[Ban] = &[
         remedy: "take the time from headwater_runtime, so that a simulation can set it",
     },
     Ban {
-        needles: &[
-            concat!("ra", "nd::"),
-            concat!("thread", "_rng"),
-            concat!("get", "random"),
-        ],
+        needles: &[concat!("ra", "nd::"), concat!("thread", "_rng"), concat!("get", "random")],
         scope: Scope::OutsideRuntime,
         problem: "draws a number that no seed controls",
         remedy: "take chance from headwater_runtime, so that one seed is one history",
@@ -179,38 +175,14 @@ mod tests {
         check_line("crates/store/benches/ttl.rs", clock, Some("clock"));
         check_line("crates/runtime/src/clock.rs", clock, None);
         check_line("docs/time.md", clock, None);
-        check_line(
-            STORE,
-            concat!("std::time::SystemTime", "::now()"),
-            Some("clock"),
-        );
+        check_line(STORE, concat!("std::time::SystemTime", "::now()"), Some("clock"));
         check_line(STORE, concat!("use ra", "nd::Rng;"), Some("seed"));
-        check_line(
-            STORE,
-            concat!("let mut dice = thread", "_rng();"),
-            Some("seed"),
-        );
-        check_line(
-            STORE,
-            concat!("get", "random::fill(&mut id)?;"),
-            Some("seed"),
-        );
+        check_line(STORE, concat!("let mut dice = thread", "_rng();"), Some("seed"));
+        check_line(STORE, concat!("get", "random::fill(&mut id)?;"), Some("seed"));
         check_line(STORE, concat!("tokio::", "spawn(work);"), Some("owns"));
-        check_line(
-            STORE,
-            concat!("std::thread::", "spawn(work);"),
-            Some("owns"),
-        );
-        check_line(
-            STORE,
-            concat!("tokio::task::", "spawn_local(work);"),
-            Some("owns"),
-        );
-        check_line(
-            STORE,
-            concat!("handle.spawn", "_blocking(work);"),
-            Some("owns"),
-        );
+        check_line(STORE, concat!("std::thread::", "spawn(work);"), Some("owns"));
+        check_line(STORE, concat!("tokio::task::", "spawn_local(work);"), Some("owns"));
+        check_line(STORE, concat!("handle.spawn", "_blocking(work);"), Some("owns"));
     }
 
     #[test]
@@ -221,33 +193,17 @@ mod tests {
 
     #[test]
     fn comments_may_speak_about_calls() {
-        check_line(
-            STORE,
-            concat!("    // unlike Instant", "::now, this can be set"),
-            None,
-        );
+        check_line(STORE, concat!("    // unlike Instant", "::now, this can be set"), None);
         check_line(STORE, concat!("/// Replaces `tokio::", "spawn`."), None);
     }
 
     #[test]
     fn nothing_is_left_unfinished() {
         check_line(STORE, concat!("    #[", "ignore]"), Some("unfinished"));
-        check_line(
-            STORE,
-            concat!("    #[", "ignore = \"slow\"]"),
-            Some("unfinished"),
-        );
+        check_line(STORE, concat!("    #[", "ignore = \"slow\"]"), Some("unfinished"));
         check_line(STORE, concat!("    to", "do!()"), Some("unfinished"));
-        check_line(
-            STORE,
-            concat!("    unimple", "mented!(\"later\")"),
-            Some("unfinished"),
-        );
-        check_line(
-            "crates/runtime/src/lib.rs",
-            concat!("db", "g!(x);"),
-            Some("unfinished"),
-        );
+        check_line(STORE, concat!("    unimple", "mented!(\"later\")"), Some("unfinished"));
+        check_line("crates/runtime/src/lib.rs", concat!("db", "g!(x);"), Some("unfinished"));
         check_line(STORE, "fn ignore() {}", None);
     }
 
@@ -269,26 +225,10 @@ mod tests {
     fn a_line_is_excused_by_a_reason_and_only_by_one() {
         let clock = concat!("Instant", "::now();");
         let allow = concat!("tidy: ", "allow");
-        check_line(
-            STORE,
-            &format!("{clock} // {allow} it times the benchmark itself"),
-            None,
-        );
-        check_line(
-            STORE,
-            &format!("{clock} // {allow}"),
-            Some("without a reason"),
-        );
+        check_line(STORE, &format!("{clock} // {allow} it times the benchmark itself"), None);
+        check_line(STORE, &format!("{clock} // {allow}"), Some("without a reason"));
         let home = concat!("/", "home/app");
-        check_line(
-            "README.md",
-            &format!("{home} <!-- {allow} in the image -->"),
-            None,
-        );
-        check_line(
-            "README.md",
-            &format!("{home} <!-- {allow} -->"),
-            Some("without a reason"),
-        );
+        check_line("README.md", &format!("{home} <!-- {allow} in the image -->"), None);
+        check_line("README.md", &format!("{home} <!-- {allow} -->"), Some("without a reason"));
     }
 }

@@ -23,10 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("headwater-query", &["headwater-model"]),
     ("headwater-protocol", &["headwater-model"]),
     // Scripts have deadlines, hence a clock.
-    (
-        "headwater-script",
-        &["headwater-model", "headwater-runtime"],
-    ),
+    ("headwater-script", &["headwater-model", "headwater-runtime"]),
     (
         "headwater-store",
         &[
@@ -37,45 +34,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "headwater-script",
         ],
     ),
-    (
-        "headwater-client",
-        &["headwater-model", "headwater-protocol", "headwater-runtime"],
-    ),
+    ("headwater-client", &["headwater-model", "headwater-protocol", "headwater-runtime"]),
     (
         "headwater-server",
-        &[
-            "headwater-model",
-            "headwater-protocol",
-            "headwater-runtime",
-            "headwater-store",
-        ],
+        &["headwater-model", "headwater-protocol", "headwater-runtime", "headwater-store"],
     ),
     // The store only for reading an embedded database; against a server it needs the client alone.
     (
         "headwater-processor",
-        &[
-            "headwater-client",
-            "headwater-model",
-            "headwater-runtime",
-            "headwater-store",
-        ],
+        &["headwater-client", "headwater-model", "headwater-runtime", "headwater-store"],
     ),
-    (
-        "headwater-functions",
-        &[
-            "headwater-model",
-            "headwater-processor",
-            "headwater-runtime",
-        ],
-    ),
+    ("headwater-functions", &["headwater-model", "headwater-processor", "headwater-runtime"]),
     (
         "headwater-cluster",
-        &[
-            "headwater-log",
-            "headwater-model",
-            "headwater-runtime",
-            "headwater-store",
-        ],
+        &["headwater-log", "headwater-model", "headwater-runtime", "headwater-store"],
     ),
     // Puts the parts together; only the simulation is not one of them.
     (
@@ -145,11 +117,7 @@ pub(crate) fn metadata(root: &Path) -> Result<Metadata> {
         .output()
         .context("cargo cannot be started")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "cargo metadata failed: {}",
-        complaint.trim()
-    );
+    ensure!(output.status.success(), "cargo metadata failed: {}", complaint.trim());
     serde_json::from_slice(&output.stdout).context("cargo metadata is not the JSON we know")
 }
 
@@ -161,19 +129,12 @@ pub(crate) fn check(metadata: &Metadata, tree: &Tree) -> Vec<Finding> {
         let Some((_, may_use)) = MAY_USE.iter().find(|(name, _)| *name == package.name) else {
             findings.push(Finding::problem(
                 (&manifest, 1),
-                format!(
-                    "the crate `{}` has no place in the dependency picture",
-                    package.name
-                ),
+                format!("the crate `{}` has no place in the dependency picture", package.name),
                 format!("add it to ARCHITECTURE.md, then to the table in {TABLE}"),
             ));
             continue;
         };
-        for dependency in package
-            .dependencies
-            .iter()
-            .filter(|other| is_ours(&other.name))
-        {
+        for dependency in package.dependencies.iter().filter(|other| is_ours(&other.name)) {
             let is_dev = dependency.kind.as_deref() == Some("dev");
             let of_tests = is_dev && dependency.name == SIMULATION;
             if of_tests || may_use.contains(&dependency.name.as_str()) {
@@ -220,28 +181,18 @@ mod tests {
             manifest_path: format!("/repository/crates/{name}/Cargo.toml"),
             dependencies,
         };
-        let edge = Dependency {
-            name: dependency.to_owned(),
-            kind: kind.map(str::to_owned),
-        };
+        let edge = Dependency { name: dependency.to_owned(), kind: kind.map(str::to_owned) };
         let mut packages = vec![package(name, vec![edge])];
         if dependency.starts_with("headwater") {
             packages.push(package(dependency, vec![]));
         }
-        Metadata {
-            packages,
-            workspace_root: "/repository".to_owned(),
-        }
+        Metadata { packages, workspace_root: "/repository".to_owned() }
     }
 
     #[track_caller]
     fn check_edge(name: &str, dependency: &str, kind: Option<&str>, fine: bool) {
         let findings = check(&workspace(name, dependency, kind), &Tree::of(&[]));
-        assert_eq!(
-            findings.is_empty(),
-            fine,
-            "{name} -> {dependency} {kind:?}: {findings:?}"
-        );
+        assert_eq!(findings.is_empty(), fine, "{name} -> {dependency} {kind:?}: {findings:?}");
     }
 
     #[test]
@@ -275,10 +226,7 @@ mod tests {
             "[dependencies]\nheadwater-storefront = \"1\"\nheadwater-store.workspace = true\n";
         let metadata = workspace("headwater-log", "headwater-store", None);
         let findings = check(&metadata, &Tree::of(&[(manifest, text)]));
-        let places: Vec<_> = findings
-            .iter()
-            .map(|found| (&*found.file, found.line))
-            .collect();
+        let places: Vec<_> = findings.iter().map(|found| (&*found.file, found.line)).collect();
         assert_eq!(places, [(manifest, 3)]);
     }
 

@@ -44,22 +44,13 @@ impl Finding {
         problem: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Finding {
-        Finding {
-            severity: Severity::Warning,
-            ..Finding::problem(place, problem, remedy)
-        }
+        Finding { severity: Severity::Warning, ..Finding::problem(place, problem, remedy) }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding {
-            severity,
-            file,
-            line,
-            problem,
-            remedy,
-        } = self;
+        let Finding { severity, file, line, problem, remedy } = self;
         let prefix = match severity {
             Severity::Problem => "",
             Severity::Warning => "warning: ",
@@ -77,9 +68,6 @@ mod tests {
         let problem = Finding::problem(("a/b.rs", 7), "it is wrong", "do this");
         assert_eq!(problem.to_string(), "a/b.rs:7: it is wrong\n    do this");
         let warning = Finding::warning(("a/b.rs", 7), "it is odd", "look at it");
-        assert_eq!(
-            warning.to_string(),
-            "a/b.rs:7: warning: it is odd\n    look at it"
-        );
+        assert_eq!(warning.to_string(), "a/b.rs:7: warning: it is odd\n    look at it");
     }
 }

@@ -44,15 +44,8 @@ fn check_file(file: &SourceFile) -> Option<Finding> {
 
 /// The text of the leading `//!` lines, if the very first line is one.
 fn header(text: &str) -> Option<String> {
-    let lines: Vec<&str> = text
-        .lines()
-        .map_while(|line| line.strip_prefix("//!"))
-        .collect();
-    if lines.is_empty() {
-        None
-    } else {
-        Some(lines.join("\n"))
-    }
+    let lines: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+    if lines.is_empty() { None } else { Some(lines.join("\n")) }
 }
 
 fn telling_words(header: &str, path: &str) -> usize {
@@ -72,9 +65,7 @@ fn name(path: &str) -> &str {
 
 /// Words in lower case; what an apostrophe leaves behind is not one.
 fn words(text: &str) -> impl Iterator<Item = String> {
-    let words = text
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| word.len() > 1);
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 1);
     words.map(str::to_lowercase)
 }
 
@@ -84,26 +75,14 @@ mod tests {
 
     #[track_caller]
     fn check_text(path: &str, text: &str, fine: bool) {
-        assert_eq!(
-            check(&Tree::of(&[(path, text)])).is_empty(),
-            fine,
-            "{path}: {text}"
-        );
+        assert_eq!(check(&Tree::of(&[(path, text)])).is_empty(), fine, "{path}: {text}");
     }
 
     #[test]
     fn headers_must_say_something() {
         let feed = "crates/store/src/partition/feed.rs";
-        check_text(
-            feed,
-            "//! Reads one page of a partition's change feed.\n",
-            true,
-        );
-        check_text(
-            feed,
-            "//! Feed.\n//!\n//! Reads one page after a position.\n",
-            true,
-        );
+        check_text(feed, "//! Reads one page of a partition's change feed.\n", true);
+        check_text(feed, "//! Feed.\n//!\n//! Reads one page after a position.\n", true);
         check_text(
             feed,
             "//! Feed module. Contains the FeedReader struct and helper functions for the feed.\n",
@@ -125,11 +104,7 @@ mod tests {
     #[test]
     fn the_header_is_the_first_thing_in_the_file() {
         let feed = "crates/store/src/partition/feed.rs";
-        check_text(
-            feed,
-            "use std::fmt;\n//! Reads one page of a feed.\n",
-            false,
-        );
+        check_text(feed, "use std::fmt;\n//! Reads one page of a feed.\n", false);
         check_text(feed, "\n//! Reads one page of a feed.\n", false);
         check_text(feed, "// Reads one page of a feed.\n", false);
         check_text("fuzz/fuzz_targets/entry.rs", "#![no_main]\n", false);

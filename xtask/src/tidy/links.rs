@@ -30,18 +30,14 @@ fn targets(page: &SourceFile) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
     for (number, line) in page.lines() {
-        let mark = ["```", "~~~"]
-            .into_iter()
-            .find(|mark| line.trim_start().starts_with(mark));
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
         match (fence, mark) {
             (None, Some(mark)) => fence = Some(mark),
             (Some(open), Some(mark)) if open == mark => fence = None,
             (Some(_), _) => {}
             (None, None) => {
                 let prose = without_code(line);
-                let links = inline_targets(&prose)
-                    .into_iter()
-                    .chain(definition_target(&prose));
+                let links = inline_targets(&prose).into_iter().chain(definition_target(&prose));
                 let relative = links.filter_map(relative_path);
                 found.extend(relative.map(|target| (number, target)));
             }
@@ -56,22 +52,14 @@ fn without_code(line: &str) -> String {
     // A backtick without a partner opens no span, so what follows it stays.
     let closed = pieces.len() - 1 + pieces.len() % 2;
     let is_prose = |index: usize| index.is_multiple_of(2) || index >= closed;
-    let kept = pieces
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| is_prose(*index));
+    let kept = pieces.iter().enumerate().filter(|(index, _)| is_prose(*index));
     kept.map(|(_, piece)| *piece).collect()
 }
 
 /// Targets of `[text](target)` and `![text](target)`.
 fn inline_targets(prose: &str) -> Vec<&str> {
-    let starts = prose
-        .match_indices("](")
-        .map(|(at, opening)| at + opening.len());
-    starts
-        .filter_map(|start| prose[start..].split_once(')'))
-        .map(|(target, _)| target)
-        .collect()
+    let starts = prose.match_indices("](").map(|(at, opening)| at + opening.len());
+    starts.filter_map(|start| prose[start..].split_once(')')).map(|(target, _)| target).collect()
 }
 
 /// The target of `[label]: target`; footnotes have none.
@@ -96,10 +84,7 @@ pub(crate) fn resolve(page: &str, target: &str) -> Option<String> {
         Some(from_root) => (Vec::new(), from_root),
         None => {
             let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
-            (
-                folder.split('/').filter(|part| !part.is_empty()).collect(),
-                target,
-            )
+            (folder.split('/').filter(|part| !part.is_empty()).collect(), target)
         }
     };
     for part in target.split('/') {
@@ -151,10 +136,7 @@ mod tests {
 
     #[test]
     fn addresses_fragments_and_code_are_not_followed() {
-        check_text(
-            "[a](https://example.com/gone.md) [b](mailto:a@example.com)",
-            &[],
-        );
+        check_text("[a](https://example.com/gone.md) [b](mailto:a@example.com)", &[]);
         check_text("[a](#here)", &[]);
         check_text("```text\n[a](gone.md)\n```\n[b](gone.md)", &[4]);
         check_text("`[a](gone.md)` but [b](gone.md)", &[1]);

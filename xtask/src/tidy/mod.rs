@@ -38,14 +38,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     for finding in &findings {
         println!("{finding}");
     }
-    let warnings = findings
-        .iter()
-        .filter(|found| found.severity == Severity::Warning)
-        .count();
+    let warnings = findings.iter().filter(|found| found.severity == Severity::Warning).count();
     let problems = findings.len() - warnings;
-    println!(
-        "tidy: {} files, {problems} problems, {warnings} warnings",
-        tree.files().count()
-    );
+    println!("tidy: {} files, {problems} problems, {warnings} warnings", tree.files().count());
     Ok(problems == 0)
 }

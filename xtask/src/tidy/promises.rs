@@ -33,16 +33,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let promises = parse(&page.text);
     if promises.is_empty() {
         let remedy = "write a table with the columns promise, test and file";
-        return vec![Finding::problem(
-            (PAGE, 1),
-            "the page lists no promise",
-            remedy,
-        )];
+        return vec![Finding::problem((PAGE, 1), "the page lists no promise", remedy)];
     }
-    promises
-        .iter()
-        .flat_map(|promise| check_promise(promise, tree))
-        .collect()
+    promises.iter().flat_map(|promise| check_promise(promise, tree)).collect()
 }
 
 fn check_promise(promise: &Promise, tree: &Tree) -> Vec<Finding> {
@@ -53,23 +46,12 @@ fn check_promise(promise: &Promise, tree: &Tree) -> Vec<Finding> {
     }
     let Some(source) = tree.file(&promise.file) else {
         let problem = format!("the file `{}` does not exist", promise.file);
-        return vec![Finding::problem(
-            place,
-            problem,
-            "name the file the test is in",
-        )];
+        return vec![Finding::problem(place, problem, "name the file the test is in")];
     };
-    let missing = promise
-        .tests
-        .iter()
-        .filter(|test| !has_test(&source.text, test));
+    let missing = promise.tests.iter().filter(|test| !has_test(&source.text, test));
     let report = |test: &String| {
         let problem = format!("`{}` has no test function called `{test}`", promise.file);
-        Finding::problem(
-            place,
-            problem,
-            "write the test, or correct its name or its file",
-        )
+        Finding::problem(place, problem, "write the test, or correct its name or its file")
     };
     missing.map(report).collect()
 }
@@ -83,9 +65,7 @@ fn parse(page: &str) -> Vec<Promise> {
             in_table = false;
             continue;
         };
-        let is_rule = row
-            .iter()
-            .all(|cell| cell.chars().all(|c| c == '-' || c == ':'));
+        let is_rule = row.iter().all(|cell| cell.chars().all(|c| c == '-' || c == ':'));
         match row.as_slice() {
             _ if is_rule => {}
             [promise, test, file] if !in_table => {
@@ -94,17 +74,11 @@ fn parse(page: &str) -> Vec<Promise> {
                     heads[0] == "promise" && heads[1].starts_with("test") && heads[2] == "file";
             }
             _ if !in_table => {}
-            [_, tests, file] => promises.push(Promise {
-                line: index + 1,
-                tests: names(tests),
-                file: path(file),
-            }),
+            [_, tests, file] => {
+                promises.push(Promise { line: index + 1, tests: names(tests), file: path(file) })
+            }
             // A row that lost a column still is a promise; without a test it is reported.
-            _ => promises.push(Promise {
-                line: index + 1,
-                tests: vec![],
-                file: String::new(),
-            }),
+            _ => promises.push(Promise { line: index + 1, tests: vec![], file: String::new() }),
         }
     }
     promises
@@ -118,16 +92,11 @@ fn cells(line: &str) -> Option<Vec<&str>> {
 
 fn names(cell: &str) -> Vec<String> {
     let names = cell.split(',').map(|name| name.trim().trim_matches('`'));
-    names
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn path(cell: &str) -> String {
-    let target = cell
-        .split_once("](")
-        .and_then(|(_, rest)| rest.split_once(')'));
+    let target = cell.split_once("](").and_then(|(_, rest)| rest.split_once(')'));
     match target {
         Some((target, _)) => links::resolve(PAGE, target).unwrap_or_else(|| target.to_owned()),
         None => cell.trim_matches('`').to_owned(),
@@ -139,10 +108,7 @@ fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().collect();
     let is_attribute = |line: &&str| line.contains("#[") && line.contains("test");
     lines.iter().enumerate().any(|(index, line)| {
-        let above = lines[..index]
-            .iter()
-            .rev()
-            .take_while(|line| !ends_an_item(line));
+        let above = lines[..index].iter().rev().take_while(|line| !ends_an_item(line));
         defines(line, name) && (is_attribute(line) || above.into_iter().any(is_attribute))
     })
 }
@@ -191,73 +157,34 @@ mod tests {
     fn a_promise_needs_a_test_of_that_name() {
         check_row(ROW, "#[test]\nfn is_durable() {}\n", None);
         check_row(ROW, "#[tokio::test]\nasync fn is_durable() {}\n", None);
-        check_row(
-            ROW,
-            "#[test]\n/// Why.\n#[cfg(unix)]\nfn is_durable() {}\n",
-            None,
-        );
-        check_row(
-            ROW,
-            "proptest! {\n    #[test]\n    fn is_durable(n in 0..9) {}\n}\n",
-            None,
-        );
+        check_row(ROW, "#[test]\n/// Why.\n#[cfg(unix)]\nfn is_durable() {}\n", None);
+        check_row(ROW, "proptest! {\n    #[test]\n    fn is_durable(n in 0..9) {}\n}\n", None);
         check_row(ROW, "", Some("is_durable"));
         check_row(ROW, "#[test]\nfn is_durable_too() {}\n", Some("is_durable"));
         check_row(ROW, "fn is_durable() {}\n", Some("is_durable"));
-        check_row(
-            ROW,
-            "#[test]\nfn other() {}\nfn is_durable() {}\n",
-            Some("is_durable"),
-        );
-        check_row(
-            ROW,
-            "#[test]\n// fn is_durable() {}\nfn other() {}\n",
-            Some("is_durable"),
-        );
+        check_row(ROW, "#[test]\nfn other() {}\nfn is_durable() {}\n", Some("is_durable"));
+        check_row(ROW, "#[test]\n// fn is_durable() {}\nfn other() {}\n", Some("is_durable"));
     }
 
     #[test]
     fn a_row_may_name_several_tests_and_link_to_the_file() {
         let source = "#[test]\nfn one() {}\n\n#[test]\nfn two() {}\n";
         let link = "[kill](../crates/store/tests/kill.rs)";
-        check_row(
-            &format!("| Durable | `one`, `two` | {link} |"),
-            source,
-            None,
-        );
-        check_row(
-            &format!("| Durable | `one`, `three` | {link} |"),
-            source,
-            Some("three"),
-        );
+        check_row(&format!("| Durable | `one`, `two` | {link} |"), source, None);
+        check_row(&format!("| Durable | `one`, `three` | {link} |"), source, Some("three"));
     }
 
     #[test]
     fn a_promise_without_test_or_file_is_reported() {
-        check_row(
-            "| Durable | | `crates/store/tests/kill.rs` |",
-            "",
-            Some("names no test"),
-        );
+        check_row("| Durable | | `crates/store/tests/kill.rs` |", "", Some("names no test"));
         check_row("| Durable |", "", Some("names no test"));
-        check_row(
-            "| Durable | `a` | `crates/gone.rs` |",
-            "",
-            Some("does not exist"),
-        );
+        check_row("| Durable | `a` | `crates/gone.rs` |", "", Some("does not exist"));
     }
 
     #[test]
     fn a_page_without_promises_is_a_mistake_but_no_page_is_none() {
         assert_eq!(check(&Tree::of(&[(PAGE, "# Promises\n")])).len(), 1);
-        assert_eq!(
-            check(&Tree::of(&[(
-                PAGE,
-                "| a | b | c |\n|-|-|-|\n| d | e | f |\n"
-            )]))
-            .len(),
-            1
-        );
+        assert_eq!(check(&Tree::of(&[(PAGE, "| a | b | c |\n|-|-|-|\n| d | e | f |\n")])).len(), 1);
         assert_eq!(check(&Tree::of(&[])), []);
     }
 }

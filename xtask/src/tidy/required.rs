@@ -4,18 +4,9 @@ use super::finding::Finding;
 use super::tree::Tree;
 
 const PAGES: &[(&str, &str)] = &[
-    (
-        "README.md",
-        "say what Headwater is and the two commands that show it",
-    ),
-    (
-        "ARCHITECTURE.md",
-        "draw the map of the crates and what each never knows",
-    ),
-    (
-        "CHANGELOG.md",
-        "write one line per visible change, from the user's side",
-    ),
+    ("README.md", "say what Headwater is and the two commands that show it"),
+    ("ARCHITECTURE.md", "draw the map of the crates and what each never knows"),
+    ("CHANGELOG.md", "write one line per visible change, from the user's side"),
 ];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

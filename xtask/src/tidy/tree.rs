@@ -10,21 +10,15 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 /// Folders that hold nothing a person wrote.
-const GENERATED: &[&str] = &[
-    "target",
-    "node_modules",
-    "fuzz/corpus",
-    "fuzz/artifacts",
-    "fuzz/target",
-];
+const GENERATED: &[&str] =
+    &["target", "node_modules", "fuzz/corpus", "fuzz/artifacts", "fuzz/target"];
 
 /// Hidden folders we do write in. Others belong to tools.
 const HIDDEN_BUT_OURS: &[&str] = &[".cargo", ".ci", ".github"];
 
 /// Text people write. Data (test vectors, lock files) is not read.
-const TEXT: &[&str] = &[
-    "css", "html", "js", "md", "mjs", "py", "rs", "sh", "toml", "ts", "yaml", "yml",
-];
+const TEXT: &[&str] =
+    &["css", "html", "js", "md", "mjs", "py", "rs", "sh", "toml", "ts", "yaml", "yml"];
 
 /// A text file and its path from the root, with forward slashes.
 pub(crate) struct SourceFile {
@@ -43,10 +37,7 @@ impl SourceFile {
 
     /// Lines with their numbers, counted from 1.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.text
-            .lines()
-            .enumerate()
-            .map(|(index, line)| (index + 1, line))
+        self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 }
 
@@ -85,14 +76,8 @@ impl Tree {
         for entry in listing {
             let entry = entry.with_context(|| format!("{} cannot be listed", here.display()))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let path = if folder.is_empty() {
-                name.clone()
-            } else {
-                format!("{folder}/{name}")
-            };
-            let kind = entry
-                .file_type()
-                .with_context(|| format!("{path} has no file type"))?;
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            let kind = entry.file_type().with_context(|| format!("{path} has no file type"))?;
             if kind.is_dir() {
                 if is_ours(&path, &name) {
                     self.paths.insert(path.clone());
@@ -103,10 +88,7 @@ impl Tree {
             if kind.is_file() && is_text(&path) {
                 let text = std::fs::read_to_string(root.join(&path))
                     .with_context(|| format!("{path} cannot be read as text"))?;
-                self.files.push(SourceFile {
-                    path: path.clone(),
-                    text,
-                });
+                self.files.push(SourceFile { path: path.clone(), text });
             }
             self.paths.insert(path);
         }
@@ -123,9 +105,7 @@ fn is_ours(path: &str, name: &str) -> bool {
 }
 
 fn is_text(path: &str) -> bool {
-    let extension = Path::new(path)
-        .extension()
-        .and_then(|extension| extension.to_str());
+    let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
     match extension {
         Some(extension) => TEXT.contains(&extension),
         // Scripts without an extension.
@@ -139,15 +119,10 @@ impl Tree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
         let mut tree = Tree::default();
         for (path, text) in files {
-            let folders = path
-                .match_indices('/')
-                .map(|(end, _)| path[..end].to_owned());
+            let folders = path.match_indices('/').map(|(end, _)| path[..end].to_owned());
             tree.paths.extend(folders);
             tree.paths.insert((*path).to_owned());
-            tree.files.push(SourceFile {
-                path: (*path).to_owned(),
-                text: (*text).to_owned(),
-            });
+            tree.files.push(SourceFile { path: (*path).to_owned(), text: (*text).to_owned() });
         }
         tree
     }

@@ -9,7 +9,7 @@ pub(crate) mod history;
 use headwater_log::disk::{Disk, MemoryDisk};
 use headwater_log::{AppendError, Group, LocalLog, LogOptions, OpenError, Opened, PartitionLog};
 use headwater_model::PartitionId;
-use headwater_runtime::{Runtime, Simulation};
+use headwater_runtime::{Random, Runtime, Simulation};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) fn open(
     LocalLog::open(disk, dir, partition, options.clone(), runtime())
 }
 
-/// Small segments, so that a short history fills several.
-pub(crate) fn small_segments() -> LogOptions {
-    LogOptions { segment_bytes: 2 << 10, ring_bytes: 0, ..LogOptions::default() }
+/// A random byte below a bound.
+pub(crate) fn byte(random: &mut Random, bound: u64) -> u8 {
+    u8::try_from(random.below(bound)).unwrap()
 }

@@ -77,7 +77,7 @@ impl FjallIndex {
 }
 
 /// A failing index must not be believed after the next open either.
-fn failed(dir: &Path, error: &fjall::Error) -> StorageError {
+fn failed(dir: &Path, error: &dyn std::fmt::Display) -> StorageError {
     tracing::error!(dir = %dir.display(), %error, "index failed; it is rebuilt at the next open");
     let _ = std::fs::write(dir.join(DOUBT), b"");
     StorageError::Index(error.to_string())
@@ -156,6 +156,10 @@ impl Index for FjallIndex {
             }
         }
         rows.commit().map_err(|error| failed(&self.dir, &error))
+    }
+
+    fn doubt(&self, what: &str) -> StorageError {
+        failed(&self.dir, &what)
     }
 
     fn close(&self) -> Result<(), StorageError> {

@@ -58,6 +58,11 @@ pub(crate) trait Index: IndexView + std::fmt::Debug {
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: Batch) -> Result<(), StorageError>;
 
+    /// What was read makes no sense: says so, and does not believe the index after the next open.
+    fn doubt(&self, what: &str) -> StorageError {
+        StorageError::Index(what.to_owned())
+    }
+
     /// Makes everything durable and lets go of the files.
     fn close(&self) -> Result<(), StorageError>;
 }

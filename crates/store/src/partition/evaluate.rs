@@ -437,7 +437,8 @@ impl<'a> Evaluation<'a> {
         }
         let record = self.partition.local.record(row.position, operation.key.epk.as_bytes())?;
         record.as_ref().and_then(item_of).ok_or_else(|| {
-            StorageError::Index("a row points to a record that is not in the log".to_owned()).into()
+            let index = &self.partition.shared.index;
+            index.doubt("a row points to a record that is not in the log").into()
         })
     }
 
@@ -458,7 +459,17 @@ impl<'a> Evaluation<'a> {
         if self.rows.contains_key(&key) {
             return Err(Postponed::NextGroup);
         }
-        Ok(self.partition.unique_keys_of(row, operation.key.epk.as_bytes())?)
+        // Once it has expired, another item may have taken a value of its over, and keeps it.
+        let id = operation.key.id();
+        let mut freed = Vec::new();
+        let held = self.partition.unique_keys_of(row, operation.key.epk.as_bytes())?;
+        for unique in held.chunks_exact(UNIQUE_BYTES) {
+            let named = self.named_owner(operation, unique, draft)?;
+            if named.is_some_and(|(owner, _)| owner == id) {
+                freed.extend_from_slice(unique);
+            }
+        }
+        Ok(freed)
     }
 
     fn unique_key(&self, operation: &Operation, unique: &[u8]) -> Key {
@@ -504,27 +515,37 @@ impl<'a> Evaluation<'a> {
         held
     }
 
+    /// Who a unique key's row names, and which version of it: `None` for one this group writes.
+    fn named_owner(
+        &self,
+        operation: &Operation,
+        unique: &[u8],
+        draft: &Draft,
+    ) -> Result<Option<(Owner, Option<Position>)>, Postponed> {
+        let key = self.unique_key(operation, unique);
+        let drafted = draft.unique.iter().rev().find(|(known, _)| *known == key);
+        if let Some((_, owner)) = drafted {
+            return Ok(owner.clone().map(|owner| (owner, None)));
+        }
+        if let Some(owner) = self.unique.get(&key) {
+            return Ok(owner.clone().map(|owner| (owner, None)));
+        }
+        let value = self.partition.shared.index.get(&key)?;
+        let named = value.as_ref().and_then(|value| keys::decode_position(value));
+        Ok(named.map(|(position, id)| (String::from_utf8_lossy(id).into_owned(), Some(position))))
+    }
+
+    /// The item that has a unique key now.
     fn owner_of(
         &self,
         operation: &Operation,
         unique: &[u8],
         draft: &Draft,
     ) -> Result<Option<Owner>, Postponed> {
-        let key = self.unique_key(operation, unique);
-        let drafted = draft.unique.iter().rev().find(|(known, _)| *known == key);
-        if let Some((_, owner)) = drafted {
-            return Ok(owner.clone());
-        }
-        if let Some(owner) = self.unique.get(&key) {
-            return Ok(owner.clone());
-        }
-        let Some(value) = self.partition.shared.index.get(&key)? else {
-            return Ok(None);
+        let (id, position) = match self.named_owner(operation, unique, draft)? {
+            Some((id, Some(position))) => (id, position),
+            decided => return Ok(decided.map(|(id, _)| id)),
         };
-        let Some((position, id)) = keys::decode_position(&value) else {
-            return Ok(None);
-        };
-        let id = String::from_utf8_lossy(id).into_owned();
         // The row counts only while its owner is the version that wrote it and is alive.
         let mut tail = operation.key.encoded_key().to_vec();
         tail.extend_from_slice(id.as_bytes());

@@ -23,12 +23,13 @@ use crate::keys::{self, ItemRow};
 use crate::prepare::Operation;
 use headwater_log::{LocalLog, PartitionLog};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
+use headwater_runtime::{Bell, Listener};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 /// Requests that may wait for a writer before callers have to wait to be let in.
 const QUEUE_REQUESTS_MAX: usize = 1024;
@@ -89,10 +90,12 @@ pub(crate) struct Partition {
     shared: Arc<Shared>,
     visible: AtomicU64,
     /// Carries no data: a reader that misses one only looks later.
-    changed: watch::Sender<()>,
+    changed: Bell,
     requests: mpsc::Sender<Request>,
     /// The latest time this partition has acted on, so that a clock set back brings nothing back.
     newest_millis: AtomicU64,
+    /// It takes no more writes, and whoever was to replace it did not come.
+    abandoned: AtomicBool,
 }
 
 /// What a look for an item finds.
@@ -133,7 +136,8 @@ impl Partition {
             container: identity.container,
             visible: AtomicU64::new(tail.lsn.get()),
             newest_millis: AtomicU64::new(tail.timestamp.as_millis()),
-            changed: watch::channel(()).0,
+            abandoned: AtomicBool::new(false),
+            changed: Bell::default(),
             requests,
             settings,
             local,
@@ -151,17 +155,25 @@ impl Partition {
     fn publish(&self, lsn: Lsn) {
         debug_assert!(lsn >= self.visible(), "a partition never takes back what was seen");
         self.visible.store(lsn.get(), Ordering::Release);
-        self.changed.send_replace(());
+        self.changed.ring();
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
     }
 
     /// Wakes whoever waits here, for it to find out that the partition is gone.
     pub(crate) fn wake_waiters(&self) {
-        self.changed.send_replace(());
+        self.changed.ring();
     }
 
     /// Tells when something may have become visible.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
+    pub(crate) fn listen(&self) -> Listener {
+        self.changed.listen()
     }
 
     /// The time, which does not go back here.
@@ -189,7 +201,8 @@ impl Partition {
 
     pub(crate) fn row(&self, key: &[u8]) -> Result<Option<ItemRow>, StorageError> {
         let row = self.shared.index.get(key)?;
-        row.map(|value| decode_row(&value)).transpose()
+        let malformed = || self.shared.index.doubt("a row is malformed");
+        row.map(|value| ItemRow::decode(&value).ok_or_else(malformed)).transpose()
     }
 
     /// Looks for one item as it is now.
@@ -210,9 +223,9 @@ impl Partition {
     /// Waits for the index to have applied what is in the log, but not for long: whoever waits looks
     /// again anyway.
     pub(crate) async fn until_applied(&self) {
-        let mut changed = self.subscribe();
+        let mut changed = self.listen();
         if self.visible() < self.local.local_tail().lsn {
-            let _ = self.shared.runtime.timeout(APPLYING_MAX, changed.changed()).await;
+            let _ = self.shared.runtime.timeout(APPLYING_MAX, changed.rang()).await;
         }
     }
 
@@ -233,8 +246,4 @@ pub(crate) struct Identity {
     pub(crate) id: PartitionId,
     pub(crate) range: KeyRange,
     pub(crate) ancestors: Vec<PartitionId>,
-}
-
-pub(crate) fn decode_row(value: &[u8]) -> Result<ItemRow, StorageError> {
-    ItemRow::decode(value).ok_or_else(|| StorageError::Index("a row is malformed".to_owned()))
 }

@@ -263,8 +263,8 @@ fn rows_of_key(
             malformed = true;
             return false;
         };
-        // Items of ancestors are older than anything here.
-        let there = row.position.origin != partition.id || row.position.lsn <= upto;
+        // Also of items that ancestors wrote: LSNs go on where theirs ended.
+        let there = row.position.lsn <= upto;
         if there {
             let key_bytes = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
             let key = ItemKey { epk, tail: tail.to_vec(), key_bytes };
@@ -274,7 +274,7 @@ fn rows_of_key(
         rows.len() < DELETES_PER_ENTRY
     })?;
     if malformed {
-        return Err(StorageError::Index("a row is malformed".to_owned()));
+        return Err(partition.shared.index.doubt("a row is malformed"));
     }
     debug_assert!(PartitionKey::decode(encoded).is_ok());
     Ok(rows)

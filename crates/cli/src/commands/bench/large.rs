@@ -1,0 +1,96 @@
+//! `headwater bench store --large`: does a store of ten times the size cost more per item?
+//!
+//! One process fills one store. When it holds a tenth of the items, and when it holds all, it has just
+//! timed the CPU of the last writes, reads the whole feed, and times that. Expected: the same, because
+//! nothing on either path depends on how much is behind it but the depth of the index.
+
+use super::harness::{Harness, bar, rate};
+use super::machine::resident_bytes;
+use super::ours::{Maintenance, Ours};
+use super::report::{Hold, Of, Row, Unit};
+use anyhow::{Result, ensure};
+use std::time::Duration;
+
+/// The large size is so many times the small one.
+const TIMES: u64 = 10;
+/// Writes that are timed at either size, as a share of the small one. Enough for the index to have
+/// flushed and merged several times meanwhile.
+const TIMED_SHARE: u64 = 2;
+
+/// What one size costs.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    write_micros: f64,
+    writes_per_second: f64,
+    feed_micros: f64,
+    feed_per_second: f64,
+}
+
+pub(super) fn run(harness: &Harness) -> Result<Vec<Row>> {
+    let large = harness.plan.items;
+    let small = large / TIMES;
+    let timed = small / TIMED_SHARE;
+    let (clock, dir) = (harness.clock.clone(), harness.dir("large"));
+    let ours =
+        harness.run(async move { Ours::open(&clock, &dir, Maintenance::Automatic).await })?;
+    let writing = bar(large, "filling", "items");
+    let mut costs = Vec::new();
+    let mut has = 0;
+    for size in [small, large] {
+        let (filler, count, shown) = (ours.clone(), size - timed - has, writing.clone());
+        harness.run(async move { filler.write_count(count, &shown).await })?;
+        let (writer, shown) = (ours.clone(), writing.clone());
+        let writes = harness.run(async move { writer.write_count(timed, &shown).await })?;
+        has = size;
+
+        let reading = bar(0, "reading the feed", "");
+        reading.enable_steady_tick(Duration::from_millis(200));
+        let reader = ours.clone();
+        let before = harness.clock.elapsed();
+        let (items, cpu) = harness.run(async move { reader.read_feed().await })?;
+        let wall = harness.clock.elapsed().saturating_sub(before);
+        ensure!(items == size, "the feed shows {items} of {size} items");
+        reading.finish_and_clear();
+        costs.push(Cost {
+            write_micros: writes.cpu_micros(),
+            writes_per_second: writes.per_second(),
+            feed_micros: cpu.as_secs_f64() * 1e6 / items as f64,
+            feed_per_second: rate(items, wall),
+        });
+    }
+    writing.finish_and_clear();
+    let (resident, most) = resident_bytes();
+    let account = ours.account.clone();
+    harness.run(async move { Ok(account.close().await?) })?;
+    drop(ours);
+    Ok(rows(small, large, &costs, (resident, most)))
+}
+
+fn rows(small: u64, large: u64, costs: &[Cost], (resident, most): (u64, u64)) -> Vec<Row> {
+    let [at_small, at_large] = costs else {
+        return Vec::new();
+    };
+    let compared = |what: &str, cost: fn(&Cost) -> f64, walls: [f64; 2]| Row {
+        ours: Some(cost(at_large)),
+        limit: Some(cost(at_small)),
+        ratio: Some(cost(at_large) / cost(at_small)),
+        hold: Some(Hold::AtMost(Of::Ratio, 1.5)),
+        note: format!(
+            "limit: the same at {small} items; on the wall {:.0}/s now, {:.0}/s then",
+            walls[1], walls[0]
+        ),
+        ..Row::new(format!("CPU per {what} at {large} items"), Unit::Microseconds)
+    };
+    let writes = [at_small.writes_per_second, at_large.writes_per_second];
+    let feeds = [at_small.feed_per_second, at_large.feed_per_second];
+    vec![
+        compared("durable write", |cost| cost.write_micros, writes),
+        compared("feed item", |cost| cost.feed_micros, feeds),
+        Row {
+            ours: Some(most as f64),
+            hold: Some(Hold::AtMost(Of::Ours, 1e9)),
+            note: format!("the most it ever was; {:.0} MB at the end", resident as f64 / 1e6),
+            ..Row::new("resident memory", Unit::Bytes)
+        },
+    ]
+}

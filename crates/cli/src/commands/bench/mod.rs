@@ -1,0 +1,176 @@
+//! `headwater bench`: how much of what the machine can do is left for the user.
+//!
+//! A figure alone says more about the machine than about the program. So every row stands beside the
+//! physical limit measured in the same run (a bare sync, a bare copy out of the page cache) and beside
+//! the same work done by two peers, fjall and SQLite. Rounds of ours, limit and peers follow each other
+//! closely, and a row shows the median of the rounds: neighbours on the machine then hurt all alike.
+//!
+//! ```text
+//! questions/*  what is asked: one file per kind of work, makes rows
+//!   ours       Headwater as a library, one store
+//!   peers/*    fjall and SQLite behind one small trait
+//!   limits     the bare machine
+//!   child      this binary again, to be started, killed and looked at from outside
+//! report       rows as a table or as JSON
+//! ```
+
+mod child;
+mod harness;
+mod large;
+mod limits;
+mod machine;
+mod ours;
+mod peers;
+mod questions;
+mod report;
+mod workload;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use harness::{Harness, Plan};
+use report::Report;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Items of an ordinary run.
+const ITEMS: u64 = 1_000_000;
+/// Items with `--quick`.
+const ITEMS_QUICK: u64 = 100_000;
+/// Items with `--large`.
+const ITEMS_LARGE: u64 = 10_000_000;
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Measure the store as a library, beside the machine's limits and two peers
+    #[command(long_about = STORE_HELP)]
+    Store(StoreArguments),
+    /// What `bench store` runs in a process of its own, to time its start or to kill it
+    #[command(hide = true)]
+    Child {
+        #[command(subcommand)]
+        task: child::Task,
+    },
+}
+
+const STORE_HELP: &str = "\
+Measure the store as a library, beside the machine's limits and two peers
+
+Items are JSON of 1 KiB, durable writes (an acknowledged write is on the disk), one partition, ids and
+partition keys spread. Each row is the median of several rounds; a ratio is the median of the rounds' own
+ratios. ✓ and ✗ say whether a row is where the design wants it; they never change the exit code, because
+machines are noisy. Close other programs, or read the ratios and not the figures.
+
+Rows, by the name that --only takes:
+
+  commits  Durable commits/s of 1 writer ÷ bare fdatasync/s of the same bytes on a preallocated file.
+           What is lost on the way from a task to the disk and back.
+  writers  Durable items/s of 64 concurrent writers ÷ what the machine allows: 64 × bare fdatasync/s,
+           or the CPU bound if that is lower. The CPU bound is the cores that were free in that round
+           (measured by keeping all of them busy for a moment) ÷ 20 µs, the CPU a write may cost; a
+           slow store therefore does not lower its own bar.
+           And CPU per durable write, all threads of the process, less the making of the items.
+  feed     The change feed from its beginning in pages of 1000 ÷ copying the same bytes out of the page
+           cache (256 KiB at a time into one buffer). Both per second of CPU of the one reading thread, as
+           nothing waits here. Fresh; after one update per item, with creates and updates shuffled
+           and nothing compacted yet; and after compaction.
+  polls    Feed reads that find nothing new, per second on one core.
+  visible  From the start of a write to the moment a waiting reader has it, and the write's own time.
+  start    From opening the store to the first answered point read, in a new process: with nothing in it,
+           with all items after a clean close, and after kill -9. In a new directory too.
+  disk     Blocks on the disk after one update per item and compaction ÷ bytes of the live items.
+  memory   Resident memory of a new process that has opened the store and read a little.
+  reads    Point reads/s in random order, and items/s of a scan in key order; one core.
+
+Peers do the same work on the same bodies: fjall keeps key → sequence and sequence → body, SQLite (WAL,
+synchronous=FULL) an items and a feed table. \"64 writers\" is for them one thread that puts 64 items into
+each transaction, the best they can do; they have no queue and no tasks to wake.
+
+With --large, one store grows to 10 million items (10 GB) in one process; CPU per write and per feed item
+must stay within 1.5 times what they were at a tenth of that, and memory within 1 GB.";
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArguments {
+    /// End within a minute: fewer items, shorter and fewer rounds
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Items in the stores that are read [default: 1000000, with --quick 100000, with --large 10000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    items: Option<u64>,
+    /// Where to put the data, on the disk that is to be measured; removed afterwards
+    /// [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
+    #[arg(long)]
+    json: bool,
+    /// Only these rows, separated by commas
+    #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',', conflicts_with = "large")]
+    only: Vec<Topic>,
+    /// Instead of the rows, compare 10 million items with 1 million in one process
+    #[arg(long, conflicts_with = "quick")]
+    large: bool,
+}
+
+/// Rows that are measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Topic {
+    Commits,
+    Writers,
+    Feed,
+    Polls,
+    Visible,
+    Start,
+    Disk,
+    Memory,
+    Reads,
+}
+
+pub(crate) fn run(what: Bench) -> Result<()> {
+    match what {
+        Bench::Store(arguments) => store(&arguments),
+        Bench::Child { task } => child::run(task),
+    }
+}
+
+fn store(arguments: &StoreArguments) -> Result<()> {
+    let harness = Harness::new(arguments.plan(), arguments.parent()?)?;
+    let machine = machine::describe(&harness)?;
+    let rows = if arguments.large { large::run(&harness)? } else { questions::run(&harness)? };
+    let report = Report { machine, rows };
+    if arguments.json {
+        println!("{}", report.to_json()?);
+    } else {
+        print!("{}", report.to_table());
+    }
+    Ok(())
+}
+
+impl StoreArguments {
+    fn plan(&self) -> Plan {
+        let (items, rounds, window) = if self.large {
+            (ITEMS_LARGE, 1, Duration::from_secs(1))
+        } else if self.quick {
+            (ITEMS_QUICK, 3, Duration::from_millis(250))
+        } else {
+            (ITEMS, 5, Duration::from_secs(1))
+        };
+        Plan {
+            items: self.items.unwrap_or(items),
+            rounds: self.rounds.unwrap_or(rounds),
+            window,
+            only: self.only.clone(),
+        }
+    }
+
+    fn parent(&self) -> Result<PathBuf> {
+        match &self.dir {
+            Some(dir) => Ok(dir.clone()),
+            None => std::env::current_dir().context("the current directory is gone"),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What the world does to a store besides running it: slow and unreliable logs, clocks that jump,
+//! disks that fill up, fail to sync, or lose their power in the middle of something.
+
+use crate::setup::Setup;
+use crate::witness::Witness;
+use headwater_log::disk::MemoryDisk;
+use headwater_log::{AppendError, Entry, Faults, FaultyLog, Group, PartitionLog, ReadError, Tail};
+use headwater_model::Lsn;
+use headwater_runtime::{BoxFuture, Random, Runtime};
+use headwater_store::LogWrapper;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What stands between the writers of this world and their logs.
+pub(crate) fn log_wrapper(setup: &Arc<Setup>, runtime: &Runtime) -> LogWrapper {
+    let (setup, runtime) = (setup.clone(), runtime.clone());
+    Arc::new(move |local| {
+        let mut log: Arc<dyn PartitionLog> = Arc::new(local);
+        if setup.has_bad_network {
+            let random = Random::seeded(runtime.random());
+            log = Arc::new(FaultyLog::new(log, Faults::many(), random));
+        }
+        if let Some(sabotage) = setup.profile.sabotage {
+            log = sabotage.wrap(log, &runtime);
+        }
+        if setup.log_pause.is_zero() {
+            return log;
+        }
+        let random = Arc::new(Mutex::new(Random::seeded(runtime.random())));
+        Arc::new(SlowLog { inner: log, runtime: runtime.clone(), random, most: setup.log_pause })
+    })
+}
+
+/// A log that takes its time before and after it writes, so that others get in between: requests
+/// gather into groups, readers look, machines die with an append written and not acknowledged.
+struct SlowLog {
+    inner: Arc<dyn PartitionLog>,
+    runtime: Runtime,
+    random: Arc<Mutex<Random>>,
+    most: Duration,
+}
+
+impl SlowLog {
+    fn pause(&self) -> BoxFuture<()> {
+        let most = u64::try_from(self.most.as_micros()).unwrap_or(0);
+        let mut random = self.random.lock();
+        let micros = if random.chance(30) { 0 } else { random.below(most) };
+        self.runtime.sleep(Duration::from_micros(micros))
+    }
+}
+
+impl PartitionLog for SlowLog {
+    fn append(&self, group: Group) -> BoxFuture<Result<(), AppendError>> {
+        let (before, after, inner) = (self.pause(), self.pause(), self.inner.clone());
+        Box::pin(async move {
+            before.await;
+            let result = inner.append(group).await;
+            after.await;
+            result
+        })
+    }
+
+    fn entry(&self, lsn: Lsn) -> BoxFuture<Result<Option<Entry>, ReadError>> {
+        self.inner.entry(lsn)
+    }
+
+    fn tail(&self) -> BoxFuture<Result<Tail, ReadError>> {
+        self.inner.tail()
+    }
+}
+
+/// The troubles of one phase: which there will be, and which there are.
+pub(crate) struct Troubles {
+    failing_syncs: Stage,
+    full_disk: Stage,
+    clock_changes: u64,
+}
+
+/// A trouble comes once, and goes by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Never,
+    Expected,
+    Here,
+    Over,
+}
+
+impl Troubles {
+    pub(crate) fn draw(setup: &Setup, random: &mut Random) -> Troubles {
+        let mut once = |percent| {
+            if random.chance(percent) { Stage::Expected } else { Stage::Never }
+        };
+        let failing_syncs = once(setup.profile.failing_syncs);
+        let full_disk = once(setup.profile.full_disks);
+        let clock_changes =
+            if random.chance(setup.profile.clock_changes) { 1 + random.below(3) } else { 0 };
+        Troubles { failing_syncs, full_disk, clock_changes }
+    }
+
+    /// Whether the store must be opened again before it works as before.
+    pub(crate) fn need_reopening(&self) -> bool {
+        self.failing_syncs != Stage::Never || self.full_disk != Stage::Never
+    }
+
+    /// How far the clock is moved now, if it is.
+    pub(crate) fn clock_change(&mut self, random: &mut Random) -> Option<i64> {
+        if self.clock_changes == 0 || !random.chance(5) {
+            return None;
+        }
+        self.clock_changes -= 1;
+        let seconds = |most: u64, random: &mut Random| {
+            i64::try_from(1000 * (1 + random.below(most)) + random.below(1000)).unwrap_or(0)
+        };
+        Some(match random.below(3) {
+            0 => -seconds(100, random),
+            1 => seconds(10, random),
+            _ => seconds(600, random),
+        })
+    }
+
+    /// Lets troubles come and go.
+    pub(crate) fn tick(
+        &mut self,
+        disk: &MemoryDisk,
+        witness: &Witness,
+        runtime: &Runtime,
+        random: &mut Random,
+    ) {
+        match self.failing_syncs {
+            Stage::Expected if random.chance(10) => {
+                self.failing_syncs = Stage::Here;
+                disk.fail_syncs(true);
+                witness.tell(runtime, "syncs begin to fail", |known| {
+                    known.faults.any = true;
+                    known.faults.syncs_fail_since = Some(known.model.moment().event);
+                });
+            }
+            Stage::Here if random.chance(5) => {
+                self.failing_syncs = Stage::Over;
+                disk.fail_syncs(false);
+                witness.tell(runtime, "syncs work again", |known| {
+                    known.faults.syncs_fail_since = None;
+                });
+            }
+            _ => {}
+        }
+        match self.full_disk {
+            Stage::Expected if random.chance(10) => {
+                self.full_disk = Stage::Here;
+                let room = random.below(3_000);
+                disk.set_room(room);
+                witness.tell(runtime, &format!("the disk has room for {room} bytes"), |known| {
+                    known.faults.any = true;
+                    known.faults.full_disk = true;
+                });
+            }
+            Stage::Here if random.chance(5) => {
+                self.full_disk = Stage::Over;
+                disk.set_room(u64::MAX);
+                witness.tell(runtime, "the disk has room again", |_| ());
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What happened, in order: a hash over all of it and the last lines of it in words.
+//!
+//! One seed is one history, and the hash says whether two runs were the same one. The words are for
+//! people: when a promise is broken, the tail shows what led there.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct History {
+    lines: VecDeque<String>,
+    lines_kept: usize,
+    hash: Fnv,
+    count: u64,
+}
+
+impl History {
+    /// An empty history that keeps so many lines for people.
+    #[must_use]
+    pub fn new(lines_kept: usize) -> History {
+        History { lines: VecDeque::new(), lines_kept, hash: Fnv::default(), count: 0 }
+    }
+
+    /// Adds an event.
+    pub fn note(&mut self, at: Duration, line: &str) {
+        self.hash.add(&at.as_micros().to_le_bytes());
+        self.hash.add(line.as_bytes());
+        self.count += 1;
+        if self.lines.len() >= self.lines_kept {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(format!("{:>12.3}ms  {line}", at.as_secs_f64() * 1000.0));
+    }
+
+    /// Events so far; also the number of the next one.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Two histories with the same hash are the same.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash.0
+    }
+
+    /// The newest lines, oldest first.
+    #[must_use]
+    pub fn tail(&self) -> Vec<String> {
+        self.lines.iter().cloned().collect()
+    }
+}
+
+/// A hash that is the same on every machine and in every version of Rust: 64-bit FNV-1a.
+#[derive(Debug)]
+pub(crate) struct Fnv(pub(crate) u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    pub(crate) fn of(bytes: &[u8]) -> u64 {
+        let mut hash = Fnv::default();
+        hash.add(bytes);
+        hash.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_events_give_the_same_hash_and_others_do_not() {
+        let of = |lines: &[&str]| {
+            let mut history = History::new(9);
+            for line in lines {
+                history.note(Duration::from_micros(7), line);
+            }
+            history.hash()
+        };
+        assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
+        assert_ne!(of(&["a", "b"]), of(&["b", "a"]));
+        assert_eq!(Fnv::of(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn the_tail_is_bounded() {
+        let mut history = History::new(9);
+        for number in 0..1000 {
+            history.note(Duration::ZERO, &number.to_string());
+        }
+        assert_eq!((history.count(), history.tail().len()), (1000, 9));
+        assert!(history.tail().last().is_some_and(|line| line.ends_with("999")));
+    }
+}

@@ -1,0 +1,114 @@
+//! Who works with the store, all at once: writers, readers of every kind, and those who reshape and
+//! maintain it.
+
+pub(crate) mod checks;
+pub(crate) mod reader;
+mod reshaper;
+pub(crate) mod writer;
+
+use crate::invariants::Invariant;
+use crate::setup::Setup;
+use crate::witness::Witness;
+use crate::world::{Store, World};
+use headwater_log::disk::MemoryDisk;
+use headwater_runtime::{Random, Runtime};
+use parking_lot::Mutex;
+use reader::Reader;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// No call takes longer, on any clock.
+const CALL_MAX: Duration = Duration::from_secs(180);
+
+/// A reader between two pages. It outlives the machine: its position is kept elsewhere.
+pub(crate) type SharedReader = Arc<Mutex<Reader>>;
+
+/// Where those who work with the store find what they need.
+#[derive(Clone)]
+pub(crate) struct Scene {
+    pub(crate) runtime: Runtime,
+    pub(crate) store: Store,
+    pub(crate) disk: MemoryDisk,
+    pub(crate) witness: Witness,
+    pub(crate) setup: Arc<Setup>,
+    /// How many are at work.
+    crew: Arc<AtomicUsize>,
+}
+
+impl Scene {
+    /// The scene of the store that is open now.
+    pub(crate) fn of(world: &World) -> Option<Scene> {
+        Some(Scene {
+            runtime: world.runtime(),
+            store: world.store()?,
+            disk: world.disk.clone(),
+            witness: world.witness.clone(),
+            setup: world.setup.clone(),
+            crew: Arc::default(),
+        })
+    }
+
+    /// Whether everybody has finished.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.crew.load(Ordering::Relaxed) == 0
+    }
+
+    /// There is no point in going on once something cannot be true.
+    fn should_stop(&self) -> bool {
+        self.witness.has_objected()
+    }
+
+    fn start<F>(&self, name: &'static str, work: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.crew.fetch_add(1, Ordering::Relaxed);
+        let crew = self.crew.clone();
+        self.runtime.spawn(name, async move {
+            work.await;
+            crew.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Waits for a call to the store; `None` when it never ends.
+    async fn call<T>(&self, what: &str, call: impl Future<Output = T>) -> Option<T> {
+        let answer = self.runtime.timeout(CALL_MAX, call).await;
+        if answer.is_none() {
+            self.witness.object(Invariant::EveryCallEnds, format!("{what} never ended"));
+        }
+        answer
+    }
+
+    /// A pause between two calls, mostly short.
+    async fn rest(&self, random: &mut Random) {
+        let micros = match random.below(100) {
+            0..30 => 0,
+            30..96 => random.below(4_000),
+            96..98 => random.below(100_000),
+            _ => random.below(8_000_000),
+        };
+        if micros > 0 {
+            self.runtime.sleep(Duration::from_micros(micros)).await;
+        }
+    }
+}
+
+/// Sets everybody to work.
+pub(crate) fn start(scene: &Scene, readers: &[SharedReader], random: &mut Random) {
+    for number in 0..scene.setup.writers {
+        let dice = Random::seeded(random.number());
+        scene.start("writer", writer::write(scene.clone(), number, dice));
+    }
+    for reader in readers {
+        let dice = Random::seeded(random.number());
+        scene.start("reader", reader::read(scene.clone(), reader.clone(), dice));
+    }
+    scene.start("looker", writer::look(scene.clone(), Random::seeded(random.number())));
+    scene.start("scanner", reader::scan(scene.clone(), Random::seeded(random.number())));
+    scene.start("keeper", reshaper::maintain(scene.clone(), Random::seeded(random.number())));
+    if scene.setup.is_reshaping {
+        scene.start("reshaper", reshaper::reshape(scene.clone(), Random::seeded(random.number())));
+    }
+}

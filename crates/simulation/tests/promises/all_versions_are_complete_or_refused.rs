@@ -1,0 +1,16 @@
+//! A reader of all versions gets all of them, or is told that it came too late.
+
+use crate::USUAL;
+use headwater_simulation::seeds::keep;
+use headwater_simulation::setup::Profile;
+
+/// Goal: every acknowledged change is given once, in order and linked to the one before; a reader is
+/// refused only if it stayed away longer than versions are kept.
+/// Method: every world keeps versions, compacts eagerly, and jumps ahead in time.
+#[test]
+fn all_versions_are_complete_or_refused() {
+    let mut profile = Profile::new("all_versions_are_complete_or_refused");
+    profile.all_versions = 100;
+    profile.clock_changes = 60;
+    keep(&profile, USUAL);
+}

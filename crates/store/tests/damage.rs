@@ -1,0 +1,660 @@
+//! Damage is reported, never skipped, and never changes an answer.
+//!
+//! A closed store is damaged in one place at a time (a flipped bit, a cut, a deleted file) and opened
+//! again, and everything in it is read. Two ends are allowed: an error that says which file, where, and
+//! what; or exactly the answers of the undamaged store, because what was hit is derived and was found
+//! out again from the log. A wrong answer is not allowed, and neither is a panic.
+//!
+//! The log and the catalog are damaged densely on a disk in memory, once with the index they had and
+//! once with none; the index, whose files belong to its engine, is damaged on a real disk.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+mod support;
+
+use headwater_log::disk::{Disk, MemoryDisk};
+use headwater_log::{OpenError as LogOpenError, ReadError};
+use headwater_runtime::{Random, Runtime};
+use headwater_store::{
+    Account, Container, ContainerDefinition, Continuation, Damage, Environment, FeedError,
+    FeedStart, ItemReadError, ItemWrite, Lsn, MemoryIndex, OpenError, Options, PageLimit,
+    ScanScope, StorageError,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::{Reader, Scope, rounds, scratch};
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.segment_bytes = 6 << 10;
+    options.ring_bytes = 1 << 10;
+    options.maintenance_interval = Duration::ZERO;
+    options
+}
+
+// ---- a store with everything in it
+
+/// Several segments, compacted ones, inherited ones, a catalog with a history, and an index that is
+/// partly in tables and partly in its journal.
+async fn build(dir: &Path) {
+    let day = Duration::from_secs(24 * 3600);
+    let account = Account::open(dir, options()).await.unwrap();
+    let database = account.create_database("db").await.unwrap();
+    account.create_database("empty").await.unwrap();
+    let plain = |id| ContainerDefinition::new(id, "/pk").unwrap();
+    for (definition, partitions) in [
+        (plain("kept").with_all_versions(day), 2),
+        (plain("compacted"), 1),
+        (plain("reshaped"), 1),
+        (plain("limited").with_default_ttl(-1).with_unique_key(&["/n"]), 1),
+        (plain("dropped"), 1),
+    ] {
+        database.create_container_with(definition, partitions).await.unwrap();
+    }
+    let mut random = Random::seeded(7);
+    for id in ["kept", "compacted", "reshaped", "limited", "dropped"] {
+        fill(&database.container(id).await.unwrap(), &mut random, 90).await;
+    }
+    database.drop_container("dropped").await.unwrap();
+    database.replace_container(plain("kept").with_all_versions(2 * day)).await.unwrap();
+    account.maintain().await.unwrap();
+    let reshaped = database.container("reshaped").await.unwrap();
+    let children = reshaped.split(reshaped.ranges()[0].id, None).await.unwrap();
+    reshaped.split(children[0].id, None).await.unwrap();
+    account.close().await.unwrap();
+    drop((account, database, reshaped));
+    index_into_tables(&dir.join("index"));
+
+    let account = Account::open(dir, options()).await.unwrap();
+    let database = account.database("db").await.unwrap();
+    for id in ["kept", "compacted", "reshaped", "limited"] {
+        fill(&database.container(id).await.unwrap(), &mut random, 40).await;
+    }
+    let reshaped = database.container("reshaped").await.unwrap();
+    let ranges = reshaped.ranges();
+    reshaped.merge(ranges[1].id, ranges[2].id).await.unwrap();
+    account.maintain().await.unwrap();
+    for id in ["kept", "compacted", "reshaped", "limited"] {
+        fill(&database.container(id).await.unwrap(), &mut random, 10).await;
+    }
+    account.close().await.unwrap();
+}
+
+async fn fill(container: &Container, random: &mut Random, writes: u64) {
+    for number in 0..writes {
+        let (key, id) = (format!("k{}", random.below(4)), random.below(9).to_string());
+        let padding = "x".repeat(random.index(300));
+        let unique = format!("{id}-{}", random.below(1000));
+        let body = format!(
+            r#"{{"id":"{id}","pk":"{key}","n":"{unique}","ttl":1000000,"p":"{padding}","v":{number}}}"#
+        );
+        let done = match random.below(10) {
+            0 => container.delete(key.as_str(), &id).await.map(|_| ()),
+            1..3 => {
+                let other = format!(r#"{{"id":"{id}b","pk":"{key}","n":"{id}b-{number}"}}"#);
+                let writes = vec![ItemWrite::upsert(body), ItemWrite::upsert(other)];
+                container.batch(key.as_str(), writes).await.map(|_| ()).map_err(|error| error.error)
+            }
+            _ => container.upsert(body).await.map(|_| ()),
+        };
+        match done {
+            Ok(()) | Err(headwater_store::WriteError::NotFound { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Lets the engine of the index write its rows to tables, as it does by itself once there are many.
+fn index_into_tables(dir: &Path) {
+    let database = fjall::Database::builder(dir).worker_threads(1).open().unwrap();
+    let rows = database.keyspace("rows", fjall::KeyspaceCreateOptions::default).unwrap();
+    rows.rotate_memtable_and_wait().unwrap();
+}
+
+// ---- everything a store says
+
+/// All answers, as text, by what was asked.
+type Answers = BTreeMap<String, String>;
+
+#[derive(Debug)]
+enum Refusal {
+    Open(OpenError),
+    Read(ItemReadError),
+    Feed(FeedError),
+    Storage(StorageError),
+}
+
+impl Refusal {
+    /// The place that is damaged, if that is what the error is about.
+    fn damage(&self) -> Option<&Damage> {
+        let storage = |error| match error {
+            &StorageError::Read(ReadError::Damaged(ref damage)) => Some(damage),
+            _ => None,
+        };
+        match self {
+            Refusal::Open(OpenError::Damaged(damage))
+            | Refusal::Open(OpenError::Log(LogOpenError::Damaged(damage))) => Some(damage),
+            Refusal::Open(OpenError::Storage(error)) | Refusal::Storage(error) => storage(error),
+            Refusal::Read(ItemReadError::Storage(error)) => storage(error),
+            Refusal::Feed(FeedError::Storage(error)) => storage(error),
+            _ => None,
+        }
+    }
+
+    /// Says what to do or where to look, although no byte is known to be wrong.
+    fn is_about(&self, file: &str) -> bool {
+        match self {
+            Refusal::Open(OpenError::Log(LogOpenError::WrongPartition { .. })) => {
+                file.ends_with("MANIFEST")
+            }
+            Refusal::Open(OpenError::Log(LogOpenError::NewerFormat { file: named, .. })) => {
+                named.ends_with(file)
+            }
+            _ => false,
+        }
+    }
+}
+
+async fn answers(account: &Account) -> Result<Answers, Refusal> {
+    let mut all = Answers::new();
+    let mut databases = Vec::new();
+    for database in account.databases() {
+        databases.push((database.id().to_string(), database.etag(), database.rid()));
+        for container in database.containers() {
+            let name = format!("{}/{}", database.id(), container.id());
+            let about = (container.rid(), container.etag(), container.definition().to_json());
+            all.insert(name.clone(), format!("{about:?} {:?}", container.ranges()));
+            items(&container, &name, &mut all).await?;
+            feeds(&container, &name, &mut all).await?;
+        }
+    }
+    all.insert("databases".to_owned(), format!("{databases:?}"));
+    let hash = account.state_hash().map_err(Refusal::Storage)?;
+    all.insert("state".to_owned(), hash);
+    Ok(all)
+}
+
+async fn items(container: &Container, name: &str, all: &mut Answers) -> Result<(), Refusal> {
+    let limit = PageLimit::items(10_000).unwrap();
+    let page = container.scan(&ScanScope::Container, None, limit).await.map_err(Refusal::Read)?;
+    all.insert(format!("{name} scan"), format!("{:?}", page.items));
+    for key in 0..4 {
+        for id in 0..9 {
+            let key = format!("k{key}");
+            for id in [format!("{id}"), format!("{id}b")] {
+                let item = container.read(key.as_str(), &id).await.map_err(Refusal::Read)?;
+                all.insert(format!("{name} {key} {id}"), format!("{item:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn feeds(container: &Container, name: &str, all: &mut Answers) -> Result<(), Refusal> {
+    for range in container.ranges() {
+        let latest = Reader::latest(Scope::Range(range.id), 7);
+        let (changes, end) =
+            latest.drain(container, FeedStart::Beginning).await.map_err(Refusal::Feed)?;
+        let text: Vec<String> = changes
+            .iter()
+            .map(|change| format!("{change:?} {}", String::from_utf8_lossy(&change.body())))
+            .collect();
+        all.insert(format!("{name} latest {}", range.id), format!("{text:?} {end}"));
+
+        let versions = Reader::all_versions(Scope::Range(range.id), 7);
+        let start = |lsn| FeedStart::After(Continuation::Single(lsn));
+        let read = match versions.drain(container, start(Lsn::ZERO)).await {
+            Err(FeedError::BeforeRetention { oldest, .. }) => {
+                versions.drain(container, start(oldest)).await
+            }
+            other => other,
+        };
+        let (changes, end) = read.map_err(Refusal::Feed)?;
+        let text: Vec<String> = changes
+            .iter()
+            .map(|change| {
+                let (item, previous) = (change.item(), change.previous());
+                format!("{change:?} {item:?} {previous:?} {}", change.timestamp().as_millis())
+            })
+            .collect();
+        all.insert(format!("{name} versions {}", range.id), format!("{text:?} {end}"));
+    }
+    Ok(())
+}
+
+/// The first answer that differs, for messages.
+fn difference(expected: &Answers, found: &Answers) -> String {
+    let differs = expected.iter().find(|(asked, answer)| found.get(*asked) != Some(answer));
+    match differs {
+        Some((asked, answer)) => format!("{asked}: {answer}\n  became {:?}", found.get(asked)),
+        None => "more answers than before".to_owned(),
+    }
+}
+
+/// Which files were opened to no avail, and which were found out again.
+#[derive(Debug, Default)]
+struct Tally {
+    reported: BTreeMap<String, u64>,
+    unharmed: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// Judges one damaged place.
+    fn judge(
+        &mut self,
+        file: &str,
+        what: &str,
+        expected: &Answers,
+        found: Result<Answers, Refusal>,
+    ) {
+        let kind = kind_of(file);
+        match found {
+            Ok(found) => {
+                let same = found == *expected;
+                assert!(same, "{file}, {what}: a wrong answer: {}", difference(expected, &found));
+                *self.unharmed.entry(kind).or_default() += 1;
+            }
+            Err(refusal) => {
+                match refusal.damage() {
+                    Some(damage) => check_damage(damage, file, what),
+                    None => assert!(refusal.is_about(file), "{file}, {what}: {refusal:?}"),
+                }
+                *self.reported.entry(kind).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// `catalog seg` for `catalog/00000003.seg`.
+fn kind_of(file: &str) -> String {
+    let part = if file.starts_with("catalog") { "catalog" } else { "partition" };
+    let name = file.rsplit('/').next().unwrap_or(file);
+    format!("{part} {}", name.rsplit('.').next().unwrap_or(name))
+}
+
+/// An error about damage names the file, or the directory when it is the log as a whole that is short.
+fn check_damage(damage: &Damage, file: &str, what: &str) {
+    let dir = file.rsplit_once('/').map_or(file, |(dir, _)| dir);
+    let named = damage.file.ends_with(file) || damage.file.contains(dir);
+    assert!(named, "{file}, {what}: another file is blamed: {damage}");
+    assert!(!damage.what.is_empty() && damage.to_string().contains("at byte"), "{damage}");
+    if damage.file.ends_with(".seg") {
+        assert!(damage.lsn.is_some(), "an entry has an LSN: {damage}");
+    }
+}
+
+// ---- the log and the catalog, in memory
+
+const ROOT: &str = "store";
+
+/// All files below `dir` that are not the index's and not the lock, by their path from there.
+fn log_files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for path in all_files(dir) {
+        let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+        if !name.starts_with("index") && name != "LOCK" {
+            files.push((name, std::fs::read(&path).unwrap()));
+        }
+    }
+    files
+}
+
+fn all_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { dirs.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    files
+}
+
+fn memory_disk(files: &[(String, Vec<u8>)]) -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    for (name, bytes) in files {
+        let path = Path::new(ROOT).join(name);
+        disk.create_dir(path.parent().unwrap()).unwrap();
+        disk.open(&path, true).unwrap().write_at(bytes, 0).unwrap();
+    }
+    disk
+}
+
+async fn open_in_memory(disk: &MemoryDisk, index: &MemoryIndex) -> Result<Account, Refusal> {
+    let environment = Environment {
+        runtime: Runtime::system(),
+        disk: Arc::new(disk.clone()),
+        index: Some(index.clone()),
+        wrap_log: None,
+    };
+    Account::open_in(environment, Path::new(ROOT), options()).await.map_err(Refusal::Open)
+}
+
+/// Opens, reads everything, and lets go without a trace.
+async fn look(disk: &MemoryDisk, index: &MemoryIndex) -> Result<Answers, Refusal> {
+    let account = open_in_memory(disk, index).await?;
+    let found = answers(&account).await;
+    // Ends its tasks; a store that was opened with damage in it may well refuse.
+    let _ = account.close().await;
+    found
+}
+
+/// The index a store would have had: made from the undamaged log.
+async fn index_of(disk: &MemoryDisk) -> MemoryIndex {
+    let index = MemoryIndex::default();
+    look(&disk.fork(), &index).await.unwrap();
+    index
+}
+
+struct Closed {
+    disk: MemoryDisk,
+    files: Vec<(String, Vec<u8>)>,
+    expected: Answers,
+}
+
+async fn closed_store() -> Closed {
+    let dir = scratch();
+    build(dir.path()).await;
+    let files = log_files(dir.path());
+    let disk = memory_disk(&files);
+    let expected = look(&disk.fork(), &MemoryIndex::default()).await.unwrap();
+    let account = Account::open(dir.path(), options()).await.unwrap();
+    let on_disk = answers(&account).await.unwrap();
+    account.close().await.unwrap();
+    assert_eq!(expected, on_disk, "a copy in memory answers like the store on disk");
+    let count = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
+    assert!(count(".seg") > 20 && count("MANIFEST") > 6 && count("LIVENESS") > 3, "{files:?}");
+    Closed { disk, files, expected }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_reported_or_changes_nothing() {
+    let closed = closed_store().await;
+    let mut random = Random::seeded(3);
+    let mut tally = Tally::default();
+    let flips = rounds("HEADWATER_FLIPS", 600, 6000);
+    let bytes: usize = closed.files.iter().map(|(_, bytes)| bytes.len()).sum();
+    let stride = (bytes as u64 / flips).max(1);
+    for (name, bytes) in &closed.files {
+        // Segments make up nearly everything; small files are hit at least so often.
+        let stride = stride.min(bytes.len() as u64 / 12).max(1);
+        let mut at = random.below(stride);
+        while at < bytes.len() as u64 {
+            let disk = closed.disk.fork();
+            let bit = u8::try_from(random.below(8)).unwrap();
+            let with_index = random.chance(50);
+            let index = if with_index { index_of(&disk).await } else { MemoryIndex::default() };
+            assert!(disk.flip(&Path::new(ROOT).join(name), usize::try_from(at).unwrap(), bit));
+            let what = format!("bit {bit} of byte {at}, with index: {with_index}");
+            tally.judge(name, &what, &closed.expected, look(&disk, &index).await);
+            at += 1 + random.below(2 * stride);
+        }
+    }
+    for kind in ["partition seg", "partition MANIFEST", "catalog seg", "catalog MANIFEST"] {
+        assert!(tally.reported.contains_key(kind), "{kind}: {tally:?}");
+    }
+    for kind in ["partition tab", "partition LIVENESS"] {
+        assert!(tally.unharmed.contains_key(kind), "{kind} is derived: {tally:?}");
+        assert!(!tally.reported.contains_key(kind), "{kind} is derived: {tally:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cut_or_missing_file_is_reported_or_changes_nothing() {
+    let closed = closed_store().await;
+    let mut random = Random::seeded(4);
+    let mut tally = Tally::default();
+    for (name, bytes) in &closed.files {
+        let path = Path::new(ROOT).join(name);
+        for _ in 0..rounds("HEADWATER_CUTS", 1, 6) {
+            let disk = closed.disk.fork();
+            let index = index_of(&disk).await;
+            let length = random.below(bytes.len() as u64);
+            disk.open(&path, false).unwrap().truncate(length).unwrap();
+            let what = format!("cut to {length} of {} bytes", bytes.len());
+            tally.judge(name, &what, &closed.expected, look(&disk, &index).await);
+        }
+        for with_index in [false, true] {
+            let disk = closed.disk.fork();
+            let index = if with_index { index_of(&disk).await } else { MemoryIndex::default() };
+            disk.remove(&path).unwrap();
+            let what = format!("deleted, with index: {with_index}");
+            let found = look(&disk, &index).await;
+            if name.ends_with(".seg") || name.ends_with("MANIFEST") {
+                assert!(found.is_err(), "{name} is missing and nobody says so");
+            }
+            tally.judge(name, &what, &closed.expected, found);
+        }
+    }
+    assert!(tally.reported.contains_key("partition seg"), "{tally:?}");
+    assert!(!tally.reported.contains_key("partition tab"), "{tally:?}");
+    assert!(!tally.reported.contains_key("partition LIVENESS"), "{tally:?}");
+}
+
+/// A store whose catalog is lost still has its items. Opening it must not take it for an empty one,
+/// and above all must not tidy the items away.
+#[tokio::test]
+async fn a_lost_catalog_is_reported_and_costs_nothing() {
+    let closed = closed_store().await;
+    let disk = closed.disk.fork();
+    disk.remove_dir(&Path::new(ROOT).join("catalog")).unwrap();
+    let refusal = look(&disk, &MemoryIndex::default()).await.unwrap_err();
+    assert!(refusal.damage().is_some_and(|damage| damage.file.contains("catalog")), "{refusal:?}");
+    for (name, bytes) in closed.files.iter().filter(|(name, _)| !name.starts_with("catalog")) {
+        let file = disk.open(&Path::new(ROOT).join(name), false).unwrap();
+        assert_eq!(file.length().unwrap(), bytes.len() as u64, "{name} is still there");
+    }
+    // With the catalog back in its place, everything is as it was.
+    for (name, bytes) in closed.files.iter().filter(|(name, _)| name.starts_with("catalog")) {
+        disk.open(&Path::new(ROOT).join(name), true).unwrap().write_at(bytes, 0).unwrap();
+    }
+    let found = look(&disk, &MemoryIndex::default()).await.unwrap();
+    assert!(found == closed.expected, "{}", difference(&closed.expected, &found));
+}
+
+/// The directory of a partition is gone, as after a careless copy.
+#[tokio::test]
+async fn a_lost_partition_is_reported() {
+    let closed = closed_store().await;
+    let dirs = closed.files.iter().filter_map(|(name, _)| name.strip_suffix("/MANIFEST"));
+    for dir in dirs.filter(|dir| *dir != "catalog") {
+        let disk = closed.disk.fork();
+        let index = index_of(&disk).await;
+        disk.remove_dir(&Path::new(ROOT).join(dir)).unwrap();
+        let refusal = look(&disk, &index).await.unwrap_err();
+        assert!(refusal.damage().is_some_and(|damage| damage.file.contains(dir)), "{refusal:?}");
+    }
+}
+
+// ---- the index, on a real disk
+
+/// Collects what is logged while it lives.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+/// Opens a store on disk and reads everything; also what it logged as a warning or worse.
+async fn look_on_disk(dir: &Path) -> (Result<Answers, Refusal>, String) {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let found = match Account::open(dir, options()).await {
+        Ok(account) => {
+            let found = answers(&account).await;
+            let _ = account.close().await;
+            found
+        }
+        Err(error) => Err(Refusal::Open(error)),
+    };
+    (found, logged.text())
+}
+
+/// The same, after which an index that failed while it was being read must be found out again.
+async fn look_twice(dir: &Path) -> (Result<Answers, Refusal>, String) {
+    let (found, logged) = look_on_disk(dir).await;
+    match found {
+        Err(Refusal::Read(ItemReadError::Storage(StorageError::Index(_))))
+        | Err(Refusal::Feed(FeedError::Storage(StorageError::Index(_))))
+        | Err(Refusal::Storage(StorageError::Index(_)))
+        | Err(Refusal::Open(OpenError::Storage(StorageError::Index(_)))) => {
+            let (found, more) = look_on_disk(dir).await;
+            (found, logged + &more)
+        }
+        other => (other, logged),
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    for path in all_files(from) {
+        let target = to.join(path.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::write(target, std::fs::read(&path).unwrap()).unwrap();
+    }
+}
+
+/// A closed store on disk, small enough to be copied often.
+async fn closed_on_disk(dir: &Path) -> (Answers, Vec<(String, usize)>) {
+    build(dir).await;
+    for path in all_files(dir) {
+        // The engine makes room in its journal ahead of time; nobody needs to copy zeros.
+        if path.extension().is_some_and(|extension| extension == "jnl") {
+            let bytes = std::fs::read(&path).unwrap();
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            std::fs::write(&path, &bytes[..used]).unwrap();
+        }
+    }
+    let copy = scratch();
+    copy_dir(dir, copy.path());
+    let (expected, logged) = look_on_disk(copy.path()).await;
+    assert_eq!(logged, "", "nothing to say about an undamaged store");
+    let files = all_files(dir).into_iter().filter_map(|path| {
+        let length = std::fs::metadata(&path).unwrap().len();
+        let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+        name.starts_with("index").then(|| (name, usize::try_from(length).unwrap()))
+    });
+    (expected.unwrap(), files.collect())
+}
+
+async fn check_index(original: &Path, expected: &Answers, what: &str, damage: impl FnOnce(&Path)) {
+    let copy = scratch();
+    copy_dir(original, copy.path());
+    damage(copy.path());
+    let (found, logged) = look_twice(copy.path()).await;
+    match found {
+        Ok(found) => {
+            let same = found == *expected;
+            assert!(same, "{what}: a wrong answer: {}\n{logged}", difference(expected, &found));
+        }
+        Err(refusal) => panic!("{what}: the index is derived, yet {refusal:?}\n{logged}"),
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_index_never_changes_an_answer() {
+    let original = scratch();
+    let (expected, files) = closed_on_disk(original.path()).await;
+    assert!(files.iter().any(|(name, _)| name.contains("tables")), "{files:?}");
+    assert!(files.iter().any(|(name, _)| name.ends_with(".jnl")), "{files:?}");
+    let mut random = Random::seeded(5);
+    let per_file = rounds("HEADWATER_INDEX_FLIPS", 4, 40);
+    for (name, length) in files.iter().filter(|(_, length)| *length > 0) {
+        for _ in 0..per_file.min(2 * *length as u64) {
+            let (at, bit) = (random.index(*length), random.below(8));
+            let what = format!("{name}, bit {bit} of byte {at}");
+            check_index(original.path(), &expected, &what, |copy| {
+                let mut bytes = std::fs::read(copy.join(name)).unwrap();
+                bytes[at] ^= 1 << bit;
+                std::fs::write(copy.join(name), bytes).unwrap();
+            })
+            .await;
+        }
+        let cut = random.index(*length);
+        check_index(original.path(), &expected, &format!("{name} cut to {cut}"), |copy| {
+            let bytes = std::fs::read(copy.join(name)).unwrap();
+            std::fs::write(copy.join(name), &bytes[..cut]).unwrap();
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_missing_index_is_rebuilt_with_a_warning() {
+    let original = scratch();
+    let (expected, files) = closed_on_disk(original.path()).await;
+    let mut missing: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    missing.push("index");
+    for name in missing {
+        let copy = scratch();
+        copy_dir(original.path(), copy.path());
+        let path = copy.path().join(name);
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap();
+        } else {
+            std::fs::remove_file(path).unwrap();
+        }
+        let (found, logged) = look_twice(copy.path()).await;
+        let found = found.unwrap_or_else(|refusal| panic!("{name}: {refusal:?}\n{logged}"));
+        assert!(found == expected, "{name} missing: {}", difference(&expected, &found));
+        // Lock files and outdated lists of tables are of no account.
+        if !name.ends_with("lock") && !name.contains("/v") {
+            assert!(logged.contains("rebuilt from the log"), "{name}: nobody warns: {logged}");
+        }
+    }
+}
+
+/// Rows that lead nowhere, although no byte of the index is damaged: said once, and put right by the
+/// next open.
+#[tokio::test]
+async fn an_index_that_lies_is_rebuilt_at_the_next_open() {
+    let original = scratch();
+    let (expected, _) = closed_on_disk(original.path()).await;
+    for nonsense in [&b"short"[..], &[9; 34]] {
+        let copy = scratch();
+        copy_dir(original.path(), copy.path());
+        {
+            let database = fjall::Database::builder(copy.path().join("index")).open().unwrap();
+            let options = fjall::KeyspaceCreateOptions::default;
+            let rows = database.keyspace("rows", options).unwrap();
+            let of_items = rows.iter().filter_map(|row| {
+                let key = row.key().unwrap();
+                (key.get(8) == Some(&b'i')).then(|| key.to_vec())
+            });
+            let key = of_items.collect::<Vec<_>>().swap_remove(10);
+            rows.insert(key, nonsense).unwrap();
+            database.persist(fjall::PersistMode::SyncAll).unwrap();
+        }
+        let (found, _) = look_on_disk(copy.path()).await;
+        let index =
+            matches!(found, Err(Refusal::Read(ItemReadError::Storage(StorageError::Index(_)))));
+        assert!(index, "{found:?}");
+        let (found, logged) = look_on_disk(copy.path()).await;
+        let found = found.unwrap();
+        assert!(found == expected, "{}", difference(&expected, &found));
+        assert!(logged.contains("rebuilt from the log"), "{logged}");
+    }
+}
