@@ -169,7 +169,7 @@ async fn a_scan_sees_every_item_once_in_a_stable_order() {
         let mut position = None;
         loop {
             let page = items.scan(&ScanScope::Container, position.as_ref(), limit).await.unwrap();
-            seen.extend(page.items.iter().map(|item| text(item)));
+            seen.extend(page.items.iter().map(text));
             match page.next {
                 Some(next) => position = Some(next),
                 None => break,

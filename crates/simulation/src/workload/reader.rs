@@ -312,7 +312,7 @@ impl KeyRangeEnds {
 }
 
 fn through_text(position: &Continuation, runtime: &Runtime) -> Continuation {
-    if runtime.random() % 2 == 0 {
+    if runtime.random().is_multiple_of(2) {
         return position.clone();
     }
     position.to_string().parse().unwrap_or_else(|_| position.clone())

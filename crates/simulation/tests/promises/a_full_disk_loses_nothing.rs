@@ -1,4 +1,5 @@
-//! A full disk refuses writes and loses nothing.
+//! When the disk is full, writes are refused and say so; everything acknowledged stays, and there is
+//! writing again once there is room.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;

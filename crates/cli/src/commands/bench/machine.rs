@@ -22,6 +22,13 @@ pub(crate) struct Machine {
     pub(crate) optimised: bool,
 }
 
+impl Machine {
+    /// Whether others wanted more than half of the cores.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.load > self.cores as f64 / 2.0
+    }
+}
+
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Machine { cores, processor, load, disk, durability, items, rounds, .. } = self;
