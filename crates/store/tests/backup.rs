@@ -232,7 +232,7 @@ async fn a_restored_store_goes_on_as_the_one_that_was_backed_up() {
             let item: serde_json::Value = serde_json::from_str(text).unwrap();
             item["_rid"].as_str().unwrap().to_owned()
         };
-        let new = rid(&String::from_utf8(written.to_bytes().to_vec()).unwrap());
+        let new = rid(std::str::from_utf8(&written.to_bytes()).unwrap());
         assert!(seen.0.iter().all(|old| rid(old) != new), "a resource id is never given twice");
     }
     restored.close().await.unwrap();
