@@ -133,7 +133,10 @@ impl PartitionLog for FaultyLog {
                 }
                 Fate::Repeated => {
                     let result = log.inner.append(group.clone()).await;
-                    log.state.lock().late.push(group);
+                    // One that was refused is not repeated: its sender may count on that.
+                    if result.is_ok() {
+                        log.state.lock().late.push(group);
+                    }
                     result
                 }
             }

@@ -461,7 +461,7 @@ async fn container_definitions_that_are_not_allowed() {
     let bench = Bench::new().await;
     let key = r#""partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}"#;
     let with = |rest: &str| format!(r#"{{"id":"c",{key},{rest}}}"#);
-    let keys = vec![r#"{"paths":["/a"]}"#; 11].join(",");
+    let keys = [r#"{"paths":["/a"]}"#; 11].join(",");
     let paths: Vec<String> = (0..17).map(|number| format!("\"/p{number}\"")).collect();
     let cases = [
         (String::new(), "not valid"),

@@ -855,7 +855,8 @@ impl World {
             page.items.iter().map(|item| item.feed_bytes().clone()).collect();
         let mut expected: Vec<Bytes> =
             self.expect_latest(&KeyRange::full(), |_| true).into_values().collect();
-        (seen.sort(), expected.sort());
+        seen.sort();
+        expected.sort();
         assert_eq!(seen, expected);
     }
 }

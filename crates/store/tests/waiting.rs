@@ -220,3 +220,31 @@ fn a_dropped_container_and_a_closed_store_tell_everyone_who_waits() {
         });
     }
 }
+
+#[test]
+fn at_its_deadline_a_reader_has_moved_past_what_it_does_not_want() {
+    simulate(|runtime, container| async move {
+        let ranges = container.ranges();
+        let key = container.definition().partition_key().clone();
+        let mut keys = (0..).map(|number| format!("k{number}")).filter(|name| {
+            let epk = key.epk(&name.as_str().into()).unwrap();
+            ranges[0].range.contains(epk.as_bytes())
+        });
+        let (wanted, other) = (keys.next().unwrap(), keys.next().unwrap());
+        let waiting = runtime.elapsed();
+        for second in 1..=9 {
+            let body = format!(r#"{{"id":"{second}","pk":"{other}"}}"#);
+            let (runtime2, container) = (runtime.clone(), container.clone());
+            runtime.spawn("writer", async move {
+                runtime2.sleep(seconds(second)).await;
+                container.create(body).await.unwrap();
+            });
+        }
+        let request = FeedRequest::new(FeedStart::Now).of_key(wanted.as_str()).wait(seconds(20));
+        let page = container.read_feed(&request).await.unwrap();
+        assert!(page.changes.is_empty());
+        assert_eq!(runtime.elapsed() - waiting, seconds(20));
+        let newest = container.ranges()[0].lsn;
+        assert_eq!((page.continuation, newest.get()), (Continuation::Single(newest), 9));
+    });
+}

@@ -288,10 +288,10 @@ mod tests {
         let table = report().to_table();
         let lines: Vec<&str> = table.lines().skip(2).take(4).collect();
         let expected = [
-            "question       ours   limit  ratio     hold     fjall  sqlite",
-            "commits    12.3 k/s  15 k/s   0.82    ≥ 0.8  ✓          900/s",
-            "CPU           25 µs                 ≤ 20 µs  ✗",
-            "reads      1.25 M/s",
+            "question      ours   limit  ratio     hold     fjall  sqlite",
+            "commits   12.3 k/s  15 k/s   0.82    ≥ 0.8  ✓          900/s",
+            "CPU          25 µs                 ≤ 20 µs  ✗",
+            "reads     1.25 M/s",
         ];
         assert_eq!(lines, expected, "{table}");
     }
