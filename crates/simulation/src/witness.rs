@@ -9,7 +9,6 @@ use headwater_runtime::Runtime;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// See the head of this file. Clones are the same witness.
 #[derive(Clone, Debug)]
@@ -26,8 +25,6 @@ pub struct Testimony {
     pub violation: Option<Violation>,
     /// Since the store was opened.
     pub faults: FaultsSoFar,
-    /// When the clock was last changed, on the clock that is never changed.
-    pub clock_changed: Option<Duration>,
     /// Whether ranges were ever merged.
     pub has_merged: bool,
 }
@@ -54,7 +51,6 @@ impl Witness {
             model,
             violation: None,
             faults: FaultsSoFar::default(),
-            clock_changed: None,
             has_merged: false,
         })))
     }

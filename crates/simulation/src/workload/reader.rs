@@ -26,9 +26,6 @@ use std::time::Duration;
 /// Nobody needs more pages to come to an end.
 const PAGES_MAX: usize = 20_000;
 
-/// No write takes longer, on a clock that is not changed.
-const WRITING_MAX: Duration = Duration::from_secs(30);
-
 /// What a reader reads.
 #[derive(Clone, Debug)]
 pub(crate) enum Scope {
@@ -57,8 +54,8 @@ pub(crate) struct Reader {
     /// Ranges it reads one by one, with those that are still to be read in this round.
     ranges: Vec<(PartitionId, KeyRange)>,
     delivered: Delivered,
-    /// Where and when it was last told that there is nothing newer.
-    caught_up: Vec<(KeyRange, Moment)>,
+    /// When it was last told that there is nothing newer.
+    caught_up: Option<Moment>,
     kept: Kept,
 }
 
@@ -82,7 +79,7 @@ impl Reader {
             positions: Vec::new(),
             ranges: Vec::new(),
             delivered: Delivered::default(),
-            caught_up: Vec::new(),
+            caught_up: None,
             kept: Kept::default(),
         }
     }
@@ -183,7 +180,6 @@ impl Reader {
         request: &Request,
         setup: &Setup,
         known: &mut Testimony,
-        is_clock_steady: bool,
     ) -> Result<bool, crate::invariants::Violation> {
         let (before, about) = (&request.before, &request.about);
         self.delivered.take(page, self.mode, before, request.start, about)?;
@@ -211,10 +207,7 @@ impl Reader {
         self.positions.sort_by(|one, two| one.range.min().cmp(two.range.min()));
         self.continuation = Some(page.continuation.clone());
         let empty = page.changes.is_empty();
-        self.caught_up.retain(|(range, _)| !range.overlaps(about));
-        if empty && is_clock_steady {
-            self.caught_up.push((about.clone(), known.model.moment()));
-        }
+        self.caught_up = empty.then(|| known.model.moment());
         Ok(empty)
     }
 
@@ -224,7 +217,7 @@ impl Reader {
         self.positions.clear();
         self.ranges.clear();
         self.delivered = Delivered::default();
-        self.caught_up.clear();
+        self.caught_up = None;
         self.start = FeedStart::Now;
     }
 
@@ -400,9 +393,7 @@ pub(crate) async fn turn(
 fn refused(scene: &Scene, reader: &mut Reader, request: &Request, error: &FeedError) -> Turn {
     let line = format!("{}: refused: {}", reader.name, explain(error));
     let (since, has_merged) = scene.witness.tell(&scene.runtime, &line, |known| {
-        let caught_up = reader.caught_up.iter().find(|(range, _)| *range == request.about);
-        let since = caught_up.map(|(_, moment)| known.model.millis_since(moment));
-        (since, known.has_merged)
+        (reader.caught_up.map(|moment| known.model.millis_since(&moment)), known.has_merged)
     });
     let (invariant, excused) = match error {
         FeedError::RangeGone(id) => {
