@@ -31,7 +31,7 @@ pub(crate) async fn audit(
     after_restart: bool,
     random: &mut Random,
 ) {
-    scene.witness.tell(&scene.runtime, "audit", |_| ());
+    scene.witness.tell_quiet(&scene.runtime, "audit");
     let Some(truth) = read_all(scene).await else {
         return;
     };

@@ -123,7 +123,7 @@ async fn phase(
     let Some(scene) = Scene::of(world) else {
         return ending;
     };
-    world.note(&format!("phase {number} until {ending:?}"));
+    scene.witness.tell_quiet(&scene.runtime, &format!("phase {number} until {ending:?}"));
     workload::start(&scene, readers, random);
     if ending == Ending::PowerCut {
         world.disk.cut_power_after(random.below(250));

@@ -3,7 +3,7 @@
 
 use crate::history::History;
 use crate::invariants::{Checked, Invariant, Violation};
-use crate::model::Model;
+use crate::model::{Model, Moment};
 use headwater_model::PartitionId;
 use headwater_runtime::Runtime;
 use parking_lot::Mutex;
@@ -27,6 +27,9 @@ pub struct Testimony {
     pub faults: FaultsSoFar,
     /// Whether ranges were ever merged.
     pub has_merged: bool,
+    /// When nothing was last under way. What becomes visible later was written later; of any other
+    /// moment that is not so, because a write carries the time at which it was begun.
+    pub quiet_since: Moment,
 }
 
 /// Faults that excuse failing calls, since the store was opened.
@@ -52,6 +55,7 @@ impl Witness {
             violation: None,
             faults: FaultsSoFar::default(),
             has_merged: false,
+            quiet_since: Moment::default(),
         })))
     }
 
@@ -66,6 +70,11 @@ impl Witness {
         testimony.history.note(runtime.elapsed(), line);
         testimony.model.clock_shows(runtime.unix_millis());
         then(&mut testimony)
+    }
+
+    /// Writes a line down at a moment when nothing is under way.
+    pub fn tell_quiet(&self, runtime: &Runtime, line: &str) {
+        self.tell(runtime, line, |known| known.quiet_since = known.model.moment());
     }
 
     /// Looks at what is known, without a trace.

@@ -54,8 +54,9 @@ pub(crate) struct Reader {
     /// Ranges it reads one by one, with those that are still to be read in this round.
     ranges: Vec<(PartitionId, KeyRange)>,
     delivered: Delivered,
-    /// When it was last told that there is nothing newer.
-    caught_up: Option<Moment>,
+    /// Where it was last told that there is nothing newer, and a moment after which everything newer
+    /// was written.
+    caught_up: Vec<(KeyRange, Moment)>,
     kept: Kept,
 }
 
@@ -79,7 +80,7 @@ impl Reader {
             positions: Vec::new(),
             ranges: Vec::new(),
             delivered: Delivered::default(),
-            caught_up: None,
+            caught_up: Vec::new(),
             kept: Kept::default(),
         }
     }
@@ -154,7 +155,7 @@ impl Reader {
         let current = container.ranges().into_iter().find(|range| range.id == id);
         if let Some(newest) = current.filter(|_| !before.is_empty()).map(|range| range.lsn) {
             // A range it had not come to yet was merged with one it had: it begins there now.
-            for gap in gaps(&before, &about) {
+            for gap in gaps(before.iter().map(|position| &position.range), &about) {
                 let begins = RangePosition { range: gap, after: start.unwrap_or(newest) };
                 self.delivered.begin(begins.clone());
                 before.push(begins);
@@ -207,8 +208,19 @@ impl Reader {
         self.positions.sort_by(|one, two| one.range.min().cmp(two.range.min()));
         self.continuation = Some(page.continuation.clone());
         let empty = page.changes.is_empty();
-        self.caught_up = empty.then(|| known.model.moment());
+        self.caught_up = outside(&self.caught_up, about);
+        if empty {
+            self.caught_up.push((about.clone(), known.quiet_since));
+        }
         Ok(empty)
+    }
+
+    /// How long nobody has told it that it knows everything of a range; `None` if nobody ever did.
+    fn away_from(&self, about: &KeyRange, known: &Testimony) -> Option<u64> {
+        let parts = self.caught_up.iter().filter(|(range, _)| range.intersect(about).is_some());
+        let is_known = gaps(parts.clone().map(|(range, _)| range), about).is_empty();
+        let longest = parts.map(|(_, moment)| known.model.millis_since(moment)).max();
+        longest.filter(|_| is_known)
     }
 
     /// All versions after its position are gone: it begins again from now.
@@ -217,7 +229,7 @@ impl Reader {
         self.positions.clear();
         self.ranges.clear();
         self.delivered = Delivered::default();
-        self.caught_up = None;
+        self.caught_up.clear();
         self.start = FeedStart::Now;
     }
 
@@ -281,12 +293,21 @@ fn minus(position: &RangePosition, about: &KeyRange) -> Vec<RangePosition> {
     below.into_iter().chain(above).map(at).collect()
 }
 
-/// What of a range no position is about.
-fn gaps(positions: &[RangePosition], about: &KeyRange) -> Vec<KeyRange> {
+/// What was noted about anything outside of a range.
+fn outside(noted: &[(KeyRange, Moment)], about: &KeyRange) -> Vec<(KeyRange, Moment)> {
+    let left = noted.iter().flat_map(|(range, moment)| {
+        let KeyRangeEnds { below, above } = KeyRangeEnds::around(range, about);
+        below.into_iter().chain(above).map(|range| (range, *moment))
+    });
+    left.collect()
+}
+
+/// What of a range none of the others covers.
+fn gaps<'a>(others: impl Iterator<Item = &'a KeyRange>, about: &KeyRange) -> Vec<KeyRange> {
     let mut gaps = vec![about.clone()];
-    for position in positions {
+    for other in others {
         let left = gaps.iter().flat_map(|gap| {
-            let KeyRangeEnds { below, above } = KeyRangeEnds::around(gap, &position.range);
+            let KeyRangeEnds { below, above } = KeyRangeEnds::around(gap, other);
             below.into_iter().chain(above)
         });
         gaps = left.collect();
@@ -393,7 +414,7 @@ pub(crate) async fn turn(
 fn refused(scene: &Scene, reader: &mut Reader, request: &Request, error: &FeedError) -> Turn {
     let line = format!("{}: refused: {}", reader.name, explain(error));
     let (since, has_merged) = scene.witness.tell(&scene.runtime, &line, |known| {
-        (reader.caught_up.map(|moment| known.model.millis_since(&moment)), known.has_merged)
+        (reader.away_from(&request.about, known), known.has_merged)
     });
     let (invariant, excused) = match error {
         FeedError::RangeGone(id) => {
