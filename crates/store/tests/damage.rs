@@ -14,7 +14,7 @@ mod support;
 
 use headwater_log::disk::{Disk, MemoryDisk};
 use headwater_log::{OpenError as LogOpenError, ReadError};
-use headwater_runtime::{Random, Runtime};
+use headwater_runtime::{Node, Random, Runtime, Simulation};
 use headwater_store::{
     Account, Container, ContainerDefinition, Continuation, Damage, Environment, FeedError,
     FeedStart, ItemReadError, ItemWrite, Lsn, MemoryIndex, OpenError, Options, PageLimit,
@@ -470,6 +470,47 @@ async fn a_lost_partition_is_reported() {
     }
 }
 
+/// The last write of a killed process looks like a torn one when it is damaged. The index knows better.
+#[test]
+fn what_the_index_has_seen_cannot_have_been_torn() {
+    let simulation = Simulation::new(1);
+    let (disk, index) = (MemoryDisk::new(), MemoryIndex::default());
+    let open = |node: &Node| {
+        let (runtime, disk, index) = (node.runtime(), disk.clone(), index.clone());
+        let index = Some(index);
+        let environment = Environment { runtime, disk: Arc::new(disk), index, wrap_log: None };
+        async move { Account::open_in(environment, Path::new(ROOT), options()).await }
+    };
+    let node = simulation.node();
+    let opening = open(&node);
+    simulation.run(async move {
+        let account = opening.await.unwrap();
+        let database = account.create_database("db").await.unwrap();
+        let definition = ContainerDefinition::new("c", "/pk").unwrap();
+        let container = database.create_container_with(definition, 1).await.unwrap();
+        for number in 0..3 {
+            let body = format!(r#"{{"id":"{number}","pk":"a"}}"#);
+            container.create(body).await.unwrap();
+        }
+        node.kill();
+    });
+    let (segment, length) = disk
+        .files()
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|one| one == "seg"))
+        .find(|(path, _)| path.to_string_lossy().contains("containers"))
+        .unwrap();
+    let file = disk.open(&segment, false).unwrap();
+    let mut bytes = vec![0; length];
+    file.read_at(&mut bytes, 0).unwrap();
+    let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    assert!(disk.flip(&segment, last - 20, 3));
+    let opened = simulation.run(open(&simulation.node()));
+    let refusal = Refusal::Open(opened.unwrap_err());
+    let damage = refusal.damage().unwrap_or_else(|| panic!("{refusal:?}"));
+    assert_eq!(damage.lsn, Some(Lsn::new(3)), "{damage}");
+}
+
 // ---- the index, on a real disk
 
 /// Collects what is logged while it lives.
@@ -657,4 +698,36 @@ async fn an_index_that_lies_is_rebuilt_at_the_next_open() {
         assert!(found == expected, "{}", difference(&expected, &found));
         assert!(logged.contains("rebuilt from the log"), "{logged}");
     }
+}
+
+/// A power cut may leave an index from long ago. What it missed can be gone from the log meanwhile.
+#[tokio::test]
+async fn an_index_from_before_a_compaction_is_not_believed() {
+    let (dir, old) = (scratch(), scratch());
+    let account = Account::open(dir.path(), options()).await.unwrap();
+    let database = account.create_database("db").await.unwrap();
+    let definition = ContainerDefinition::new("c", "/pk").unwrap();
+    let container = database.create_container_with(definition, 1).await.unwrap();
+    let mut random = Random::seeded(1);
+    fill(&container, &mut random, 50).await;
+    account.close().await.unwrap();
+    drop((account, database, container));
+    copy_dir(&dir.path().join("index"), old.path());
+
+    let account = Account::open(dir.path(), options()).await.unwrap();
+    let container = support::container_of(&account).await;
+    for key in 0..4 {
+        container.delete_partition_key(format!("k{key}")).await.unwrap();
+    }
+    fill(&container, &mut random, 60).await;
+    account.maintain().await.unwrap();
+    let expected = answers(&account).await.unwrap();
+    account.close().await.unwrap();
+    drop((account, container));
+    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+    copy_dir(old.path(), &dir.path().join("index"));
+    let (found, logged) = look_on_disk(dir.path()).await;
+    let found = found.unwrap();
+    assert!(found == expected, "{}", difference(&expected, &found));
+    assert!(logged.contains("rebuilt from the log"), "{logged}");
 }

@@ -780,13 +780,13 @@ impl World {
                     .is_none_or(|index| self.model.versions[*index].at != version.at);
             old && gone && version.lsn() > after && version.lsn() <= oldest
         };
-        let of_range = self.model.versions.iter().filter(|version| range.contains(&version.epk));
-        // Relatives share one position up to which they are complete.
-        let any = if self.reshaped {
-            self.model.versions.iter().any(dropped)
-        } else {
-            of_range.into_iter().any(dropped)
+        // A partition has one position up to which it is complete, and so have relatives.
+        let ranges = self.container.ranges();
+        let in_partition = |version: &&Version| {
+            let of_version = ranges.iter().find(|info| info.range.contains(&version.epk)).unwrap();
+            self.reshaped || of_version.range.overlaps(range)
         };
+        let any = self.model.versions.iter().filter(in_partition).any(dropped);
         assert!(any, "nothing between {after} and {oldest} in {range} had to go");
     }
 

@@ -14,7 +14,7 @@ use super::Partition;
 use crate::error::FeedError;
 use crate::item::{Item, Meta, item_of};
 use bytes::Bytes;
-use headwater_log::{ReadRequest, Record, RecordKind, Which};
+use headwater_log::{ReadError, ReadRequest, Record, RecordKind, Which};
 use headwater_model::{
     ChangeKind, FeedMode, KeyRange, Lsn, PageLimit, PartitionId, PartitionKey, Timestamp,
 };
@@ -193,6 +193,10 @@ impl Partition {
                 .filter(alive)
                 .map(|record| Change { record, previous: None })
                 .collect();
+            // What is visible was acknowledged by the log, so it must be there.
+            if batch.scanned <= after {
+                return Err(ReadError::Unavailable.into());
+            }
             after = batch.scanned;
             // The position of a page is its last change, so that a reader who compares both agrees;
             // only an empty page moves to where the scan ended.
