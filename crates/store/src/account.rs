@@ -320,6 +320,16 @@ impl Account {
         Ok(Database { account: self.clone(), rid: entry.rid, id: entry.id.clone() })
     }
 
+    /// Finds a database by its id, or else by its resource id.
+    #[must_use]
+    pub fn find_database(&self, name: &str) -> Option<Database> {
+        let resources = self.0.catalog.resources();
+        let by_name = resources.databases.values().find(|entry| entry.id.as_str() == name);
+        let by_rid = || resources.databases.get(&DatabaseRid::parse(name).ok()?.get());
+        let entry = by_name.or_else(by_rid)?;
+        Some(Database { account: self.clone(), rid: entry.rid, id: entry.id.clone() })
+    }
+
     /// All databases, in the order of their creation.
     #[must_use]
     pub fn databases(&self) -> Vec<Database> {
@@ -508,6 +518,19 @@ impl Database {
         let resources = self.account.0.catalog.resources();
         let entry = resources.container(self.rid, &known).ok_or_else(|| no_container(id))?;
         self.account.container_by_rid(entry.rid).ok_or_else(|| no_container(id))
+    }
+
+    /// Finds a container by its id, or else by its resource id.
+    #[must_use]
+    pub fn find_container(&self, name: &str) -> Option<Container> {
+        let resources = self.account.0.catalog.resources();
+        let mut siblings = resources.containers_of(self.rid);
+        let by_name = siblings.find(|entry| entry.definition.id().as_str() == name);
+        let by_rid = || {
+            let rid = ContainerRid::parse(name).ok().filter(|rid| rid.database() == self.rid)?;
+            resources.containers.get(&rid.as_u64())
+        };
+        self.account.container_by_rid(by_name.or_else(by_rid)?.rid)
     }
 
     /// All containers, in the order of their creation.

@@ -5,13 +5,14 @@
 
 use crate::account::Shared;
 use crate::definition::ContainerDefinition;
+use crate::resource::ResourceType;
 use crate::error::{CatalogError, OpenError, StorageError};
 use headwater_log::{
     GroupBuilder, LocalLog, NewRecord, PartitionLog, ReadRequest, RecordKind, Tail, Which,
     append_decided,
 };
 use headwater_model::{
-    ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, KeyRange, Lsn, PartitionId, Timestamp,
+    ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, KeyRange, Lsn, PartitionId, ResourceId, Timestamp,
 };
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,18 @@ pub(crate) enum Event {
     },
     ContainerDropped {
         rid: u64,
+    },
+    /// A resource of another kind was created or changed.
+    ResourcePut {
+        kind: ResourceType,
+        owner: String,
+        rid: String,
+        id: String,
+        json: String,
+    },
+    /// A resource of another kind is gone, and with it those it owns.
+    ResourceDropped {
+        rid: String,
     },
     /// Partitions were split or merged away, and these took their place.
     PartitionsReplaced {
@@ -78,6 +91,18 @@ pub(crate) struct ContainerEntry {
     pub(crate) stamp: Stamp,
 }
 
+/// An offer, user, permission or script.
+#[derive(Clone, Debug)]
+pub(crate) struct ResourceEntry {
+    pub(crate) kind: ResourceType,
+    pub(crate) owner: ResourceId,
+    pub(crate) rid: ResourceId,
+    pub(crate) id: String,
+    pub(crate) json: String,
+    pub(crate) number: u32,
+    pub(crate) stamp: Stamp,
+}
+
 /// When and by which event a resource was last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
@@ -96,8 +121,11 @@ impl Stamp {
 pub(crate) struct Resources {
     pub(crate) databases: BTreeMap<u32, DatabaseEntry>,
     pub(crate) containers: BTreeMap<u64, ContainerEntry>,
+    /// Offers, users, permissions and scripts.
+    pub(crate) others: BTreeMap<ResourceId, Arc<ResourceEntry>>,
     last_database: u32,
     last_container: u32,
+    last_resource: u32,
 }
 
 impl Resources {
@@ -128,6 +156,32 @@ impl Resources {
         self.last_container + 1
     }
 
+    pub(crate) fn next_resource(&self) -> u32 {
+        self.last_resource + 1
+    }
+
+    /// Whether something that resources can belong to exists.
+    pub(crate) fn has_owner(&self, owner: ResourceId) -> bool {
+        match owner {
+            ResourceId::Database(rid) => self.databases.contains_key(&rid.get()),
+            ResourceId::Container(rid) => self.containers.contains_key(&rid.as_u64()),
+            other => self.others.contains_key(&other),
+        }
+    }
+
+    /// Resources go with their owners.
+    fn drop_orphans(&mut self) {
+        loop {
+            let orphan = |entry: &Arc<ResourceEntry>| !self.has_owner(entry.owner);
+            let orphans: Vec<ResourceId> =
+                self.others.values().filter(|entry| orphan(entry)).map(|entry| entry.rid).collect();
+            if orphans.is_empty() {
+                return;
+            }
+            self.others.retain(|rid, _| !orphans.contains(rid));
+        }
+    }
+
     fn apply(&mut self, event: &Event, stamp: Stamp) -> Result<(), String> {
         match event {
             Event::DatabaseCreated { rid, id } => {
@@ -138,6 +192,7 @@ impl Resources {
             Event::DatabaseDropped { rid } => {
                 self.databases.remove(rid);
                 self.containers.retain(|_, container| container.rid.database().get() != *rid);
+                self.drop_orphans();
             }
             Event::ContainerCreated { rid, definition, partitions } => {
                 let rid = ContainerRid::from_u64(*rid).map_err(|error| error.to_string())?;
@@ -159,6 +214,22 @@ impl Resources {
             }
             Event::ContainerDropped { rid } => {
                 self.containers.remove(rid);
+                self.drop_orphans();
+            }
+            Event::ResourcePut { kind, owner, rid, id, json } => {
+                let read = |text: &str| ResourceId::parse(text).map_err(|error| error.to_string());
+                let (owner, rid) = (read(owner)?, read(rid)?);
+                let known = self.others.get(&rid).map(|entry| entry.number);
+                let number = known.unwrap_or(self.last_resource + 1);
+                self.last_resource = self.last_resource.max(number);
+                let (kind, id, json) = (*kind, id.clone(), json.clone());
+                let entry = ResourceEntry { kind, owner, rid, id, json, number, stamp };
+                self.others.insert(rid, Arc::new(entry));
+            }
+            Event::ResourceDropped { rid } => {
+                let rid = ResourceId::parse(rid).map_err(|error| error.to_string())?;
+                self.others.remove(&rid);
+                self.drop_orphans();
             }
             Event::PartitionsReplaced { container, gone, new } => {
                 let container = self.containers.get_mut(container).ok_or("no such container")?;

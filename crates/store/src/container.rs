@@ -14,7 +14,9 @@ use crate::prepare::{self, Operation};
 use crate::topology::Topology;
 use crate::{maintenance, topology};
 use bytes::Bytes;
-use headwater_model::{ContainerId, ContainerRid, Etag, ItemId, PartitionKey, Timestamp};
+use headwater_model::{
+    ContainerId, ContainerRid, Etag, ItemId, Lsn, PartitionId, PartitionKey, Timestamp,
+};
 use headwater_runtime::Bell;
 use parking_lot::RwLock;
 use smallvec::{SmallVec, smallvec};
@@ -350,6 +352,30 @@ impl Container {
                 Err(refusal) => return Err(write_error(refusal)),
             }
         }
+    }
+
+    /// Whether the container was dropped; a handle does not come back to life.
+    #[must_use]
+    pub fn is_dropped(&self) -> bool {
+        self.state.topology().dropped
+    }
+
+    /// The range a partition key is in, and the newest change that is visible there.
+    ///
+    /// # Errors
+    /// When the key is not one of this container's, or the container is gone.
+    pub fn locate(&self, key: &PartitionKey) -> Result<(PartitionId, Lsn), ItemReadError> {
+        let epk = self.settings().definition.partition_key().epk(key)?;
+        let topology = self.state.topology();
+        let partition = topology.partition_of(epk.as_bytes());
+        let partition = partition.ok_or(ItemReadError::ContainerGone)?;
+        Ok((partition.id, partition.visible()))
+    }
+
+    /// The newest change that is visible in a range; `None` if it is gone.
+    #[must_use]
+    pub fn newest(&self, range: PartitionId) -> Option<Lsn> {
+        self.state.topology().partition(range).map(|partition| partition.visible())
     }
 
     /// Reads an item; `None` if there is none.

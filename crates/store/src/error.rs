@@ -123,7 +123,7 @@ pub enum CatalogError {
     /// The name is taken.
     #[error("{what} {id} already exists; choose another id")]
     AlreadyExists {
-        /// `database` or `container`.
+        /// What it is.
         what: &'static str,
         /// Its id.
         id: String,
@@ -131,7 +131,7 @@ pub enum CatalogError {
     /// There is no such thing.
     #[error("{what} {id} does not exist; create it first")]
     NotFound {
-        /// `database` or `container`.
+        /// What it is.
         what: &'static str,
         /// Its id.
         id: String,
@@ -148,6 +148,17 @@ pub enum CatalogError {
         /// The field.
         field: &'static str,
     },
+    /// A resource has changed since the caller read it.
+    #[error("{what} {id} was changed by someone else; read it again")]
+    EtagMismatch {
+        /// What it is.
+        what: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// A resource is not one.
+    #[error("{0}")]
+    BadResource(&'static str),
     /// The partition cannot be split or merged as asked.
     #[error(transparent)]
     Topology(#[from] TopologyError),

@@ -48,6 +48,7 @@ mod keys;
 mod maintenance;
 mod partition;
 mod prepare;
+mod resource;
 mod scan;
 mod topology;
 
@@ -69,5 +70,6 @@ pub use headwater_model::{
 pub use index::MemoryIndex;
 pub use item::{Condition, Item, ItemWrite, Precondition, Written};
 pub use partition::feed::Change;
+pub use resource::{Resource, ResourceType};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use topology::RangeInfo;

@@ -1,0 +1,258 @@
+//! `headwater serve`: a server on a data directory, until it is told to stop.
+//!
+//! Every setting can come from the command line, the environment or a file, in that order. Keys never
+//! have to be on the command line, where other users of the machine can read them.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use headwater_protocol::auth::{Key, Keys};
+use headwater_runtime::Runtime;
+use headwater_server::{Config, Server};
+use headwater_store::{Account, Durability, Options};
+use serde::Deserialize;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The settings of a server. All of them are optional.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Serve {
+    /// Where data is kept [default: ./headwater-data]
+    #[arg(long, value_name = "DIR", env = "HEADWATER_DATA", conflicts_with = "ephemeral")]
+    data: Option<PathBuf>,
+    /// Keep everything in memory, and nothing after the end
+    #[arg(long, env = "HEADWATER_EPHEMERAL")]
+    ephemeral: bool,
+    /// Where to listen in the clear; port 0 takes any free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTP")]
+    http: Option<SocketAddr>,
+    /// Where to listen with TLS; port 0 takes any free one [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTPS")]
+    https: Option<SocketAddr>,
+    /// Do not listen with TLS
+    #[arg(long, env = "HEADWATER_NO_HTTPS")]
+    no_https: bool,
+    /// How many partitions new containers get [default: 1]
+    #[arg(long, value_name = "N", env = "HEADWATER_PARTITIONS")]
+    partitions: Option<u32>,
+    /// When an acknowledged write is safe [default: fsync]
+    #[arg(long, env = "HEADWATER_DURABILITY")]
+    durability: Option<Level>,
+    /// The name of the account [default: headwater]
+    #[arg(long, value_name = "NAME", env = "HEADWATER_ACCOUNT")]
+    account: Option<String>,
+    /// A file with the account key, in base64 [default: the well-known key of the emulator]
+    #[arg(long, value_name = "FILE", env = "HEADWATER_KEY_FILE")]
+    key_file: Option<PathBuf>,
+    /// A file with a second account key
+    #[arg(long, value_name = "FILE", env = "HEADWATER_SECONDARY_KEY_FILE")]
+    secondary_key_file: Option<PathBuf>,
+    /// A file with a key that only reads
+    #[arg(long, value_name = "FILE", env = "HEADWATER_READ_ONLY_KEY_FILE")]
+    read_only_key_file: Option<PathBuf>,
+    /// Answer 429 to what is beyond the provisioned throughput
+    #[arg(long, env = "HEADWATER_ENFORCE_THROUGHPUT")]
+    enforce_throughput: bool,
+    /// Accept requests whatever their date says
+    #[arg(long, env = "HEADWATER_ANY_DATE")]
+    any_date: bool,
+    /// Accept requests whoever signed them (loopback only)
+    #[arg(long, env = "HEADWATER_NO_AUTH")]
+    no_auth: bool,
+    /// Accept any well-formed identity token (loopback only)
+    #[arg(long, env = "HEADWATER_ANY_IDENTITY")]
+    any_identity: bool,
+    /// Print one line of JSON when ready, instead of one for people
+    #[arg(long, env = "HEADWATER_READY_JSON")]
+    ready_json: bool,
+    /// A file with these settings under [serve] [default: ./headwater.toml if there is one]
+    #[arg(long, value_name = "FILE", env = "HEADWATER_CONFIG")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+}
+
+/// When an acknowledged write is safe.
+#[derive(Clone, Copy, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Level {
+    /// On disk
+    Fsync,
+    /// In the kernel: survives the process, not the machine
+    Os,
+}
+
+/// The part of the file that is about the server.
+#[derive(Debug, Default, Deserialize)]
+struct File {
+    #[serde(default)]
+    serve: Serve,
+}
+
+/// Serves until a signal says to stop.
+pub(crate) fn run(given: Serve) -> Result<()> {
+    let settings = given.with_file()?;
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let executor = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads.max(2))
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    executor.block_on(serve(settings))
+}
+
+async fn serve(settings: Serve) -> Result<()> {
+    let config = settings.server_config()?;
+    let account = settings.open().await?;
+    let server = Server::start(config, account.clone(), Runtime::system()).await?;
+    announce(&server, &settings)?;
+    wait_for_signal().await?;
+    eprintln!("stopping");
+    server.stop().await;
+    account.close().await.context("cannot close the store cleanly; nothing is lost")?;
+    Ok(())
+}
+
+impl Serve {
+    /// What the command line and the environment leave open is taken from the file.
+    fn with_file(self) -> Result<Serve> {
+        let path = match &self.config {
+            Some(path) => path.clone(),
+            None if Path::new("headwater.toml").exists() => PathBuf::from("headwater.toml"),
+            None => return Ok(self),
+        };
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let file: File = toml::from_str(&text)
+            .with_context(|| format!("{} is not a configuration", path.display()))?;
+        let file = file.serve;
+        Ok(Serve {
+            // Saying where on the command line overrides a file that says nowhere.
+            ephemeral: self.ephemeral || (file.ephemeral && self.data.is_none()),
+            data: self.data.or(file.data),
+            http: self.http.or(file.http),
+            https: self.https.or(file.https),
+            no_https: self.no_https || file.no_https,
+            partitions: self.partitions.or(file.partitions),
+            durability: self.durability.or(file.durability),
+            account: self.account.or(file.account),
+            key_file: self.key_file.or(file.key_file),
+            secondary_key_file: self.secondary_key_file.or(file.secondary_key_file),
+            read_only_key_file: self.read_only_key_file.or(file.read_only_key_file),
+            enforce_throughput: self.enforce_throughput || file.enforce_throughput,
+            any_date: self.any_date || file.any_date,
+            no_auth: self.no_auth || file.no_auth,
+            any_identity: self.any_identity || file.any_identity,
+            ready_json: self.ready_json || file.ready_json,
+            config: self.config,
+        })
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| PathBuf::from("headwater-data"))
+    }
+
+    async fn open(&self) -> Result<Account> {
+        let mut options = Options::default();
+        options.partitions = self.partitions.unwrap_or(1);
+        options.durability = match self.durability {
+            None | Some(Level::Fsync) => Durability::Fsync,
+            Some(Level::Os) => Durability::Os,
+        };
+        if self.ephemeral {
+            return Account::ephemeral_with(options).await.context("cannot start in memory");
+        }
+        let dir = self.data_dir();
+        let opened = Account::open(&dir, options).await;
+        opened.with_context(|| format!("cannot open the data in {}", dir.display()))
+    }
+
+    fn server_config(&self) -> Result<Config> {
+        let mut config = Config::emulator()?;
+        config.http = Some(self.http.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))));
+        let https = self.https.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8081)));
+        config.https = Some(https).filter(|_| !self.no_https);
+        config.certificates = Some(self.data_dir().join("tls")).filter(|_| !self.ephemeral);
+        if let Some(account) = &self.account {
+            config.account.clone_from(account);
+        }
+        if let Some(keys) = self.keys()? {
+            config.keys = keys;
+            config.keys_are_public = false;
+        }
+        config.enforce_throughput = self.enforce_throughput;
+        config.clock_skew = Some(Duration::from_secs(15 * 60)).filter(|_| !self.any_date);
+        config.any_identity = self.any_identity;
+        config.check_signatures = !self.no_auth;
+        let open = [config.http, config.https].into_iter().flatten();
+        if (self.no_auth || self.any_identity) && open.clone().any(|at| !at.ip().is_loopback()) {
+            bail!("--no-auth and --any-identity are for loopback only; listen on 127.0.0.1");
+        }
+        Ok(config)
+    }
+
+    fn keys(&self) -> Result<Option<Keys>> {
+        let from_environment = std::env::var("HEADWATER_KEY").ok();
+        let primary = match (&self.key_file, from_environment) {
+            (Some(path), _) => Some(read_key(path)?),
+            (None, Some(text)) => Some(Key::from_base64(text.trim()).context("HEADWATER_KEY")?),
+            (None, None) => None,
+        };
+        let optional = |path: &Option<PathBuf>| path.as_deref().map(read_key).transpose();
+        let secondary = optional(&self.secondary_key_file)?;
+        let read_only = optional(&self.read_only_key_file)?;
+        let Some(primary) = primary else {
+            if secondary.is_some() || read_only.is_some() {
+                bail!("a second or read-only key needs a first one; set HEADWATER_KEY or --key-file");
+            }
+            return Ok(None);
+        };
+        let mut keys = Keys::new(primary);
+        keys.secondary = secondary;
+        keys.primary_read_only = read_only;
+        Ok(Some(keys))
+    }
+}
+
+fn read_key(path: &Path) -> Result<Key> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the key in {}", path.display()))?;
+    Key::from_base64(text.trim()).with_context(|| format!("{} holds no key", path.display()))
+}
+
+fn announce(server: &Server, settings: &Serve) -> Result<()> {
+    let at = |scheme: &str, address: Option<SocketAddr>| {
+        address.map(|address| format!("{scheme}://{address}"))
+    };
+    let (http, https) = (at("http", server.http()), at("https", server.https()));
+    let mut out = std::io::stdout().lock();
+    if settings.ready_json {
+        let line = serde_json::json!({ "ready": true, "http": http, "https": https });
+        writeln!(out, "{line}")?;
+    } else {
+        let both: Vec<String> = http.into_iter().chain(https).collect();
+        let kept = match settings.ephemeral {
+            true => "in memory".to_owned(),
+            false => format!("in {}", settings.data_dir().display()),
+        };
+        writeln!(out, "headwater is ready at {}, data {kept}", both.join(" and "))?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+async fn wait_for_signal() -> Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminated = signal(SignalKind::terminate())?;
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted?,
+            _ = terminated.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await?;
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! From a request to its answer: limits, body, caller, route, operation.
+//!
+//! Nothing here knows sockets, and nothing below it knows HTTP bodies.
+
+use crate::answer::{Answer, Payload};
+use crate::certificate::Certificates;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::metrics::Metrics;
+use crate::operations;
+use crate::request::{Call, Caller};
+use crate::throughput::Throughput;
+use bytes::Bytes;
+use headwater_model::ResourceId;
+use headwater_protocol::auth::{self, Access, AuthError, Token};
+use headwater_protocol::error::Code;
+use headwater_protocol::route::{self, Route};
+use headwater_protocol::{binary, headers};
+use headwater_runtime::Runtime;
+use headwater_store::{Account, Container, Database};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Semaphore;
+
+/// Containers whose names are remembered; beyond it the memory starts anew.
+const NAMES_MAX: usize = 10_000;
+const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
+const SERVICE: HeaderValue =
+    HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store, no-cache");
+
+/// Everything requests share.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) config: Config,
+    pub(crate) account: Account,
+    pub(crate) runtime: Runtime,
+    pub(crate) metrics: Metrics,
+    pub(crate) throughput: Throughput,
+    pub(crate) certificates: Option<Certificates>,
+    pub(crate) requests: Semaphore,
+    pub(crate) waiting: Arc<Semaphore>,
+    pub(crate) is_stopping: AtomicBool,
+    /// Containers by the names in the path. A dropped one is noticed when it is asked.
+    names: RwLock<HashMap<(String, String), Container>>,
+}
+
+impl Gateway {
+    pub(crate) fn new(
+        config: Config,
+        account: Account,
+        runtime: Runtime,
+        certificates: Option<Certificates>,
+    ) -> Gateway {
+        let limits = config.limits;
+        Gateway {
+            metrics: Metrics::new(),
+            throughput: Throughput::new(config.enforce_throughput),
+            requests: Semaphore::new(limits.requests),
+            waiting: Arc::new(Semaphore::new(limits.waiting_readers)),
+            is_stopping: AtomicBool::new(false),
+            names: RwLock::default(),
+            config,
+            account,
+            runtime,
+            certificates,
+        }
+    }
+
+    /// Answers a request, whatever it is.
+    pub(crate) async fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        scheme: &'static str,
+    ) -> Response<Payload> {
+        let started = self.runtime.elapsed();
+        let activity = self.activity_of(request.headers());
+        let cross_origin = request.headers().contains_key("origin");
+        let verb = request.method().clone();
+        let answer = match self.answer(request, scheme, &activity).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                tracing::debug!(%activity, code = ?failure.code, message = failure.message, "refused");
+                failure.into_answer(&activity)
+            }
+        };
+        let took = self.runtime.elapsed().saturating_sub(started);
+        self.metrics.observe(&verb, answer.status, took);
+        let millis = took.as_secs_f64() * 1000.0;
+        let mut answer = answer.header(headers::REQUEST_DURATION_MS, format_args!("{millis:.3}"));
+        let charge = answer.charge;
+        answer = answer.header(headers::REQUEST_CHARGE, charge);
+        finish(&mut answer.headers, &activity, cross_origin);
+        answer.into_response()
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        scheme: &'static str,
+        activity: &str,
+    ) -> Result<Answer, Failure> {
+        if request.method() == Method::OPTIONS {
+            return Ok(Answer::empty(StatusCode::NO_CONTENT));
+        }
+        if let Some(answer) = operations::service::answer(self, &request) {
+            return Ok(answer);
+        }
+        if self.is_stopping.load(Ordering::Relaxed) {
+            let message = "the server is shutting down; try again in a moment";
+            return Err(Failure::new(Code::ServiceUnavailable, message));
+        }
+        let path = request.uri().path();
+        let extension = operations::extension::route(path);
+        let route = match &extension {
+            Some(extension) => extension.owner(),
+            None => route::parse(path)?,
+        };
+        let caller = self.caller(&request, &route, path)?;
+        let origin = origin_of(&request, scheme);
+        let (parts, body) = request.into_parts();
+        // Taken before the body is read: what waits here has cost nothing yet.
+        let _permit = self.requests.try_acquire().map_err(|_| too_busy())?;
+        let body = self.read_body(body).await?;
+        let call = Call {
+            verb: parts.method,
+            route,
+            head: parts.headers,
+            body,
+            activity: activity.to_owned(),
+            caller,
+            origin,
+        };
+        if let Some(extension) = extension {
+            return operations::extension::answer(self, &call, &extension).await;
+        }
+        operations::answer(self, &call).await
+    }
+
+    async fn read_body(&self, body: Incoming) -> Result<Bytes, Failure> {
+        if body.is_end_stream() {
+            return Ok(Bytes::new());
+        }
+        let limits = &self.config.limits;
+        let too_large = || {
+            let message = format!("Request size is too large: at most {} bytes", limits.body_bytes);
+            Failure::new(Code::RequestEntityTooLarge, message)
+        };
+        if body.size_hint().lower() > limits.body_bytes as u64 {
+            return Err(too_large());
+        }
+        let read = Limited::new(body, limits.body_bytes).collect();
+        let Some(read) = self.runtime.timeout(limits.body_time, read).await else {
+            let message = "the body did not arrive in time; send it faster or in smaller requests";
+            return Err(Failure::new(Code::RequestTimeout, message));
+        };
+        let bytes = match read {
+            Ok(collected) => collected.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
+            Err(_) => return Err(Failure::bad_request("the body ended before it was complete")),
+        };
+        if binary::is_binary(&bytes) {
+            let text = binary::decode(&bytes, binary::Limits::default())
+                .map_err(|error| Failure::bad_request(format!("the binary body: {error}")))?;
+            return Ok(Bytes::from(text));
+        }
+        Ok(bytes)
+    }
+
+    /// The request's own id if it is one, or a new one.
+    fn activity_of(&self, head: &HeaderMap) -> String {
+        let given = head.get(headers::ACTIVITY_ID).and_then(|value| value.to_str().ok());
+        match given.filter(|text| headers::is_activity_id(text)) {
+            Some(given) => given.to_owned(),
+            None => uuid_of(self.runtime.random_u128()),
+        }
+    }
+
+    fn caller(
+        &self,
+        request: &Request<Incoming>,
+        route: &Route,
+        path: &str,
+    ) -> Result<Caller, Failure> {
+        if !self.config.check_signatures {
+            return Ok(Caller::Owner);
+        }
+        let head = request.headers();
+        let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
+        let header = text("authorization").ok_or(AuthError::MissingAuthorization)?;
+        let now = self.runtime.unix_millis() / 1000;
+        let access = match auth::parse_token(header)? {
+            Token::Master { sig } => {
+                let (x_ms_date, date) = (text("x-ms-date"), text("date"));
+                let verb = request.method().as_str();
+                let access = auth::verify_request(
+                    &self.config.keys,
+                    verb,
+                    route,
+                    path,
+                    x_ms_date,
+                    date,
+                    &sig,
+                )?;
+                if let (Some(skew), Some(date)) = (self.config.clock_skew, x_ms_date.or(date)) {
+                    auth::check_date(now, date, skew)?;
+                }
+                access
+            }
+            Token::Resource { sig } => {
+                return Ok(Caller::Guest(auth::open(&self.config.keys.primary, &sig, now)?));
+            }
+            Token::Aad { jwt } => {
+                auth::verify_aad(&self.config.keys, &jwt, now, self.config.any_identity)?
+            }
+        };
+        Ok(match access {
+            Access::ReadWrite => Caller::Owner,
+            Access::ReadOnly => Caller::Reader,
+        })
+    }
+
+    pub(crate) fn database(&self, name: &str) -> Result<Database, Failure> {
+        let found = self.account.find_database(name);
+        found.ok_or_else(|| Failure::owner_not_found("database", name))
+    }
+
+    /// The container a path names, by names or resource ids.
+    pub(crate) fn container(&self, db: &str, coll: &str) -> Result<Container, Failure> {
+        // A borrowed pair cannot be looked up in a map of owned ones without this little cost.
+        let key = (db.to_owned(), coll.to_owned());
+        if let Some(container) = self.names.read().get(&key) {
+            if !container.is_dropped() {
+                return Ok(container.clone());
+            }
+        }
+        let found = self.database(db)?.find_container(coll);
+        let container = found.ok_or_else(|| Failure::owner_not_found("container", coll))?;
+        let mut names = self.names.write();
+        if names.len() >= NAMES_MAX {
+            names.clear();
+        }
+        names.insert(key, container.clone());
+        Ok(container)
+    }
+
+    /// The link of a resource by resource ids, as resource tokens name it.
+    pub(crate) fn rid_link(database: ResourceId, container: Option<ResourceId>) -> String {
+        match container {
+            Some(container) => format!("dbs/{database}/colls/{container}"),
+            None => format!("dbs/{database}"),
+        }
+    }
+}
+
+fn too_busy() -> Failure {
+    let message = "the server has as many requests under way as it takes; try again in a moment";
+    let mut failure = Failure::new(Code::ServiceUnavailable, message);
+    failure.retry_after = Some(std::time::Duration::from_millis(100));
+    failure
+}
+
+fn uuid_of(random: u128) -> String {
+    let hex = format!("{random:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Scheme, host and port by which the client reached us.
+fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
+    let host = request.headers().get("host").and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+    let plain = |host: &&str| {
+        host.len() < 256 && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
+    };
+    format!("{scheme}://{}/", host.filter(plain).unwrap_or("localhost"))
+}
+
+/// What every answer carries.
+fn finish(head: &mut HeaderMap, activity: &str, cross_origin: bool) {
+    if let Ok(value) = HeaderValue::try_from(activity) {
+        head.insert(headers::ACTIVITY_ID, value);
+    }
+    head.insert(headers::VERSION, VERSION);
+    head.insert(headers::SERVICE_VERSION, SERVICE);
+    head.insert("cache-control", NO_STORE);
+    if cross_origin {
+        operations::service::allow_cross_origin(head);
+    }
+}

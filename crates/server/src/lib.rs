@@ -1,0 +1,26 @@
+//! HTTP around the store: a gateway that official Cosmos DB SDKs connect to unmodified.
+//!
+//! ```text
+//! connection   listen      accepts, speaks HTTP/1.1 and HTTP/2, in the clear or over TLS
+//! request      gateway     limits, reads the body, finds out who asks and for what
+//! operation    operations  one file per kind of resource: protocol in, store calls, protocol out
+//! answer       answer      status, headers, bytes; failures become the service's error shape
+//! ```
+//!
+//! This crate decides nothing about data. What a path, header or body means is in `protocol`; what
+//! happens to items is in `store`.
+
+mod answer;
+mod certificate;
+mod config;
+mod failure;
+mod gateway;
+mod listen;
+mod metrics;
+mod operations;
+mod request;
+mod throughput;
+
+pub use certificate::{CertificateError, Certificates};
+pub use config::{Config, ConfigError, Limits, StartTimes};
+pub use listen::{Server, StartError};

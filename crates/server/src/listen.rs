@@ -1,0 +1,210 @@
+//! Sockets: accepting connections, speaking HTTP on them, and ending both in good order.
+
+use crate::certificate::{CertificateError, Certificates};
+use crate::config::{Config, ConfigError};
+use crate::gateway::Gateway;
+use headwater_runtime::{Runtime, Stop, TaskGroup};
+use headwater_store::Account;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+/// After accepting failed (too many open files, say), a moment without trying.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// A TLS handshake that takes longer is not one.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// HTTP/2 streams of one connection at a time.
+const STREAMS_MAX: u32 = 256;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration does not hold together.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}; is another program using it? Port 0 takes any free one")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// There is no certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    gateway: Arc<Gateway>,
+    tasks: TaskGroup,
+    http: Option<SocketAddr>,
+    https: Option<SocketAddr>,
+}
+
+impl Server {
+    /// Starts listening. The account stays the caller's to close, after [`Server::stop`].
+    ///
+    /// # Errors
+    /// When an address is taken, or the configuration is not safe.
+    pub async fn start(
+        config: Config,
+        account: Account,
+        runtime: Runtime,
+    ) -> Result<Server, StartError> {
+        config.check()?;
+        let certificates = match config.https {
+            Some(_) => Some(Certificates::open(config.certificates.as_deref())?),
+            None => None,
+        };
+        let http = bind(config.http).await?;
+        let https = bind(config.https).await?;
+        let connections = Arc::new(Semaphore::new(config.limits.connections));
+        let gateway = Arc::new(Gateway::new(config, account, runtime.clone(), certificates));
+        let tasks = TaskGroup::new(runtime);
+        let address = |listener: &Option<TcpListener>| {
+            listener.as_ref().and_then(|listener| listener.local_addr().ok())
+        };
+        let (http_at, https_at) = (address(&http), address(&https));
+        for (listener, scheme) in [(http, "http"), (https, "https")] {
+            let Some(listener) = listener else { continue };
+            let (gateway, connections) = (gateway.clone(), connections.clone());
+            let tls = gateway.certificates.as_ref().map(|known| TlsAcceptor::from(known.tls.clone()));
+            let tls = tls.filter(|_| scheme == "https");
+            tasks.spawn("accept", |stop| accept(listener, tls, gateway, connections, stop));
+        }
+        Ok(Server { gateway, tasks, http: http_at, https: https_at })
+    }
+
+    /// Where it listens in the clear.
+    #[must_use]
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Where it listens with TLS.
+    #[must_use]
+    pub fn https(&self) -> Option<SocketAddr> {
+        self.https
+    }
+
+    /// The certificate clients have to trust, as PEM.
+    #[must_use]
+    pub fn authority_pem(&self) -> Option<&str> {
+        self.gateway.certificates.as_ref().map(Certificates::authority_pem)
+    }
+
+    /// Takes no more requests, lets those under way end (within limits), and closes every connection.
+    pub async fn stop(&self) {
+        self.gateway.is_stopping.store(true, Ordering::Relaxed);
+        let patience = self.gateway.config.limits.shutdown_time;
+        let _ = self.gateway.runtime.timeout(patience, self.tasks.shutdown()).await;
+    }
+}
+
+async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let bound = TcpListener::bind(address).await;
+    bound.map(Some).map_err(|source| StartError::Listen { address, source })
+}
+
+/// Accepts until it is told to stop, then waits for the connections it accepted.
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    gateway: Arc<Gateway>,
+    limit: Arc<Semaphore>,
+    mut stop: Stop,
+) {
+    let connections = TaskGroup::new(gateway.runtime.clone());
+    loop {
+        // A connection beyond the limit waits in the kernel until another one ends.
+        let Ok(permit) = limit.clone().acquire_owned().await else { break };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.requested() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                gateway.runtime.sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let (gateway, tls) = (gateway.clone(), tls.clone());
+        connections.spawn("connection", |stop| async move {
+            gateway.metrics.connections.inc();
+            connect(stream, tls, &gateway, stop).await;
+            gateway.metrics.connections.dec();
+            drop(permit);
+        });
+    }
+    connections.shutdown().await;
+}
+
+async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, gateway: &Arc<Gateway>, stop: Stop) {
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => serve(stream, "http", gateway, stop).await,
+        Some(tls) => {
+            let shaken = gateway.runtime.timeout(HANDSHAKE_TIME, tls.accept(stream)).await;
+            match shaken {
+                Some(Ok(stream)) => serve(stream, "https", gateway, stop).await,
+                Some(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                None => tracing::debug!("a TLS handshake took too long"),
+            }
+        }
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    scheme: &'static str,
+    gateway: &Arc<Gateway>,
+    mut stop: Stop,
+) {
+    let limits = &gateway.config.limits;
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_buf_size(limits.head_bytes.max(8 << 10))
+        .half_close(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+        .keep_alive_interval(Duration::from_secs(30));
+    let service = service_fn(|request| {
+        let gateway = gateway.clone();
+        async move { Ok::<_, std::convert::Infallible>(gateway.handle(request, scheme).await) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.requested() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}

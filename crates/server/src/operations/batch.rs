@@ -1,0 +1,197 @@
+//! Several operations in one request: all or nothing for one partition key, or each for itself.
+
+use super::{Outcome, Target, items, query};
+use crate::answer::Answer;
+use crate::failure::{Failure, write_code};
+use crate::request::Call;
+use bytes::Bytes;
+use headwater_model::{PartitionId, PartitionKey};
+use headwater_protocol::batch::{self, Operation, OperationKind, OperationResult};
+use headwater_protocol::charge::Charge;
+use headwater_protocol::error::Code;
+use headwater_protocol::headers;
+use headwater_store::{ItemWrite, Patch, Written};
+use hyper::StatusCode;
+
+/// What became of an operation, until it is written down.
+struct Done {
+    status: u16,
+    substatus: u32,
+    charge: Charge,
+    etag: Option<String>,
+    body: Option<Bytes>,
+}
+
+impl Done {
+    fn failed(code: Code) -> Done {
+        let (status, substatus) = (code.status(), code.substatus());
+        Done { status, substatus, charge: Charge::ZERO, etag: None, body: None }
+    }
+
+    fn written(written: &Written, call: &Call) -> Done {
+        let item = written.item.as_ref();
+        let shown = item.filter(|_| !call.wants_minimal() || written.change.is_none());
+        Done {
+            status: items::status_of(written).as_u16(),
+            substatus: 0,
+            charge: items::charge_of(written),
+            etag: item.map(|item| item.etag().to_string()),
+            body: shown.map(headwater_store::Item::to_bytes),
+        }
+    }
+
+    fn as_result(&self) -> OperationResult<'_> {
+        OperationResult {
+            status: self.status,
+            substatus: self.substatus,
+            charge: self.charge,
+            etag: self.etag.as_deref(),
+            body: self.body.as_deref(),
+            retry_after_ms: None,
+        }
+    }
+}
+
+pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
+    let operations = batch::decode(&call.body)?;
+    let atomic = call.header(headers::BATCH_ATOMIC).is_none_or(headers::bool_of);
+    if atomic {
+        transaction(call, target, &operations).await
+    } else {
+        each(call, target, &operations).await
+    }
+}
+
+async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
+    let key = call.required_partition_key()?;
+    let mut writes = Vec::with_capacity(operations.len());
+    for (index, operation) in operations.iter().enumerate() {
+        match write_of(operation, &call.body, &key) {
+            Ok(write) => writes.push(write),
+            Err(failure) => return Ok(undone(operations.len(), index, failure.code)),
+        }
+    }
+    match target.container.batch(key.clone(), writes).await {
+        Ok(written) => {
+            let done: Vec<Done> = written.iter().map(|one| Done::written(one, call)).collect();
+            let answer = answer_all(&done);
+            Ok(match written.first() {
+                Some(first) => answer.served_by(first.partition, first.lsn),
+                None => answer,
+            })
+        }
+        // An operation that was refused is told apart from a batch that was.
+        Err(error) => match write_code(&error.error) {
+            code @ (Code::RequestEntityTooLarge | Code::OwnerResourceNotFound) => {
+                Err(Failure::new(code, error.to_string()))
+            }
+            code if code.status() >= 500 => Err(error.error.into()),
+            code => Ok(undone(operations.len(), error.index, code)),
+        },
+    }
+}
+
+/// Nothing was done because of one operation.
+fn undone(count: usize, failed: usize, code: Code) -> Answer {
+    let done: Vec<Done> = (0..count)
+        .map(|index| Done::failed(if index == failed { code } else { Code::FailedDependency }))
+        .collect();
+    answer_all(&done)
+}
+
+async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
+    let range = call.scope()?.range;
+    let default = call.partition_key()?;
+    let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
+    let mut done = Vec::with_capacity(operations.len());
+    let mut served = None;
+    for operation in operations {
+        let stopped = !goes_on && done.iter().any(|one: &Done| one.status >= 400);
+        if stopped {
+            done.push(Done::failed(Code::FailedDependency));
+            continue;
+        }
+        match one(call, target, operation, default.as_ref(), range).await {
+            Ok(written) => {
+                served = Some((written.partition, written.lsn));
+                done.push(Done::written(&written, call));
+            }
+            Err(failure) => done.push(Done::failed(failure.code)),
+        }
+    }
+    let answer = answer_all(&done);
+    Ok(match served {
+        Some((partition, lsn)) => answer.served_by(partition, lsn),
+        None => answer,
+    })
+}
+
+async fn one(
+    call: &Call,
+    target: &Target,
+    operation: &Operation<'_>,
+    default: Option<&PartitionKey>,
+    range: Option<PartitionId>,
+) -> Result<Written, Failure> {
+    let key = operation.partition_key.as_ref().or(default);
+    let key = key.ok_or_else(|| Failure::bad_request("an operation has no partition key"))?;
+    // A range that is gone is news to the client; a key in another range than it thought is not: some
+    // clients hash keys of old containers differently.
+    if let Some(range) = range.filter(|range| target.container.newest(*range).is_none()) {
+        let message = format!("range {range} is gone; list the ranges again");
+        return Err(Failure::new(Code::PartitionKeyRangeGone, message));
+    }
+    let write = write_of(operation, &call.body, key)?;
+    let mut written = target
+        .container
+        .batch(key.clone(), vec![write])
+        .await
+        .map_err(|error| Failure::from(error.error))?;
+    written.pop().ok_or_else(|| Failure::new(Code::InternalServerError, "nothing was done"))
+}
+
+fn write_of(
+    operation: &Operation<'_>,
+    request: &Bytes,
+    key: &PartitionKey,
+) -> Result<ItemWrite, Failure> {
+    let id = || operation.id.as_deref().ok_or_else(|| Failure::bad_request("an id is missing"));
+    let body = || match operation.body {
+        Some(body) => Ok(request.slice_ref(body)),
+        None => Err(Failure::bad_request("a resourceBody is missing")),
+    };
+    let write = match operation.kind {
+        OperationKind::Create => ItemWrite::create(body()?),
+        OperationKind::Upsert => ItemWrite::upsert(body()?),
+        OperationKind::Replace => ItemWrite::replace(id()?, body()?),
+        OperationKind::Delete => ItemWrite::delete(key.clone(), id()?),
+        OperationKind::Read => ItemWrite::read(id()?),
+        OperationKind::Patch => {
+            let patch = Patch::parse(&body()?)?;
+            let condition = query::condition_of(&patch)?;
+            let write = ItemWrite::patch(key.clone(), id()?, patch);
+            match condition {
+                Some(condition) => write.condition(condition),
+                None => write,
+            }
+        }
+    };
+    let write = match &operation.partition_key {
+        Some(own) => write.partition_key(own.clone()),
+        None => write,
+    };
+    Ok(match (&operation.if_match, &operation.if_none_match) {
+        (Some(etag), _) => write.if_match(etag),
+        (None, Some(etag)) => write.if_none_match(etag),
+        (None, None) => write,
+    })
+}
+
+fn answer_all(done: &[Done]) -> Answer {
+    let results: Vec<OperationResult<'_>> = done.iter().map(Done::as_result).collect();
+    let mut body = Vec::with_capacity(128 * done.len());
+    let status = batch::encode(&results, &mut body);
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::MULTI_STATUS);
+    let charge: Charge = done.iter().map(|one| one.charge).sum();
+    Answer::json(status, body).charged(charge.max(Charge::ONE))
+}

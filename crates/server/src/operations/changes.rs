@@ -1,0 +1,207 @@
+//! The change feed over HTTP: one page, or 304 with the position up to which there was nothing.
+
+use super::{Outcome, Target, items};
+use crate::answer::Answer;
+use crate::config::StartTimes;
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::{Call, Scope};
+use headwater_model::{Continuation, FeedMode, FeedStart, Lsn, PartitionId};
+use headwater_protocol::charge::Charge;
+use headwater_protocol::error::Code;
+use headwater_protocol::feed::{Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
+use headwater_protocol::resource::FeedWriter;
+use headwater_protocol::headers;
+use headwater_store::{Change, Container, FeedError, FeedPage, FeedRequest, Timestamp};
+use hyper::StatusCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
+    let container = &target.container;
+    let asked = asked(gateway, call)?;
+    let scope = call.scope()?;
+    items::check_session(call, container)?;
+    if asked.position_only {
+        return position_only(container, &asked, &scope);
+    }
+    let wait = call.wait(gateway.config.limits.wait_max);
+    let request = request_of(&asked, &scope).limit(call.page_limit()?).wait(wait);
+    let page = match read_page(gateway, container, &request, wait).await {
+        // A reader ahead of us (a container made anew, say) is told to stay where it is.
+        Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
+        Err(Unread::Failed(failure)) => return Err(failure),
+        Ok(page) => page,
+    };
+    let etag = format!("\"{}\"", page.continuation.to_string().trim_matches('"'));
+    if page.changes.is_empty() {
+        return Ok(unchanged(container, &scope, &etag));
+    }
+    let body = body_of(container, asked.mode, &page);
+    let charge = Charge::page(body.len());
+    let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
+    let answer = answer.header(headers::ITEM_COUNT, page.changes.len());
+    Ok(served(container, &scope, answer))
+}
+
+fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
+    let headers = FeedHeaders {
+        a_im: call.header("a-im"),
+        if_none_match: call.header("if-none-match"),
+        if_modified_since: call.header("if-modified-since"),
+        version: call.header(headers::VERSION),
+    };
+    let time_start = match gateway.config.start_times {
+        StartTimes::ByVersion => TimeStart::ByVersion,
+        StartTimes::Changes => TimeStart::ChangesAtOnce,
+        StartTimes::Position => TimeStart::PositionFirst,
+    };
+    let asked = Asked::parse(&headers, time_start)?;
+    asked.ok_or_else(|| Failure::bad_request("A-IM is empty; leave it out or name a feed"))
+}
+
+pub(super) fn request_of(asked: &Asked, scope: &Scope) -> FeedRequest {
+    let mut request = FeedRequest::new(asked.start.clone()).mode(asked.mode);
+    if let Some(range) = scope.range {
+        request = request.of_range(range);
+    }
+    if let Some(key) = &scope.key {
+        request = request.of_key(key.clone());
+    }
+    if let Some(hashes) = &scope.hashes {
+        request = request.of_hashes(hashes.clone());
+    }
+    request
+}
+
+/// Why there is no page.
+pub(super) enum Unread {
+    /// The position is ahead of everything.
+    Ahead,
+    Failed(Failure),
+}
+
+/// Reads a page; a reader that waits is counted, and does not count as a request meanwhile.
+pub(super) async fn read_page(
+    gateway: &Arc<Gateway>,
+    container: &Container,
+    request: &FeedRequest,
+    wait: Duration,
+) -> Result<FeedPage, Unread> {
+    let failed = |error| match error {
+        FeedError::PositionAhead { .. } => Unread::Ahead,
+        other => Unread::Failed(other.into()),
+    };
+    if wait.is_zero() {
+        return container.read_feed(request).await.map_err(failed);
+    }
+    let Ok(_permit) = gateway.waiting.try_acquire() else {
+        let message = "as many readers wait as the server takes; ask without waiting";
+        return Err(Unread::Failed(Failure::new(Code::ServiceUnavailable, message)));
+    };
+    gateway.metrics.waiting_readers.inc();
+    let page = container.read_feed(request).await.map_err(failed);
+    gateway.metrics.waiting_readers.dec();
+    page
+}
+
+/// The answer of the old articles: where a time is, and nothing else.
+fn position_only(container: &Container, asked: &Asked, scope: &Scope) -> Outcome {
+    let FeedStart::Time(time) = asked.start else {
+        return Err(Failure::bad_request("only a start by time has a position of its own"));
+    };
+    let position = position_at(container, scope, time)?;
+    Ok(unchanged(container, scope, &format!("\"{}\"", position.to_string().trim_matches('"'))))
+}
+
+fn position_at(
+    container: &Container,
+    scope: &Scope,
+    time: Timestamp,
+) -> Result<Continuation, Failure> {
+    let ranges = container.ranges();
+    let wanted: Vec<_> =
+        ranges.iter().filter(|range| scope.range.is_none_or(|id| range.id == id)).collect();
+    let positions = wanted.iter().map(|range| {
+        let after = container.position_at(range.id, time)?;
+        Ok(headwater_model::RangePosition { range: range.range.clone(), after })
+    });
+    let positions = positions.collect::<Result<Vec<_>, FeedError>>()?;
+    match &positions[..] {
+        [] => {
+            let gone = scope.range.map(FeedError::RangeGone);
+            Err(gone.unwrap_or(FeedError::ContainerGone).into())
+        }
+        [one] => Ok(Continuation::Single(one.after)),
+        _ => Continuation::composite(container.rid(), positions)
+            .map_err(|error| FeedError::Continuation(error).into()),
+    }
+}
+
+fn etag_of(asked: &Asked) -> String {
+    match &asked.start {
+        FeedStart::After(position) => format!("\"{}\"", position.to_string().trim_matches('"')),
+        _ => "\"0\"".to_owned(),
+    }
+}
+
+fn unchanged(container: &Container, scope: &Scope, etag: &str) -> Answer {
+    let answer = Answer::empty(StatusCode::NOT_MODIFIED).etag(etag);
+    served(container, scope, answer.header(headers::ITEM_COUNT, 0))
+}
+
+/// The partition that answered, if it was one.
+pub(super) fn served(container: &Container, scope: &Scope, answer: Answer) -> Answer {
+    let by_range = scope.range.and_then(|id| Some((id, container.newest(id)?)));
+    let by_key = || container.locate(scope.key.as_ref()?).ok();
+    let only = || -> Option<(PartitionId, Lsn)> {
+        let ranges = container.ranges();
+        let [one] = &ranges[..] else { return None };
+        Some((one.id, one.lsn))
+    };
+    match by_range.or_else(by_key).or_else(only) {
+        Some((partition, lsn)) => answer.served_by(partition, lsn),
+        None => answer.header(headers::SESSION_TOKEN, super::list::session_of(container)),
+    }
+}
+
+fn body_of(container: &Container, mode: FeedMode, page: &FeedPage) -> Vec<u8> {
+    let rid = container.rid().to_string();
+    let size: usize = page.changes.iter().map(|change| change.body().len() + 1).sum();
+    let mut body = Vec::with_capacity(size + 128);
+    let mut writer = FeedWriter::new(&mut body, &rid, "Documents");
+    let definition = container.definition();
+    for change in &page.changes {
+        match mode {
+            FeedMode::LatestVersion => writer.push(&change.body()),
+            FeedMode::AllVersionsAndDeletes => {
+                let paths = &definition.partition_key().paths;
+                writer.push_with(|out| write_envelope(change, paths, out));
+            }
+        }
+    }
+    writer.finish();
+    body
+}
+
+fn write_envelope(
+    change: &Change,
+    paths: &[headwater_model::PartitionKeyPath],
+    out: &mut Vec<u8>,
+) {
+    let current = change.item().map(|item| item.to_bytes());
+    let previous = change.previous().map(|item| item.to_bytes());
+    Envelope {
+        kind: change.kind(),
+        lsn: change.lsn(),
+        crts: change.timestamp().as_seconds(),
+        current: current.as_deref(),
+        previous: previous.as_deref(),
+        previous_lsn: change.previous_lsn(),
+        ttl_expired: change.is_expiry(),
+        id: change.id(),
+        partition_key: &change.partition_key(),
+        paths,
+    }
+    .write_into(out);
+}

@@ -1,0 +1,196 @@
+//! Containers: create, read, replace, delete, list, query.
+
+use super::{Outcome, databases, list, no_such_verb, offers, query};
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::Call;
+use bytes::Bytes;
+use headwater_model::ResourceId;
+use headwater_protocol::charge::Charge;
+use headwater_protocol::error::Code;
+use headwater_protocol::headers::{self, ApiVersion};
+use headwater_protocol::resource::{self, System, Throughput};
+use headwater_store::{Container, ContainerDefinition, Database, ResourceType};
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+/// Request units of a container nobody asked for more of.
+const THROUGHPUT: u32 = 400;
+/// Properties the server fills in; a client that sends back what it read sends them too.
+const SYSTEM: [&str; 9] = [
+    "_rid", "_self", "_etag", "_ts", "_docs", "_sprocs", "_triggers", "_udfs", "_conflicts",
+];
+
+/// `/dbs/{db}/colls`
+pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
+    let database = gateway.database(db)?;
+    let rid = database.rid().to_string();
+    match call.verb {
+        Method::POST if call.is_query() => {
+            query::documents(gateway, call, "DocumentCollections", &rid, &documents(&database)?)
+        }
+        Method::POST => create(gateway, call, &database).await,
+        Method::GET => list::documents(call, "DocumentCollections", &rid, &documents(&database)?),
+        _ => Err(no_such_verb(call)),
+    }
+}
+
+async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome {
+    let definition = definition_of(call, None)?;
+    let throughput = databases::throughput_of(call)?;
+    let container = database.create_container(definition).await?;
+    let owner = ResourceId::Database(database.rid());
+    let shared = !gateway.account.resources(ResourceType::Offer, Some(owner)).is_empty();
+    // Inside of a database with throughput of its own a container has none, unless it asks.
+    let throughput = match throughput {
+        None if !shared => Some(Throughput::manual(THROUGHPUT)?),
+        given => given,
+    };
+    if let Some(throughput) = throughput {
+        offers::create(gateway, ResourceId::Container(container.rid()), throughput).await?;
+    }
+    Ok(answer(call, &container, StatusCode::CREATED)?.charged(Charge::METADATA_WRITE))
+}
+
+/// The definition in a body, with what it leaves out and decides how items are hashed.
+fn definition_of(
+    call: &Call,
+    known: Option<&Container>,
+) -> Result<ContainerDefinition, Failure> {
+    let parsed = serde_json::from_slice::<Map<String, Value>>(&call.body);
+    let mut json = parsed.map_err(|error| {
+        Failure::bad_request(format!("the body is not a container definition: {error}"))
+    })?;
+    for name in SYSTEM {
+        json.remove(name);
+    }
+    match known {
+        // What cannot change may be left out of a replace.
+        Some(container) => {
+            let before: Map<String, Value> =
+                serde_json::from_str(&container.definition().to_json()).unwrap_or_default();
+            for name in ["id", "partitionKey", "uniqueKeyPolicy"] {
+                if let (false, Some(value)) = (json.contains_key(name), before.get(name)) {
+                    json.insert(name.to_owned(), value.clone());
+                }
+            }
+            same_key(&mut json, &before);
+        }
+        None => complete_key(&mut json, ApiVersion::of(call.header(headers::VERSION))),
+    }
+    let text = Value::Object(json).to_string();
+    ContainerDefinition::from_json(&text)
+        .map_err(|error| Failure::bad_request(error.to_string()))
+}
+
+/// Clients leave out what they do not know of; the definition in the answer tells them how to hash.
+fn complete_key(json: &mut Map<String, Value>, version: ApiVersion) {
+    let modern = version >= ApiVersion::V2018_12_31;
+    if !json.contains_key("partitionKey") && !modern {
+        // From before partition keys: every item has the empty one.
+        let key = json!({"paths": ["/_partitionKey"], "kind": "Hash", "systemKey": true});
+        json.insert("partitionKey".to_owned(), key);
+        return;
+    }
+    if let Some(Value::Object(key)) = json.get_mut("partitionKey") {
+        key.entry("kind").or_insert_with(|| json!("Hash"));
+        let multi = key.get("kind") == Some(&json!("MultiHash"));
+        if modern || multi {
+            key.entry("version").or_insert_with(|| json!(2));
+        }
+    }
+}
+
+/// A key that names only its paths is the one that is there, if they are the same.
+fn same_key(json: &mut Map<String, Value>, before: &Map<String, Value>) {
+    let paths = |map: &Map<String, Value>| map.get("partitionKey")?.get("paths").cloned();
+    let version = |map: &Map<String, Value>| map.get("partitionKey")?.get("version").cloned();
+    if paths(json) == paths(before) && version(json).is_none() {
+        if let Some(key) = before.get("partitionKey") {
+            json.insert("partitionKey".to_owned(), key.clone());
+        }
+    }
+}
+
+/// `/dbs/{db}/colls/{coll}`
+pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Outcome {
+    let database = gateway.database(db)?;
+    let found = database.find_container(coll);
+    let container = found.ok_or_else(|| Failure::not_found("container", coll))?;
+    match call.verb {
+        Method::GET => {
+            let seen = container.etag().zip(call.if_none_match());
+            if let Some((etag, _)) = seen.filter(|(etag, wanted)| etag.matches(wanted)) {
+                return Ok(Answer::empty(StatusCode::NOT_MODIFIED).etag(etag));
+            }
+            answer(call, &container, StatusCode::OK)
+        }
+        Method::PUT => {
+            check_etag(call, &container)?;
+            let definition = definition_of(call, Some(&container))?;
+            if definition.id() != &container.id() {
+                return Err(Failure::bad_request("the id of a container cannot be changed"));
+            }
+            let container = database.replace_container(definition).await?;
+            Ok(answer(call, &container, StatusCode::OK)?.charged(Charge::METADATA_WRITE))
+        }
+        Method::DELETE => {
+            check_etag(call, &container)?;
+            database.drop_container(container.id().as_str()).await?;
+            Ok(Answer::empty(StatusCode::NO_CONTENT).charged(Charge::METADATA_WRITE))
+        }
+        _ => Err(no_such_verb(call)),
+    }
+}
+
+fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
+    let current = container.etag();
+    let matches = |wanted: &str| {
+        wanted == "*" || current.as_ref().is_some_and(|etag| etag.matches(wanted))
+    };
+    match call.if_match() {
+        Some(wanted) if !matches(wanted) => {
+            let message = "One of the specified pre-condition is not met: the container was \
+                           changed by someone else; read it again.";
+            Err(Failure::new(Code::PreconditionFailed, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
+    let mut answer = Answer::json(status, document(container)?)
+        .charged(Charge::METADATA_READ)
+        .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
+        .header(headers::LAZY_INDEXING_PROGRESS, -1)
+        .header(headers::CONTENT_PATH, container.rid());
+    if let Some(etag) = container.etag() {
+        answer = answer.etag(etag);
+    }
+    if call.flag(headers::POPULATE_QUOTA_INFO) {
+        let statistics = container.statistics();
+        let (bytes, items) = (statistics.bytes / 1024, statistics.items);
+        let usage = format!(
+            "functions=0;storedProcedures=0;triggers=0;documentSize=0;documentsSize={bytes};\
+             documentsCount={items};collectionSize={bytes};"
+        );
+        let quota = "functions=50;storedProcedures=100;triggers=25;documentSize=10240;\
+                     documentsSize=52428800;documentsCount=-1;collectionSize=52428800;";
+        answer =
+            answer.header(headers::RESOURCE_USAGE, usage).header(headers::RESOURCE_QUOTA, quota);
+    }
+    Ok(answer)
+}
+
+fn documents(database: &Database) -> Result<Vec<Bytes>, Failure> {
+    let containers = database.containers();
+    containers.iter().map(|container| document(container).map(Bytes::from)).collect()
+}
+
+fn document(container: &Container) -> Result<Vec<u8>, Failure> {
+    let etag = container.etag().map(|etag| etag.to_string()).unwrap_or_default();
+    let ts = container.timestamp().map_or(0, |time| time.as_seconds());
+    let system = System::container(container.rid(), &etag, ts);
+    Ok(resource::container(&container.definition().to_json(), &system)?)
+}

@@ -1,0 +1,171 @@
+//! Items: create, upsert, read, replace, patch, delete, and delete of a partition key.
+
+use super::{Outcome, Target, batch, changes, list, no_such_verb, query};
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::Call;
+use headwater_model::{ChangeKind, PartitionKey};
+use headwater_protocol::charge::Charge;
+use headwater_protocol::error::Code;
+use headwater_protocol::headers;
+use headwater_protocol::session::SessionToken;
+use headwater_store::{Container, Item, ItemWrite, Patch, Written};
+use hyper::{Method, StatusCode};
+use std::sync::Arc;
+
+/// `…/docs`
+pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
+    match call.verb {
+        Method::GET if call.header("a-im").is_some_and(|text| !text.trim().is_empty()) => {
+            changes::read(gateway, call, target).await
+        }
+        Method::GET => list::items(call, target).await,
+        // Some clients mark a request for a plan as a query too, so this comes first.
+        Method::POST if call.flag(headers::IS_QUERY_PLAN) => query::plan(call, target),
+        Method::POST if call.flag(headers::IS_BATCH) => batch::answer(call, target).await,
+        Method::POST if call.is_query() => query::items(gateway, call, target).await,
+        Method::POST => create(call, target).await,
+        _ => Err(no_such_verb(call)),
+    }
+}
+
+/// `…/docs/{id}`
+pub(super) async fn one(
+    gateway: &Arc<Gateway>,
+    call: &Call,
+    target: &Target,
+    id: &str,
+) -> Outcome {
+    let _ = gateway;
+    match call.verb {
+        Method::GET => read(call, target, id).await,
+        Method::PUT => {
+            let write = ItemWrite::replace(id, call.body.clone());
+            let write = with_key(write, call.partition_key()?);
+            answer_write(call, target, write).await
+        }
+        Method::PATCH => {
+            let patch = Patch::parse(&call.body)?;
+            let condition = query::condition_of(&patch)?;
+            let mut write = ItemWrite::patch(call.required_partition_key()?, id, patch);
+            if let Some(condition) = condition {
+                write = write.condition(condition);
+            }
+            answer_write(call, target, write).await
+        }
+        Method::DELETE => {
+            let write = ItemWrite::delete(call.required_partition_key()?, id);
+            answer_write(call, target, write).await
+        }
+        _ => Err(no_such_verb(call)),
+    }
+}
+
+async fn create(call: &Call, target: &Target) -> Outcome {
+    let body = call.body.clone();
+    let upsert = call.flag(headers::IS_UPSERT);
+    let write = if upsert { ItemWrite::upsert(body) } else { ItemWrite::create(body) };
+    answer_write(call, target, with_key(write, call.partition_key()?)).await
+}
+
+fn with_key(write: ItemWrite, key: Option<PartitionKey>) -> ItemWrite {
+    match key {
+        Some(key) => write.partition_key(key),
+        None => write,
+    }
+}
+
+async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome {
+    let write = match (call.if_match(), call.if_none_match()) {
+        (Some(etag), _) => write.if_match(etag),
+        (None, Some(etag)) => write.if_none_match(etag),
+        (None, None) => write,
+    };
+    let written = target.container.write(write).await?;
+    Ok(answer_written(&written, call.wants_minimal()))
+}
+
+fn answer_written(written: &Written, minimal: bool) -> Answer {
+    let status = status_of(written);
+    let answer = match &written.item {
+        None => Answer::empty(status),
+        Some(item) if minimal => Answer::empty(status).etag(item.etag()),
+        Some(item) => Answer::json(status, item.to_bytes()).etag(item.etag()),
+    };
+    answer
+        .charged(charge_of(written))
+        .served_by(written.partition, written.lsn)
+        .header(headers::ITEM_LSN, written.lsn)
+}
+
+/// The status of an operation that was carried out.
+pub(super) fn status_of(written: &Written) -> StatusCode {
+    match written.change {
+        Some(ChangeKind::Create) => StatusCode::CREATED,
+        Some(ChangeKind::Delete) => StatusCode::NO_CONTENT,
+        Some(ChangeKind::Replace) | None => StatusCode::OK,
+    }
+}
+
+pub(super) fn charge_of(written: &Written) -> Charge {
+    let bytes = written.item.as_ref().map_or(0, |item| item.feed_bytes().len());
+    match written.change {
+        Some(ChangeKind::Create) => Charge::create(bytes),
+        Some(_) => Charge::replace(bytes),
+        None => Charge::read(bytes),
+    }
+}
+
+async fn read(call: &Call, target: &Target, id: &str) -> Outcome {
+    let key = call.required_partition_key()?;
+    let (partition, lsn) = target.container.locate(&key)?;
+    check_session(call, &target.container)?;
+    let found = target.container.read(key, id).await?;
+    let Some(item) = found else {
+        return Err(Failure::not_found("item", id));
+    };
+    let answer = answer_item(call, &item);
+    // The item may be newer than the look at the partition that came before it.
+    let lsn = if item.partition() == partition { lsn.max(item.lsn()) } else { lsn };
+    Ok(answer.served_by(partition, lsn).header(headers::ITEM_LSN, item.lsn()))
+}
+
+fn answer_item(call: &Call, item: &Item) -> Answer {
+    let etag = item.etag();
+    if call.if_none_match().is_some_and(|wanted| wanted == "*" || etag.matches(wanted)) {
+        return Answer::empty(StatusCode::NOT_MODIFIED).etag(etag);
+    }
+    let body = item.to_bytes();
+    let charge = Charge::read(body.len());
+    Answer::json(StatusCode::OK, body).etag(etag).charged(charge)
+}
+
+/// A client that has seen more than we have must not be told about the past.
+pub(super) fn check_session(call: &Call, container: &Container) -> Result<(), Failure> {
+    let Some(text) = call.header(headers::SESSION_TOKEN).filter(|text| !text.is_empty()) else {
+        return Ok(());
+    };
+    for (range, progress) in text.parse::<SessionToken>()?.parts() {
+        let newest = container.newest(range);
+        // Ranges that are gone are satisfied by those that replaced them.
+        if newest.is_some_and(|newest| newest.get() < progress.global_lsn) {
+            let message = "The read session is not available for the input session token.";
+            return Err(Failure::new(Code::ReadSessionNotAvailable, message));
+        }
+    }
+    Ok(())
+}
+
+/// `…/operations/partitionkeydelete`
+pub(super) async fn delete_partition_key(call: &Call, target: &Target) -> Outcome {
+    if call.verb != Method::POST {
+        return Err(no_such_verb(call));
+    }
+    let key = call.required_partition_key()?;
+    target.container.delete_partition_key(key.clone()).await?;
+    let (partition, lsn) = target.container.locate(&key)?;
+    Ok(Answer::empty(StatusCode::OK)
+        .served_by(partition, lsn)
+        .header(headers::PARTITION_KEY_DELETE_PENDING, "false"))
+}

@@ -1,0 +1,112 @@
+//! Lists: items in their stable order, and short lists of definitions.
+
+use super::{Outcome, Target, changes};
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::request::{Call, Scope};
+use bytes::Bytes;
+use headwater_model::KeyRange;
+use headwater_protocol::charge::Charge;
+use headwater_protocol::headers;
+use headwater_protocol::resource::FeedWriter;
+use headwater_protocol::session::SessionToken;
+use headwater_store::{Container, ScanPosition, ScanScope};
+use hyper::StatusCode;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+/// What a header cannot carry, or a client would decode.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'#').add(b'?').add(b'/');
+
+/// The names of a container as a client finds its session token by.
+pub(super) fn content_path(db: &str, coll: &str) -> String {
+    format!("dbs/{}/colls/{}", utf8_percent_encode(db, ESCAPED), utf8_percent_encode(coll, ESCAPED))
+}
+
+/// How far every range is.
+pub(super) fn session_of(container: &Container) -> String {
+    let parts = container.ranges().into_iter();
+    let parts = parts.map(|range| SessionToken::single(range.id, range.lsn).to_string());
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// `GET …/docs`
+pub(super) async fn items(call: &Call, target: &Target) -> Outcome {
+    let container = &target.container;
+    let scope = call.scope()?;
+    super::items::check_session(call, container)?;
+    let after = call.continuation().map(ScanPosition::from_text);
+    let page = container.scan(&scan_scope(container, &scope)?, after.as_ref(), call.page_limit()?);
+    let page = page.await?;
+    let size: usize = page.items.iter().map(|item| item.feed_bytes().len()).sum();
+    let rid = container.rid().to_string();
+    let mut body = Vec::with_capacity(size + 128);
+    let mut writer = FeedWriter::new(&mut body, &rid, "Documents");
+    for item in &page.items {
+        let (start, end) = item.parts();
+        writer.push_with(|out| {
+            out.extend_from_slice(start);
+            out.extend_from_slice(end);
+        });
+    }
+    let count = writer.finish();
+    let answer = Answer::json(StatusCode::OK, body)
+        .charged(Charge::page(size))
+        .header(headers::ITEM_COUNT, count)
+        .header_if(headers::CONTINUATION, page.next);
+    Ok(changes::served(container, &scope, answer))
+}
+
+/// What a scan reads, given all that narrows it.
+pub(super) fn scan_scope(container: &Container, scope: &Scope) -> Result<ScanScope, Failure> {
+    if let (Some(key), None, None) = (&scope.key, &scope.range, &scope.hashes) {
+        return Ok(ScanScope::Key(key.clone()));
+    }
+    let mut range = scope.hashes.clone().unwrap_or_else(KeyRange::full);
+    if let Some(id) = scope.range {
+        let ranges = container.ranges();
+        let known = ranges.iter().find(|known| known.id == id);
+        let known = known.ok_or(headwater_store::ItemReadError::RangeGone(id))?;
+        let Some(inside) = known.range.intersect(&range) else {
+            // Bounds that lie outside of the range are of another range: the map has changed.
+            return Err(headwater_store::ItemReadError::RangeGone(id).into());
+        };
+        range = inside;
+    }
+    if let Some(key) = &scope.key {
+        let of_key = container.definition().partition_key().prefix_range(key);
+        let of_key = of_key.map_err(headwater_store::ItemReadError::from)?;
+        let empty = || Failure::bad_request("the partition key is not in that range");
+        range = range.intersect(&of_key).ok_or_else(empty)?;
+        if range == of_key {
+            return Ok(ScanScope::Key(key.clone()));
+        }
+    }
+    Ok(ScanScope::Hashes(range))
+}
+
+/// A page of documents that are all at hand. A continuation is how many were shown.
+pub(super) fn documents(call: &Call, key: &str, rid: &str, all: &[Bytes]) -> Outcome {
+    let shown = match call.continuation() {
+        None => 0,
+        Some(text) => text.parse::<usize>().map_err(|_| {
+            Failure::bad_request("x-ms-continuation is not one of this list; start without it")
+        })?,
+    };
+    let limit = call.page_limit()?.items as usize;
+    let mut body = Vec::with_capacity(1024);
+    let mut writer = FeedWriter::new(&mut body, rid, key);
+    for document in all.iter().skip(shown).take(limit) {
+        writer.push(document);
+    }
+    let count = writer.finish();
+    let next = Some(shown + count).filter(|next| *next < all.len());
+    Ok(Answer::json(StatusCode::OK, body)
+        .charged(Charge::METADATA_READ)
+        .header(headers::ITEM_COUNT, count)
+        .header_if(headers::CONTINUATION, next))
+}
+
+/// A list that is always empty.
+pub(super) fn nothing(call: &Call, key: &str, rid: &str) -> Outcome {
+    documents(call, key, rid, &[])
+}

@@ -1,0 +1,226 @@
+//! What a request asks for, by route and verb: one file per kind of resource.
+//!
+//! An operation takes a [`Call`], asks the store, and makes an [`Answer`]. Whether the caller may do it is
+//! decided here, before any of them runs.
+
+mod account;
+mod batch;
+mod changes;
+mod containers;
+mod databases;
+mod documents;
+pub(crate) mod extension;
+mod items;
+mod list;
+mod offers;
+mod permissions;
+mod query;
+mod ranges;
+mod scripts;
+pub(crate) mod service;
+
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::{Call, Caller};
+use headwater_protocol::auth::GrantMode;
+use headwater_protocol::error::Code;
+use headwater_protocol::headers;
+use headwater_protocol::route::Route;
+use headwater_store::{Container, ResourceType};
+use hyper::Method;
+use std::sync::Arc;
+
+pub(crate) type Outcome = Result<Answer, Failure>;
+
+/// Carries out a request.
+pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
+    permit(gateway, call)?;
+    match &call.route {
+        Route::Account => account::answer(gateway, call),
+        Route::Addresses => Err(Failure::not_found("path", "/addresses")),
+        Route::Databases => databases::collection(gateway, call).await,
+        Route::Database { db } => databases::one(gateway, call, db).await,
+        Route::Containers { db } => containers::collection(gateway, call, db).await,
+        Route::Container { db, coll } => containers::one(gateway, call, db, coll).await,
+        Route::Items { db, coll } => {
+            let target = Target::of(gateway, call, db, coll)?;
+            target.spend(gateway, items::collection(gateway, call, &target).await)
+        }
+        Route::Item { db, coll, id } => {
+            let target = Target::of(gateway, call, db, coll)?;
+            target.spend(gateway, items::one(gateway, call, &target, id).await)
+        }
+        Route::PartitionKeyDelete { db, coll } => {
+            let target = Target::of(gateway, call, db, coll)?;
+            target.spend(gateway, items::delete_partition_key(call, &target).await)
+        }
+        Route::PkRanges { db, coll } => ranges::collection(gateway, call, db, coll),
+        Route::PkRange { db, coll, id } => ranges::one(gateway, call, db, coll, id),
+        Route::StoredProcedures { db, coll } => {
+            scripts::collection(gateway, call, ResourceType::StoredProcedure, db, coll).await
+        }
+        Route::StoredProcedure { db, coll, id } => {
+            scripts::one(gateway, call, ResourceType::StoredProcedure, db, coll, id).await
+        }
+        Route::Triggers { db, coll } => {
+            scripts::collection(gateway, call, ResourceType::Trigger, db, coll).await
+        }
+        Route::Trigger { db, coll, id } => {
+            scripts::one(gateway, call, ResourceType::Trigger, db, coll, id).await
+        }
+        Route::Udfs { db, coll } => {
+            scripts::collection(gateway, call, ResourceType::UserDefinedFunction, db, coll).await
+        }
+        Route::Udf { db, coll, id } => {
+            scripts::one(gateway, call, ResourceType::UserDefinedFunction, db, coll, id).await
+        }
+        Route::Conflicts { db, coll } => {
+            let container = gateway.container(db, coll)?;
+            list::nothing(call, "Conflicts", &container.rid().to_string())
+        }
+        Route::Schemas { db, coll } => {
+            let container = gateway.container(db, coll)?;
+            list::nothing(call, "Schemas", &container.rid().to_string())
+        }
+        Route::Conflict { id, .. } => Err(Failure::not_found("conflict", id)),
+        Route::Schema { id, .. } => Err(Failure::not_found("schema", id)),
+        Route::Users { db } => permissions::users(gateway, call, db).await,
+        Route::User { db, user } => permissions::user(gateway, call, db, user).await,
+        Route::Permissions { db, user } => {
+            permissions::collection(gateway, call, db, user).await
+        }
+        Route::Permission { db, user, id } => {
+            permissions::one(gateway, call, db, user, id).await
+        }
+        Route::ClientEncryptionKeys { db } if call.verb == Method::GET => {
+            let database = gateway.database(db)?;
+            list::nothing(call, "ClientEncryptionKeys", &database.rid().to_string())
+        }
+        Route::ClientEncryptionKey { id, .. } if call.verb == Method::GET => {
+            Err(Failure::not_found("client encryption key", id))
+        }
+        Route::Offers => offers::collection(gateway, call),
+        Route::Offer { rid } => offers::one(gateway, call, rid).await,
+        _ => Err(Failure::bad_request("client encryption keys are not supported yet")),
+    }
+}
+
+/// The container a request is about, checked against what the client believes it to be.
+pub(crate) struct Target {
+    pub(crate) container: Container,
+    /// Names as the client wrote them, for the header by which it finds its session again.
+    pub(crate) path: String,
+}
+
+impl Target {
+    fn of(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Result<Target, Failure> {
+        let container = gateway.container(db, coll)?;
+        if let Some(intended) = call.header(headers::INTENDED_COLLECTION_RID)
+            && intended != container.rid().to_string()
+        {
+            let message = format!("the container {coll} was made anew; look it up again");
+            return Err(Failure::new(Code::CollectionRidMismatch, message));
+        }
+        let path = list::content_path(db, coll);
+        let target = Target { container, path };
+        target.admit(gateway, call)?;
+        Ok(target)
+    }
+
+    /// Refuses what is beyond the provisioned throughput.
+    fn admit(&self, gateway: &Gateway, call: &Call) -> Result<(), Failure> {
+        if !gateway.throughput.is_enforced() {
+            return Ok(());
+        }
+        let scope = call.scope()?;
+        let by_key = scope.key.and_then(|key| self.container.locate(&key).ok());
+        let Some(partition) = scope.range.or(by_key.map(|(partition, _)| partition)) else {
+            return Ok(());
+        };
+        let Some(units) = offers::units_per_partition(gateway, &self.container) else {
+            return Ok(());
+        };
+        let now = gateway.runtime.elapsed();
+        let admitted = gateway.throughput.admit(self.container.rid(), partition, units, now);
+        if admitted.is_err() {
+            gateway.metrics.throttled.inc();
+        }
+        admitted
+    }
+
+    fn spend(&self, gateway: &Gateway, outcome: Outcome) -> Outcome {
+        let answer = outcome?;
+        if let Some(partition) = answer.partition.filter(|_| gateway.throughput.is_enforced()) {
+            gateway.throughput.spend(self.container.rid(), partition, answer.charge);
+        }
+        Ok(answer
+            .header(headers::ALT_CONTENT_PATH, &self.path)
+            .header(headers::CONTENT_PATH, self.container.rid()))
+    }
+}
+
+fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
+    let reads = call.verb == Method::GET || (call.verb == Method::POST && call.is_query());
+    match &call.caller {
+        Caller::Owner => Ok(()),
+        Caller::Reader if reads => Ok(()),
+        Caller::Reader => Err(Failure::new(Code::Forbidden, "a read-only key cannot write")),
+        Caller::Guest(_) if call.route == Route::Account => Ok(()),
+        Caller::Guest(grant) => {
+            let link = link_of(gateway, &call.route)?;
+            // A client that may read items must also learn which ranges there are.
+            let covered = grant.covers(&link)
+                || (reads && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
+                    && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
+            if !covered {
+                let message = "the resource token does not cover this resource";
+                return Err(Failure::new(Code::Forbidden, message));
+            }
+            if grant.mode == GrantMode::Read && !reads {
+                return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
+            }
+            let wanted = grant.partition_key.as_ref();
+            let is_items = matches!(call.route, Route::Items { .. } | Route::Item { .. });
+            match wanted.filter(|_| is_items) {
+                Some(key) if call.partition_key()?.as_ref() != Some(key) => {
+                    let message = "the resource token is for another partition key";
+                    Err(Failure::new(Code::Forbidden, message))
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// The link of what a route names, by resource ids as far as there are any.
+fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
+    let of_container = |db: &str, coll: &str, rest: &str| {
+        let container = gateway.container(db, coll)?;
+        let rid = container.rid();
+        Ok(format!("dbs/{}/colls/{rid}{rest}", rid.database()))
+    };
+    match route {
+        Route::Container { db, coll } => of_container(db, coll, ""),
+        Route::Items { db, coll } => of_container(db, coll, "/docs"),
+        Route::Item { db, coll, id } => of_container(db, coll, &format!("/docs/{id}")),
+        Route::PkRanges { db, coll } => of_container(db, coll, "/pkranges"),
+        Route::StoredProcedure { db, coll, id } => {
+            of_container(db, coll, &format!("/sprocs/{id}"))
+        }
+        Route::Trigger { db, coll, id } => of_container(db, coll, &format!("/triggers/{id}")),
+        Route::Udf { db, coll, id } => of_container(db, coll, &format!("/udfs/{id}")),
+        Route::Conflicts { db, coll } => of_container(db, coll, "/conflicts"),
+        Route::PartitionKeyDelete { db, coll } => of_container(db, coll, "/operations"),
+        Route::Database { db } | Route::Containers { db } => {
+            Ok(format!("dbs/{}", gateway.database(db)?.rid()))
+        }
+        _ => Err(Failure::new(Code::Forbidden, "resource tokens do not cover this resource")),
+    }
+}
+
+/// The verb is not one this resource knows.
+fn no_such_verb(call: &Call) -> Failure {
+    let message = format!("{} cannot be done to this resource", call.verb);
+    Failure::new(Code::MethodNotAllowed, message)
+}

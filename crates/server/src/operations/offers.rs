@@ -1,0 +1,121 @@
+//! Offers: the throughput of databases and containers.
+
+use super::{Outcome, list, no_such_verb, query};
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::Call;
+use bytes::Bytes;
+use headwater_model::{OfferRid, ResourceId};
+use headwater_protocol::charge::Charge;
+use headwater_protocol::headers;
+use headwater_protocol::resource::{Offer, Throughput};
+use headwater_store::{Container, Resource, ResourceType};
+use hyper::{Method, StatusCode};
+use serde_json::json;
+
+/// `/offers`
+pub(super) fn collection(gateway: &Gateway, call: &Call) -> Outcome {
+    let all = documents(gateway)?;
+    match call.verb {
+        Method::POST if call.is_query() => query::documents(gateway, call, "Offers", "", &all),
+        Method::GET => list::documents(call, "Offers", "", &all),
+        _ => Err(no_such_verb(call)),
+    }
+}
+
+/// `/offers/{rid}`
+pub(super) async fn one(gateway: &Gateway, call: &Call, rid: &str) -> Outcome {
+    let known = OfferRid::parse(rid).ok().map(ResourceId::Offer);
+    let found = known.and_then(|rid| gateway.account.resource_by_rid(rid));
+    let resource = found.ok_or_else(|| Failure::not_found("offer", rid))?;
+    match call.verb {
+        Method::GET => answer(&resource),
+        Method::PUT => {
+            let before = Throughput::from_offer(resource.json.as_bytes())?;
+            let throughput = if call.flag(headers::MIGRATE_OFFER_TO_AUTOPILOT) {
+                before.to_autoscale()
+            } else if call.flag(headers::MIGRATE_OFFER_TO_MANUAL) {
+                before.to_manual()
+            } else {
+                Throughput::from_offer(&call.body)?
+            };
+            let replaced = gateway.account.replace_resource(
+                resource.rid,
+                &resource.id,
+                &content(throughput),
+                call.if_match(),
+            );
+            Ok(answer(&replaced.await?)?.charged(Charge::METADATA_WRITE))
+        }
+        _ => Err(no_such_verb(call)),
+    }
+}
+
+/// Gives something a throughput.
+pub(super) async fn create(
+    gateway: &Gateway,
+    owner: ResourceId,
+    throughput: Throughput,
+) -> Result<(), Failure> {
+    let (kind, json) = (ResourceType::Offer, content(throughput));
+    gateway.account.create_resource(kind, owner, "offer", &json, |_| true).await?;
+    Ok(())
+}
+
+/// Request units each partition of a container may spend a second; `None` if there is no limit.
+pub(super) fn units_per_partition(gateway: &Gateway, container: &Container) -> Option<f64> {
+    let rid = container.rid();
+    let of = |owner| gateway.account.resources(ResourceType::Offer, Some(owner)).pop();
+    let own = of(ResourceId::Container(rid));
+    let offer = own.or_else(|| of(ResourceId::Database(rid.database())))?;
+    let units = match Throughput::from_offer(offer.json.as_bytes()).ok()? {
+        Throughput::Autoscale { max, .. } => max,
+        manual => manual.current(),
+    };
+    Some(f64::from(units) / container.ranges().len().max(1) as f64)
+}
+
+fn content(throughput: Throughput) -> String {
+    let content = match throughput {
+        Throughput::Manual(units) => json!({ "offerThroughput": units }),
+        Throughput::Autoscale { max, increment_percent } => {
+            let policy = json!({ "throughputPolicy": { "incrementPercent": increment_percent } });
+            let settings = json!({ "maxThroughput": max, "autoUpgradePolicy": policy });
+            json!({ "offerAutopilotSettings": settings })
+        }
+    };
+    json!({ "content": content }).to_string()
+}
+
+fn answer(resource: &Resource) -> Outcome {
+    Ok(Answer::json(StatusCode::OK, document(resource)?)
+        .charged(Charge::METADATA_READ)
+        .etag(resource.etag)
+        .header(headers::MIN_THROUGHPUT, Throughput::MIN)
+        .header(headers::OFFER_REPLACE_PENDING, "false"))
+}
+
+fn documents(gateway: &Gateway) -> Result<Vec<Bytes>, Failure> {
+    let all = gateway.account.resources(ResourceType::Offer, None);
+    all.iter().map(|resource| document(resource).map(Bytes::from)).collect()
+}
+
+fn document(resource: &Resource) -> Result<Vec<u8>, Failure> {
+    let ResourceId::Offer(rid) = resource.rid else {
+        return Err(Failure::not_found("offer", &resource.id));
+    };
+    let link = match resource.owner {
+        ResourceId::Container(owner) => format!("dbs/{}/colls/{owner}/", owner.database()),
+        owner => format!("dbs/{owner}/"),
+    };
+    let offer = Offer {
+        rid,
+        resource: link,
+        resource_rid: resource.owner.to_string(),
+        throughput: Throughput::from_offer(resource.json.as_bytes())?,
+        etag: resource.etag.to_string(),
+        ts: resource.timestamp.as_seconds(),
+    };
+    Ok(offer.to_json())
+}

@@ -1,0 +1,143 @@
+//! Users and their permissions, and the resource tokens that stand for them.
+
+use super::Outcome;
+use super::documents::Kind;
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::Call;
+use headwater_model::{PartitionKey, ResourceId};
+use headwater_protocol::auth::{self, Grant, GrantMode};
+use headwater_protocol::headers;
+use headwater_protocol::resource::{self, System};
+use headwater_protocol::route::{self, Route};
+use headwater_store::{Resource, ResourceType};
+use serde_json::{Map, Value};
+
+/// How long a token is good when nobody says.
+const TOKEN_SECONDS: u32 = 3600;
+
+/// `/dbs/{db}/users`
+pub(super) async fn users(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
+    kind_of_users(gateway, db)?.collection(gateway, call).await
+}
+
+/// `/dbs/{db}/users/{user}`
+pub(super) async fn user(gateway: &Gateway, call: &Call, db: &str, user: &str) -> Outcome {
+    kind_of_users(gateway, db)?.one(gateway, call, user).await
+}
+
+/// `/dbs/{db}/users/{user}/permissions`
+pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str, user: &str) -> Outcome {
+    let show = shower(gateway, call)?;
+    kind_of_permissions(gateway, db, user, &show)?.collection(gateway, call).await
+}
+
+/// `/dbs/{db}/users/{user}/permissions/{id}`
+pub(super) async fn one(
+    gateway: &Gateway,
+    call: &Call,
+    db: &str,
+    user: &str,
+    id: &str,
+) -> Outcome {
+    let show = shower(gateway, call)?;
+    kind_of_permissions(gateway, db, user, &show)?.one(gateway, call, id).await
+}
+
+fn kind_of_users(gateway: &Gateway, db: &str) -> Result<Kind<'static>, Failure> {
+    let owner = ResourceId::Database(gateway.database(db)?.rid());
+    let (kind, key) = (ResourceType::User, "Users");
+    Ok(Kind { kind, owner, key, check: &|_| Ok(()), conflicts: &|_, _| false, show: &show_user })
+}
+
+fn kind_of_permissions<'a>(
+    gateway: &Gateway,
+    db: &str,
+    user: &str,
+    show: &'a (dyn Fn(&Resource) -> Result<Vec<u8>, Failure> + Sync),
+) -> Result<Kind<'a>, Failure> {
+    let users = kind_of_users(gateway, db)?;
+    let owner = users.find(gateway, user);
+    let owner = owner.map_err(|_| Failure::owner_not_found("user", user))?.rid;
+    let (kind, key) = (ResourceType::Permission, "Permissions");
+    Ok(Kind { kind, owner, key, check: &check, conflicts: &same_resource, show })
+}
+
+fn show_user(resource: &Resource) -> Result<Vec<u8>, Failure> {
+    let ResourceId::User(rid) = resource.rid else {
+        return Err(Failure::not_found("user", &resource.id));
+    };
+    let (etag, ts) = (resource.etag.to_string(), resource.timestamp.as_seconds());
+    Ok(resource::user(&resource.json, &System::user(rid, &etag, ts))?)
+}
+
+fn check(json: &mut Map<String, Value>) -> Result<(), Failure> {
+    if mode_of(json.get("permissionMode")).is_none() {
+        return Err(Failure::bad_request("permissionMode is neither All nor Read"));
+    }
+    match json.get("resource").and_then(Value::as_str) {
+        Some(link) if !link.is_empty() => {}
+        _ => return Err(Failure::bad_request("a permission needs the link of a resource")),
+    }
+    if let Some(key) = json.get("resourcePartitionKey").filter(|key| !key.is_null()) {
+        PartitionKey::parse(&key.to_string())?;
+    }
+    Ok(())
+}
+
+fn mode_of(value: Option<&Value>) -> Option<GrantMode> {
+    let text = value?.as_str()?;
+    if text.eq_ignore_ascii_case("all") {
+        return Some(GrantMode::All);
+    }
+    text.eq_ignore_ascii_case("read").then_some(GrantMode::Read)
+}
+
+/// One user has one permission for a resource.
+fn same_resource(json: &Value, other: &Resource) -> bool {
+    let other: Value = serde_json::from_str(&other.json).unwrap_or_default();
+    let fields = ["resource", "resourcePartitionKey"];
+    fields.iter().all(|field| json.get(field) == other.get(field))
+}
+
+/// Shows a permission with a token minted for this answer.
+fn shower<'a>(
+    gateway: &'a Gateway,
+    call: &Call,
+) -> Result<impl Fn(&Resource) -> Result<Vec<u8>, Failure> + Sync + use<'a>, Failure> {
+    let seconds = match call.header(headers::EXPIRY_SECONDS) {
+        Some(text) => headers::expiry_seconds(text)?,
+        None => TOKEN_SECONDS,
+    };
+    Ok(move |resource: &Resource| {
+        let ResourceId::Permission(rid) = resource.rid else {
+            return Err(Failure::not_found("permission", &resource.id));
+        };
+        let token = token_of(gateway, resource, seconds)?;
+        let (etag, ts) = (resource.etag.to_string(), resource.timestamp.as_seconds());
+        Ok(resource::permission(&resource.json, &token, &System::permission(rid, &etag, ts))?)
+    })
+}
+
+fn token_of(gateway: &Gateway, resource: &Resource, seconds: u32) -> Result<String, Failure> {
+    let json: Value = serde_json::from_str(&resource.json).unwrap_or_default();
+    let link = json.get("resource").and_then(Value::as_str).unwrap_or_default();
+    let key = json.get("resourcePartitionKey").filter(|key| !key.is_null());
+    let grant = Grant {
+        // A link to what does not exist yet grants nothing, but may be kept.
+        resource: canonical(gateway, link).unwrap_or_else(|| link.to_owned()),
+        mode: mode_of(json.get("permissionMode")).unwrap_or(GrantMode::Read),
+        partition_key: key.map(|key| PartitionKey::parse(&key.to_string())).transpose()?,
+        expires: gateway.runtime.unix_millis() / 1000 + u64::from(seconds),
+    };
+    Ok(auth::mint(&gateway.config.keys.primary, &grant))
+}
+
+/// A link by names or resource ids, by resource ids as far as there are any.
+fn canonical(gateway: &Gateway, link: &str) -> Option<String> {
+    let route = route::parse(&format!("/{}", link.trim_matches('/'))).ok()?;
+    match &route {
+        Route::Database { db } => Some(format!("dbs/{}", gateway.database(db).ok()?.rid())),
+        _ => super::link_of(gateway, &route).ok(),
+    }
+}

@@ -1,0 +1,68 @@
+//! What is not about data: health, metrics, the certificate, and leave for browsers.
+
+use crate::answer::Answer;
+use crate::gateway::Gateway;
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use std::sync::atomic::Ordering;
+
+const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS");
+const ANY: HeaderValue = HeaderValue::from_static("*");
+const HEADERS: HeaderValue = HeaderValue::from_static(
+    "authorization, content-type, accept, a-im, if-match, if-none-match, if-modified-since, prefer, \
+     cache-control, last-event-id, user-agent, x-ms-activity-id, x-ms-client-request-id, \
+     x-ms-consistency-level, x-ms-continuation, x-ms-cosmos-allow-tentative-writes, \
+     x-ms-cosmos-batch-atomic, x-ms-cosmos-batch-continue-on-error, \
+     x-ms-cosmos-changefeed-wire-format-version, x-ms-cosmos-correlated-activityid, \
+     x-ms-cosmos-is-batch-request, x-ms-cosmos-is-query-plan-request, \
+     x-ms-cosmos-priority-level, x-ms-cosmos-query-version, x-ms-cosmos-sdk-supportedcapabilities, \
+     x-ms-cosmos-supported-query-features, x-ms-date, x-ms-documentdb-is-upsert, \
+     x-ms-documentdb-isquery, x-ms-documentdb-partitionkey, x-ms-documentdb-partitionkeyrangeid, \
+     x-ms-documentdb-populatequerymetrics, x-ms-documentdb-query-enable-scan, \
+     x-ms-documentdb-query-enablecrosspartition, x-ms-documentdb-query-parallelizecrosspartitionquery, \
+     x-ms-documentdb-responsecontinuationtokenlimitinkb, x-ms-end-epk, x-ms-max-item-count, \
+     x-ms-offer-throughput, x-ms-read-key-type, x-ms-session-token, x-ms-start-epk, x-ms-version",
+);
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "etag, lsn, x-ms-activity-id, x-ms-alt-content-path, x-ms-content-path, x-ms-continuation, \
+     x-ms-cosmos-index-utilization, x-ms-cosmos-llsn, x-ms-documentdb-partitionkeyrangeid, \
+     x-ms-documentdb-query-metrics, x-ms-item-count, x-ms-item-lsn, x-ms-request-charge, \
+     x-ms-request-duration-ms, x-ms-retry-after-ms, x-ms-session-token, x-ms-substatus, x-ms-version",
+);
+
+/// Answers what needs no signature; `None` if the request is about something else.
+pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
+    if request.method() != Method::GET {
+        return None;
+    }
+    let text = "text/plain; charset=utf-8";
+    match request.uri().path() {
+        "/health/live" => Some(Answer::text(StatusCode::OK, text, "alive\n")),
+        "/health/ready" if gateway.is_stopping.load(Ordering::Relaxed) => {
+            Some(Answer::text(StatusCode::SERVICE_UNAVAILABLE, text, "stopping\n"))
+        }
+        "/health/ready" => Some(Answer::text(StatusCode::OK, text, "ready\n")),
+        "/metrics" => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text()))
+        }
+        "/_explorer/emulator.pem" => Some(match &gateway.certificates {
+            Some(known) => {
+                let pem = known.authority_pem().to_owned();
+                Answer::text(StatusCode::OK, "application/x-pem-file", pem)
+            }
+            None => Answer::text(StatusCode::NOT_FOUND, text, "this server does not speak TLS\n"),
+        }),
+        _ => None,
+    }
+}
+
+/// Lets scripts of any page read the answer. Whoever has a key may use it from anywhere.
+pub(crate) fn allow_cross_origin(head: &mut HeaderMap) {
+    head.insert("access-control-allow-origin", ANY);
+    head.insert("access-control-allow-methods", METHODS);
+    head.insert("access-control-allow-headers", HEADERS);
+    head.insert("access-control-expose-headers", EXPOSED);
+    head.insert("access-control-max-age", HeaderValue::from_static("3600"));
+}

@@ -1,0 +1,146 @@
+//! One request with its head understood: what operations ask about it.
+
+use crate::failure::Failure;
+use bytes::Bytes;
+use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
+use headwater_protocol::auth::Grant;
+use headwater_protocol::headers;
+use headwater_protocol::route::Route;
+use hyper::Method;
+use hyper::header::{HeaderMap, HeaderName};
+use std::time::Duration;
+
+/// Items on a page when the client leaves it to us.
+const PAGE_ITEMS: u32 = 100;
+/// Items on a page when the client asks for as many as we like.
+const PAGE_ITEMS_MAX: u32 = 1000;
+/// Items on a page, whatever the client asks for.
+const PAGE_ITEMS_LIMIT: u32 = 10_000;
+/// Bytes on a page.
+const PAGE_BYTES: u32 = 4 << 20;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// The holder of a key of the account.
+    Owner,
+    /// The holder of a key that only reads.
+    Reader,
+    /// The holder of a resource token.
+    Guest(Grant),
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) verb: Method,
+    pub(crate) route: Route,
+    pub(crate) head: HeaderMap,
+    pub(crate) body: Bytes,
+    /// Names the request in logs and errors.
+    pub(crate) activity: String,
+    pub(crate) caller: Caller,
+    /// Scheme, host and port by which the client reached us.
+    pub(crate) origin: String,
+}
+
+/// Which part of a container a list, feed or query is about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    pub(crate) range: Option<PartitionId>,
+    pub(crate) key: Option<PartitionKey>,
+    pub(crate) hashes: Option<KeyRange>,
+}
+
+impl Call {
+    /// A header as text; one that is not text counts as absent.
+    pub(crate) fn header(&self, name: impl AsRef<str>) -> Option<&str> {
+        self.head.get(name.as_ref()).and_then(|value| value.to_str().ok())
+    }
+
+    /// A header whose value may hold UTF-8.
+    pub(crate) fn header_utf8(&self, name: &'static str) -> Result<Option<&str>, Failure> {
+        let Some(value) = self.head.get(HeaderName::from_static(name)) else {
+            return Ok(None);
+        };
+        let text = std::str::from_utf8(value.as_bytes());
+        text.map(Some).map_err(|_| Failure::bad_request(format!("the header {name} is not UTF-8")))
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.header(name).is_some_and(headers::bool_of)
+    }
+
+    pub(crate) fn wants_minimal(&self) -> bool {
+        self.preferences().minimal
+    }
+
+    pub(crate) fn wait(&self, at_most: Duration) -> Duration {
+        let seconds = self.preferences().wait_seconds.unwrap_or(0);
+        Duration::from_secs(u64::from(seconds)).min(at_most)
+    }
+
+    fn preferences(&self) -> headers::Prefer {
+        self.header(headers::PREFER).map(headers::Prefer::parse).unwrap_or_default()
+    }
+
+    /// The body as a text.
+    pub(crate) fn text(&self) -> Result<&str, Failure> {
+        std::str::from_utf8(&self.body)
+            .map_err(|_| Failure::bad_request("the body is not UTF-8; encode it as UTF-8"))
+    }
+
+    pub(crate) fn partition_key(&self) -> Result<Option<PartitionKey>, Failure> {
+        match self.header_utf8(headers::PARTITION_KEY)? {
+            None => Ok(None),
+            Some(text) => Ok(Some(PartitionKey::parse(text)?)),
+        }
+    }
+
+    pub(crate) fn required_partition_key(&self) -> Result<PartitionKey, Failure> {
+        self.partition_key()?.ok_or_else(|| {
+            Failure::bad_request(
+                "PartitionKey value must be supplied for this operation: send \
+                 x-ms-documentdb-partitionkey.",
+            )
+        })
+    }
+
+    /// What part of the container is meant.
+    pub(crate) fn scope(&self) -> Result<Scope, Failure> {
+        let range = match self.header(headers::PARTITION_KEY_RANGE_ID) {
+            None => None,
+            Some(text) => headers::partition_key_range_id(text)?.partition,
+        };
+        let hashes =
+            headers::epk_range(self.header(headers::START_EPK), self.header(headers::END_EPK))?;
+        Ok(Scope { range, key: self.partition_key()?, hashes })
+    }
+
+    /// How large a page may be.
+    pub(crate) fn page_limit(&self) -> Result<PageLimit, Failure> {
+        let asked = self.header(headers::MAX_ITEM_COUNT).filter(|text| !text.is_empty());
+        let items = match asked {
+            None => PAGE_ITEMS,
+            Some(text) => headers::max_item_count(text)?.unwrap_or(PAGE_ITEMS_MAX),
+        };
+        Ok(PageLimit::new(items.min(PAGE_ITEMS_LIMIT), PAGE_BYTES)?)
+    }
+
+    pub(crate) fn continuation(&self) -> Option<&str> {
+        self.header(headers::CONTINUATION).filter(|text| !text.is_empty())
+    }
+
+    /// A precondition; an empty header is none.
+    pub(crate) fn if_match(&self) -> Option<&str> {
+        self.header(headers::IF_MATCH).filter(|text| !text.is_empty())
+    }
+
+    pub(crate) fn if_none_match(&self) -> Option<&str> {
+        self.header(headers::IF_NONE_MATCH).filter(|text| !text.is_empty())
+    }
+
+    pub(crate) fn is_query(&self) -> bool {
+        headers::is_query(self.header(headers::IS_QUERY), self.header(headers::CONTENT_TYPE))
+    }
+}

@@ -1,0 +1,98 @@
+//! Provisioned throughput: how many request units a partition may spend each second.
+//!
+//! A partition has a budget that fills up by the second and may be overdrawn by one request, as the
+//! service does it: what a request costs is known only afterwards. Off unless the server is told to.
+
+use crate::failure::Failure;
+use headwater_model::{ContainerRid, PartitionId};
+use headwater_protocol::charge::Charge;
+use headwater_protocol::error::Code;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Budgets remembered; beyond it all start full again.
+const BUDGETS_MAX: usize = 100_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    /// Hundredths of a request unit that are left; below zero when overdrawn.
+    left: f64,
+    at: Duration,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Throughput {
+    is_enforced: bool,
+    budgets: Mutex<HashMap<(ContainerRid, PartitionId), Budget>>,
+}
+
+impl Throughput {
+    pub(crate) fn new(is_enforced: bool) -> Throughput {
+        Throughput { is_enforced, budgets: Mutex::default() }
+    }
+
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.is_enforced
+    }
+
+    /// Refuses when the budget is used up. `per_second` is in request units, for this partition.
+    pub(crate) fn admit(
+        &self,
+        container: ContainerRid,
+        partition: PartitionId,
+        per_second: f64,
+        now: Duration,
+    ) -> Result<(), Failure> {
+        let mut budgets = self.budgets.lock();
+        if budgets.len() >= BUDGETS_MAX {
+            budgets.clear();
+        }
+        let rate = per_second * 100.0;
+        let full = Budget { left: rate, at: now };
+        let budget = budgets.entry((container, partition)).or_insert(full);
+        let passed = now.saturating_sub(budget.at).as_secs_f64();
+        *budget = Budget { left: (budget.left + passed * rate).min(rate), at: now };
+        if budget.left > 0.0 {
+            return Ok(());
+        }
+        let wait = Duration::from_secs_f64((1.0 - budget.left) / rate.max(1.0));
+        let message = "Request rate is large: the provisioned throughput of the partition is used \
+                       up; wait as long as x-ms-retry-after-ms says, or raise it.";
+        let mut failure = Failure::new(Code::TooManyRequests, message);
+        failure.retry_after = Some(wait.max(Duration::from_millis(1)));
+        Err(failure)
+    }
+
+    /// Takes what a request cost out of the budget.
+    pub(crate) fn spend(&self, container: ContainerRid, partition: PartitionId, charge: Charge) {
+        if let Some(budget) = self.budgets.lock().get_mut(&(container, partition)) {
+            // Charges are far below where a double loses hundredths.
+            budget.left -= charge.hundredths() as f64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_fills_up_by_the_second_and_is_overdrawn_by_one_request() {
+        let throughput = Throughput::new(true);
+        let (container, partition) = (ContainerRid::new(1, 1), PartitionId::new(0));
+        let at = Duration::from_millis;
+        let admit = |now| throughput.admit(container, partition, 400.0, at(now));
+        admit(0).unwrap();
+        throughput.spend(container, partition, Charge::from_hundredths(60_000));
+        let refused = admit(0).unwrap_err();
+        assert_eq!(refused.code, Code::TooManyRequests);
+        assert_eq!(refused.retry_after.unwrap().as_millis(), 500);
+        assert!(admit(499).is_err());
+        admit(501).unwrap();
+        admit(1_000_000).unwrap();
+        throughput.spend(container, partition, Charge::from_hundredths(40_001));
+        assert!(admit(1_000_000).is_err(), "a budget never holds more than a second's worth");
+    }
+}
