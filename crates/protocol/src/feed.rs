@@ -259,7 +259,11 @@ mod tests {
             (Some("\"1\""), Some(TIME), after(1)),
             (Some("\"1\""), Some("not a date"), after(1)), // ignored beside an etag
             (Some("*"), Some(TIME), FeedStart::Now),
-            (None, Some("Mon, 01 Jan 0001 00:00:00 GMT"), FeedStart::Time(Timestamp::from_seconds(0))),
+            (
+                None,
+                Some("Mon, 01 Jan 0001 00:00:00 GMT"),
+                FeedStart::Time(Timestamp::from_seconds(0)),
+            ),
         ] {
             for a_im in ["Incremental feed", "Incremental Feed", "INCREMENTAL FEED"] {
                 let mut lines = vec![("a-im", a_im), ("x-ms-version", "2020-07-15")];

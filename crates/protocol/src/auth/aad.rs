@@ -8,8 +8,8 @@
 use super::{Access, AuthError, Keys, check_expiry};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -44,7 +44,9 @@ pub fn verify_aad(
     let (Some(header), Some(claims), Some(third), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(AuthError::Malformed("its identity token is not three parts with dots between"));
+        return Err(AuthError::Malformed(
+            "its identity token is not three parts with dots between",
+        ));
     };
     let _: BTreeMap<String, IgnoredAny> = decoded_json(header)?;
     let claims: Claims = decoded_json(claims)?;

@@ -108,11 +108,7 @@ pub fn sign(key: &Key, signable: &Signable<'_>) -> String {
 /// # Errors
 /// [`AuthError::MissingDate`] without any date; otherwise [`AuthError::Signature`], with the payload
 /// that was expected.
-pub fn verify_master(
-    keys: &Keys,
-    signable: &Signable<'_>,
-    sig: &str,
-) -> Result<Access, AuthError> {
+pub fn verify_master(keys: &Keys, signable: &Signable<'_>, sig: &str) -> Result<Access, AuthError> {
     if signable.x_ms_date.or(signable.date).is_none() {
         return Err(AuthError::MissingDate);
     }

@@ -49,7 +49,9 @@ pub enum Access {
 #[non_exhaustive]
 pub enum AuthError {
     /// There is no `authorization` header.
-    #[error("Required Header authorization is missing. Ensure a valid authorization token is passed.")]
+    #[error(
+        "Required Header authorization is missing. Ensure a valid authorization token is passed."
+    )]
     MissingAuthorization,
     /// There is neither `x-ms-date` nor `Date`.
     #[error("Required Header x-ms-date is missing; send the current time as an RFC 1123 date.")]

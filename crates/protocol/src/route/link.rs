@@ -178,11 +178,7 @@ impl Route {
             Route::Database { .. } | Route::Container { .. } | Route::User { .. } => None,
             _ => self.own_name(),
         };
-        let parts = [
-            db.map(|db| ("dbs", db)),
-            below,
-            own.map(|name| (self.resource_type(), name)),
-        ];
+        let parts = [db.map(|db| ("dbs", db)), below, own.map(|name| (self.resource_type(), name))];
         let length = parts.iter().flatten().map(|(kind, name)| kind.len() + name.len() + 2).sum();
         let mut link = String::with_capacity(length);
         for (kind, name) in parts.into_iter().flatten() {

@@ -149,10 +149,7 @@ pub fn parse(path: &str) -> Result<Route, RouteError> {
 }
 
 /// Cuts the path at its slashes; says how many segments there are.
-fn split<'a>(
-    path: &'a str,
-    segments: &mut [&'a str; SEGMENTS_MAX],
-) -> Result<usize, RouteError> {
+fn split<'a>(path: &'a str, segments: &mut [&'a str; SEGMENTS_MAX]) -> Result<usize, RouteError> {
     if path.len() > PATH_BYTES_MAX {
         return Err(RouteError::TooLong { bytes: path.len() });
     }
