@@ -1,0 +1,137 @@
+//! Identity tokens in the form SDK test suites make them for an emulator.
+//!
+//! `b64url(header).b64url(claims).b64url(account key as text)`: the third part is the key itself, not
+//! a signature, so such a token is worth as much as the key. Real identity tokens are signed by a
+//! directory we do not ask; a server may be told to take any well-formed one, on a developer's
+//! machine.
+
+use super::{Access, AuthError, Keys, check_expiry};
+use base64::Engine;
+use base64::alphabet::URL_SAFE;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+
+/// With or without padding: the form has none, and some encoders add it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+const TOKEN_BYTES_MAX: usize = 32 * 1024;
+
+#[derive(Deserialize)]
+struct Claims {
+    exp: Option<f64>,
+}
+
+/// Whether an account key vouches for this token; with `any`, whether it is well-formed at all.
+///
+/// # Errors
+/// When it is malformed, carries none of the keys, or has expired.
+pub fn verify_aad(
+    keys: &Keys,
+    jwt: &str,
+    now_seconds: u64,
+    any: bool,
+) -> Result<Access, AuthError> {
+    if jwt.len() > TOKEN_BYTES_MAX {
+        return Err(AuthError::Malformed("it is too long"));
+    }
+    let mut parts = jwt.split('.');
+    let (Some(header), Some(claims), Some(third), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(AuthError::Malformed(
+            "its identity token is not three parts with dots between",
+        ));
+    };
+    let _: BTreeMap<String, IgnoredAny> = decoded_json(header)?;
+    let claims: Claims = decoded_json(claims)?;
+    let third = decoded(third)?;
+    // Every key is compared, so that the time does not tell which one it was.
+    let mut found = any.then_some(Access::ReadWrite);
+    for (key, access) in keys.each() {
+        if key.is(&third).into() {
+            found = found.or(Some(access));
+        }
+    }
+    let access = found.ok_or(AuthError::ForeignIdentity)?;
+    check_expiry(expiry(&claims)?, now_seconds)?;
+    Ok(access)
+}
+
+fn decoded(part: &str) -> Result<Vec<u8>, AuthError> {
+    let malformed = AuthError::Malformed("its identity token is not base64url");
+    BASE64.decode(part).map_err(|_| malformed)
+}
+
+fn decoded_json<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, AuthError> {
+    let malformed = AuthError::Malformed("its identity token has parts that are not JSON objects");
+    serde_json::from_slice(&decoded(part)?).map_err(|_| malformed)
+}
+
+/// Seconds since 1970. A token without an end is not one we take.
+fn expiry(claims: &Claims) -> Result<u64, AuthError> {
+    match claims.exp {
+        // Beyond either end of the range the conversion stops there, which is what we want.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Some(seconds) if !seconds.is_nan() => Ok(seconds as u64),
+        _ => Err(AuthError::Malformed("its identity token has no exp")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EMULATOR_KEY, Key};
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+
+    fn jwt(claims: &str, third: &str) -> String {
+        let encode = |text: &str| BASE64.encode(text).trim_end_matches('=').to_owned();
+        let header = r#"{"typ":"JWT","alg":"RS256","kid":"CosmosEmulatorPrimaryMaster"}"#;
+        format!("{}.{}.{}", encode(header), encode(claims), encode(third))
+    }
+
+    fn keys() -> Keys {
+        Keys {
+            primary: Key::from_base64(EMULATOR_KEY).unwrap(),
+            secondary: None,
+            primary_read_only: Some(Key::from_base64("QUJD").unwrap()),
+            secondary_read_only: None,
+        }
+    }
+
+    #[test]
+    fn the_key_in_the_token_decides() {
+        let fresh = r#"{"aud":"https://localhost","exp":1700000060,"iat":1}"#;
+        let old = r#"{"exp":1700000000}"#;
+        for (claims, third, any, expected) in [
+            (fresh, EMULATOR_KEY, false, Ok(Access::ReadWrite)),
+            (fresh, "QUJD", false, Ok(Access::ReadOnly)),
+            (fresh, "QUJE", false, Err(401)),
+            (fresh, "", false, Err(401)),
+            (fresh, "anything", true, Ok(Access::ReadWrite)),
+            (old, EMULATOR_KEY, false, Err(403)),
+            (old, "anything", true, Err(403)),
+            ("{}", EMULATOR_KEY, false, Err(401)),
+            ("[]", EMULATOR_KEY, true, Err(401)),
+            (r#"{"exp":1e300}"#, EMULATOR_KEY, false, Ok(Access::ReadWrite)),
+            (r#"{"exp":-1}"#, EMULATOR_KEY, false, Err(403)),
+        ] {
+            let verified = verify_aad(&keys(), &jwt(claims, third), NOW, any);
+            let verified = verified.map_err(|error| error.code().status());
+            assert_eq!(verified, expected, "{claims} {third}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_jwt_is_refused_even_if_any_is_taken() {
+        for text in ["", ".", "..", "a.b", "a.b.c.d", "!.!.!", "e30.e30.x"] {
+            assert!(verify_aad(&keys(), text, NOW, true).is_err(), "{text}");
+        }
+    }
+}

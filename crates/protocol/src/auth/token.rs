@@ -1,0 +1,153 @@
+//! The `authorization` header: which kind of token it is and what it carries.
+//!
+//! Clients differ in the case of their percent escapes, and some forget to escape at all. One
+//! decoding serves both, because no part of a token contains a percent sign. A plus stays a plus: it
+//! is a digit of base64, and only forms read it as a space.
+
+use super::AuthError;
+use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
+
+/// The longest header we read. Identity tokens are the long ones.
+const HEADER_BYTES_MAX: usize = 32 * 1024;
+
+/// What the header carries. Nothing of it has been checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Token<'a> {
+    /// The request signed with an account key.
+    Master {
+        /// Base64 of the signature.
+        sig: Cow<'a, str>,
+    },
+    /// A grant minted for a permission.
+    Resource {
+        /// What [`open`](super::open) takes.
+        sig: Cow<'a, str>,
+    },
+    /// An identity token.
+    Aad {
+        /// What [`verify_aad`](super::verify_aad) takes.
+        jwt: Cow<'a, str>,
+    },
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Master,
+    Resource,
+    Aad,
+}
+
+/// Reads the header.
+///
+/// # Errors
+/// When it is too long, names no known kind or carries no signature.
+pub fn parse_token(header: &str) -> Result<Token<'_>, AuthError> {
+    if header.len() > HEADER_BYTES_MAX {
+        return Err(AuthError::Malformed("it is too long"));
+    }
+    let header = header.trim();
+    if header.is_empty() {
+        return Err(AuthError::MissingAuthorization);
+    }
+    let text = percent_decode_str(header)
+        .decode_utf8()
+        .map_err(|_| AuthError::Malformed("it is not UTF-8"))?;
+    let (kind, start, end) = parts(&text)?;
+    let sig = match text {
+        Cow::Borrowed(text) => Cow::Borrowed(&text[start..end]),
+        Cow::Owned(mut text) => {
+            text.truncate(end);
+            text.drain(..start);
+            Cow::Owned(text)
+        }
+    };
+    Ok(match kind {
+        Kind::Master => Token::Master { sig },
+        Kind::Resource => Token::Resource { sig },
+        Kind::Aad => Token::Aad { jwt: sig },
+    })
+}
+
+/// The kind, and where the signature starts and ends.
+fn parts(text: &str) -> Result<(Kind, usize, usize), AuthError> {
+    let (mut kind, mut sig) = (None, None);
+    let mut start = 0;
+    for part in text.split('&') {
+        let end = start + part.len();
+        // The first = separates; a signature ends in more of them.
+        match part.split_once('=') {
+            Some(("type", value)) => kind = Some(kind_of(value)?),
+            Some(("ver", "1" | "1.0")) => {}
+            Some(("ver", _)) => return Err(AuthError::Malformed("its version is not 1.0")),
+            Some(("sig", _)) => sig = Some((start + "sig=".len(), end)),
+            _ => {}
+        }
+        start = end + 1;
+    }
+    let kind = kind.ok_or(AuthError::Malformed("it has no type"))?;
+    match sig {
+        Some((start, end)) if start < end => Ok((kind, start, end)),
+        _ => Err(AuthError::Malformed("it has no sig")),
+    }
+}
+
+fn kind_of(text: &str) -> Result<Kind, AuthError> {
+    match text {
+        "master" => Ok(Kind::Master),
+        "resource" => Ok(Kind::Resource),
+        "aad" => Ok(Kind::Aad),
+        _ => Err(AuthError::Malformed("its type is not master, resource or aad")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn master(sig: &str) -> Token<'_> {
+        Token::Master { sig: sig.into() }
+    }
+
+    #[test]
+    fn tokens_arrive_in_many_spellings() {
+        for (header, expected) in [
+            ("type%3Dmaster%26ver%3D1.0%26sig%3Da%2Bb%2Fc%3D", master("a+b/c=")),
+            ("type%3dmaster%26ver%3d1.0%26sig%3da%2bb%2fc%3d", master("a+b/c=")),
+            ("type=master&ver=1.0&sig=a+b/c==", master("a+b/c==")), // not escaped at all
+            ("type%3Dmaster%26ver%3D1.0%26sig%3Da+b", master("a+b")), // escaped, except for the plus
+            ("ver=1.0&type=master&sig=x", master("x")),
+            ("sig=x&type=master", master("x")),
+            (" type=master&ver=1&sig=x ", master("x")),
+            (
+                "type%3Dresource%26ver%3D1%26sig%3Dab%3D%3D%3Bcd%3D%3B",
+                Token::Resource { sig: "ab==;cd=;".into() },
+            ),
+            ("type=aad&ver=1.0&sig=a.b-_.c", Token::Aad { jwt: "a.b-_.c".into() }),
+        ] {
+            assert_eq!(parse_token(header), Ok(expected), "{header}");
+        }
+    }
+
+    #[test]
+    fn refused_tokens() {
+        assert_eq!(parse_token(""), Err(AuthError::MissingAuthorization));
+        assert_eq!(parse_token("  "), Err(AuthError::MissingAuthorization));
+        for header in [
+            "x",
+            "type=master",
+            "type=master&sig=",
+            "type=master&sig",
+            "sig=x",
+            "type=other&sig=x",
+            "type=master&ver=2.0&sig=x",
+            "TYPE=master&sig=x",
+            "type%253Dmaster%2526sig%253Dx", // escaped twice
+            "type=master&sig=%ff",
+            &format!("type=master&sig={}", "x".repeat(HEADER_BYTES_MAX)),
+        ] {
+            let refused = parse_token(header);
+            assert!(matches!(refused, Err(AuthError::Malformed(_))), "{header}: {refused:?}");
+        }
+    }
+}

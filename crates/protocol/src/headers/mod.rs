@@ -1,0 +1,310 @@
+//! What headers say: their names, and the values that are more than text.
+//!
+//! Every SDK has its own spelling of the same thing, so values are compared without case and taken
+//! generously where the meaning is clear; where it is not, the request is refused with the name of
+//! the header. Partition keys, session tokens and feed positions have parsers of their own, in
+//! `headwater_model`, [`crate::session`] and [`crate::feed`].
+//!
+//! This module takes texts, not a header map: which HTTP library holds them is not its business.
+
+mod names;
+
+pub use names::*;
+
+use crate::error::{Code, shortened};
+use headwater_model::{Epk, KeyRange, PartitionId};
+
+/// The type of bodies that are JSON.
+pub const JSON: &str = "application/json";
+/// The type of bodies that are queries.
+pub const QUERY_JSON: &str = "application/query+json";
+/// The type of bodies that are the bare text of a query.
+pub const SQL: &str = "application/sql";
+/// The API version we speak, and say so.
+pub const API_VERSION: &str = "2020-07-15";
+
+/// How much of a refused value an error repeats.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// A header with a value we do not take. A bad request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is `{value}`; {remedy}")]
+pub struct BadHeader {
+    /// Which header.
+    pub name: &'static str,
+    /// The beginning of what it said.
+    pub value: String,
+    /// What to send instead.
+    pub remedy: &'static str,
+}
+
+impl BadHeader {
+    fn new(name: &'static str, value: &str, remedy: &'static str) -> BadHeader {
+        BadHeader { name, value: shortened(value, SHOWN_BYTES_MAX).to_owned(), remedy }
+    }
+
+    /// The status it is answered with.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        Code::BadRequest
+    }
+}
+
+/// Whether a header says yes: `True`, `true` and `TRUE` do, everything else does not.
+#[must_use]
+pub fn bool_of(value: &str) -> bool {
+    value.trim().eq_ignore_ascii_case("true")
+}
+
+/// [`bool_of`] for a header that may be absent.
+#[must_use]
+pub fn flag(value: Option<&str>) -> bool {
+    value.is_some_and(bool_of)
+}
+
+/// `x-ms-max-item-count`: nothing for -1, which leaves it to the server.
+///
+/// # Errors
+/// When it is neither -1 nor a number from 1.
+pub fn max_item_count(value: &str) -> Result<Option<u32>, BadHeader> {
+    let text = value.trim();
+    let decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match (text, text.parse()) {
+        ("-1", _) => Ok(None),
+        (_, Ok(count)) if decimal && count > 0 => Ok(Some(count)),
+        _ => {
+            let remedy = "send a page size from 1, or -1 to leave it to the server";
+            Err(BadHeader::new(MAX_ITEM_COUNT, value, remedy))
+        }
+    }
+}
+
+/// Which physical partition a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PkRangeScope<'a> {
+    /// The container, by resource id, in the form some SDKs send.
+    pub container: Option<&'a str>,
+    /// The partition. A number that is none of a partition's names none that exists.
+    pub partition: Option<PartitionId>,
+}
+
+/// `x-ms-documentdb-partitionkeyrangeid`: `3` or `<container rid>,3`.
+///
+/// # Errors
+/// When there is nothing after the last comma. Ids that no partition can have are not an error here:
+/// they are answered like any other range that is gone.
+pub fn partition_key_range_id(value: &str) -> Result<PkRangeScope<'_>, BadHeader> {
+    let text = value.trim();
+    let (container, id) = match text.rsplit_once(',') {
+        Some((container, id)) => (Some(container), id),
+        None => (None, text),
+    };
+    if id.is_empty() {
+        let remedy = "send the id of a range of `pkranges`";
+        return Err(BadHeader::new(PARTITION_KEY_RANGE_ID, value, remedy));
+    }
+    Ok(PkRangeScope { container, partition: id.parse().ok() })
+}
+
+/// `x-ms-start-epk` and `x-ms-end-epk` as a range; nothing without either, whatever
+/// `x-ms-read-key-type` says.
+///
+/// # Errors
+/// When a bound is not hexadecimal, or the range is empty.
+pub fn epk_range(start: Option<&str>, end: Option<&str>) -> Result<Option<KeyRange>, BadHeader> {
+    let [start, end] = [start, end].map(|bound| bound.map(str::trim));
+    if start.is_none() && end.is_none() {
+        return Ok(None);
+    }
+    let bound = |name, text: Option<&str>, open: fn() -> Epk| match text {
+        None => Ok(open()),
+        Some(text) => Epk::from_hex(text).map_err(|_| {
+            BadHeader::new(name, text, "send a bound of `pkranges`, in hexadecimal digits")
+        }),
+    };
+    let (min, max) = (bound(START_EPK, start, Epk::min)?, bound(END_EPK, end, Epk::max)?);
+    let range = KeyRange::new(min, max).map_err(|_| {
+        let remedy = "send an end after x-ms-start-epk";
+        BadHeader::new(END_EPK, end.unwrap_or_default(), remedy)
+    })?;
+    Ok(Some(range))
+}
+
+/// How fresh a read must be, the strictest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConsistencyLevel {
+    /// The newest write.
+    Strong,
+    /// No older than so much.
+    BoundedStaleness,
+    /// What the client has seen.
+    Session,
+    /// Any state there has been.
+    ConsistentPrefix,
+    /// Whatever is there.
+    Eventual,
+}
+
+impl ConsistencyLevel {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// When it names no level.
+    pub fn parse(value: &str) -> Result<ConsistencyLevel, BadHeader> {
+        let text = value.trim();
+        let known = [
+            ("Strong", ConsistencyLevel::Strong),
+            ("BoundedStaleness", ConsistencyLevel::BoundedStaleness),
+            ("Bounded", ConsistencyLevel::BoundedStaleness),
+            ("Session", ConsistencyLevel::Session),
+            ("ConsistentPrefix", ConsistencyLevel::ConsistentPrefix),
+            ("Eventual", ConsistencyLevel::Eventual),
+        ];
+        let found = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+        let remedy =
+            "send Strong, BoundedStaleness, Session, ConsistentPrefix or Eventual, or leave it out";
+        found
+            .map(|(_, level)| *level)
+            .ok_or_else(|| BadHeader::new(CONSISTENCY_LEVEL, value, remedy))
+    }
+
+    /// The word in the account document.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ConsistencyLevel::Strong => "Strong",
+            ConsistencyLevel::BoundedStaleness => "BoundedStaleness",
+            ConsistencyLevel::Session => "Session",
+            ConsistencyLevel::ConsistentPrefix => "ConsistentPrefix",
+            ConsistencyLevel::Eventual => "Eventual",
+        }
+    }
+}
+
+/// What a client wants back. Unknown wishes are passed over, as HTTP has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prefer {
+    /// `return=minimal`: answer writes without a body.
+    pub minimal: bool,
+    /// `wait=N`: seconds the client would wait for something to say.
+    pub wait_seconds: Option<u32>,
+}
+
+impl Prefer {
+    /// Reads the header.
+    #[must_use]
+    pub fn parse(value: &str) -> Prefer {
+        let mut prefer = Prefer::default();
+        for wish in value.split([',', ';']) {
+            let (name, value) = wish.split_once('=').unwrap_or((wish, ""));
+            let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+            if name.eq_ignore_ascii_case("return") {
+                prefer.minimal = value.eq_ignore_ascii_case("minimal");
+            } else if name.eq_ignore_ascii_case("wait") {
+                let decimal = value.bytes().all(|byte| byte.is_ascii_digit());
+                prefer.wait_seconds = value.parse().ok().filter(|_| decimal);
+            }
+        }
+        prefer
+    }
+}
+
+/// The API version a client was written for. Versions are dates, and ordered as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApiVersion([u8; 10]);
+
+impl ApiVersion {
+    /// Where no version is named.
+    pub const OLDEST: ApiVersion = ApiVersion(*b"0000-00-00");
+    /// From here on containers have partition keys of version 2.
+    pub const V2018_12_31: ApiVersion = ApiVersion(*b"2018-12-31");
+
+    /// Reads the header. What is no version counts as the oldest, as if it were absent.
+    #[must_use]
+    pub fn of(value: Option<&str>) -> ApiVersion {
+        let bytes = value.map(str::trim).and_then(|text| text.as_bytes().try_into().ok());
+        let well_formed = |bytes: &[u8; 10]| {
+            bytes.iter().enumerate().all(|(index, byte)| match index {
+                4 | 7 => *byte == b'-',
+                _ => byte.is_ascii_digit(),
+            })
+        };
+        bytes.filter(well_formed).map_or(ApiVersion::OLDEST, ApiVersion)
+    }
+}
+
+/// What a `POST …/docs` is. The same path is five operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostItems {
+    /// Only the plan of a query.
+    QueryPlan,
+    /// A batch or bulk request.
+    Batch,
+    /// A query.
+    Query,
+    /// Create or replace an item.
+    Upsert,
+    /// Create an item.
+    Create,
+}
+
+impl PostItems {
+    /// Decides by the headers, the values of which are given by name.
+    ///
+    /// The order matters: some clients mark a plan request as a query too, and some do not.
+    #[must_use]
+    pub fn of<'a>(header: impl Fn(&'static str) -> Option<&'a str>) -> PostItems {
+        if flag(header(IS_QUERY_PLAN)) {
+            PostItems::QueryPlan
+        } else if flag(header(IS_BATCH)) {
+            PostItems::Batch
+        } else if is_query(header(IS_QUERY), header(CONTENT_TYPE)) {
+            PostItems::Query
+        } else if flag(header(IS_UPSERT)) {
+            PostItems::Upsert
+        } else {
+            PostItems::Create
+        }
+    }
+}
+
+/// Whether a POST to any list is a query.
+#[must_use]
+pub fn is_query(is_query: Option<&str>, content_type: Option<&str>) -> bool {
+    flag(is_query) || content_type.is_some_and(|value| has_media_type(value, QUERY_JSON))
+}
+
+/// Whether a content type is this one, whatever parameters follow it.
+#[must_use]
+pub fn has_media_type(value: &str, media_type: &str) -> bool {
+    let named = value.split(';').next().unwrap_or_default();
+    named.trim().eq_ignore_ascii_case(media_type)
+}
+
+/// The names in a list of triggers.
+pub fn names_in(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// Whether a client's activity id is a UUID, and may be repeated in the answer.
+#[must_use]
+pub fn is_activity_id(value: &str) -> bool {
+    value.len() == 36
+        && value.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// `x-ms-documentdb-expiry-seconds`: how long a resource token lives, 10 seconds to five hours.
+///
+/// # Errors
+/// When it is not a number in that range.
+pub fn expiry_seconds(value: &str) -> Result<u32, BadHeader> {
+    let remedy = "send a number of seconds from 10 to 18000, or leave it out for an hour";
+    let seconds = value.trim().parse().ok().filter(|seconds| (10..=18_000).contains(seconds));
+    seconds.ok_or_else(|| BadHeader::new(EXPIRY_SECONDS, value, remedy))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Lists: `{"_rid":"<parent>","<Key>":[…],"_count":n}`, of anything.
+
+use crate::route::Route;
+use std::io::Write as _;
+
+/// Writes a list into a buffer, entry by entry, copying each as it is.
+#[derive(Debug)]
+pub struct FeedWriter<'a> {
+    out: &'a mut Vec<u8>,
+    count: usize,
+}
+
+impl<'a> FeedWriter<'a> {
+    /// Begins a list. `rid` is the parent's, or empty; `key` is the name of the array.
+    #[must_use = "a list ends with `finish`"]
+    pub fn new(out: &'a mut Vec<u8>, rid: &str, key: &str) -> FeedWriter<'a> {
+        out.extend_from_slice(b"{\"_rid\":");
+        // Writing into a vector does not fail, here and below.
+        let _ = serde_json::to_writer(&mut *out, rid);
+        out.push(b',');
+        let _ = serde_json::to_writer(&mut *out, key);
+        out.extend_from_slice(b":[");
+        FeedWriter { out, count: 0 }
+    }
+
+    /// Adds an entry, which is JSON.
+    pub fn push(&mut self, entry: &[u8]) {
+        self.push_with(|out| out.extend_from_slice(entry));
+    }
+
+    /// Adds an entry that writes itself.
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.count > 0 {
+            self.out.push(b',');
+        }
+        write(self.out);
+        self.count += 1;
+    }
+
+    /// How many entries there are so far.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Ends the list; says how many entries it has, for `x-ms-item-count`.
+    pub fn finish(self) -> usize {
+        let _ = write!(self.out, "],\"_count\":{}}}", self.count);
+        self.count
+    }
+}
+
+impl Route {
+    /// The name of the array in a list of this route.
+    #[must_use]
+    pub fn feed_key(&self) -> Option<&'static str> {
+        Some(match self {
+            Route::Databases => "Databases",
+            Route::Containers { .. } => "DocumentCollections",
+            Route::Items { .. } => "Documents",
+            Route::PkRanges { .. } => "PartitionKeyRanges",
+            Route::StoredProcedures { .. } => "StoredProcedures",
+            Route::Triggers { .. } => "Triggers",
+            Route::Udfs { .. } => "UserDefinedFunctions",
+            Route::Conflicts { .. } => "Conflicts",
+            Route::Schemas { .. } => "Schemas",
+            Route::Users { .. } => "Users",
+            Route::Permissions { .. } => "Permissions",
+            Route::ClientEncryptionKeys { .. } => "ClientEncryptionKeys",
+            Route::Offers => "Offers",
+            // Thus spelled by every client.
+            Route::Addresses => "Addresss",
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_copied_as_they_are() {
+        for (entries, expected) in [
+            (vec![], r#"{"_rid":"a=","Documents":[],"_count":0}"#),
+            (vec!["{\"n\": 1.50}"], r#"{"_rid":"a=","Documents":[{"n": 1.50}],"_count":1}"#),
+            (vec!["1", "[2]"], r#"{"_rid":"a=","Documents":[1,[2]],"_count":2}"#),
+        ] {
+            let mut out = Vec::new();
+            let mut list = FeedWriter::new(&mut out, "a=", "Documents");
+            entries.iter().for_each(|entry| list.push(entry.as_bytes()));
+            assert_eq!(list.finish(), entries.len());
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn exactly_lists_have_a_key() {
+        for path in [
+            "/",
+            "/dbs",
+            "/dbs/a",
+            "/dbs/a/colls",
+            "/dbs/a/colls/b",
+            "/dbs/a/colls/b/docs",
+            "/dbs/a/colls/b/docs/1",
+            "/dbs/a/colls/b/operations/partitionkeydelete",
+            "/dbs/a/users/u/permissions",
+            "/offers",
+            "/offers/x",
+        ] {
+            let route = crate::route::parse(path).unwrap();
+            assert_eq!(route.feed_key().is_some(), route.is_feed(), "{path}");
+        }
+    }
+}

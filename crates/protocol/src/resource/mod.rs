@@ -1,0 +1,19 @@
+//! How databases, containers and everything but items look on the wire.
+//!
+//! Each has system properties beside what its user wrote. What the user wrote comes back as it was,
+//! byte by byte and in its order, also policies nothing here acts on: clients compare.
+//!
+//! Items are not here. They are composed where they are written and only copied into lists, which
+//! [`FeedWriter`] does without looking at them.
+
+mod account;
+mod document;
+mod list;
+mod offer;
+
+pub use account::{Account, Location};
+pub use document::{
+    BadDocument, PkRange, System, container, database, permission, pk_range, script, user,
+};
+pub use list::FeedWriter;
+pub use offer::{BadThroughput, Offer, Throughput};

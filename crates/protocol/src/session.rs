@@ -1,0 +1,266 @@
+//! Session tokens: how a client says which of its writes a read must have seen.
+//!
+//! ```text
+//! 0:-1#28535,5:1#100#1=20#2=5
+//! ^ ^  ^     ^
+//! | |  |     another partition, of an account with two more regions
+//! | |  the LSN up to which the client has seen it
+//! | version: partitions that merged restart their numbering under a higher one
+//! partition
+//! ```
+//!
+//! We emit version -1 and no regions, always: clients refuse to merge two tokens of one version that
+//! name different regions. What clients send may come from elsewhere, so all of the form is read.
+
+use headwater_model::{Lsn, PartitionId};
+use smallvec::SmallVec;
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest header we read; each partition takes about twenty bytes of it.
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// The most regions one value names. The service has fewer.
+const REGIONS_MAX: usize = 256;
+
+/// Why a text is not a session token, or two do not merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadSessionToken {
+    /// Not of that form.
+    #[error(
+        "session token is not of the form range:version#lsn#region=lsn; send back \
+         x-ms-session-token unchanged, or leave it out"
+    )]
+    Form,
+    /// Longer than any we return.
+    #[error("session token is too long; send only the parts of the partitions that are read")]
+    TooLong,
+    /// One version, but different regions.
+    #[error("session tokens of one version name different regions; drop the older token")]
+    Regions,
+}
+
+/// How far one partition has been seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Higher after a merge; -1 when there has been none.
+    pub version: i64,
+    /// Seen up to here.
+    pub global_lsn: u64,
+    /// Seen up to there in each region, -1 for not at all, in the order of the text.
+    pub regions: SmallVec<[(u64, i64); 2]>,
+}
+
+impl Progress {
+    /// What this server says about a partition.
+    #[must_use]
+    pub fn local(lsn: Lsn) -> Progress {
+        Progress { version: -1, global_lsn: lsn.get(), regions: SmallVec::new() }
+    }
+
+    /// What both know: the newer version, and in each of its regions the higher number.
+    ///
+    /// # Errors
+    /// When both have one version but name different regions.
+    pub fn merge(&self, other: &Progress) -> Result<Progress, BadSessionToken> {
+        let (newer, older) =
+            if self.version >= other.version { (self, other) } else { (other, self) };
+        let same_version = newer.version == older.version;
+        if same_version && newer.regions.len() != older.regions.len() {
+            return Err(BadSessionToken::Regions);
+        }
+        let mut merged = newer.clone();
+        for (region, lsn) in &mut merged.regions {
+            match older.regions.iter().find(|(other, _)| other == region) {
+                Some((_, seen)) => *lsn = (*lsn).max(*seen),
+                None if same_version => return Err(BadSessionToken::Regions),
+                None => {}
+            }
+        }
+        if same_version {
+            merged.global_lsn = newer.global_lsn.max(older.global_lsn);
+        }
+        Ok(merged)
+    }
+}
+
+impl FromStr for Progress {
+    type Err = BadSessionToken;
+
+    fn from_str(text: &str) -> Result<Progress, BadSessionToken> {
+        let mut parts = text.split('#');
+        let version = parts.next().and_then(signed).ok_or(BadSessionToken::Form)?;
+        let global_lsn = parts.next().and_then(unsigned).ok_or(BadSessionToken::Form)?;
+        let mut regions: SmallVec<[(u64, i64); 2]> = SmallVec::new();
+        for part in parts {
+            let (region, lsn) = part.split_once('=').ok_or(BadSessionToken::Form)?;
+            let region = unsigned(region).ok_or(BadSessionToken::Form)?;
+            let lsn = signed(lsn).ok_or(BadSessionToken::Form)?;
+            if regions.iter().any(|(known, _)| *known == region) {
+                return Err(BadSessionToken::Form);
+            }
+            if regions.len() >= REGIONS_MAX {
+                return Err(BadSessionToken::TooLong);
+            }
+            regions.push((region, lsn));
+        }
+        Ok(Progress { version, global_lsn, regions })
+    }
+}
+
+/// Only digits: no sign, no space.
+fn unsigned(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}
+
+/// Digits, perhaps after a minus.
+fn signed(text: &str) -> Option<i64> {
+    unsigned(text.strip_prefix('-').unwrap_or(text))?;
+    text.parse().ok()
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.version, self.global_lsn)?;
+        self.regions.iter().try_for_each(|(region, lsn)| write!(f, "#{region}={lsn}"))
+    }
+}
+
+/// How far each of some partitions has been seen: the value of `x-ms-session-token`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionToken {
+    parts: SmallVec<[(PartitionId, Progress); 1]>,
+}
+
+impl SessionToken {
+    /// The token of an answer by one partition.
+    #[must_use]
+    pub fn single(partition: PartitionId, lsn: Lsn) -> SessionToken {
+        SessionToken { parts: [(partition, Progress::local(lsn))].into_iter().collect() }
+    }
+
+    /// What it says, partition by partition, in the order of the text.
+    pub fn parts(&self) -> impl Iterator<Item = (PartitionId, &Progress)> {
+        self.parts.iter().map(|(partition, progress)| (*partition, progress))
+    }
+
+    /// How far this partition has been seen. Nothing when the token does not speak of it: the
+    /// partition may be a child of one that it does speak of, and children have all their parents had.
+    #[must_use]
+    pub fn lsn_of(&self, partition: PartitionId) -> Option<Lsn> {
+        let parts = self.parts.iter().filter(|(known, _)| *known == partition);
+        parts.map(|(_, progress)| Lsn::new(progress.global_lsn)).max()
+    }
+
+    /// Adds what another answer said.
+    ///
+    /// # Errors
+    /// When the two speak of one partition in one version with different regions.
+    pub fn merge(&mut self, other: &SessionToken) -> Result<(), BadSessionToken> {
+        for (partition, progress) in &other.parts {
+            match self.parts.iter_mut().find(|(known, _)| known == partition) {
+                Some((_, known)) => *known = known.merge(progress)?,
+                None => self.parts.push((*partition, progress.clone())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Also takes the old form of a part, `0:28535`, which is an LSN alone.
+impl FromStr for SessionToken {
+    type Err = BadSessionToken;
+
+    fn from_str(text: &str) -> Result<SessionToken, BadSessionToken> {
+        if text.len() > HEADER_BYTES_MAX {
+            return Err(BadSessionToken::TooLong);
+        }
+        let mut parts = SmallVec::new();
+        for part in text.split(',') {
+            let (partition, value) = part.trim().split_once(':').ok_or(BadSessionToken::Form)?;
+            let partition = partition.parse().map_err(|_| BadSessionToken::Form)?;
+            let progress = match unsigned(value) {
+                Some(lsn) => Progress::local(Lsn::new(lsn)),
+                None => value.parse()?,
+            };
+            parts.push((partition, progress));
+        }
+        Ok(SessionToken { parts })
+    }
+}
+
+impl fmt::Display for SessionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (partition, progress)) in self.parts.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{partition}:{progress}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn our_own_token() {
+        let token = SessionToken::single(PartitionId::new(0), Lsn::new(28535));
+        assert_eq!(token.to_string(), "0:-1#28535");
+        assert_eq!("0:-1#28535".parse(), Ok(token.clone()));
+        assert_eq!("0:28535".parse(), Ok(token.clone())); // of ancient accounts
+        assert_eq!(token.lsn_of(PartitionId::new(0)), Some(Lsn::new(28535)));
+        assert_eq!(token.lsn_of(PartitionId::new(1)), None);
+    }
+
+    #[test]
+    fn refused_headers() {
+        for text in [
+            "",
+            ",",
+            "0",
+            "0:",
+            ":1#2",
+            "x:1#2",
+            "0:1",
+            "0:1#",
+            "0:1#-2",
+            "0:+1#2",
+            "0:1# 2",
+            "0:1#2#",
+            "0:1#2#1",
+            "0:1#2#1=",
+            "0:1#2#1=1#1=1",
+            "0:1#2,",
+            "-1:1#2",
+            "0:1#2#-1=1",
+            "4294967296:1#2",
+            "0:1#18446744073709551616",
+        ] {
+            let parsed = text.parse::<SessionToken>();
+            // A single number is the old form.
+            assert_eq!(parsed.is_ok(), text == "0:1", "{text}");
+        }
+        let long = "0:-1#1,".repeat(HEADER_BYTES_MAX / 7 + 1);
+        assert_eq!(long.parse::<SessionToken>(), Err(BadSessionToken::TooLong));
+    }
+
+    #[test]
+    fn tokens_of_several_partitions_merge() {
+        let mut token: SessionToken = "0:-1#5,1:-1#9".parse().unwrap();
+        token.merge(&"1:-1#7,2:-1#1,0:-1#6".parse().unwrap()).unwrap();
+        assert_eq!(token.to_string(), "0:-1#6,1:-1#9,2:-1#1");
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_the_parser_panic(text in "[0-9:#=,\\- a]{0,40}") {
+            if let Ok(token) = text.parse::<SessionToken>() {
+                prop_assert_eq!(token.to_string().parse::<SessionToken>(), Ok(token));
+            }
+        }
+    }
+}
