@@ -1,0 +1,3 @@
+//! The wire: what clients send and what they are answered, as pure functions over bytes.
+
+pub mod binary;
