@@ -267,7 +267,11 @@ impl Decoder<'_> {
 
     fn uniform_type(&mut self) -> Result<u8, BinaryError> {
         let element = self.input.byte()?;
-        if number::is_uniform_type(element) { Ok(element) } else { Err(self.input.bad_marker(element)) }
+        if number::is_uniform_type(element) {
+            Ok(element)
+        } else {
+            Err(self.input.bad_marker(element))
+        }
     }
 
     fn numbers(&mut self, element: u8, count: usize) -> Result<(), BinaryError> {

@@ -11,7 +11,7 @@
 
 use super::error::BinaryError;
 use super::{NESTING_MAX, marker};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 /// Turns JSON text into a binary body with the same members in the same order.
@@ -206,7 +206,7 @@ impl Encoder {
     }
 
     /// Keeps the fault, and gives the library an error to stop with.
-    fn keep<T, E: serde::de::Error>(&mut self, result: Result<T, BinaryError>) -> Result<T, E> {
+    fn keep<T, E: Error>(&mut self, result: Result<T, BinaryError>) -> Result<T, E> {
         result.map_err(|fault| {
             let error = E::custom("refused");
             self.fault = Some(fault);
@@ -269,7 +269,7 @@ impl<'t> Visitor<'t> for Value<'_> {
         Ok(())
     }
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
         let written = self.0.string(value);
         self.0.keep(written)
     }
@@ -313,7 +313,7 @@ impl Visitor<'_> for Name<'_> {
         out.write_str("a property name")
     }
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
         let written = self.0.string(value);
         self.0.keep(written)
     }

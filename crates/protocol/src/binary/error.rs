@@ -18,7 +18,9 @@ pub enum BinaryError {
         at: usize,
     },
     /// A marker the format does not define, or not in this place.
-    #[error("marker {marker:#04x} at byte {at} means nothing here; use an official encoder or text")]
+    #[error(
+        "marker {marker:#04x} at byte {at} means nothing here; use an official encoder or text"
+    )]
     BadMarker {
         /// The byte that stands there.
         marker: u8,
@@ -34,7 +36,9 @@ pub enum BinaryError {
         id: usize,
     },
     /// A reference that does not lead to an earlier string.
-    #[error("reference at byte {at} leads to {target}, where no earlier string starts; repeat the string")]
+    #[error(
+        "reference at byte {at} leads to {target}, where no earlier string starts; repeat the string"
+    )]
     BadReference {
         /// Where the reference stands.
         at: usize,

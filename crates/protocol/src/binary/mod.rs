@@ -5,14 +5,14 @@
 //!
 //! ```text
 //! text     {"id":"a","n":[1,300]}
-//! binary   80 | ed 0b 02 | 2c | 81 61 | 81 6e | e5 04 02 | 01 | c9 2c 01
+//! binary   80 | ed 0c 02 | 2c | 81 61 | 81 6e | e5 04 02 | 01 | c9 2c 01
 //!          |    |          |    |       |       |          |    300 as int16
 //!          |    |          |    |       |       |          1, the marker is the number
 //!          |    |          |    |       |       array: 4 bytes, 2 elements
 //!          |    |          |    |       "n": a string of length 1
 //!          |    |          |    "a"
 //!          |    |          "id", entry 12 of the table of system strings
-//!          |    object: 11 bytes, 2 members
+//!          |    object: 12 bytes, 2 members
 //!          preamble
 //! ```
 //!

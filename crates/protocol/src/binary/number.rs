@@ -70,9 +70,7 @@ pub(super) fn write(text: &mut Text, number: Number) -> Result<(), BinaryError> 
 
 fn is_integer(double: f64) -> bool {
     let negative_zero = double == 0.0 && double.is_sign_negative();
-    double.fract() == 0.0
-        && (INTEGERS_START..INTEGERS_END).contains(&double)
-        && !negative_zero
+    double.fract() == 0.0 && (INTEGERS_START..INTEGERS_END).contains(&double) && !negative_zero
 }
 
 /// The double with the value of a half-precision float. Every half is exactly one double.
