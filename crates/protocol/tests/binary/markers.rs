@@ -400,18 +400,28 @@ fn encoding_takes_the_narrowest_plain_form() {
 
 #[test]
 fn lengths_move_to_a_wider_form_when_they_must() {
+    // Ones take a byte each, ninety-nines two.
     let starts = [
-        (255, "80 e6"), // 255 elements of one byte would fit, but they are two bytes each.
-        (127, "80 e5"),
-        (128, "80 e6"),
-        (32_767, "80 e6"),
-        (32_768, "80 e7"),
+        ("1", 255, "e5 ff ff"),
+        ("1", 256, "e6 00 01 00 01"),
+        ("1", 65_535, "e6 ff ff ff ff"),
+        ("1", 65_536, "e7 00 00 01 00 00 00 01 00"),
+        ("99", 127, "e5 fe 7f"),
+        ("99", 128, "e6 00 01 80 00"),
+        ("99", 32_768, "e7 00 00 01 00 00 80 00 00"),
     ];
-    for (count, expected) in starts {
-        let text = format!("[{}]", vec!["99"; count].join(","));
+    for (element, count, header) in starts {
+        let text = format!("[{}]", vec![element; count].join(","));
         let body = encode(text.as_bytes()).unwrap();
-        assert_eq!(body[..2], hex(expected), "{count} elements");
-        assert_eq!(decode(&body, ROOM), Ok(text.into_bytes()), "{count} elements");
+        assert!(
+            body[1..].starts_with(&hex(header)),
+            "{count} times {element}: {:02x?}",
+            &body[..9]
+        );
+        // Inside another array, whose own length counts the header.
+        let around = format!("[{text},{{\"a\":{text},\"b\":0}}]");
+        let body = encode(around.as_bytes()).unwrap();
+        assert_eq!(decode(&body, ROOM), Ok(around.into_bytes()), "{count} times {element}");
     }
 }
 
