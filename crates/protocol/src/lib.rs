@@ -11,6 +11,7 @@
 //! | databases, containers, offers and lists of them | [`resource`] |
 //! | what went wrong | [`error`] |
 //! | what it cost | [`charge`] |
+//! | the compact form of JSON | [`binary`] |
 //!
 //! Everything here is pure. It opens no socket, reads no clock, draws no random number and stores
 //! nothing: the same code parses in a server and formats in a client. All input is taken to be
@@ -19,6 +20,7 @@
 
 pub mod auth;
 pub mod batch;
+pub mod binary;
 pub mod charge;
 pub mod error;
 pub mod feed;

@@ -131,6 +131,7 @@ impl Gateway {
         let call = Call {
             verb: parts.method,
             route,
+            query: parts.uri.query().map(str::to_owned),
             head: parts.headers,
             body,
             activity: activity.to_owned(),

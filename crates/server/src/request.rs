@@ -35,6 +35,8 @@ pub(crate) enum Caller {
 pub(crate) struct Call {
     pub(crate) verb: Method,
     pub(crate) route: Route,
+    /// Behind the question mark; only our own extensions read it.
+    pub(crate) query: Option<String>,
     pub(crate) head: HeaderMap,
     pub(crate) body: Bytes,
     /// Names the request in logs and errors.

@@ -184,7 +184,7 @@ fn body_of(container: &Container, mode: FeedMode, page: &FeedPage) -> Vec<u8> {
     body
 }
 
-fn write_envelope(
+pub(super) fn write_envelope(
     change: &Change,
     paths: &[headwater_model::PartitionKeyPath],
     out: &mut Vec<u8>,

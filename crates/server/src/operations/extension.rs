@@ -1,0 +1,267 @@
+//! What Headwater answers beyond the protocol, under `/_headwater/`.
+//!
+//! ```text
+//! GET  /_headwater/changes/{db}/{coll}           the change feed as server-sent events
+//! GET  /_headwater/partitions/{db}/{coll}        ranges with their newest LSN
+//! POST /_headwater/partitions/{db}/{coll}/split  {"range":"0","at":"1F…"}   `at` may be left out
+//! POST /_headwater/partitions/{db}/{coll}/merge  {"ranges":["1","2"]}
+//! ```
+//!
+//! The event stream takes `mode=all`, `from=beginning|now` and `position=`; an event's id is the position
+//! behind it, so a browser that reconnects goes on where it was by sending `Last-Event-ID`. A browser
+//! cannot sign requests: it passes a token as `token=` (a resource token, or the whole authorization).
+
+use super::Outcome;
+use super::changes::{Unread, read_page};
+use crate::answer::{Answer, Payload};
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::{Call, Caller};
+use bytes::Bytes;
+use headwater_model::{Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKeyPath};
+use headwater_protocol::error::Code;
+use headwater_protocol::route::Route;
+use headwater_store::{Change, Container, FeedPage, FeedRequest, RangeInfo};
+use hyper::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Without changes for this long, a comment shows that the stream is alive.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Pages that may wait for a slow client; then the feed waits for it.
+const PAGES_AHEAD: usize = 2;
+const PAGE_ITEMS: u32 = 100;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Changes,
+    Partitions,
+    Split,
+    Merge,
+}
+
+/// A request beyond the protocol.
+#[derive(Debug)]
+pub(crate) struct Extension {
+    what: What,
+    db: String,
+    coll: String,
+}
+
+impl Extension {
+    /// The resource it is about, which is what its signature covers.
+    pub(crate) fn owner(&self) -> Route {
+        Route::Container { db: self.db.clone(), coll: self.coll.clone() }
+    }
+}
+
+/// Finds out what a path asks for; `None` if it is not one of ours.
+pub(crate) fn route(path: &str) -> Option<Extension> {
+    let mut segments = path.strip_prefix("/_headwater/")?.trim_end_matches('/').split('/');
+    let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
+    let (kind, db, coll) = (segments.next()?, segments.next()?, segments.next()?);
+    let what = match (kind, segments.next(), segments.next()) {
+        ("changes", None, None) => What::Changes,
+        ("partitions", None, None) => What::Partitions,
+        ("partitions", Some("split"), None) => What::Split,
+        ("partitions", Some("merge"), None) => What::Merge,
+        _ => return None,
+    };
+    Some(Extension { what, db: decode(db)?, coll: decode(coll)? })
+}
+
+pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call, asked: &Extension) -> Outcome {
+    let writes = matches!(asked.what, What::Split | What::Merge);
+    super::permit(gateway, call)?;
+    if writes && !matches!(call.caller, Caller::Owner) {
+        return Err(Failure::new(Code::Forbidden, "only the account's own key moves ranges"));
+    }
+    let verb = if writes { Method::POST } else { Method::GET };
+    if call.verb != verb {
+        return Err(super::no_such_verb(call));
+    }
+    let container = gateway.container(&asked.db, &asked.coll)?;
+    match asked.what {
+        What::Changes => stream(gateway, call, container),
+        What::Partitions => Ok(show(&container.ranges())),
+        What::Split => split(call, &container).await,
+        What::Merge => merge(call, &container).await,
+    }
+}
+
+#[derive(Deserialize)]
+struct SplitBody {
+    range: String,
+    at: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct MergeBody {
+    ranges: (String, String),
+}
+
+async fn split(call: &Call, container: &Container) -> Outcome {
+    let body: SplitBody = body_of(call, r#"{"range":"0"}"#)?;
+    let at = body.at.as_deref().map(Epk::from_hex).transpose();
+    let at = at.map_err(|error| Failure::bad_request(format!("`at`: {error}")))?;
+    Ok(show(&container.split(range_id(&body.range)?, at).await?))
+}
+
+async fn merge(call: &Call, container: &Container) -> Outcome {
+    let body: MergeBody = body_of(call, r#"{"ranges":["1","2"]}"#)?;
+    let (one, two) = (range_id(&body.ranges.0)?, range_id(&body.ranges.1)?);
+    Ok(show(&[container.merge(one, two).await?]))
+}
+
+fn body_of<T: for<'a> Deserialize<'a>>(call: &Call, example: &str) -> Result<T, Failure> {
+    let parsed = serde_json::from_slice(&call.body);
+    parsed.map_err(|error| Failure::bad_request(format!("{error}; send {example}")))
+}
+
+fn range_id(text: &str) -> Result<PartitionId, Failure> {
+    text.parse().map_err(|_| Failure::bad_request(format!("{text:?} is not the id of a range")))
+}
+
+fn show(ranges: &[RangeInfo]) -> Answer {
+    let ranges: Vec<_> = ranges
+        .iter()
+        .map(|range| {
+            let parents: Vec<String> = range.ancestors.iter().map(ToString::to_string).collect();
+            json!({
+                "id": range.id.to_string(),
+                "minInclusive": range.range.min().to_hex(),
+                "maxExclusive": range.range.max().to_hex(),
+                "parents": parents,
+                "lsn": range.lsn.get(),
+            })
+        })
+        .collect();
+    Answer::json(StatusCode::OK, json!({ "ranges": ranges }).to_string())
+}
+
+/// What a listener asks for.
+struct Listening {
+    mode: FeedMode,
+    start: FeedStart,
+}
+
+fn listening(call: &Call) -> Result<Listening, Failure> {
+    let query = call.query.as_deref().unwrap_or_default();
+    let value = |name: &str| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let found = pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)?;
+        percent_decode_str(found).decode_utf8().ok().map(String::from)
+    };
+    let mode = match value("mode").as_deref() {
+        None | Some("latest") => FeedMode::LatestVersion,
+        Some("all") => FeedMode::AllVersionsAndDeletes,
+        Some(_) => return Err(Failure::bad_request("mode is neither `latest` nor `all`")),
+    };
+    let position = call.header("last-event-id").map(str::to_owned).or_else(|| value("position"));
+    let start = match (position.filter(|text| !text.is_empty()), value("from").as_deref()) {
+        (Some(text), _) => {
+            let parsed = text.parse::<Continuation>();
+            FeedStart::After(parsed.map_err(|error| Failure::bad_request(error.to_string()))?)
+        }
+        (None, None | Some("now")) => FeedStart::Now,
+        (None, Some("beginning")) => FeedStart::Beginning,
+        (None, Some(_)) => {
+            return Err(Failure::bad_request("from is neither `now` nor `beginning`"));
+        }
+    };
+    Ok(Listening { mode, start })
+}
+
+fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
+    let listening = listening(call)?;
+    let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
+    let listener = gateway.clone();
+    gateway.runtime.spawn("event stream", async move {
+        send_events(&listener, &container, listening, &sender).await;
+    });
+    let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
+    answer.payload = Payload::Stream(receiver);
+    Ok(answer)
+}
+
+async fn send_events(
+    gateway: &Arc<Gateway>,
+    container: &Container,
+    listening: Listening,
+    out: &mpsc::Sender<Bytes>,
+) {
+    let Listening { mode, mut start } = listening;
+    let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
+    while !gateway.is_stopping.load(Ordering::Relaxed) {
+        let request = FeedRequest::new(start).mode(mode).limit(limit).wait(HEARTBEAT);
+        let read = read_page(gateway, container, &request, HEARTBEAT);
+        let read = tokio::select! {
+            read = read => read,
+            () = out.closed() => return,
+        };
+        let text = match read {
+            Ok(page) => {
+                start = FeedStart::After(page.continuation.clone());
+                events_of(container, &page, mode)
+            }
+            Err(unread) => {
+                let what = match unread {
+                    Unread::Ahead => "the position is ahead of everything".to_owned(),
+                    Unread::Failed(failure) => failure.message,
+                };
+                let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
+                let _ = out.send(Bytes::from(text)).await;
+                return;
+            }
+        };
+        if out.send(Bytes::from(text)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The last event of a page carries its position: a reader that stops in between reads the page again.
+fn events_of(container: &Container, page: &FeedPage, mode: FeedMode) -> Vec<u8> {
+    let position = page.continuation.to_string();
+    let position = position.trim_matches('"');
+    if page.changes.is_empty() {
+        return b": nothing new\n\n".to_vec();
+    }
+    let definition = container.definition();
+    let paths = &definition.partition_key().paths;
+    let mut text = Vec::new();
+    for (index, change) in page.changes.iter().enumerate() {
+        text.extend_from_slice(b"event: ");
+        text.extend_from_slice(change.kind().as_str().as_bytes());
+        if index + 1 == page.changes.len() {
+            text.extend_from_slice(b"\nid: ");
+            text.extend_from_slice(position.as_bytes());
+        }
+        text.extend_from_slice(b"\ndata: ");
+        text.extend_from_slice(&data_of(change, mode, paths));
+        text.extend_from_slice(b"\n\n");
+    }
+    text
+}
+
+/// One line: a line break inside of an item would end the event.
+fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u8> {
+    let one_line = |bytes: &[u8]| -> Vec<u8> {
+        // Between tokens a line break is white space; inside of a string it is escaped already.
+        bytes.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
+    };
+    match mode {
+        FeedMode::LatestVersion => one_line(&change.body()),
+        FeedMode::AllVersionsAndDeletes => {
+            let mut out = Vec::new();
+            super::changes::write_envelope(change, paths, &mut out);
+            one_line(&out)
+        }
+    }
+}
