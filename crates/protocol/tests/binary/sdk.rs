@@ -1,6 +1,6 @@
 //! The codec of the official Rust client and ours understand each other.
 
-use crate::values::{ROOM, any_value, as_doubles, decoded};
+use crate::values::{ROOM, any_value, as_doubles, decoded, hex};
 use azure_data_cosmos_driver::binary_json as sdk;
 use headwater_protocol::binary::{decode, encode};
 use proptest::prelude::*;
@@ -28,6 +28,14 @@ proptest! {
         let theirs: Value = serde_json::from_slice(&sdk::transcode_to_text(&body).unwrap()).unwrap();
         prop_assert_eq!(decoded(&body).unwrap(), theirs);
     }
+}
+
+/// The body of a `create_item` as the client (1.1.0-beta.1) put it on the wire.
+#[test]
+fn a_captured_request_is_understood() {
+    let captured = hex("80 ed 22 04 81 66 cc 00 00 00 00 00 00 08 40 82 69 64 83 6f 2d 31 \
+         81 6e cb 2c 01 00 00 00 00 00 00 82 70 6b 81 70");
+    decoded_text(&captured, r#"{"f":3,"id":"o-1","n":300,"pk":"p"}"#);
 }
 
 /// An item as a program declares it, so that the client's typed reader is used, not only its tree.
