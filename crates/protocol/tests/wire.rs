@@ -1,5 +1,7 @@
 //! Session tokens, feed requests and request headers as SDKs and the feed's specification have them.
 
+#![allow(clippy::unwrap_used)]
+
 use headwater_model::{Continuation, FeedStart, Lsn, PartitionKey};
 use headwater_protocol::batch;
 use headwater_protocol::feed::{FeedHeaders, FeedRequest, TimeStart};

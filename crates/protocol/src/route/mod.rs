@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn paths_as_clients_write_them() {
-        let (db, coll) = || -> (String, String) { ("d".to_owned(), "c".to_owned()) }();
+        let (db, coll) = ("d".to_owned(), "c".to_owned());
         for (path, expected) in [
             ("", Route::Account),
             ("/", Route::Account),
