@@ -1,5 +1,7 @@
 //! Session tokens, feed requests and request headers as SDKs and the feed's specification have them.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 use headwater_model::{Continuation, FeedStart, Lsn, PartitionKey};
 use headwater_protocol::batch;
 use headwater_protocol::feed::{FeedHeaders, FeedRequest, TimeStart};

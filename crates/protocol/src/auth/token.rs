@@ -11,6 +11,9 @@ use std::borrow::Cow;
 /// The longest header we read. Identity tokens are the long ones.
 const HEADER_BYTES_MAX: usize = 32 * 1024;
 
+/// How the header of nearly every request begins.
+const ESCAPED_MASTER: &str = "type%3Dmaster%26ver%3D1.0%26sig%3D";
+
 /// What the header carries. Nothing of it has been checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
@@ -50,6 +53,9 @@ pub fn parse_token(header: &str) -> Result<Token<'_>, AuthError> {
     if header.is_empty() {
         return Err(AuthError::MissingAuthorization);
     }
+    if let Some(sig) = escaped_master(header) {
+        return Ok(Token::Master { sig });
+    }
     let text = percent_decode_str(header)
         .decode_utf8()
         .map_err(|_| AuthError::Malformed("it is not UTF-8"))?;
@@ -69,6 +75,17 @@ pub fn parse_token(header: &str) -> Result<Token<'_>, AuthError> {
     })
 }
 
+/// The signature of a header in the spelling nearly all requests have: all escaped, in one order. Only
+/// the signature is then left to decode. Everything else goes the long way.
+fn escaped_master(header: &str) -> Option<Cow<'_, str>> {
+    let (start, rest) = header.split_at_checked(ESCAPED_MASTER.len())?;
+    if !start.eq_ignore_ascii_case(ESCAPED_MASTER) {
+        return None;
+    }
+    let sig = percent_decode_str(rest).decode_utf8().ok()?;
+    (!sig.is_empty() && !sig.contains('&')).then_some(sig)
+}
+
 /// The kind, and where the signature starts and ends.
 fn parts(text: &str) -> Result<(Kind, usize, usize), AuthError> {
     let (mut kind, mut sig) = (None, None);
@@ -76,12 +93,13 @@ fn parts(text: &str) -> Result<(Kind, usize, usize), AuthError> {
     for part in text.split('&') {
         let end = start + part.len();
         // The first = separates; a signature ends in more of them.
-        match part.split_once('=') {
-            Some(("type", value)) => kind = Some(kind_of(value)?),
-            Some(("ver", "1" | "1.0")) => {}
-            Some(("ver", _)) => return Err(AuthError::Malformed("its version is not 1.0")),
-            Some(("sig", _)) => sig = Some((start + "sig=".len(), end)),
-            _ => {}
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        if name.eq_ignore_ascii_case("type") {
+            kind = Some(kind_of(value)?);
+        } else if name.eq_ignore_ascii_case("sig") {
+            sig = Some((end - value.len(), end));
+        } else if name.eq_ignore_ascii_case("ver") && !matches!(value, "1" | "1.0") {
+            return Err(AuthError::Malformed("its version is not 1.0"));
         }
         start = end + 1;
     }
@@ -93,12 +111,11 @@ fn parts(text: &str) -> Result<(Kind, usize, usize), AuthError> {
 }
 
 fn kind_of(text: &str) -> Result<Kind, AuthError> {
-    match text {
-        "master" => Ok(Kind::Master),
-        "resource" => Ok(Kind::Resource),
-        "aad" => Ok(Kind::Aad),
-        _ => Err(AuthError::Malformed("its type is not master, resource or aad")),
-    }
+    [("master", Kind::Master), ("resource", Kind::Resource), ("aad", Kind::Aad)]
+        .into_iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(text))
+        .map(|(_, kind)| kind)
+        .ok_or(AuthError::Malformed("its type is not master, resource or aad"))
 }
 
 #[cfg(test)]
@@ -119,6 +136,9 @@ mod tests {
             ("ver=1.0&type=master&sig=x", master("x")),
             ("sig=x&type=master", master("x")),
             (" type=master&ver=1&sig=x ", master("x")),
+            ("type%3Dmaster%26ver%3D1.0%26sig%3Dx%26more%3Dy", master("x")),
+            ("TYPE%3dmaster%26ver%3d1.0%26sig%3dx", master("x")),
+            ("Type=Master&Sig=x", master("x")),
             (
                 "type%3Dresource%26ver%3D1%26sig%3Dab%3D%3D%3Bcd%3D%3B",
                 Token::Resource { sig: "ab==;cd=;".into() },
@@ -141,7 +161,6 @@ mod tests {
             "sig=x",
             "type=other&sig=x",
             "type=master&ver=2.0&sig=x",
-            "TYPE=master&sig=x",
             "type%253Dmaster%2526sig%253Dx", // escaped twice
             "type=master&sig=%ff",
             &format!("type=master&sig={}", "x".repeat(HEADER_BYTES_MAX)),

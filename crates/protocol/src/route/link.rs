@@ -199,7 +199,7 @@ fn without_last(link: &str) -> &str {
 
 /// Whether a name could be a resource id. Most are refused by their length or their end.
 fn is_rid(name: &str) -> bool {
-    name.len() % 4 == 0 && name.parse::<ResourceId>().is_ok()
+    name.len().is_multiple_of(4) && name.parse::<ResourceId>().is_ok()
 }
 
 #[cfg(test)]

@@ -175,6 +175,10 @@ fn trimmed(path: &str) -> &str {
 }
 
 fn name(segment: &str) -> Result<String, RouteError> {
+    // Most names need no decoding, and a copy is several times faster than looking at each byte.
+    if !segment.contains('%') {
+        return Ok(segment.to_owned());
+    }
     let decoded = percent_decode_str(segment).decode_utf8().map_err(|_| RouteError::Encoding)?;
     Ok(decoded.into_owned())
 }
@@ -234,7 +238,7 @@ mod tests {
 
     #[test]
     fn paths_as_clients_write_them() {
-        let (db, coll) = || -> (String, String) { ("d".to_owned(), "c".to_owned()) }();
+        let (db, coll) = ("d".to_owned(), "c".to_owned());
         for (path, expected) in [
             ("", Route::Account),
             ("/", Route::Account),
