@@ -6,7 +6,7 @@
 //! | operation | request units |
 //! |---|---|
 //! | read an item | 1 per KiB, size rounded up to a power of two |
-//! | create, or upsert of something new | 5.8 per KiB likewise, and 0.3 per top-level property |
+//! | create, or upsert of something new | 5.8 per KiB likewise |
 //! | replace, patch, delete, upsert of something there | 1.5 times a create of that size |
 //! | a page of a list or feed | 1 per KiB of its items, at least 1 |
 //! | a page of a query | 2.3, and 1 per KiB read, and 0.05 per item read |
@@ -56,17 +56,16 @@ impl Charge {
         Charge(rounded_kib(bytes).saturating_mul(HUNDREDTHS_PER_UNIT))
     }
 
-    /// Creating an item of so many bytes and top-level properties.
+    /// Creating an item of so many bytes.
     #[must_use]
-    pub const fn create(bytes: usize, properties: usize) -> Charge {
-        let size = rounded_kib(bytes).saturating_mul(580);
-        Charge(size.saturating_add((properties as u64).saturating_mul(30)))
+    pub const fn create(bytes: usize) -> Charge {
+        Charge(rounded_kib(bytes).saturating_mul(580))
     }
 
-    /// Changing or deleting an item of so many bytes and top-level properties.
+    /// Changing or deleting an item of so many bytes.
     #[must_use]
-    pub const fn replace(bytes: usize, properties: usize) -> Charge {
-        Charge(Charge::create(bytes, properties).0.saturating_mul(3) / 2)
+    pub const fn replace(bytes: usize) -> Charge {
+        Charge(Charge::create(bytes).0.saturating_mul(3) / 2)
     }
 
     /// A page of a list or a change feed whose items have so many bytes together.
@@ -177,8 +176,8 @@ mod tests {
         {
             assert_eq!(Charge::read(bytes), Charge::from_hundredths(units * 100), "{bytes}");
         }
-        assert_eq!(Charge::create(1000, 3).to_string(), "6.7");
-        assert_eq!(Charge::replace(1000, 3).to_string(), "10.05");
+        assert_eq!(Charge::create(1000).to_string(), "5.8");
+        assert_eq!(Charge::replace(1000).to_string(), "8.7");
         assert_eq!(Charge::page(0), Charge::ONE);
         assert_eq!(Charge::page(3000).to_string(), "3");
         assert_eq!(Charge::query(0, 0).to_string(), "3.3");
@@ -188,8 +187,8 @@ mod tests {
     fn absurd_sizes_do_not_overflow() {
         for charge in [
             Charge::read(usize::MAX),
-            Charge::create(usize::MAX, usize::MAX),
-            Charge::replace(usize::MAX, usize::MAX),
+            Charge::create(usize::MAX),
+            Charge::replace(usize::MAX),
             Charge::query(usize::MAX, usize::MAX),
         ] {
             assert!(charge > Charge::ONE);

@@ -9,6 +9,7 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::error::{Code, body_with_info};
 use headwater_protocol::feed::BadFeedRequest;
 use headwater_protocol::headers::{self, BadHeader};
+use headwater_protocol::resource::{BadDocument, BadThroughput};
 use headwater_protocol::route::RouteError;
 use headwater_protocol::session::BadSessionToken;
 use headwater_store::{
@@ -185,7 +186,15 @@ macro_rules! bad_requests {
     };
 }
 
-bad_requests!(BadPartitionKey, BadPageLimit, BadFeedRequest, BadSessionToken, PatchError);
+bad_requests!(
+    BadPartitionKey,
+    BadPageLimit,
+    BadFeedRequest,
+    BadSessionToken,
+    BadThroughput,
+    BadDocument,
+    PatchError
+);
 
 impl From<BatchError> for Failure {
     fn from(error: BatchError) -> Failure {

@@ -167,7 +167,7 @@ impl Gateway {
             Err(_) => return Err(Failure::bad_request("the body ended before it was complete")),
         };
         if binary::is_binary(&bytes) {
-            let text = binary::decode(&bytes, binary::Limits::default())
+            let text = binary::decode(&bytes, binary::Limits::of_text_bytes(limits.body_bytes))
                 .map_err(|error| Failure::bad_request(format!("the binary body: {error}")))?;
             return Ok(Bytes::from(text));
         }
@@ -205,8 +205,7 @@ impl Gateway {
                     verb,
                     route,
                     path,
-                    x_ms_date,
-                    date,
+                    (x_ms_date, date),
                     &sig,
                 )?;
                 if let (Some(skew), Some(date)) = (self.config.clock_skew, x_ms_date.or(date)) {

@@ -169,14 +169,9 @@ fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
         answer = answer.etag(etag);
     }
     if call.flag(headers::POPULATE_QUOTA_INFO) {
-        let statistics = container.statistics();
-        let (bytes, items) = (statistics.bytes / 1024, statistics.items);
-        let usage = format!(
-            "functions=0;storedProcedures=0;triggers=0;documentSize=0;documentsSize={bytes};\
-             documentsCount={items};collectionSize={bytes};"
-        );
-        let quota = "functions=50;storedProcedures=100;triggers=25;documentSize=10240;\
-                     documentsSize=52428800;documentsCount=-1;collectionSize=52428800;";
+        let bytes = container.live_bytes() / 1024;
+        let usage = format!("documentSize=0;documentsSize={bytes};collectionSize={bytes};");
+        let quota = "documentSize=10240;documentsSize=52428800;collectionSize=52428800;";
         answer =
             answer.header(headers::RESOURCE_USAGE, usage).header(headers::RESOURCE_QUOTA, quota);
     }

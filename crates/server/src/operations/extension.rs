@@ -116,7 +116,7 @@ async fn split(call: &Call, container: &Container) -> Outcome {
 async fn merge(call: &Call, container: &Container) -> Outcome {
     let body: MergeBody = body_of(call, r#"{"ranges":["1","2"]}"#)?;
     let (one, two) = (range_id(&body.ranges.0)?, range_id(&body.ranges.1)?);
-    Ok(show(&[container.merge(one, two).await?]))
+    Ok(show(&container.merge(one, two).await?))
 }
 
 fn body_of<T: for<'a> Deserialize<'a>>(call: &Call, example: &str) -> Result<T, Failure> {

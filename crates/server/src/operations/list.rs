@@ -35,8 +35,8 @@ pub(super) async fn items(call: &Call, target: &Target) -> Outcome {
     let scope = call.scope()?;
     super::items::check_session(call, container)?;
     let after = call.continuation().map(ScanPosition::from_text);
-    let page = container.scan(&scan_scope(container, &scope)?, after.as_ref(), call.page_limit()?);
-    let page = page.await?;
+    let wanted = scan_scope(container, &scope)?;
+    let page = container.scan(&wanted, after.as_ref(), call.page_limit()?).await?;
     let size: usize = page.items.iter().map(|item| item.feed_bytes().len()).sum();
     let rid = container.rid().to_string();
     let mut body = Vec::with_capacity(size + 128);

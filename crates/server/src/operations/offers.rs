@@ -40,13 +40,10 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, rid: &str) -> Outcome {
             } else {
                 Throughput::from_offer(&call.body)?
             };
-            let replaced = gateway.account.replace_resource(
-                resource.rid,
-                &resource.id,
-                &content(throughput),
-                call.if_match(),
-            );
-            Ok(answer(&replaced.await?)?.charged(Charge::METADATA_WRITE))
+            let (rid, id, json) = (resource.rid, &resource.id, content(throughput));
+            let account = &gateway.account;
+            let replaced = account.replace_resource(rid, id, &json, call.if_match()).await?;
+            Ok(answer(&replaced)?.charged(Charge::METADATA_WRITE))
         }
         _ => Err(no_such_verb(call)),
     }
