@@ -26,8 +26,8 @@ pub(crate) enum Token<'t> {
 
 /// Longest first, so that the first match is the right one.
 const SYMBOLS: &[&str] = &[
-    ">>>", "<<", ">>", "<=", ">=", "!=", "<>", "||", "??", "(", ")", "[", "]", "{", "}", ",", ".", ":",
-    "?", "+", "-", "*", "/", "%", "=", "<", ">", "|", "&", "^", "~",
+    ">>>", "<<", ">>", "<=", ">=", "!=", "<>", "||", "??", "(", ")", "[", "]", "{", "}", ",", ".",
+    ":", "?", "+", "-", "*", "/", "%", "=", "<", ">", "|", "&", "^", "~",
 ];
 
 /// All tokens with their places, the last one being `End`.
@@ -232,11 +232,8 @@ fn json_number(text: &str) -> Cow<'_, str> {
         Some(first) if first.is_ascii_digit() => Cow::Borrowed(trimmed),
         _ => Cow::Owned(format!("0{trimmed}")),
     };
-    let text = if let Some(whole) = text.strip_suffix('.') {
-        Cow::Owned(whole.to_owned())
-    } else {
-        text
-    };
+    let text =
+        if let Some(whole) = text.strip_suffix('.') { Cow::Owned(whole.to_owned()) } else { text };
     if text.contains(".e") || text.contains(".E") {
         return Cow::Owned(text.replace(".e", ".0e").replace(".E", ".0E"));
     }
@@ -268,37 +265,57 @@ mod tests {
         check("SELECT *", &[Word("SELECT"), Symbol("*")]);
         check("c.a1_b", &[Word("c"), Symbol("."), Word("a1_b")]);
         check("@p>=1", &[Parameter("@p"), Symbol(">="), number("1")]);
-        check("1.5 .5 2. 1e3 1.e2 007", &[
-            number("1.5"),
-            number("0.5"),
-            number("2"),
-            number("1e3"),
-            number("1.0e2"),
-            number("7"),
-        ]);
+        check(
+            "1.5 .5 2. 1e3 1.e2 007",
+            &[
+                number("1.5"),
+                number("0.5"),
+                number("2"),
+                number("1e3"),
+                number("1.0e2"),
+                number("7"),
+            ],
+        );
         check("0xFF 0", &[number("255"), number("0")]);
         check(r#"'it''s'"#, &[String("it".into()), String("s".into())]);
-        check(r#"'a\'b' "c\"d\\\n\u0041\ud83d\ude00""#, &[
-            String("a'b".into()),
-            String("c\"d\\\nA😀".into()),
-        ]);
+        check(
+            r#"'a\'b' "c\"d\\\n\u0041\ud83d\ude00""#,
+            &[String("a'b".into()), String("c\"d\\\nA😀".into())],
+        );
         check("a -- rest\n/* more\n */ b", &[Word("a"), Word("b")]);
-        check("a>>>b<>c??d", &[
-            Word("a"),
-            Symbol(">>>"),
-            Word("b"),
-            Symbol("<>"),
-            Word("c"),
-            Symbol("??"),
-            Word("d"),
-        ]);
+        check(
+            "a>>>b<>c??d",
+            &[
+                Word("a"),
+                Symbol(">>>"),
+                Word("b"),
+                Symbol("<>"),
+                Word("c"),
+                Symbol("??"),
+                Word("d"),
+            ],
+        );
         check(ORDER_BY_FILTER, &[OrderByFilter]);
         check("größe", &[Word("größe")]);
     }
 
     #[test]
     fn text_that_is_no_token_is_refused() {
-        for text in ["'a", "\"", "'\\", "'\\x'", "'\\u12'", "'\\ud800'", "/* a", "@", "#", "1a", "0x", "`a`", "a ! b"] {
+        for text in [
+            "'a",
+            "\"",
+            "'\\",
+            "'\\x'",
+            "'\\u12'",
+            "'\\ud800'",
+            "/* a",
+            "@",
+            "#",
+            "1a",
+            "0x",
+            "`a`",
+            "a ! b",
+        ] {
             assert!(tokens(text).is_err(), "{text}");
         }
     }

@@ -15,9 +15,17 @@ fn projections() {
     );
     check(&items, "SELECT c.missing FROM c WHERE c.n = 1", "[{}]");
     check(&items, "SELECT VALUE c.missing FROM c", "[]");
-    check(&items, "SELECT c.n + 1, 2 AS two, c.n * 2 FROM c WHERE c.n = 1", r#"[{"$1":2,"two":2,"$2":2}]"#);
+    check(
+        &items,
+        "SELECT c.n + 1, 2 AS two, c.n * 2 FROM c WHERE c.n = 1",
+        r#"[{"$1":2,"two":2,"$2":2}]"#,
+    );
     check(&items, r#"SELECT c["address"]["city"] FROM c WHERE c.n = 1"#, r#"[{"city":"Seattle"}]"#);
-    check(&items, "SELECT VALUE {a: c.n, \"b\": [c.id, c.missing]} FROM c WHERE c.n = 1", r#"[{"a":1,"b":["andersen"]}]"#);
+    check(
+        &items,
+        "SELECT VALUE {a: c.n, \"b\": [c.id, c.missing]} FROM c WHERE c.n = 1",
+        r#"[{"a":1,"b":["andersen"]}]"#,
+    );
     check(&items, "SELECT VALUE 1", "[1]");
     check(&items, "SELECT 1", r#"[{"$1":1}]"#);
     check(&items, "SELECT TOP 2 VALUE c.n FROM c", "[1,2]");
@@ -102,7 +110,11 @@ fn orders() {
     check(&items, "SELECT TOP 1 VALUE c.n FROM c ORDER BY c.n DESC", "[3]");
     check(&items, "SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 1 LIMIT 5", "[2,1]");
     check(&items, "SELECT VALUE c.n FROM c ORDER BY -c.n", "[3,2,1]");
-    check(&items, "SELECT * FROM c WHERE c.n = 3 ORDER BY c.n", r#"[{"id":"miller","n":3,"tags":null}]"#);
+    check(
+        &items,
+        "SELECT * FROM c WHERE c.n = 3 ORDER BY c.n",
+        r#"[{"id":"miller","n":3,"tags":null}]"#,
+    );
 }
 
 #[test]
@@ -110,21 +122,38 @@ fn aggregates_and_groups() {
     let items = families();
     check(&items, "SELECT VALUE COUNT(1) FROM c", "[3]");
     check(&items, "SELECT VALUE COUNT(c.address) FROM c", "[2]");
-    check(&items, "SELECT COUNT(1) AS n, SUM(c.n) AS s, AVG(c.n) AS a, MIN(c.id) AS i, MAX(c.n) AS x FROM c",
-        r#"[{"n":3,"s":6,"a":2,"i":"andersen","x":3}]"#);
+    check(
+        &items,
+        "SELECT COUNT(1) AS n, SUM(c.n) AS s, AVG(c.n) AS a, MIN(c.id) AS i, MAX(c.n) AS x FROM c",
+        r#"[{"n":3,"s":6,"a":2,"i":"andersen","x":3}]"#,
+    );
     check(&items, "SELECT COUNT(1) FROM c WHERE false", r#"[{"$1":0}]"#);
     check(&items, "SELECT VALUE AVG(c.n) FROM c WHERE false", "[]");
     check(&items, "SELECT VALUE SUM(c.n) FROM c WHERE false", "[0]");
     check(&items, "SELECT VALUE SUM(c.id) FROM c", "[]");
     check(&items, "SELECT VALUE SUM(c.n) + 1 FROM c", "[7]");
-    check(&items, "SELECT c.address.city, COUNT(1) AS n FROM c GROUP BY c.address.city",
-        r#"[{"city":"Seattle","n":1},{"city":"NY","n":1},{"n":1}]"#);
-    check(&items, "SELECT c.n % 2 AS odd, SUM(c.n) AS s FROM c GROUP BY c.n % 2 ORDER BY SUM(c.n) DESC",
-        r#"[{"odd":1,"s":4},{"odd":0,"s":2}]"#);
+    check(
+        &items,
+        "SELECT c.address.city, COUNT(1) AS n FROM c GROUP BY c.address.city",
+        r#"[{"city":"Seattle","n":1},{"city":"NY","n":1},{"n":1}]"#,
+    );
+    check(
+        &items,
+        "SELECT c.n % 2 AS odd, SUM(c.n) AS s FROM c GROUP BY c.n % 2 ORDER BY SUM(c.n) DESC",
+        r#"[{"odd":1,"s":4},{"odd":0,"s":2}]"#,
+    );
     check(&items, "SELECT VALUE COUNT(1) FROM c GROUP BY c.nothing", "[3]");
-    check(&items, "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.isRegistered FROM c)", "[2]");
+    check(
+        &items,
+        "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.isRegistered FROM c)",
+        "[2]",
+    );
     check(&items, "SELECT VALUE COUNT(1) FROM (SELECT TOP 2 c.id FROM c) AS x", "[2]");
-    check(&items, "SELECT VALUE x.id FROM (SELECT c.id FROM c WHERE c.n > 1) x", r#"["wakefield","miller"]"#);
+    check(
+        &items,
+        "SELECT VALUE x.id FROM (SELECT c.id FROM c WHERE c.n > 1) x",
+        r#"["wakefield","miller"]"#,
+    );
     check_error(&items, "SELECT c.id, COUNT(1) FROM c");
     check_error(&items, "SELECT * FROM c WHERE COUNT(1) > 1");
     check_error(&items, "SELECT VALUE SUM(COUNT(1)) FROM c");

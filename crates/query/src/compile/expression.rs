@@ -130,15 +130,12 @@ impl Compiler<'_> {
             return Err(self.error(problem, span).suggesting(suggestion));
         };
         if !function.takes(list.len()) {
-            let problem =
-                Problem::ArgumentCount { function: function.name, found: list.len() };
+            let problem = Problem::ArgumentCount { function: function.name, found: list.len() };
             let shape = format!("{}{}", function.name, function.arguments);
             return Err(self.error(problem, span).expecting(shape));
         }
         match function.body {
-            Body::NotYet => {
-                Err(self.error(Problem::NotSupported(function.name.to_owned()), span))
-            }
+            Body::NotYet => Err(self.error(Problem::NotSupported(function.name.to_owned()), span)),
             Body::Aggregate(_) => {
                 let problem = format!(
                     "The aggregate {} can stand only in SELECT or ORDER BY, and not inside another",

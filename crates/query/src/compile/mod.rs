@@ -225,7 +225,8 @@ impl Compiler<'_> {
         let (skip, take) = (self.count(offset, "OFFSET")?, self.count(limit, "LIMIT")?);
         match top {
             Some(_) => {
-                Err(self.meaning("'TOP' and 'OFFSET LIMIT' exclude each other; use one", offset.span))
+                Err(self
+                    .meaning("'TOP' and 'OFFSET LIMIT' exclude each other; use one", offset.span))
             }
             None => Ok((skip, Some(take))),
         }
@@ -247,11 +248,7 @@ impl Compiler<'_> {
         self.error(Problem::MissingParameter(expression.to_string()), expression.span)
     }
 
-    fn sources(
-        &mut self,
-        select: &Select,
-        outermost: bool,
-    ) -> Result<Vec<SourcePlan>, QueryError> {
+    fn sources(&mut self, select: &Select, outermost: bool) -> Result<Vec<SourcePlan>, QueryError> {
         let Some(from) = &select.from else { return Ok(Vec::new()) };
         let mut sources = vec![self.source(&from.first, outermost, outermost)?];
         for join in &from.joins {
@@ -311,9 +308,8 @@ impl Compiler<'_> {
     fn bind(&mut self, source: &Source, binding: Binding) -> Result<(), QueryError> {
         let Some(name) = implied_alias(source) else { return Ok(()) };
         if self.names[self.from_start..].iter().any(|(known, _)| **known == *name) {
-            let problem = format!(
-                "The input alias '{name}' is specified more than once in the FROM clause"
-            );
+            let problem =
+                format!("The input alias '{name}' is specified more than once in the FROM clause");
             return Err(self.meaning(problem, source.span));
         }
         self.names.push((name.into(), binding));

@@ -100,7 +100,8 @@ impl<'r> Collector<'r> {
         let Some(reach) = program.reach().and_then(|reach| usize::try_from(reach).ok()) else {
             return;
         };
-        if program.order.is_empty() || self.rows.len() < reach.saturating_mul(2).saturating_add(SLACK)
+        if program.order.is_empty()
+            || self.rows.len() < reach.saturating_mul(2).saturating_add(SLACK)
         {
             return;
         }
@@ -112,7 +113,8 @@ impl<'r> Collector<'r> {
 
     fn sort(&mut self, program: &Program) {
         self.rows.sort_by(|one, two| {
-            for ((one, two), (_, descending)) in one.keys.iter().zip(&two.keys).zip(&program.order) {
+            for ((one, two), (_, descending)) in one.keys.iter().zip(&two.keys).zip(&program.order)
+            {
                 let order = one.order(two);
                 if order.is_ne() {
                     return if *descending { order.reverse() } else { order };

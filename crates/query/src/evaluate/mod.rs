@@ -110,7 +110,11 @@ impl Environment {
     }
 
     /// Refuses to make a value of so many bytes if that is too many.
-    pub(crate) fn allow(&self, function: &'static str, bytes: usize) -> Result<(), EvaluationError> {
+    pub(crate) fn allow(
+        &self,
+        function: &'static str,
+        bytes: usize,
+    ) -> Result<(), EvaluationError> {
         let limit = self.limits.value_bytes;
         if bytes > limit {
             return Err(EvaluationError::ValueTooLarge { function, limit });
@@ -354,7 +358,8 @@ impl<'a, 'e> Machine<'a, 'e> {
 
     fn user_call(&mut self, name: &'a str, list: &'a [Operation]) -> Evaluated<'a> {
         let arguments = self.list(list)?;
-        let failed = |problem: String| EvaluationError::UserFunction { name: name.to_owned(), problem };
+        let failed =
+            |problem: String| EvaluationError::UserFunction { name: name.to_owned(), problem };
         let Some(functions) = self.environment.functions.clone() else {
             return Err(failed("there is no such function here; create it first".to_owned()));
         };

@@ -19,11 +19,7 @@ pub(super) fn unary<'a>(operator: UnaryOperator, value: &Value<'a>) -> Value<'a>
     }
 }
 
-pub(super) fn binary<'a>(
-    operator: BinaryOperator,
-    one: &Value<'a>,
-    two: &Value<'a>,
-) -> Value<'a> {
+pub(super) fn binary<'a>(operator: BinaryOperator, one: &Value<'a>, two: &Value<'a>) -> Value<'a> {
     use BinaryOperator as B;
     let truth = |truth: Option<bool>| truth.map_or(Value::Undefined, Value::Bool);
     match operator {

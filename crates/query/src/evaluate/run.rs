@@ -121,7 +121,8 @@ impl Run {
             return Ok(Vec::new());
         }
         let mut fed: Option<Vec<Value<'static>>> = None;
-        for (stage, mut collector) in compiled.stages.iter().zip(std::mem::take(&mut self.collectors))
+        for (stage, mut collector) in
+            compiled.stages.iter().zip(std::mem::take(&mut self.collectors))
         {
             let mut machine = Machine::new(&compiled, None, &mut self.environment);
             let is_closed = stage.sources.is_empty() && stage.reach() != Some(0);

@@ -37,7 +37,11 @@ pub(super) const TABLE: &[Function] = &[
         "IS_DEFINED",
         "Whether there is anything",
         |value| !value.is_undefined(),
-        &[("IS_DEFINED(null)", "true"), ("IS_DEFINED(undefined)", "false"), ("IS_DEFINED({}.a)", "false")]
+        &[
+            ("IS_DEFINED(null)", "true"),
+            ("IS_DEFINED(undefined)", "false"),
+            ("IS_DEFINED({}.a)", "false")
+        ]
     ),
     check!(
         "IS_FINITE_NUMBER",

@@ -93,7 +93,10 @@ impl Parser<'_> {
         }
         let negated = usize::from(self.is_keyword("NOT"));
         for (word, parse) in [
-            ("IN", Self::in_list as fn(&mut Self, Expression, bool) -> Result<Expression, QueryError>),
+            (
+                "IN",
+                Self::in_list as fn(&mut Self, Expression, bool) -> Result<Expression, QueryError>,
+            ),
             ("BETWEEN", Self::between),
             ("LIKE", Self::like),
         ] {

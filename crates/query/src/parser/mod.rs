@@ -15,9 +15,34 @@ use crate::limits::Limits;
 
 /// Words that cannot be names unless they follow a dot or `AS`.
 const RESERVED: &[&str] = &[
-    "AND", "ARRAY", "AS", "ASC", "BETWEEN", "BY", "DESC", "DISTINCT", "ESCAPE", "EXISTS", "FALSE", "FROM",
-    "GROUP", "IN", "JOIN", "LIKE", "LIMIT", "NOT", "NULL", "OFFSET", "OR", "ORDER", "SELECT", "TOP",
-    "TRUE", "UNDEFINED", "VALUE", "WHERE",
+    "AND",
+    "ARRAY",
+    "AS",
+    "ASC",
+    "BETWEEN",
+    "BY",
+    "DESC",
+    "DISTINCT",
+    "ESCAPE",
+    "EXISTS",
+    "FALSE",
+    "FROM",
+    "GROUP",
+    "IN",
+    "JOIN",
+    "LIKE",
+    "LIMIT",
+    "NOT",
+    "NULL",
+    "OFFSET",
+    "OR",
+    "ORDER",
+    "SELECT",
+    "TOP",
+    "TRUE",
+    "UNDEFINED",
+    "VALUE",
+    "WHERE",
 ];
 
 pub(crate) fn is_reserved(word: &str) -> bool {
@@ -34,8 +59,7 @@ pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Select, QueryError> {
         );
         return Err(QueryError::new(Problem::TooLarge(problem), Span::default(), text));
     }
-    let mut parser =
-        Parser { text, tokens: tokens(text)?, at: 0, limits, depth: 0, subqueries: 0 };
+    let mut parser = Parser { text, tokens: tokens(text)?, at: 0, limits, depth: 0, subqueries: 0 };
     let select = parser.select()?;
     parser.end()?;
     Ok(select)
@@ -140,7 +164,8 @@ impl<'t> Parser<'t> {
     }
 
     fn too_deep(&self, span: Span) -> QueryError {
-        let problem = format!("The query nests deeper than {} levels; flatten it", self.limits.depth);
+        let problem =
+            format!("The query nests deeper than {} levels; flatten it", self.limits.depth);
         self.too_large(problem, span)
     }
 
@@ -158,7 +183,10 @@ impl<'t> Parser<'t> {
             Token::End => Ok(()),
             _ => Err(self.unexpected(
                 "the end of the query",
-                &["FROM", "WHERE", "GROUP", "ORDER", "OFFSET", "LIMIT", "JOIN", "AND", "OR", "ASC", "DESC"],
+                &[
+                    "FROM", "WHERE", "GROUP", "ORDER", "OFFSET", "LIMIT", "JOIN", "AND", "OR",
+                    "ASC", "DESC",
+                ],
             )),
         }
     }
@@ -271,7 +299,12 @@ impl<'t> Parser<'t> {
             self.advance();
             self.advance();
             let collection = self.collection()?;
-            return Ok(Source { collection, alias, each: true, span: start.to(self.span_before()) });
+            return Ok(Source {
+                collection,
+                alias,
+                each: true,
+                span: start.to(self.span_before()),
+            });
         }
         let collection = self.collection()?;
         let alias = self.alias()?;

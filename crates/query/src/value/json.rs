@@ -13,11 +13,6 @@ pub(super) fn trimmed(bytes: &[u8]) -> &[u8] {
     bytes.trim_ascii()
 }
 
-/// Whether the bytes are one JSON value.
-pub(crate) fn is_valid(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
-}
-
 /// The value a text says. Objects and arrays stay text.
 pub(super) fn read(text: Cow<'_, [u8]>) -> Value<'_> {
     match text.first() {
@@ -235,7 +230,8 @@ mod tests {
 
     #[test]
     fn paths_are_found_without_a_tree() {
-        let item = r#" { "a" : 1 , "b":{"c":[1,{"d":2}],"e\"":"x,}]\\"}, "":null,"\u0066":-1.5e3 } "#;
+        let item =
+            r#" { "a" : 1 , "b":{"c":[1,{"d":2}],"e\"":"x,}]\\"}, "":null,"\u0066":-1.5e3 } "#;
         let item = Value::of_item(item.as_bytes());
         let cases: &[(&[&str], &str)] = &[
             (&["a"], "1"),
@@ -258,9 +254,34 @@ mod tests {
     #[test]
     fn bytes_that_were_never_checked_end_the_walk() {
         let broken = [
-            "", " ", "{", "[", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,", "[1", "[1,",
-            "\"", "\"\\", "{a:1}", "{,}", "[,]", "{\"a\" 1}", "}", "]", "{]", "[}", "{\"a\":}", "\u{0}",
-            "\"\\u12\"", "-", "[\u{0}", "{\"a\":[}",
+            "",
+            " ",
+            "{",
+            "[",
+            "{\"",
+            "{\"a",
+            "{\"a\"",
+            "{\"a\":",
+            "{\"a\":1",
+            "{\"a\":1,",
+            "[1",
+            "[1,",
+            "\"",
+            "\"\\",
+            "{a:1}",
+            "{,}",
+            "[,]",
+            "{\"a\" 1}",
+            "}",
+            "]",
+            "{]",
+            "[}",
+            "{\"a\":}",
+            "\u{0}",
+            "\"\\u12\"",
+            "-",
+            "[\u{0}",
+            "{\"a\":[}",
         ];
         for text in broken {
             let value = Value::of_item(text.as_bytes());

@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use build::BadValue;
-pub(crate) use json::{each_member, is_named, is_valid};
+pub(crate) use json::{each_member, is_named};
 pub use number::Number;
 pub(crate) use order::Key;
 pub(crate) use write::write_text;
@@ -147,7 +147,9 @@ impl<'a> Value<'a> {
     pub fn elements(&self) -> Option<Cow<'_, [Value<'a>]>> {
         match self {
             Value::Array(elements) => Some(Cow::Borrowed(elements)),
-            Value::Json(text) if self.kind() == Kind::Array => Some(Cow::Owned(json::elements(text))),
+            Value::Json(text) if self.kind() == Kind::Array => {
+                Some(Cow::Owned(json::elements(text)))
+            }
             _ => None,
         }
     }
@@ -156,7 +158,9 @@ impl<'a> Value<'a> {
     pub fn members(&self) -> Option<Cow<'_, [Member<'a>]>> {
         match self {
             Value::Object(members) => Some(Cow::Borrowed(members)),
-            Value::Json(text) if self.kind() == Kind::Object => Some(Cow::Owned(json::members(text))),
+            Value::Json(text) if self.kind() == Kind::Object => {
+                Some(Cow::Owned(json::members(text)))
+            }
             _ => None,
         }
     }
