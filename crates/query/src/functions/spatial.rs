@@ -19,8 +19,6 @@ use crate::value::Value;
 /// The most positions one shape has.
 const POSITIONS_MAX: usize = 50_000;
 
-type Careful<'a> = Result<Option<Value<'a>>, EvaluationError>;
-
 macro_rules! point {
     ($x:literal, $y:literal) => {
         concat!("{type: \"Point\", coordinates: [", $x, ", ", $y, "]}")
