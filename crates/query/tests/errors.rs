@@ -1,5 +1,7 @@
 //! What people are told when a query is wrong: the message, the place, the suggestion.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod common;
 
 use headwater_query::Query;
@@ -150,7 +152,7 @@ fn limits_are_kept() {
     let cases = [
         nested(200),
         nested(100_000),
-        format!("SELECT VALUE {}1", "-".repeat(1).repeat(1) + &"- ".repeat(10_000)),
+        format!("SELECT VALUE {}1", "- ".repeat(10_000)),
         format!("SELECT VALUE {}1", "NOT ".repeat(10_000)),
         format!("SELECT VALUE 1{}", " + 1".repeat(10_000)),
         format!("SELECT VALUE c{} FROM c", ".a".repeat(10_000)),

@@ -1,5 +1,7 @@
 //! Plans: the vectors, the ranges, and that rewritten queries run and merge to the direct answer.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod common;
 
 use headwater_model::PartitionKeyDefinition;

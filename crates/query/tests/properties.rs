@@ -1,5 +1,7 @@
 //! Properties: printing and parsing agree, nothing panics, and plans merge to the direct answer.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod common;
 
 use headwater_query::{Context, Limits, Query};

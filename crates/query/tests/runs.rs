@@ -1,5 +1,7 @@
 //! Runs as a caller drives them: streaming, resuming, budgets, user-defined functions.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod common;
 
 use std::borrow::Cow;

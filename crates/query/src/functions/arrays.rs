@@ -1,4 +1,5 @@
-//! Arrays.
+//! Functions that look into an array or make one. Equality is that of `=`, so `1` is `1.0`; order is
+//! that of `ORDER BY`. Arrays as sets are in `sets.rs`.
 
 use super::{ANY, Body, Function, count, flag, whole};
 use crate::error::EvaluationError;
