@@ -184,3 +184,53 @@ fn user_defined_functions_are_called_through_the_context() {
     let missing = query.start(Context::default()).push(br#"{"n":4}"#, 0, &mut rows).unwrap_err();
     assert!(missing.to_string().contains("create it first"), "{missing}");
 }
+
+#[test]
+fn a_short_query_cannot_ask_for_a_huge_row() {
+    let joins: String = (1..=10)
+        .map(|n| {
+            format!(" JOIN (SELECT VALUE [{}]) AS x{n}", format!("x{},", n - 1).repeat(50) + "1")
+        })
+        .collect();
+    let text = format!("SELECT VALUE x10 FROM c x0{joins}");
+    let query = query(&text);
+    let error = query.start(Context::default()).push(b"{}", 0, &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, EvaluationError::ValueTooLarge { .. }), "{error}");
+    let wide = format!("SELECT VALUE [{}c] FROM c", "c,".repeat(10_000));
+    let item = format!(r#"{{"a":"{}"}}"#, "x".repeat(100_000));
+    let error = self::query(&wide)
+        .start(Context::default())
+        .push(item.as_bytes(), 0, &mut Vec::new())
+        .unwrap_err();
+    assert!(matches!(error, EvaluationError::ValueTooLarge { .. }), "{error}");
+}
+
+#[test]
+fn a_query_as_deep_as_allowed_runs() {
+    let shapes = [
+        ("[", "1", "]"),
+        ("{a: ", "1", "}"),
+        ("ABS(", "1", ")"),
+        ("NOT ", "true", ""),
+        ("1 + (", "1", ")"),
+        ("(", "true", " OR true)"),
+        ("true ? (", "1", ") : 0"),
+        ("IIF(true, [", "1", "], 0)"),
+        ("(SELECT VALUE [ABS(", "1", ")][0])"),
+        ("ARRAY(SELECT VALUE x FROM (SELECT VALUE ", "1", ") AS x)"),
+        ("EXISTS(SELECT VALUE 1 WHERE ", "true", ")"),
+    ];
+    for (open, core, close) in shapes {
+        let parse = |times: usize| {
+            let text = format!("SELECT VALUE {}{core}{}", open.repeat(times), close.repeat(times));
+            Query::parse(&text, &[])
+        };
+        let deepest = (1..).take_while(|times| parse(*times).is_ok()).last().unwrap();
+        assert!((15..200).contains(&deepest), "{open}: {deepest}");
+        let query = parse(deepest).unwrap();
+        let rows = query.start(Context::default()).finish().unwrap();
+        assert_eq!(rows.len(), 1, "{open}");
+        let printed = query.tree().to_string();
+        assert_eq!(Query::parse(&printed, &[]).unwrap().tree(), query.tree(), "{open}");
+    }
+}
