@@ -112,6 +112,14 @@ fn messages_say_where_what_was_expected_and_what_was_meant() {
             "1:22: The input alias 'c' is specified more than once in the FROM clause.",
         ),
         (
+            "SELECT VALUE 1e999",
+            "1:14: Syntax error, incorrect syntax near '1e999'. Expected a number up to about 1.8e308.",
+        ),
+        (
+            "SELECT VALEU c.id FROM c",
+            "1:8: Syntax error, incorrect syntax near 'VALEU'. Expected an expression. Did you mean 'VALUE'?",
+        ),
+        (
             "SELECT * FROM c; DROP TABLE c",
             "1:16: Syntax error, incorrect syntax near ';'. Expected one query without a semicolon.",
         ),

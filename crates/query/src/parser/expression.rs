@@ -213,8 +213,11 @@ impl Parser<'_> {
         let node = match self.peek().clone() {
             Token::Number(text) => {
                 let number = Number::parse(text.into_owned().into());
+                let Some(number) = number.filter(|number| number.value().is_finite()) else {
+                    return Err(self.unexpected("a number up to about 1.8e308", &[]));
+                };
                 self.advance();
-                Node::Literal(number.map_or(Value::Undefined, Value::Number))
+                Node::Literal(Value::Number(number))
             }
             Token::String(text) => {
                 self.advance();
