@@ -60,6 +60,11 @@ fn ranges_follow_from_the_filter() {
     assert_eq!(count("c.pk = 'a' OR c.x = 1"), None);
     assert_eq!(count("c.pk > 'a'"), None);
     assert_eq!(count("NOT c.pk = 'a'"), None);
+    assert_eq!(count("c.pk NOT IN ('a')"), None);
+    assert_eq!(count("c.pk != 'a'"), None);
+    assert_eq!(count("c.pk = c.pk"), None);
+    assert_eq!(count("(c.pk = 'a') = false"), None);
+    assert_eq!(count("c.pk = 'a' ? true : true"), None);
     assert_eq!(count("c.pk.x = 'a'"), None);
     assert_eq!(count("UPPER(c.pk) = 'A'"), None);
     assert_eq!(count("c.pk = {}"), None);

@@ -24,6 +24,9 @@ const SEEDS: &[&str] = &[
     "SELECT c._rid, [{\"item\": c.n}] AS orderByItems FROM c WHERE ({documentdb-formattableorderbyquery-filter}) ORDER BY c.n",
     "SELECT VALUE REPLICATE('ab', 10) || RegexMatch('a', 'b*') FROM c.children[0] /* x */ k",
     "SELECT VALUE ST_DISTANCE({type: 'Point', coordinates: [1, 2]}, c.where) FROM c",
+    "SELECT VALUE (a.x ? b.x : 1) ? (a.y ? 2 : b.y) : a.z ? 3 : 4 FROM a JOIN b IN a.b",
+    "SELECT VALUE (c.a ?? c.b) ?? c.c || (c.d || c.e) = (c.f = c.g) FROM c WHERE (c.h IN (1)) IN (2)",
+    "SELECT VALUE NOT (c.a AND (c.b OR c.c)) = -(-c.d) - (c.e - c.f) BETWEEN (1 < 2) AND 3 FROM c",
     "SELECT VALUE (1 + 2).a[0] FROM c JOIN (SELECT VALUE [1]) AS z JOIN w IN (SELECT VALUE [c.n])",
 ];
 
