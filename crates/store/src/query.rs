@@ -120,10 +120,8 @@ impl Container {
     fn only_key(&self, query: &Query) -> Option<PartitionKey> {
         let settings = self.settings();
         let paths = &settings.definition.partition_key().paths;
-        let names: Vec<Vec<&str>> = paths
-            .iter()
-            .map(|path| path.segments().iter().map(String::as_str).collect())
-            .collect();
+        let names: Vec<Vec<&str>> =
+            paths.iter().map(|path| path.segments().iter().map(String::as_str).collect()).collect();
         let candidates = query.candidates(&names)?;
         let mut keys = candidates.iter().map(|candidate| key_of(candidate));
         let first = keys.next()??;

@@ -25,7 +25,12 @@ fn parse(text: &str) -> Query {
 }
 
 /// All rows, in pages of `items`, and how many items were read for them.
-async fn all(container: &Container, text: &str, scope: &ScanScope, items: u32) -> (Vec<Value>, usize) {
+async fn all(
+    container: &Container,
+    text: &str,
+    scope: &ScanScope,
+    items: u32,
+) -> (Vec<Value>, usize) {
     let query = parse(text);
     let limit = PageLimit::items(items).unwrap();
     let (mut rows, mut read, mut after) = (Vec::new(), 0, None::<String>);
@@ -94,7 +99,19 @@ async fn a_filter_on_the_partition_key_reads_only_that_key() {
     let text = "SELECT VALUE c.n FROM c WHERE c.pk = 'k3' AND c.n > 10";
     let (mut rows, read) = all(&container, text, &ScanScope::Container, 100).await;
     rows.sort_by_key(|row| row.as_u64());
-    assert_eq!(rows, vec![json!(17), json!(24), json!(31), json!(38), json!(45), json!(52), json!(59), json!(66)]);
+    assert_eq!(
+        rows,
+        vec![
+            json!(17),
+            json!(24),
+            json!(31),
+            json!(38),
+            json!(45),
+            json!(52),
+            json!(59),
+            json!(66)
+        ]
+    );
     assert_eq!(read, 10, "the key has ten items");
     let elsewhere = container.ranges().into_iter().filter(|range| {
         let key = PartitionKey::from("k3");
@@ -116,8 +133,10 @@ async fn positions_of_another_query_are_refused() {
     let limit = PageLimit::items(2).unwrap();
     for text in ["SELECT * FROM c", "SELECT * FROM c ORDER BY c.n"] {
         for after in ["", "x", "o.", "s.1", "o.-1", "s.x.y", "o.99999999999999999999999"] {
-            let page = container.query(&parse(text), &ScanScope::Container, Some(after), limit).await;
-            let refused = matches!(page, Err(QueryFailure::BadContinuation | QueryFailure::Read(_)));
+            let page =
+                container.query(&parse(text), &ScanScope::Container, Some(after), limit).await;
+            let refused =
+                matches!(page, Err(QueryFailure::BadContinuation | QueryFailure::Read(_)));
             assert!(refused, "{text} after {after:?}");
         }
     }

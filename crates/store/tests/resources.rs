@@ -38,7 +38,8 @@ async fn resources_survive_a_restart_and_go_with_their_owner() {
     let stale = account.replace_resource(user.rid, "ann", "{\"a\":1}", Some("\"x\"")).await;
     assert!(matches!(stale, Err(CatalogError::EtagMismatch { .. })));
     let etag = user.etag.to_string();
-    let changed = account.replace_resource(user.rid, "bob", "{\"a\":1}", Some(&etag)).await.unwrap();
+    let changed =
+        account.replace_resource(user.rid, "bob", "{\"a\":1}", Some(&etag)).await.unwrap();
     assert_ne!(changed.etag, user.etag);
     account.close().await.unwrap();
     drop((account, database, container));

@@ -98,7 +98,8 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
     let known = call.header(headers::SUPPORTED_QUERY_FEATURES).unwrap_or_default();
-    let is_known = |feature: &str| headers::names_in(known).any(|one| one.eq_ignore_ascii_case(feature));
+    let is_known =
+        |feature: &str| headers::names_in(known).any(|one| one.eq_ignore_ascii_case(feature));
     let lacking: Vec<&str> =
         plan.features().into_iter().filter(|feature| !is_known(feature)).collect();
     if !lacking.is_empty() {
