@@ -251,3 +251,12 @@ fn looking_into_large_values_costs_steps() {
         assert!(run.steps() > 200, "{text}: {} steps", run.steps());
     }
 }
+
+#[test]
+fn queries_and_runs_travel_between_threads() {
+    fn travels<T: Send>() {}
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Query>();
+    travels::<headwater_query::Run>();
+    travels::<Context>();
+}
