@@ -97,6 +97,11 @@ fn filters() {
     ids("EXISTS(SELECT VALUE k FROM k IN c.children WHERE k.grade = 8)", "[2]");
     ids("ARRAY(SELECT VALUE k.name FROM k IN c.children) = ['Jesse', 'Lisa']", "[2]");
     ids("(SELECT VALUE COUNT(1) FROM k IN c.children) = 2", "[2]");
+    ids("ARRAY_CONTAINS(@list, c.n)", "[1,2]");
+    ids("ARRAY_CONTAINS(@list, c.missing)", "[]");
+    ids("NOT ARRAY_CONTAINS(@list, c.missing)", "[]");
+    ids("NOT ARRAY_CONTAINS([1, {}], c.n)", "[2,3]");
+    ids("ARRAY_CONTAINS(c.children, {grade: 1}, true)", "[2]");
     ids("c.tags = null", "[3]");
     ids("c.address != null", "[1,2]");
     ids("c.n > 'a'", "[]");
