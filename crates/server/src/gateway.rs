@@ -15,7 +15,7 @@ use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::route::{self, Route};
 use headwater_protocol::{binary, headers};
-use headwater_runtime::Runtime;
+use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
@@ -46,6 +46,8 @@ pub(crate) struct Gateway {
     pub(crate) requests: Semaphore,
     pub(crate) waiting: Arc<Semaphore>,
     pub(crate) is_stopping: AtomicBool,
+    /// Rung when the server stops, for those who wait.
+    pub(crate) stopping: Bell,
     /// Containers by the names in the path. A dropped one is noticed when it is asked.
     names: RwLock<HashMap<String, HashMap<String, Arc<Target>>>>,
 }
@@ -93,6 +95,7 @@ impl Gateway {
             requests: Semaphore::new(limits.requests),
             waiting: Arc::new(Semaphore::new(limits.waiting_readers)),
             is_stopping: AtomicBool::new(false),
+            stopping: Bell::default(),
             names: RwLock::default(),
             config,
             account,
@@ -251,6 +254,18 @@ impl Gateway {
             Access::ReadWrite => Caller::Owner,
             Access::ReadOnly => Caller::Reader,
         })
+    }
+
+    /// Waits for something, but not beyond the end of the server.
+    pub(crate) async fn unless_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut stopping = self.stopping.listen();
+        if self.is_stopping.load(Ordering::Acquire) {
+            return None;
+        }
+        tokio::select! {
+            done = work => Some(done),
+            () = stopping.rang() => None,
+        }
     }
 
     pub(crate) fn database(&self, name: &str) -> Result<Database, Failure> {

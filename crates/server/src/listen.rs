@@ -108,7 +108,8 @@ impl Server {
 
     /// Takes no more requests, lets those under way end (within limits), and closes every connection.
     pub async fn stop(&self) {
-        self.gateway.is_stopping.store(true, Ordering::Relaxed);
+        self.gateway.is_stopping.store(true, Ordering::Release);
+        self.gateway.stopping.ring();
         let patience = self.gateway.config.limits.shutdown_time;
         let _ = self.gateway.runtime.timeout(patience, self.tasks.shutdown()).await;
     }

@@ -100,9 +100,16 @@ pub(super) async fn read_page(
         return Err(Unread::Failed(Failure::new(Code::ServiceUnavailable, message)));
     };
     gateway.metrics.waiting_readers.inc();
-    let page = container.read_feed(request).await.map_err(failed);
+    let waited = gateway.unless_stopping(container.read_feed(request)).await;
     gateway.metrics.waiting_readers.dec();
-    page
+    match waited {
+        Some(page) => page.map_err(failed),
+        // What there is now; the client comes back to whoever serves next.
+        None => {
+            let at_once = request.clone().wait(Duration::ZERO);
+            container.read_feed(&at_once).await.map_err(failed)
+        }
+    }
 }
 
 /// The answer of the old articles: where a time is, and nothing else.

@@ -200,7 +200,7 @@ async fn send_events(
 ) {
     let Listening { mode, mut start } = listening;
     let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
-    while !gateway.is_stopping.load(Ordering::Relaxed) {
+    while !gateway.is_stopping.load(Ordering::Acquire) {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(HEARTBEAT);
         let read = read_page(gateway, container, &request, HEARTBEAT);
         let read = tokio::select! {

@@ -1,0 +1,291 @@
+//! What clients rely on beyond single operations: sessions, tokens, throughput, streams, certificates,
+//! and ends in good order.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+mod support;
+
+use headwater_store::Options;
+use serde_json::{Value, json};
+use std::time::Duration;
+use support::{World, read_answer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const DOCS: &str = "/dbs/db/colls/c/docs";
+const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
+
+async fn create(world: &World, id: &str) -> support::Got {
+    let body = json!({"id": id, "pk": "a"}).to_string();
+    let got = world.send("POST", DOCS, &[KEY], &body).await;
+    assert_eq!(got.status, 201, "{got:?}");
+    got
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_names_the_endpoint_the_client_used() {
+    let world = World::new().await;
+    let port = world.address().port();
+    for host in [format!("127.0.0.1:{port}"), "db.example:1234".to_owned(), "[::1]:8081".to_owned()]
+    {
+        let date = world.date();
+        let authorization = world.signature("GET", "/", &date);
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: {host}\r\nx-ms-date: {date}\r\nauthorization: {authorization}\r\n\r\n"
+        );
+        let got = world.send_raw(request.as_bytes()).await;
+        let endpoint = &got.json()["writableLocations"][0]["databaseAccountEndpoint"];
+        assert_eq!(endpoint, &json!(format!("http://{host}/")));
+        assert!(got.header("etag").is_none());
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_token_ahead_of_the_server_is_not_served_the_past() {
+    let world = World::new().await.with_container().await;
+    let written = create(&world, "1").await;
+    let token = written.header("x-ms-session-token").unwrap().to_owned();
+    let read = |token: String| {
+        let world = &world;
+        async move {
+            let path = format!("{DOCS}/1");
+            world.send("GET", &path, &[KEY, ("x-ms-session-token", token.as_str())], "").await
+        }
+    };
+    assert_eq!(read(token).await.status, 200);
+    let ahead = read("0:-1#999999".to_owned()).await;
+    assert_eq!((ahead.status, ahead.substatus()), (404, Some(1002)));
+    assert_eq!(read("77:-1#999999".to_owned()).await.status, 200, "of a range that is gone");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_a_feed_that_ends() {
+    let world = World::new().await.with_container().await;
+    let path = "/dbs/db/colls/c/pkranges";
+    let first = world.send("GET", path, &[("A-IM", "Incremental Feed")], "").await;
+    let etag = first.header("etag").unwrap().to_owned();
+    assert_eq!(first.json()["PartitionKeyRanges"].as_array().unwrap().len(), 1);
+    let again = world.send("GET", path, &[("If-None-Match", &etag)], "").await;
+    assert_eq!((again.status, again.header("etag")), (304, Some(etag.as_str())));
+    assert!(again.body.is_empty());
+    let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
+    container.split(container.ranges()[0].id, None).await.unwrap();
+    let after = world.send("GET", path, &[("If-None-Match", &etag)], "").await;
+    assert_eq!(after.status, 200);
+    let ranges = after.json();
+    let ranges = ranges["PartitionKeyRanges"].as_array().unwrap().clone();
+    assert_eq!(
+        ranges.iter().map(|range| &range["parents"]).collect::<Vec<_>>(),
+        [&json!(["0"]); 2]
+    );
+    let gone = world
+        .send(
+            "GET",
+            DOCS,
+            &[("A-IM", "Incremental feed"), ("x-ms-documentdb-partitionkeyrangeid", "0")],
+            "",
+        )
+        .await;
+    assert_eq!((gone.status, gone.substatus()), (410, Some(1002)));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_token_covers_what_its_permission_names_and_nothing_else() {
+    let world = World::new().await.with_container().await;
+    create(&world, "1").await;
+    world.send("POST", "/dbs/db/users", &[], r#"{"id":"ann"}"#).await;
+    let permissions = "/dbs/db/users/ann/permissions";
+    let body = r#"{"id":"p","permissionMode":"Read","resource":"dbs/db/colls/c"}"#;
+    let made = world.send("POST", permissions, &[], body).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let twice = body.replace("\"p\"", "\"q\"");
+    assert_eq!(world.send("POST", permissions, &[], &twice).await.status, 409);
+    let token = made.json()["_token"].as_str().unwrap().to_owned();
+    let escaped: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let guest = |verb: &'static str, path: &'static str, head: &'static str, body: &'static str| {
+        let request = format!(
+            "{verb} {path} HTTP/1.1\r\nHost: localhost\r\nauthorization: {escaped}\r\n{head}\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let world = &world;
+        async move { world.send_raw(request.as_bytes()).await.status }
+    };
+    let key = "x-ms-documentdb-partitionkey: [\"a\"]\r\n";
+    assert_eq!(guest("GET", "/", "", "").await, 200);
+    assert_eq!(guest("GET", "/dbs/db/colls/c/docs/1", key, "").await, 200);
+    assert_eq!(guest("GET", "/dbs/db/colls/c/pkranges", "", "").await, 200);
+    assert_eq!(guest("POST", DOCS, key, r#"{"id":"2","pk":"a"}"#).await, 403);
+    assert_eq!(guest("DELETE", "/dbs/db/colls/c", "", "").await, 403);
+    assert_eq!(guest("GET", "/dbs", "", "").await, 403);
+    assert_eq!(guest("GET", "/offers", "", "").await, 403);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn provisioned_throughput_is_enforced_when_asked_for() {
+    let world = World::with(|config| config.enforce_throughput = true).await.with_container().await;
+    let mut throttled = None;
+    for number in 0..400 {
+        let body =
+            json!({"id": number.to_string(), "pk": "a", "text": "x".repeat(4000)}).to_string();
+        let got = world.send("POST", DOCS, &[KEY], &body).await;
+        if got.status == 429 {
+            throttled = Some(got);
+            break;
+        }
+        assert_eq!(got.status, 201);
+    }
+    let throttled = throttled.expect("400 units a second are used up by 400 writes of 23 units");
+    assert_eq!(throttled.substatus(), Some(3200));
+    let wait: u64 = throttled.header("x-ms-retry-after-ms").unwrap().parse().unwrap();
+    assert!((1..5000).contains(&wait), "{wait}");
+    world.runtime.sleep(Duration::from_millis(wait + 50)).await;
+    let after = world.send("POST", DOCS, &[KEY], r#"{"id":"later","pk":"a"}"#).await;
+    assert_eq!(after.status, 201, "after waiting as long as was said");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_can_listen_and_goes_on_where_it_was() {
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    create(&world, "before").await;
+    let listen = |head: &str, query: &str| {
+        format!("GET /_headwater/changes/db/c{query} HTTP/1.1\r\nHost: x\r\n{head}\r\n")
+    };
+    let mut stream = world.connect().await;
+    stream.write_all(listen("", "?from=beginning").as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("\"before\"") {
+        let read = world.runtime.timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+    }
+    assert!(seen.contains("text/event-stream") && seen.contains("event: create"), "{seen}");
+    create(&world, "during").await;
+    while !seen.contains("\"during\"") {
+        let read = world.runtime.timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+    }
+    let id =
+        seen.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
+    drop(stream);
+    create(&world, "after").await;
+    let mut stream = world.connect().await;
+    let resumed = listen(&format!("Last-Event-ID: {id}\r\n"), "");
+    stream.write_all(resumed.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    while !seen.contains("\"after\"") {
+        let read = world.runtime.timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+    }
+    assert!(!seen.contains("\"before\"") && !seen.contains("\"during\""), "{seen}");
+    drop(stream);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_reader_is_told_and_does_not_keep_the_server_from_stopping() {
+    let world = World::new().await.with_container().await;
+    let now =
+        world.send("GET", DOCS, &[("A-IM", "Incremental feed"), ("If-None-Match", "*")], "").await;
+    assert_eq!(now.status, 304);
+    let etag = now.header("etag").unwrap().to_owned();
+    let wait =
+        [("A-IM", "Incremental feed"), ("If-None-Match", etag.as_str()), ("Prefer", "wait=30")];
+    let mut reader = world.connect().await;
+    reader.write_all(&world.request("GET", DOCS, &wait, b"")).await.unwrap();
+    create(&world, "1").await;
+    let got = read_answer(&mut reader).await.unwrap();
+    assert_eq!((got.status, got.json()["Documents"][0]["id"].clone()), (200, json!("1")));
+    let etag = got.header("etag").unwrap().to_owned();
+    let wait =
+        [("A-IM", "Incremental feed"), ("If-None-Match", etag.as_str()), ("Prefer", "wait=1")];
+    reader.write_all(&world.request("GET", DOCS, &wait, b"")).await.unwrap();
+    let got = read_answer(&mut reader).await.unwrap();
+    assert_eq!((got.status, got.header("etag")), (304, Some(etag.as_str())));
+    let wait =
+        [("A-IM", "Incremental feed"), ("If-None-Match", etag.as_str()), ("Prefer", "wait=60")];
+    reader.write_all(&world.request("GET", DOCS, &wait, b"")).await.unwrap();
+    world.runtime.sleep(Duration::from_millis(100)).await;
+    let (answer, ()) = tokio::join!(read_answer(&mut reader), world.stop());
+    assert_eq!(
+        answer.unwrap().status,
+        304,
+        "a reader that waits is answered when the server stops"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_health_and_leave_for_browsers_need_no_key() {
+    let world = World::new().await.with_container().await;
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nOrigin: http://page\r\n\r\n");
+    for path in ["/health/live", "/health/ready"] {
+        assert_eq!(world.send_raw(get(path).as_bytes()).await.status, 200, "{path}");
+    }
+    let metrics = world.send_raw(get("/metrics").as_bytes()).await;
+    let text = String::from_utf8(metrics.body).unwrap();
+    assert!(text.contains("headwater_requests_total{verb=\"POST\",status=\"201\"} 2"), "{text}");
+    let options = format!("OPTIONS {DOCS} HTTP/1.1\r\nHost: x\r\nOrigin: http://page\r\n\r\n");
+    let allowed = world.send_raw(options.as_bytes()).await;
+    assert_eq!(allowed.header("access-control-allow-origin"), Some("*"));
+    assert!(allowed.header("access-control-expose-headers").unwrap().contains("x-ms-continuation"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_made_once_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut known: Option<String> = None;
+    for _ in 0..2 {
+        let tls = dir.path().join("tls");
+        let world = World::with(|config| {
+            config.https = Some("127.0.0.1:0".parse().unwrap());
+            config.certificates = Some(tls);
+        })
+        .await;
+        let request = b"GET /_explorer/emulator.pem HTTP/1.1\r\nHost: x\r\n\r\n";
+        let pem = String::from_utf8(world.send_raw(request).await.body).unwrap();
+        assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"), "{pem}");
+        assert_eq!(Some(pem.as_str()), world.server.authority_pem());
+        assert!(known.as_ref().is_none_or(|known| *known == pem), "trust given once stays good");
+        known = Some(pem);
+        world.stop().await;
+    }
+    let key = std::fs::metadata(dir.path().join("tls/authority-key.pem")).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o077, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unscoped_feeds_of_several_ranges_go_on_from_one_etag() {
+    let mut options = Options::default();
+    options.partitions = 4;
+    let world = World::with_options(options, |_| ()).await.with_container().await;
+    for number in 0..40 {
+        let (id, pk) = (number.to_string(), format!("k{number}"));
+        let key = format!(r#"["{pk}"]"#);
+        let head = [("x-ms-documentdb-partitionkey", key.as_str())];
+        let body = json!({"id": id, "pk": pk}).to_string();
+        assert_eq!(world.send("POST", DOCS, &head, &body).await.status, 201);
+    }
+    let (mut seen, mut etag) = (Vec::new(), String::new());
+    for _ in 0..100 {
+        let head = [
+            ("A-IM", "Incremental feed"),
+            ("If-None-Match", etag.as_str()),
+            ("x-ms-max-item-count", "7"),
+        ];
+        let got = world.send("GET", DOCS, &head, "").await;
+        etag = got.header("etag").unwrap().to_owned();
+        if got.status == 304 {
+            break;
+        }
+        let page: Value = got.json();
+        seen.extend(page["Documents"].as_array().unwrap().iter().map(|item| item["id"].clone()));
+    }
+    seen.sort_by_key(|id| id.as_str().unwrap().parse::<u32>().unwrap());
+    assert_eq!(seen, (0..40).map(|number| json!(number.to_string())).collect::<Vec<_>>());
+    world.stop().await;
+}
