@@ -1,0 +1,42 @@
+//! A small client for Headwater and Azure Cosmos DB (NoSQL), made for change feeds.
+//!
+//! ```text
+//! client      who is asked, with which key; the account, databases and containers
+//! container   items, with etags as preconditions; queries, lists, batches
+//! ranges      which ranges a container has; splitting and merging them (Headwater only)
+//! feed        one page of changes after a raw etag, in both modes, waiting if nothing is new
+//! retry       what is tried again, after how long, how often: a pure decision
+//! connection  HTTP and TLS, and nothing above it knows of either
+//! ```
+//!
+//! Items and changes are bytes, exactly as the server sent them: numbers keep their text and properties
+//! their order. Positions are the server's own etags, as .NET and Java keep them in leases.
+//!
+//! Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime). This crate keeps nothing
+//! on disk, knows no environment variable, and never prints a key.
+
+mod batch;
+mod client;
+mod connection;
+mod container;
+mod credential;
+mod endpoint;
+mod error;
+mod feed;
+mod list;
+mod ranges;
+mod regions;
+mod request;
+mod retry;
+
+pub use batch::{Batch, BatchOutcome, OperationOutcome};
+pub use client::{Client, Health, Options};
+pub use container::{Container, Precondition, Stored};
+pub use credential::Credential;
+pub use endpoint::{BadEndpoint, Endpoint};
+pub use error::{ClientError, Reason, Refusal, Remedy};
+pub use feed::{FeedFrom, FeedPage, FeedRead, FeedScope};
+pub use list::{Page, PageRequest, Query};
+pub use ranges::{Partition, Range};
+pub use regions::{AccountInfo, Region};
+pub use retry::RetryPolicy;
