@@ -11,7 +11,6 @@ use crate::operations;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use bytes::Bytes;
-use headwater_model::ResourceId;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::route::{self, Route};
@@ -249,14 +248,6 @@ impl Gateway {
         names.insert(key, container.clone());
         Ok(container)
     }
-
-    /// The link of a resource by resource ids, as resource tokens name it.
-    pub(crate) fn rid_link(database: ResourceId, container: Option<ResourceId>) -> String {
-        match container {
-            Some(container) => format!("dbs/{database}/colls/{container}"),
-            None => format!("dbs/{database}"),
-        }
-    }
 }
 
 fn too_busy() -> Failure {
@@ -276,7 +267,8 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
     let host = request.headers().get("host").and_then(|value| value.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
     let plain = |host: &&str| {
-        host.len() < 256 && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
+        host.len() < 256
+            && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
     };
     format!("{scheme}://{}/", host.filter(plain).unwrap_or("localhost"))
 }
