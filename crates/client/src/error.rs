@@ -203,14 +203,11 @@ impl Reason {
         }
     }
 
-    /// Said before the server's own words, where those are for somebody else.
-    fn advice(self) -> &'static str {
+    /// Said in place of the server's own words, where those are for somebody who writes clients.
+    fn advice(self) -> Option<&'static str> {
         match self {
-            Reason::Unauthorized => {
-                "the server does not accept the key; check that it is this account's: "
-            }
-            Reason::Throttled => "the provisioned throughput is used up; ask for less or more: ",
-            _ => "",
+            Reason::Unauthorized => Some("the server does not accept the key; use this account's"),
+            _ => None,
         }
     }
 }
@@ -228,7 +225,9 @@ impl Refusal {
         if message.is_empty() {
             message = String::from_utf8_lossy(&body[..body.len().min(MESSAGE_CHARS_MAX)]).into();
         }
-        let words: Vec<&str> = message.split_whitespace().collect();
+        // The id of the request has a field of its own.
+        let said = message.split("ActivityId:").next().unwrap_or_default();
+        let words: Vec<&str> = said.split_whitespace().collect();
         let message = words.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
         Refusal { reason, message, activity: None, retry_after: None }
     }
@@ -237,7 +236,9 @@ impl Refusal {
 /// One line, whatever the server wrote.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason.advice())?;
+        if let Some(advice) = self.reason.advice() {
+            return f.write_str(advice);
+        }
         if self.message.is_empty() {
             return write!(f, "the server refused ({:?}) and did not say why", self.reason);
         }

@@ -12,13 +12,6 @@ const PREFIX: &str = "backup";
 
 /// From where, and where to.
 #[derive(Debug, Args)]
-#[command(long_about = "\
-Copy a data directory that no server has open
-
-    headwater backup ./headwater-data /backups/monday
-
-The copy is complete when the command says so: it holds a list of its files with their checksums and a \
-hash of everything in the store, which `headwater restore` compares.")]
 pub(crate) struct Backup {
     /// The data directory
     data: PathBuf,
@@ -28,19 +21,30 @@ pub(crate) struct Backup {
 
 /// From where, and where to.
 #[derive(Debug, Args)]
-#[command(long_about = "\
-Make a data directory out of a backup
-
-    headwater restore /backups/monday ./restored
-    headwater serve --data ./restored
-
-Every file is checked, the store is opened, and what is in it is compared with what was backed up.")]
 pub(crate) struct Restore {
     /// The directory of the backup
     from: PathBuf,
     /// A new data directory
     data: PathBuf,
 }
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Copy a data directory that no server has open
+
+    headwater backup ./headwater-data /backups/monday
+
+The copy is complete when the command says so: it holds a list of its files with their checksums and a \
+hash of everything in the store, which `headwater restore` compares.";
+
+/// What `--help` says.
+pub(crate) const RESTORE_HELP: &str = "\
+Make a data directory out of a backup
+
+    headwater restore /backups/monday ./restored
+    headwater serve --data ./restored
+
+Every file is checked, the store is opened, and what is in it is compared with what was backed up.";
 
 /// Makes a backup.
 pub(crate) fn run(backup: &Backup) -> Result<()> {

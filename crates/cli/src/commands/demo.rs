@@ -2,6 +2,7 @@
 
 use super::tail::reader::{Event, Following, Piece};
 use super::tail::show::{Change, Printer, Style};
+use super::tail::start::BEFORE_ALL;
 use crate::connect::block_on;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -32,12 +33,6 @@ const DEFINITION: &str = r#"{"id":"orders","partitionKey":{"paths":["/customer"]
 
 /// How long, and how busy.
 #[derive(Debug, Args)]
-#[command(long_about = "\
-Watch a small shop: a server in memory, orders coming in, the feed as it happens
-
-Orders are placed, paid, packed, shipped, and sometimes cancelled; every change is printed as the feed \
-delivers it. Meanwhile the server can be used like any other, for example from a second window with \
-`headwater tail` or with an SDK. Ctrl-C ends it, and nothing is kept.")]
 pub(crate) struct Demo {
     /// End after so many seconds
     #[arg(long, value_name = "N")]
@@ -55,6 +50,14 @@ pub(crate) struct Demo {
     #[arg(long, value_enum, default_value = "text")]
     format: Style,
 }
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Watch a small shop: a server in memory, orders coming in, the feed as it happens
+
+Orders are placed, paid, packed, shipped, and sometimes cancelled; every change is printed as the feed \
+delivers it. Meanwhile the server can be used like any other, for example from a second window with \
+`headwater tail` or with an SDK. Ctrl-C ends it, and nothing is kept.";
 
 /// Runs the demonstration.
 pub(crate) fn run(demo: Demo) -> Result<()> {
@@ -97,7 +100,8 @@ async fn show(demo: &Demo, server: &Server, runtime: &Runtime) -> Result<()> {
     let mode = FeedMode::AllVersionsAndDeletes;
     let following = Following { container: orders.clone(), mode, sender };
     for range in orders.ranges().await?.iter() {
-        let piece = Piece { keys: range.keys.clone(), from: FeedFrom::Beginning };
+        let from = FeedFrom::After(BEFORE_ALL.to_owned());
+        let piece = Piece { keys: range.keys.clone(), from };
         following.start(&tasks, piece);
     }
     let pause = Duration::from_secs(1) / demo.rate;

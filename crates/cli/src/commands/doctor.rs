@@ -16,15 +16,6 @@ const PAGE_ITEMS: u32 = 1000;
 
 /// What to look at.
 #[derive(Debug, Args)]
-#[command(long_about = "\
-Check a server or a data directory
-
-    headwater doctor                          the server of the context in use, or on this machine
-    headwater doctor https://localhost:8081   reachable? certificate? clock? key?
-    headwater doctor --data ./headwater-data  every partition opened, every change read and checked
-
-A data directory can be checked while no server has it open. Opening it repairs what a crash left behind, \
-as a server would; nothing else is changed. The command fails if anything is wrong.")]
 pub(crate) struct Doctor {
     /// A server [default: the context in use, or http://127.0.0.1:8080]
     address: Option<String>,
@@ -55,6 +46,17 @@ impl Findings {
         println!("problem  {what}");
     }
 }
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Check a server or a data directory
+
+    headwater doctor                          the server of the context in use, or on this machine
+    headwater doctor https://localhost:8081   reachable? certificate? clock? key?
+    headwater doctor --data ./headwater-data  every partition opened, every change read and checked
+
+A data directory can be checked while no server has it open. Opening it repairs what a crash left behind, \
+as a server would; nothing else is changed. The command fails if anything is wrong.";
 
 /// Runs the command.
 pub(crate) fn run(doctor: &Doctor) -> Result<()> {

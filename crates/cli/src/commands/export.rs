@@ -13,7 +13,6 @@ const PAGE_ITEMS: u32 = 1000;
 
 /// What to export, and where to.
 #[derive(Debug, Args)]
-#[command(long_about = HELP)]
 pub(crate) struct Export {
     /// database/container, context:database/container or a URL
     address: String,
@@ -29,7 +28,8 @@ pub(crate) struct Export {
     connect: Connect,
 }
 
-const HELP: &str = "\
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
 Write every item of a container into a file
 
     headwater export shop/orders orders.ndjson

@@ -27,7 +27,6 @@ const SHOWN_MAX: u64 = 20;
 
 /// What to import, and where to.
 #[derive(Debug, Args)]
-#[command(long_about = HELP)]
 pub(crate) struct Import {
     /// database/container, context:database/container or a URL
     address: String,
@@ -56,7 +55,8 @@ pub(crate) struct Import {
     connect: Connect,
 }
 
-const HELP: &str = "\
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
 Write every item of a file into a container
 
     headwater import shop/orders orders.ndjson --partition-key /customer

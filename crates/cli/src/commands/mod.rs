@@ -22,12 +22,16 @@ pub(crate) enum Command {
     /// Run a server that Cosmos DB SDKs connect to
     Serve(Box<serve::Serve>),
     /// Watch a small shop: a server in memory, orders coming in, the feed as it happens
+    #[command(long_about = demo::HELP)]
     Demo(demo::Demo),
     /// Print a container's changes as they happen
+    #[command(long_about = tail::HELP)]
     Tail(Box<tail::Tail>),
     /// Write every item of a file into a container
+    #[command(long_about = import::HELP)]
     Import(import::Import),
     /// Write every item of a container into a file
+    #[command(long_about = export::HELP)]
     Export(export::Export),
     /// Show, split and merge the ranges of a container
     Partitions {
@@ -40,12 +44,16 @@ pub(crate) enum Command {
         what: context::Context,
     },
     /// Copy a data directory that no server has open
+    #[command(long_about = backup::HELP)]
     Backup(backup::Backup),
     /// Make a data directory out of a backup
+    #[command(long_about = backup::RESTORE_HELP)]
     Restore(backup::Restore),
     /// Check a server or a data directory
+    #[command(long_about = doctor::HELP)]
     Doctor(doctor::Doctor),
     /// Show or install the certificate that makes https work
+    #[command(long_about = trust::HELP)]
     Trust(trust::Trust),
     /// Measure what this machine gives, and how much of it Headwater uses
     Bench {

@@ -13,16 +13,6 @@ const DEBIAN: &str = "/usr/local/share/ca-certificates";
 
 /// Whose certificate, and what to do with it.
 #[derive(Debug, Args)]
-#[command(long_about = "\
-Show or install the certificate that makes https work
-
-    headwater trust                      print the certificate of the server on this machine
-    headwater trust --out headwater.pem  write it to a file, and say how programs are told about it
-    sudo headwater trust --install       let the whole machine trust it (Debian, Ubuntu)
-
-A server makes its own certificate authority on first start and keeps it in its data directory under tls. \
-Trusting it lets SDKs connect to https://localhost:8081 without switching checks off. Nobody but this \
-server has its key.")]
 pub(crate) struct Trust {
     /// http://host:port of a running server [default: the context in use, or http://127.0.0.1:8080]
     address: Option<String>,
@@ -38,6 +28,18 @@ pub(crate) struct Trust {
     #[command(flatten)]
     connect: Connect,
 }
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Show or install the certificate that makes https work
+
+    headwater trust                      print the certificate of the server on this machine
+    headwater trust --out headwater.pem  write it to a file, and say how programs are told about it
+    sudo headwater trust --install       let the whole machine trust it (Debian, Ubuntu)
+
+A server makes its own certificate authority on first start and keeps it in its data directory under tls. \
+Trusting it lets SDKs connect to https://localhost:8081 without switching checks off. Nobody but this \
+server has its key.";
 
 /// Runs the command.
 pub(crate) fn run(trust: Trust) -> Result<()> {

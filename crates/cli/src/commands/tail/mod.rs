@@ -10,7 +10,7 @@
 pub(crate) mod position;
 pub(crate) mod reader;
 pub(crate) mod show;
-mod start;
+pub(crate) mod start;
 
 use crate::connect::{Connect, block_on};
 use anyhow::{Context, Result, ensure};
@@ -22,7 +22,7 @@ use position::Positions;
 use reader::{Event, Following, Page};
 use serde::Deserialize;
 use show::{Change, Printer, Style};
-use start::Start;
+use start::{Moment, Start};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -34,7 +34,6 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// What to print.
 #[derive(Debug, Args)]
-#[command(long_about = HELP)]
 pub(crate) struct Tail {
     /// database/container, context:database/container or a URL
     address: String,
@@ -60,7 +59,8 @@ pub(crate) struct Tail {
     connect: Connect,
 }
 
-const HELP: &str = "\
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
 Print a container's changes as they happen
 
     headwater tail shop/orders
@@ -102,20 +102,22 @@ async fn follow(tail: Tail) -> Result<()> {
     let container = tail.connect.container(&tail.address, Options::default())?;
     let runtime = Runtime::system();
     let rid = rid_of(&container).await?;
-    let start = match tail.resume.as_deref().and_then(kept_position) {
-        Some(text) => text.parse()?,
-        None => tail.from.clone(),
-    };
-    let pieces = start.pieces(&container, &tail.ranges, runtime.unix_millis()).await?;
+    let mode = tail.mode.feed();
+    let moment = Moment { mode, now_millis: runtime.unix_millis() };
+    let kept = tail.resume.as_deref().and_then(kept_position);
+    let kept = kept.map(|text| text.parse::<Start>()).transpose()?;
+    let start = kept.as_ref().unwrap_or(&tail.from);
+    let otherwise = kept.as_ref().map(|_| &tail.from);
+    let pieces = start.pieces(otherwise, &container, &tail.ranges, moment).await?;
     let mut session = Session {
-        positions: Positions::new(rid),
-        printer: Printer::new(tail.format, tail.mode.feed()),
+        positions: Positions::new(rid, &pieces),
+        printer: Printer::new(tail.format, mode),
         left: tail.limit,
         resume: tail.resume.clone(),
     };
     let (sender, mut events) = mpsc::channel(PAGES_AHEAD);
     let tasks = TaskGroup::new(runtime.clone());
-    let following = Following { container, mode: tail.mode.feed(), sender };
+    let following = Following { container, mode, sender };
     for piece in pieces {
         following.start(&tasks, piece);
     }

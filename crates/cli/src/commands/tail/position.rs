@@ -13,8 +13,11 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    pub(crate) fn new(container: ContainerRid) -> Positions {
-        Positions { container, known: Vec::new() }
+    /// Nothing was printed yet of these pieces.
+    pub(crate) fn new(container: ContainerRid, pieces: &[Piece]) -> Positions {
+        let mut positions = Positions { container, known: Vec::new() };
+        positions.start(pieces);
+        positions
     }
 
     /// The first `wanted` changes of a page were printed.
@@ -35,10 +38,18 @@ impl Positions {
     /// A piece became others, at the position it had.
     pub(crate) fn reshape(&mut self, gone: &KeyRange, pieces: &[Piece]) {
         self.known.retain(|known| known.range != *gone);
+        self.start(pieces);
+    }
+
+    /// Only a position can be written down: "now" and times become one with the first page.
+    fn start(&mut self, pieces: &[Piece]) {
         for piece in pieces {
-            if let FeedFrom::After(etag) = &piece.from
-                && let Some(after) = lsn_of(etag)
-            {
+            let after = match &piece.from {
+                FeedFrom::Beginning => Some(Lsn::new(0)),
+                FeedFrom::After(etag) => lsn_of(etag),
+                FeedFrom::Now | FeedFrom::Time(_) => None,
+            };
+            if let Some(after) = after {
                 self.set(&piece.keys, after);
             }
         }
@@ -82,7 +93,7 @@ mod tests {
         let etag = format!("\"{etag}\"");
         let page = Page { keys, range, changes: bodies.clone(), etag };
         let rid = ContainerRid::parse("AQAAAIAAAAE=").unwrap();
-        let mut positions = Positions::new(rid);
+        let mut positions = Positions::new(rid, &[]);
         positions.printed(&page, &changes, wanted);
         let text = positions.text()?;
         text.parse::<Continuation>().unwrap().position_for(&KeyRange::full())
@@ -103,7 +114,7 @@ mod tests {
 
     #[test]
     fn children_start_where_their_parent_was() {
-        let mut positions = Positions::new(ContainerRid::parse("AQAAAIAAAAE=").unwrap());
+        let mut positions = Positions::new(ContainerRid::parse("AQAAAIAAAAE=").unwrap(), &[]);
         let all = KeyRange::full();
         positions.set(&all, Lsn::new(3));
         let (low, high) = all.split_at(&Epk::from_hex("1F").unwrap()).unwrap();

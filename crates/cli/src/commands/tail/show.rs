@@ -1,5 +1,6 @@
 //! One line per change: its JSON for programs, something readable for people.
 
+use crate::transfer::Object;
 use anstyle::{AnsiColor, Style as Colour};
 use anyhow::Result;
 use clap::ValueEnum;
@@ -11,8 +12,6 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 
 /// How much of an item people are shown.
 const SHOWN_CHARS: usize = 160;
-/// What every item has, and nobody wants to read.
-const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
 
 /// For whom lines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -152,13 +151,10 @@ impl Printer {
 
 /// Without what every item has, and not longer than a line or two.
 fn abridged(item: &[u8]) -> String {
-    let properties: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(item).unwrap_or_default();
-    let shown = properties
-        .iter()
-        .filter(|(name, _)| name.as_str() != "id" && !SYSTEM.contains(&name.as_str()))
-        .map(|(name, value)| format!("{name}={value}"));
-    let text = shown.collect::<Vec<_>>().join(" ");
+    let item = Object::parse(item).unwrap_or_default().without_system();
+    let others = item.properties.iter().filter(|(name, _)| name != "id");
+    let shown = others.map(|(name, value)| format!("{name}={value}"));
+    let text = shown.collect::<Vec<_>>().join(" ").replace(['\n', '\r'], " ");
     match text.char_indices().nth(SHOWN_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

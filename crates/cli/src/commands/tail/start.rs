@@ -3,8 +3,11 @@
 use super::reader::Piece;
 use anyhow::{Context, Result, bail, ensure};
 use headwater_client::{Container, FeedFrom};
-use headwater_model::{Continuation, PartitionId, Timestamp};
+use headwater_model::{Continuation, FeedMode, KeyRange, PartitionId, Timestamp};
 use std::str::FromStr;
+
+/// The position before every change.
+pub(crate) const BEFORE_ALL: &str = "\"0\"";
 
 /// Where to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +46,13 @@ impl FromStr for Start {
 }
 
 impl Start {
-    /// One piece of work for each range.
+    /// One piece of work for each range. Where a position says nothing about a range, `otherwise` does.
     pub(crate) async fn pieces(
         &self,
+        otherwise: Option<&Start>,
         container: &Container,
         only: &[u32],
-        now_millis: u64,
+        moment: Moment,
     ) -> Result<Vec<Piece>> {
         let ranges = container.refresh_ranges().await?;
         for id in only {
@@ -58,24 +62,47 @@ impl Start {
         let wanted =
             ranges.iter().filter(|range| only.is_empty() || only.contains(&range.id.get()));
         let pieces = wanted.map(|range| {
-            let from = match self {
-                Start::Beginning => FeedFrom::Beginning,
-                Start::Now => FeedFrom::Now,
-                Start::Time(time) => FeedFrom::Time(*time),
-                Start::Age(age) => {
-                    FeedFrom::Time(Timestamp::from_millis(now_millis.saturating_sub(*age)))
-                }
-                Start::Position(position) => {
-                    let after = position.position_for(&range.keys).with_context(|| {
-                        format!("the position does not cover range {}; give --ranges", range.id)
-                    })?;
-                    FeedFrom::After(Continuation::Single(after).to_string())
-                }
+            let from = match self.of(&range.keys, moment)? {
+                Some(from) => Some(from),
+                None => otherwise.map(|start| start.of(&range.keys, moment)).transpose()?.flatten(),
             };
+            let from = from.with_context(|| {
+                format!("the position does not cover range {}; give --ranges", range.id)
+            })?;
             Ok(Piece { keys: range.keys.clone(), from })
         });
         pieces.collect()
     }
+
+    /// Where to begin with these keys, if this says anything about them.
+    fn of(&self, keys: &KeyRange, moment: Moment) -> Result<Option<FeedFrom>> {
+        let all = moment.mode == FeedMode::AllVersionsAndDeletes;
+        ensure!(
+            !all || !matches!(self, Start::Time(_) | Start::Age(_)),
+            "all versions are read from the beginning, from now or from a position, not from a time"
+        );
+        Ok(Some(match self {
+            // All versions have no beginning by name, but they have a position before the first.
+            Start::Beginning if all => FeedFrom::After(BEFORE_ALL.to_owned()),
+            Start::Beginning => FeedFrom::Beginning,
+            Start::Now => FeedFrom::Now,
+            Start::Time(time) => FeedFrom::Time(*time),
+            Start::Age(age) => {
+                FeedFrom::Time(Timestamp::from_millis(moment.now_millis.saturating_sub(*age)))
+            }
+            Start::Position(position) => match position.position_for(keys) {
+                Some(after) => FeedFrom::After(Continuation::Single(after).to_string()),
+                None => return Ok(None),
+            },
+        }))
+    }
+}
+
+/// When, and of which feed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) mode: FeedMode,
+    pub(crate) now_millis: u64,
 }
 
 /// `90s`, `10m`, `2h`, `1d`, in milliseconds.
