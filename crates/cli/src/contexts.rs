@@ -5,7 +5,7 @@
 //!
 //! [contexts.prod]
 //! endpoint = "https://shop.documents.azure.com"
-//! key-env = "PROD_KEY"      # or key-file = "/home/ann/.config/headwater/keys/prod"
+//! key-env = "PROD_KEY"      # or key-file = "prod.key"
 //! authority = "ca.pem"      # a PEM file to trust, if the machine does not
 //! ```
 

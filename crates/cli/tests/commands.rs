@@ -1,5 +1,7 @@
 //! The smaller commands, each run as a process: partitions, context, backup, doctor, trust, demo, help.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What `headwater tail` promises: every change, in order, through restarts and splits.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! What `import` and `export` promise: nothing is lost on the way, and what fails is named.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod support;
 
 use support::{Served, fails, headwater, ok, run_with_input};

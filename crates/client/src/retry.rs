@@ -150,10 +150,10 @@ mod tests {
     }
 
     /// How often the same answer is met with another attempt.
-    fn retries(error: &ClientError, reads: bool) -> u32 {
+    fn retries(error: &ClientError, reads: bool) -> usize {
         let mut attempts = Attempts::default();
         let policy = RetryPolicy::default();
-        (0..).take_while(|n| attempts.next(&policy, error, reads, *n).is_some()).count() as u32
+        (0..).take_while(|n| attempts.next(&policy, error, reads, *n).is_some()).count()
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The client against a server that fails on purpose: what is tried again, where, and what is not.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 use bytes::Bytes;
 use headwater_client::{
     Client, ClientError, Credential, Endpoint, Options, PageRequest, Precondition, Query, Reason,

@@ -1,5 +1,7 @@
 //! The client against a real server in the same process: what goes out comes back.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 use bytes::Bytes;
 use headwater_client::{
     Batch, Client, Container, Credential, Endpoint, FeedFrom, FeedRead, FeedScope, Options,

@@ -98,7 +98,9 @@ async fn show(demo: &Demo, server: &Server, runtime: &Runtime) -> Result<()> {
     let tasks = TaskGroup::new(runtime.clone());
     let (sender, mut events) = mpsc::channel(16);
     let mode = FeedMode::AllVersionsAndDeletes;
-    let following = Following { container: orders.clone(), mode, sender };
+    // A server lets the requests it holds end before it stops, so they had better be short.
+    let wait = Duration::from_secs(1);
+    let following = Following { container: orders.clone(), mode, wait, sender };
     for range in orders.ranges().await?.iter() {
         let from = FeedFrom::After(BEFORE_ALL.to_owned());
         let piece = Piece { keys: range.keys.clone(), from };

@@ -1,11 +1,12 @@
 //! What tests of commands share: a server that ends with its test, and commands run as processes.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 #![allow(dead_code)] // Each test file uses a part of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 /// Whatever takes longer has hung.
@@ -77,16 +78,9 @@ impl Running {
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
-        // A pipe can only be waited for by a thread; it ends with the child.
+        // A pipe can only be waited for by a thread; this one ends with the child.
         #[allow(clippy::disallowed_methods)]
-        std::thread::spawn(move || {
-            // tidy: allow tests of processes
-            for line in stdout.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
+        std::thread::spawn(move || pass_on(stdout, &sender)); // tidy: allow, no runtime in these tests
         Running { child, lines }
     }
 
@@ -125,6 +119,14 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+fn pass_on(lines: impl BufRead, to: &Sender<String>) {
+    for line in lines.lines().map_while(Result::ok) {
+        if to.send(line).is_err() {
+            break;
+        }
     }
 }
 

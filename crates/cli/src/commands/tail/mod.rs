@@ -117,7 +117,7 @@ async fn follow(tail: Tail) -> Result<()> {
     };
     let (sender, mut events) = mpsc::channel(PAGES_AHEAD);
     let tasks = TaskGroup::new(runtime.clone());
-    let following = Following { container, mode, sender };
+    let following = Following { container, mode, wait: reader::WAIT, sender };
     for piece in pieces {
         following.start(&tasks, piece);
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// How long a server may hold a request when nothing is new.
-const WAIT: Duration = Duration::from_secs(20);
+pub(crate) const WAIT: Duration = Duration::from_secs(20);
 /// A server that does not wait is asked again after this.
 const POLL: Duration = Duration::from_secs(1);
 const PAGE_ITEMS: u32 = 100;
@@ -54,6 +54,8 @@ pub(crate) enum Event {
 pub(crate) struct Following {
     pub(crate) container: Container,
     pub(crate) mode: FeedMode,
+    /// How long the server may hold a request when nothing is new.
+    pub(crate) wait: Duration,
     pub(crate) sender: mpsc::Sender<Event>,
 }
 
@@ -111,7 +113,7 @@ impl Following {
             false => FeedScope::Part(range.id, piece.keys.clone()),
         };
         // "Now" must become a position at once: a moment later it would be another now.
-        let wait = if piece.from == FeedFrom::Now { Duration::ZERO } else { WAIT };
+        let wait = if piece.from == FeedFrom::Now { Duration::ZERO } else { self.wait };
         let read = FeedRead::new(scope, piece.from.clone());
         let read = read.mode(self.mode).items(PAGE_ITEMS).wait(wait);
         let runtime = self.container.client().runtime();
