@@ -168,3 +168,70 @@ fn what_cannot_be_tailed_is_said_in_one_clear_line() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("does not accept the key"), "{said}");
 }
+
+/// Splits come while items are being written, as fast as the server takes both.
+#[test]
+fn tail_loses_nothing_when_ranges_split_under_a_running_import() {
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..1));
+    let orders = served.orders();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("items.ndjson");
+    std::fs::write(&file, items(1..3000)).unwrap();
+    let tail = Running::start(&["tail", &orders, "--from", "beginning"]);
+    let mut lines = tail.lines(1);
+    let _import = Running::start(&["import", &orders, file.to_str().unwrap()]);
+    for range in ["0", "1", "2", "3"] {
+        lines.extend(tail.lines(300));
+        ok(&["partitions", "split", &orders, range]);
+    }
+    let all = 3000 - lines.len();
+    lines.extend(tail.lines(all));
+    assert_eq!(tail.line_soon(), None, "nothing comes twice");
+    in_order_per_customer(&lines);
+    let mut seen = ids(&lines);
+    seen.sort_unstable();
+    assert_eq!(seen, (0..3000).collect::<Vec<_>>());
+}
+
+#[test]
+fn tail_begins_at_a_time_and_refuses_positions_of_another_container() {
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..3));
+    let orders = served.orders();
+    let out = ok(&["tail", &orders, "--from", "1h", "--limit", "3"]);
+    assert_eq!(out.lines().count(), 3);
+    let other = format!("{}/shop/other", served.url);
+    let input = support::run_with_input(
+        &["import", &other, "-", "--partition-key", "/customer"],
+        &items(0..1),
+    );
+    assert!(input.status.success());
+    let printed = headwater(&["tail", &other, "--from", "beginning", "--limit", "1"]).output();
+    let stderr = String::from_utf8(printed.unwrap().stderr).unwrap();
+    let position = stderr.rsplit("--from ").next().unwrap().trim();
+    let refused = fails(&["tail", &orders, "--from", position]);
+    assert!(refused.contains("the position is of another container"), "{refused}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_tail_says_where_to_go_on() {
+    use std::process::Stdio;
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..3));
+    let mut tail = headwater(&["tail", &served.orders(), "--from", "beginning"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(tail.stdout.take().unwrap());
+    for _ in 0..3 {
+        std::io::BufRead::read_line(&mut out, &mut String::new()).unwrap();
+    }
+    let id = rustix::process::Pid::from_child(&tail);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let said = support::text(tail.stderr.take().unwrap());
+    assert!(tail.wait().unwrap().success());
+    assert!(said.starts_with("to go on from here: --from "), "{said}");
+}

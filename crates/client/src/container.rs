@@ -220,6 +220,8 @@ impl Container {
                     self.ranges_cache().lock().forget();
                     *self.state.session.lock() = None;
                 }
+                // Still behind after all attempts: the container is not the one we wrote to.
+                Some(Reason::SessionBehind) => *self.state.session.lock() = None,
                 _ => {}
             },
         }

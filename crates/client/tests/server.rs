@@ -5,9 +5,10 @@
 use bytes::Bytes;
 use headwater_client::{
     Batch, Client, Container, Credential, Endpoint, FeedFrom, FeedRead, FeedScope, Options,
-    PageRequest, Precondition, Reason,
+    PageRequest, Precondition, Query, Reason,
 };
 use headwater_model::{FeedMode, PartitionKey};
+use headwater_protocol::auth::{EMULATOR_KEY, Grant, GrantMode, Key, mint};
 use headwater_runtime::Runtime;
 use headwater_server::{Config, Server};
 use headwater_store::Account;
@@ -259,5 +260,59 @@ async fn a_wrong_key_is_said_to_be_wrong() {
     assert!(refused.to_string().starts_with("the server does not accept the key"), "{refused}");
     let health = wrong.health().await.unwrap();
     assert!(health.ready && health.clock_ahead_seconds.unwrap().abs() <= 2);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_find_items_by_key_and_across_partitions() {
+    let world = World::start().await;
+    let orders = world.container().await;
+    for n in 0..12 {
+        let customer = if n % 2 == 0 { "ann" } else { "bo" };
+        orders.create(&key(customer), item(&n.to_string(), customer)).await.unwrap();
+    }
+    let of_ann = PageRequest { partition_key: Some(key("ann")), ..PageRequest::default() };
+    let query = Query::new("SELECT * FROM c WHERE c.id = @id").parameter("@id", "4");
+    let found = orders.query(&query, &of_ann).await.unwrap();
+    assert_eq!(found.entries.len(), 1);
+    assert!(found.entries[0].starts_with(br#"{"id":"4","customer":"ann","total":1.50"#));
+    let query = Query::new("SELECT VALUE c.id FROM c");
+    let mut page = PageRequest { items: Some(5), ..PageRequest::default() };
+    let mut seen = 0;
+    for _ in 0..10 {
+        let found = orders.query(&query, &page).await.unwrap();
+        seen += found.entries.len();
+        page.continuation = found.continuation;
+        if page.continuation.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, 12);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_token_opens_what_it_grants_and_nothing_else() {
+    let world = World::start().await;
+    let orders = world.container().await;
+    orders.create(&key("ann"), item("1", "ann")).await.unwrap();
+    let database = world.account.find_database("shop").unwrap();
+    let container = database.find_container("orders").unwrap();
+    let grant = Grant {
+        resource: format!("dbs/{}/colls/{}", database.rid(), container.rid()),
+        mode: GrantMode::Read,
+        partition_key: None,
+        expires: Runtime::system().unix_millis() / 1000 + 600,
+    };
+    let token = mint(&Key::from_base64(EMULATOR_KEY).unwrap(), &grant);
+    let at = world.client.endpoint().clone();
+    let guest = Credential::ResourceToken(token);
+    let guest = Client::new(at, guest, Options::default(), Runtime::system()).unwrap();
+    let seen = guest.container("shop", "orders");
+    assert!(seen.read(&key("ann"), "1").await.unwrap().is_some());
+    let refused = seen.create(&key("ann"), item("2", "ann")).await.unwrap_err();
+    assert_eq!(refused.reason(), Some(Reason::Forbidden), "{refused}");
+    let refused = guest.create_database("mine").await.unwrap_err();
+    assert_eq!(refused.reason(), Some(Reason::Forbidden), "{refused}");
     world.stop().await;
 }

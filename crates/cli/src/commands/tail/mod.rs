@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Pages that may wait to be printed; then reading waits.
-const PAGES_AHEAD: usize = 16;
+const PAGES_AHEAD: usize = 4;
 /// How long an ended tail waits for its readers, which may be in the middle of a request.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -107,6 +107,7 @@ async fn follow(tail: Tail) -> Result<()> {
     let kept = tail.resume.as_deref().and_then(kept_position);
     let kept = kept.map(|text| text.parse::<Start>()).transpose()?;
     let start = kept.as_ref().unwrap_or(&tail.from);
+    start.check(rid)?;
     let otherwise = kept.as_ref().map(|_| &tail.from);
     let pieces = start.pieces(otherwise, &container, &tail.ranges, moment).await?;
     let mut session = Session {

@@ -3,7 +3,7 @@
 use super::reader::Piece;
 use anyhow::{Context, Result, bail, ensure};
 use headwater_client::{Container, FeedFrom};
-use headwater_model::{Continuation, FeedMode, KeyRange, PartitionId, Timestamp};
+use headwater_model::{ContainerRid, Continuation, FeedMode, KeyRange, PartitionId, Timestamp};
 use std::str::FromStr;
 
 /// The position before every change.
@@ -46,6 +46,20 @@ impl FromStr for Start {
 }
 
 impl Start {
+    /// Refuses a position of another container: one made anew under the same name is another.
+    pub(crate) fn check(&self, container: ContainerRid) -> Result<()> {
+        let of = match self {
+            Start::Position(position) => position.container(),
+            _ => None,
+        };
+        ensure!(
+            of.is_none_or(|of| of == container),
+            "the position is of another container, perhaps of one that was deleted and made anew; \
+             start from the beginning, from now or from a time"
+        );
+        Ok(())
+    }
+
     /// One piece of work for each range. Where a position says nothing about a range, `otherwise` does.
     pub(crate) async fn pieces(
         &self,
