@@ -116,3 +116,18 @@ fn what_cannot_be_moved_is_said_in_one_clear_line() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("cannot reach http://127.0.0.1:1"), "{said}");
 }
+
+#[test]
+fn import_gives_up_when_everything_fails() {
+    let served = Served::in_memory(&[]);
+    let container = format!("{}/shop/orders", served.url);
+    // An id may not hold a slash, so each of these is refused.
+    let input: String =
+        (0..5000).map(|n| format!("{{\"id\":\"a/{n}\",\"customer\":\"{n}\"}}\n")).collect();
+    let arguments =
+        ["import", &container, "-", "--partition-key", "/customer", "--max-failures", "10"];
+    let output = run_with_input(&arguments, &input);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("gave up after"), "{said}");
+    assert!(said.lines().count() < 60, "only some failures are shown");
+}

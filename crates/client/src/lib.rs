@@ -12,6 +12,29 @@
 //! Items and changes are bytes, exactly as the server sent them: numbers keep their text and properties
 //! their order. Positions are the server's own etags, as .NET and Java keep them in leases.
 //!
+//! ```no_run
+//! use headwater_client::{Client, Credential, FeedFrom, FeedRead, FeedScope, Options};
+//! use headwater_runtime::Runtime;
+//! use std::time::Duration;
+//!
+//! # async fn listen() -> Result<(), Box<dyn std::error::Error>> {
+//! let endpoint = "http://127.0.0.1:8080".parse()?;
+//! let credential = Credential::emulator()?;
+//! let client = Client::new(endpoint, credential, Options::default(), Runtime::system())?;
+//! let orders = client.container("shop", "orders");
+//! let range = orders.ranges().await?[0].id;
+//! let mut from = FeedFrom::Beginning;
+//! loop {
+//!     let read = FeedRead::new(FeedScope::Range(range), from).wait(Duration::from_secs(20));
+//!     let page = orders.read_feed(&read).await?;
+//!     for change in &page.changes {
+//!         println!("{}", String::from_utf8_lossy(change));
+//!     }
+//!     from = FeedFrom::After(page.etag);
+//! }
+//! # }
+//! ```
+//!
 //! Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime). This crate keeps nothing
 //! on disk, knows no environment variable, and never prints a key.
 

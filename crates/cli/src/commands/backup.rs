@@ -1,6 +1,7 @@
 //! `headwater backup` and `headwater restore`: a data directory into a directory, and back with proof.
 
 use crate::connect::block_on;
+use crate::output::say;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use headwater_store::{Account, BackupSummary, Options, restore};
@@ -91,8 +92,8 @@ fn place(dir: &Path) -> Result<LocalFileSystem> {
 }
 
 fn show(what: &str, summary: &BackupSummary) {
-    println!(
+    say(format_args!(
         "{what}: {} items in {} partitions, {} bytes, state {}",
         summary.items, summary.partitions, summary.bytes, summary.state_hash
-    );
+    ));
 }

@@ -2,6 +2,7 @@
 
 use crate::address::{Address, Place};
 use crate::contexts::{Contexts, NamedServer, keep_key};
+use crate::output::say;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use headwater_client::{Credential, Endpoint};
@@ -63,7 +64,7 @@ pub(crate) fn run(command: Context) -> Result<()> {
     match command {
         Context::Add(add) => {
             let (name, server) = server_of(add)?;
-            println!("{name} is {}", server.endpoint);
+            say(format_args!("{name} is {}", server.endpoint));
             contexts.contexts.insert(name, server);
             contexts.save()
         }
@@ -94,7 +95,7 @@ pub(crate) fn run(command: Context) -> Result<()> {
 
 fn list(contexts: &Contexts) {
     if contexts.contexts.is_empty() {
-        println!("no contexts; `headwater context add NAME http://host:port` makes one");
+        say(format_args!("no contexts; `headwater context add NAME http://host:port` makes one"));
     }
     for (name, server) in &contexts.contexts {
         let mark = if contexts.current.as_ref() == Some(name) { "*" } else { " " };
@@ -103,7 +104,7 @@ fn list(contexts: &Contexts) {
             (None, Some(variable)) => format!("key in ${variable}"),
             (None, None) => "no key of its own".to_owned(),
         };
-        println!("{mark} {name}\t{}\t{key}", server.endpoint);
+        say(format_args!("{mark} {name}\t{}\t{key}", server.endpoint));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::address::{Address, Place};
 use crate::connect::{Connect, block_on};
+use crate::output::say;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use headwater_client::{ClientError, Options as ClientOptions, RetryPolicy};
@@ -34,16 +35,16 @@ struct Findings {
 
 impl Findings {
     fn fine(&self, what: &str) {
-        println!("ok       {what}");
+        say(format_args!("ok       {what}"));
     }
 
     fn odd(&self, what: &str) {
-        println!("odd      {what}");
+        say(format_args!("odd      {what}"));
     }
 
     fn problem(&mut self, what: &str) {
         self.problems += 1;
-        println!("problem  {what}");
+        say(format_args!("problem  {what}"));
     }
 }
 

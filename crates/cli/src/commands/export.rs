@@ -48,7 +48,11 @@ pub(crate) fn run(export: Export) -> Result<()> {
     let container = export.connect.container(&export.address, Options::default())?;
     if export.file == "-" {
         let out = std::io::stdout().lock();
-        return block_on(copy(&container, Writer::new(out, format)?, &export)).map(drop);
+        let copied = block_on(copy(&container, Writer::new(out, format)?, &export));
+        return match copied {
+            Err(error) if !output::is_unread(&error) => Err(error),
+            _ => Ok(()),
+        };
     }
     let path = Path::new(&export.file);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));

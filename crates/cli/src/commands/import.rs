@@ -100,6 +100,7 @@ struct Lane {
     container: Container,
     tally: Arc<Tally>,
     progress: ProgressBar,
+    max_failures: u64,
 }
 
 struct Ready {
@@ -117,7 +118,8 @@ async fn copy(
 ) -> Result<()> {
     let paths = paths(&container, import.partition_key.as_ref()).await?;
     let runtime = Runtime::system();
-    let lane = Lane { container, tally: Arc::default(), progress: progress.clone() };
+    let max_failures = import.max_failures;
+    let lane = Lane { container, tally: Arc::default(), progress: progress.clone(), max_failures };
     let tasks = TaskGroup::new(runtime.clone());
     let mut lanes = Vec::new();
     for _ in 0..import.concurrency {
@@ -139,13 +141,13 @@ async fn copy(
                     true
                 }
             };
-            sent && lane.tally.failed.load(Ordering::Relaxed) <= import.max_failures
+            sent && !lane.has_given_up()
         })
     });
     drop(lanes);
     tasks.shutdown().await;
     progress.finish_and_clear();
-    lane.report(import.max_failures)?;
+    lane.report()?;
     read
 }
 
@@ -158,6 +160,9 @@ fn lane_of(key: &PartitionKey, lanes: usize) -> usize {
 impl Lane {
     async fn write_all(self, mut items: mpsc::Receiver<Ready>) {
         while let Some(Ready { place, key, body }) = items.recv().await {
+            if self.has_given_up() {
+                return;
+            }
             match self.container.upsert(&key, body, &Precondition::None).await {
                 Ok(_) => {
                     let written = self.tally.written.fetch_add(1, Ordering::Relaxed) + 1;
@@ -172,17 +177,21 @@ impl Lane {
         }
     }
 
+    fn has_given_up(&self) -> bool {
+        self.tally.failed.load(Ordering::Relaxed) > self.max_failures
+    }
+
     fn fail(&self, what: &str) {
         if self.tally.failed.fetch_add(1, Ordering::Relaxed) < SHOWN_MAX {
             self.progress.suspend(|| eprintln!("{what}"));
         }
     }
 
-    fn report(&self, max_failures: u64) -> Result<()> {
+    fn report(&self) -> Result<()> {
         let written = self.tally.written.load(Ordering::Relaxed);
         let failed = self.tally.failed.load(Ordering::Relaxed);
         eprintln!("{written} items written, {failed} failed");
-        if failed > max_failures {
+        if self.has_given_up() {
             bail!("gave up after {failed} failures; correct the file, or raise --max-failures");
         }
         if failed > 0 {

@@ -1,6 +1,7 @@
 //! `headwater partitions`: the ranges of a container, and splitting and merging them.
 
 use crate::connect::{Connect, block_on};
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use headwater_client::{Client, Container, Options, Partition, Reason};
@@ -114,16 +115,23 @@ fn show(partitions: &[Partition], json: bool) {
                 "parents": parents(partition),
                 "lsn": partition.lsn.get(),
             });
-            println!("{line}");
+            say(format_args!("{line}"));
         }
         return;
     }
-    println!("{:>4}  {:<32}  {:<32}  {:>10}  parents", "id", "from hash", "to hash", "lsn");
+    say(format_args!(
+        "{:>4}  {:<32}  {:<32}  {:>10}  parents",
+        "id", "from hash", "to hash", "lsn"
+    ));
     for partition in partitions {
         let range = &partition.range;
         let (min, max) = (range.keys.min().to_hex(), range.keys.max().to_hex());
         let min = if min.is_empty() { "-".to_owned() } else { min };
         let parents = parents(partition).join(",");
-        println!("{:>4}  {min:<32}  {max:<32}  {:>10}  {parents}", range.id.get(), partition.lsn);
+        say(format_args!(
+            "{:>4}  {min:<32}  {max:<32}  {:>10}  {parents}",
+            range.id.get(),
+            partition.lsn
+        ));
     }
 }

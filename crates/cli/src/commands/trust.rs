@@ -2,6 +2,7 @@
 
 use crate::address::{Address, Place};
 use crate::connect::{Connect, block_on};
+use crate::output::say;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use headwater_client::Options;
@@ -62,7 +63,7 @@ pub(crate) fn run(trust: Trust) -> Result<()> {
             eprintln!("{}", advice(file));
         }
         None => {
-            print!("{pem}");
+            say(format_args!("{}", pem.trim_end()));
             eprintln!("{}", advice(Path::new("headwater.pem")));
         }
     }
@@ -117,6 +118,6 @@ fn install(pem: &str) -> Result<()> {
     let run = run.context("cannot run update-ca-certificates; install ca-certificates")?;
     let complaint = String::from_utf8_lossy(&run.stderr);
     ensure!(run.status.success(), "update-ca-certificates failed: {}", complaint.trim());
-    println!("this machine trusts it now, as {}", path.display());
+    say(format_args!("this machine trusts it now, as {}", path.display()));
     Ok(())
 }
