@@ -38,7 +38,7 @@ pub(crate) struct Tail {
     /// database/container, context:database/container or a URL
     address: String,
     /// beginning, now, a time (2026-01-31, 2026-01-31T08:00:00Z), an age (10m, 2h, 1d) or a position
-    #[arg(long, value_name = "WHERE", default_value = "now", env = "HEADWATER_FROM")]
+    #[arg(long, value_name = "WHERE", default_value = "now")]
     from: Start,
     /// The latest version of each item, or all versions and deletes
     #[arg(long, value_enum, default_value = "latest")]
@@ -65,7 +65,7 @@ Print a container's changes as they happen
 
     headwater tail shop/orders
     headwater tail shop/orders --from beginning --limit 10
-    headwater tail prod:shop/orders --from 2h --mode all | jq .metadata
+    headwater tail prod:shop/orders --mode all | jq .metadata
     headwater tail shop/orders --resume orders.position | ./handle-orders
 
 Changes of one partition key come in the order in which they happened; between partitions there is no
