@@ -2,7 +2,12 @@
 //!
 //! Every command is a file in `commands/`. This file decides nothing else.
 
+mod address;
 mod commands;
+mod connect;
+mod contexts;
+mod output;
+mod transfer;
 
 use clap::Parser;
 use commands::Command;

@@ -59,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "headwater-log",
             "headwater-model",
             "headwater-processor",
+            "headwater-protocol",
             "headwater-runtime",
             "headwater-server",
             "headwater-store",
@@ -86,6 +87,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// The one crate that tests of every other may use as well.
 const SIMULATION: &str = "headwater-simulation";
+
+/// What only the tests of a crate may use: a client is worth nothing without a server to prove it.
+const TESTS_MAY_USE: &[(&str, &str)] =
+    &[("headwater-client", "headwater-server"), ("headwater-client", "headwater-store")];
 
 const TABLE: &str = "xtask/src/tidy/dependencies.rs";
 
@@ -136,7 +141,9 @@ pub(crate) fn check(metadata: &Metadata, tree: &Tree) -> Vec<Finding> {
         };
         for dependency in package.dependencies.iter().filter(|other| is_ours(&other.name)) {
             let is_dev = dependency.kind.as_deref() == Some("dev");
-            let of_tests = is_dev && dependency.name == SIMULATION;
+            let edge = (package.name.as_str(), dependency.name.as_str());
+            let of_tests =
+                is_dev && (dependency.name == SIMULATION || TESTS_MAY_USE.contains(&edge));
             if of_tests || may_use.contains(&dependency.name.as_str()) {
                 continue;
             }
@@ -210,6 +217,8 @@ mod tests {
     #[test]
     fn only_tests_may_use_the_simulation() {
         check_edge("headwater-store", SIMULATION, Some("dev"), true);
+        check_edge("headwater-client", "headwater-server", Some("dev"), true);
+        check_edge("headwater-client", "headwater-server", None, false);
         check_edge("headwater-store", SIMULATION, None, false);
         check_edge("headwater", SIMULATION, None, false);
     }

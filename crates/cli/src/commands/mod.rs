@@ -1,7 +1,17 @@
 //! The commands, one file or folder each, and the one `match` that runs them.
 
+mod backup;
 mod bench;
+mod completions;
+mod context;
+mod demo;
+mod doctor;
+mod export;
+mod import;
+mod partitions;
 mod serve;
+mod tail;
+mod trust;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -11,17 +21,67 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// Run a server that Cosmos DB SDKs connect to
     Serve(Box<serve::Serve>),
+    /// Watch a small shop: a server in memory, orders coming in, the feed as it happens
+    #[command(long_about = demo::HELP)]
+    Demo(demo::Demo),
+    /// Print a container's changes as they happen
+    #[command(long_about = tail::HELP)]
+    Tail(Box<tail::Tail>),
+    /// Write every item of a file into a container
+    #[command(long_about = import::HELP)]
+    Import(import::Import),
+    /// Write every item of a container into a file
+    #[command(long_about = export::HELP)]
+    Export(export::Export),
+    /// Show, split and merge the ranges of a container
+    Partitions {
+        #[command(subcommand)]
+        what: partitions::Partitions,
+    },
+    /// Give servers names
+    Context {
+        #[command(subcommand)]
+        what: context::Context,
+    },
+    /// Copy a data directory that no server has open
+    #[command(long_about = backup::HELP)]
+    Backup(backup::Backup),
+    /// Make a data directory out of a backup
+    #[command(long_about = backup::RESTORE_HELP)]
+    Restore(backup::Restore),
+    /// Check a server or a data directory
+    #[command(long_about = doctor::HELP)]
+    Doctor(doctor::Doctor),
+    /// Show or install the certificate that makes https work
+    #[command(long_about = trust::HELP)]
+    Trust(trust::Trust),
     /// Measure what this machine gives, and how much of it Headwater uses
     Bench {
         #[command(subcommand)]
         what: bench::Bench,
     },
+    /// Print a script that completes commands in a shell
+    Completions(completions::Completions),
+    /// Print the manual page, or write one per command into a directory
+    Man(completions::Man),
 }
 
 /// Runs a command to its end.
 pub(crate) fn run(command: Command) -> Result<()> {
     match command {
         Command::Serve(settings) => serve::run(*settings),
+        Command::Demo(demo) => demo::run(demo),
+        Command::Tail(tail) => tail::run(*tail),
+        Command::Import(import) => import::run(import),
+        Command::Export(export) => export::run(export),
+        Command::Partitions { what } => partitions::run(what),
+        Command::Context { what } => context::run(what),
+        Command::Backup(backup) => backup::run(&backup),
+        Command::Restore(restore) => backup::run_restore(&restore),
+        Command::Doctor(doctor) => doctor::run(&doctor),
+        Command::Trust(trust) => trust::run(trust),
         Command::Bench { what } => bench::run(what),
+        Command::Completions(completions) => completions::run(&completions),
+        Command::Man(man) => completions::run_man(&man),
     }
 }

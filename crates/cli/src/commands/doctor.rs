@@ -1,0 +1,192 @@
+//! `headwater doctor`: is it well? Each finding says what was looked at and what to do.
+
+use crate::address::{Address, Place};
+use crate::connect::{Connect, block_on};
+use crate::output::say;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use headwater_client::{ClientError, Options as ClientOptions, RetryPolicy};
+use headwater_store::{Account, FeedMode, FeedRequest, FeedStart, Options, PageLimit};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A signature is refused when the clocks differ by more than a quarter of an hour.
+const SKEW_MAX_SECONDS: u64 = 15 * 60;
+const SKEW_ODD_SECONDS: u64 = 60;
+const PAGE_ITEMS: u32 = 1000;
+
+/// What to look at.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// A server [default: the context in use, or http://127.0.0.1:8080]
+    address: Option<String>,
+    /// A data directory, instead of a server
+    #[arg(long, value_name = "DIR", conflicts_with = "address")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// What was found, line by line.
+#[derive(Default)]
+struct Findings {
+    problems: u32,
+}
+
+impl Findings {
+    fn fine(&self, what: &str) {
+        say(format_args!("ok       {what}"));
+    }
+
+    fn odd(&self, what: &str) {
+        say(format_args!("odd      {what}"));
+    }
+
+    fn problem(&mut self, what: &str) {
+        self.problems += 1;
+        say(format_args!("problem  {what}"));
+    }
+}
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Check a server or a data directory
+
+    headwater doctor                          the server of the context in use, or on this machine
+    headwater doctor https://localhost:8081   reachable? certificate? clock? key?
+    headwater doctor --data ./headwater-data  every partition opened, every change read and checked
+
+A data directory can be checked while no server has it open. Opening it repairs what a crash left behind, \
+as a server would; nothing else is changed. The command fails if anything is wrong.";
+
+/// Runs the command.
+pub(crate) fn run(doctor: &Doctor) -> Result<()> {
+    let mut findings = Findings::default();
+    match &doctor.data {
+        Some(dir) => block_on(check_data(dir, &mut findings))?,
+        None => block_on(check_server(doctor, &mut findings))?,
+    }
+    match findings.problems {
+        0 => Ok(()),
+        1 => bail!("there is a problem"),
+        many => bail!("there are {many} problems"),
+    }
+}
+
+async fn check_server(doctor: &Doctor, findings: &mut Findings) -> Result<()> {
+    let place = match &doctor.address {
+        Some(text) => text.parse::<Address>()?.place,
+        None => Place::Default,
+    };
+    let mut options = ClientOptions::default();
+    options.retry = RetryPolicy::never();
+    options.request_time = Duration::from_secs(15);
+    let client = doctor.connect.client(&place, options)?;
+    let endpoint = client.endpoint().clone();
+    let health = match client.health().await {
+        Ok(health) => health,
+        Err(error) => {
+            findings.problem(&explain(&error));
+            return Ok(());
+        }
+    };
+    findings.fine(&format!("{endpoint} answers, in {:.1} ms", health.took.as_secs_f64() * 1000.0));
+    if endpoint.is_tls() {
+        findings.fine("its certificate is trusted");
+    }
+    if !health.ready {
+        findings.problem("it is not ready: it is starting or shutting down");
+    }
+    match health.clock_ahead_seconds.map(i64::unsigned_abs) {
+        None => findings.odd("it does not say what time it has"),
+        Some(skew) if skew > SKEW_MAX_SECONDS => findings.problem(&format!(
+            "its clock and ours differ by {skew} s; signatures are refused from 900 s on: set the clocks"
+        )),
+        Some(skew) if skew > SKEW_ODD_SECONDS => {
+            findings.odd(&format!("its clock and ours differ by {skew} s"));
+        }
+        Some(skew) => findings.fine(&format!("the clocks differ by {skew} s")),
+    }
+    match client.account().await {
+        Ok(account) => {
+            findings.fine(&format!("the key is accepted by the account {}", account.id));
+            for region in &account.readable {
+                findings.fine(&format!("region {} at {}", region.name, region.endpoint));
+            }
+        }
+        Err(error) => findings.problem(&explain(&error)),
+    }
+    Ok(())
+}
+
+fn explain(error: &ClientError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+async fn check_data(dir: &Path, findings: &mut Findings) -> Result<()> {
+    if !dir.join("catalog").is_dir() {
+        findings.problem(&format!(
+            "{} is not a data directory; give the one `headwater serve --data` was given",
+            dir.display()
+        ));
+        return Ok(());
+    }
+    let account = match Account::open(dir, Options::default()).await {
+        Ok(account) => account,
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            findings.problem(&format!("it cannot be opened: {error:#}"));
+            return Ok(());
+        }
+    };
+    findings.fine(&format!("{} opens", dir.display()));
+    for database in account.databases() {
+        for container in database.containers() {
+            let name = format!("{}/{}", database.id(), container.id());
+            for range in container.ranges() {
+                match read_all(&container, range.id).await {
+                    Ok(items) => findings.fine(&format!(
+                        "{name} range {}: {items} items, newest change {}",
+                        range.id, range.lsn
+                    )),
+                    Err(error) => {
+                        findings.problem(&format!("{name} range {}: {error:#}", range.id));
+                    }
+                }
+            }
+        }
+    }
+    match account.state_hash() {
+        Ok(hash) => findings.fine(&format!("state {hash}")),
+        Err(error) => findings.problem(&format!("the index: {error}")),
+    }
+    account.close().await.context("cannot close the store cleanly; nothing is lost")
+}
+
+/// Reads every live item out of its log, which checks its checksums on the way.
+async fn read_all(
+    container: &headwater_store::Container,
+    range: headwater_store::PartitionId,
+) -> Result<u64> {
+    let mut start = FeedStart::Beginning;
+    let mut items = 0;
+    loop {
+        let request = FeedRequest::new(start)
+            .of_range(range)
+            .mode(FeedMode::LatestVersion)
+            .limit(PageLimit::items(PAGE_ITEMS)?);
+        let page = container.read_feed(&request).await?;
+        if page.changes.is_empty() {
+            return Ok(items);
+        }
+        items += page.changes.len() as u64;
+        start = FeedStart::After(page.continuation);
+    }
+}

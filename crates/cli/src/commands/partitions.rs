@@ -1,0 +1,137 @@
+//! `headwater partitions`: the ranges of a container, and splitting and merging them.
+
+use crate::connect::{Connect, block_on};
+use crate::output::say;
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use headwater_client::{Client, Container, Options, Partition, Reason};
+use headwater_model::{Epk, Lsn, PartitionId};
+
+/// What to do with ranges.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Partitions {
+    /// Show the ranges, and how much was written to each
+    List(Which),
+    /// Split a range in two, in its middle or at a given hash (Headwater only)
+    ///
+    /// Readers of the range are told that it is gone and go on in both children at the position they had.
+    Split {
+        #[command(flatten)]
+        which: Which,
+        /// The id of the range
+        range: u32,
+        /// The first hash of the upper half, in hexadecimal
+        #[arg(long, value_name = "HEX")]
+        at: Option<String>,
+    },
+    /// Merge two ranges that lie side by side (Headwater only)
+    Merge {
+        #[command(flatten)]
+        which: Which,
+        /// The id of one range
+        one: u32,
+        /// The id of the other
+        other: u32,
+    },
+}
+
+/// Which container, and how to show it.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// database/container, context:database/container or a URL
+    address: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: Partitions) -> Result<()> {
+    block_on(async {
+        let (which, partitions) = match command {
+            Partitions::List(which) => {
+                let partitions = list(&which.container()?).await?;
+                (which, partitions)
+            }
+            Partitions::Split { which, range, at } => {
+                let at = at.as_deref().map(Epk::from_hex).transpose().context("--at")?;
+                let container = which.container()?;
+                let children = container.split(PartitionId::new(range), at.as_ref()).await?;
+                (which, children)
+            }
+            Partitions::Merge { which, one, other } => {
+                let container = which.container()?;
+                let (one, other) = (PartitionId::new(one), PartitionId::new(other));
+                let child = container.merge(one, other).await?;
+                (which, child)
+            }
+        };
+        show(&partitions, which.json);
+        Ok(())
+    })
+}
+
+impl Which {
+    fn container(&self) -> Result<Container> {
+        self.connect.container(&self.address, Options::default())
+    }
+}
+
+/// Ranges with their positions, or without them on a server that is not ours.
+async fn list(container: &Container) -> Result<Vec<Partition>> {
+    match container.partitions().await {
+        Ok(partitions) => Ok(partitions),
+        Err(error) if is_foreign(container.client(), error.reason()) => {
+            let ranges = container.ranges().await?;
+            let of_range = |range: &headwater_client::Range| Partition {
+                range: range.clone(),
+                lsn: Lsn::new(0),
+            };
+            Ok(ranges.iter().map(of_range).collect())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Our own path is unknown to other servers, and the account is not on this machine.
+fn is_foreign(client: &Client, reason: Option<Reason>) -> bool {
+    let unknown =
+        matches!(reason, Some(Reason::BadRequest | Reason::NotFound | Reason::Unauthorized));
+    unknown && !client.endpoint().is_loopback()
+}
+
+fn show(partitions: &[Partition], json: bool) {
+    let parents = |partition: &Partition| {
+        partition.range.parents.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    if json {
+        for partition in partitions {
+            let line = serde_json::json!({
+                "id": partition.range.id.to_string(),
+                "min": partition.range.keys.min().to_hex(),
+                "max": partition.range.keys.max().to_hex(),
+                "parents": parents(partition),
+                "lsn": partition.lsn.get(),
+            });
+            say(format_args!("{line}"));
+        }
+        return;
+    }
+    say(format_args!(
+        "{:>4}  {:<32}  {:<32}  {:>10}  parents",
+        "id", "from hash", "to hash", "lsn"
+    ));
+    for partition in partitions {
+        let range = &partition.range;
+        let (min, max) = (range.keys.min().to_hex(), range.keys.max().to_hex());
+        let min = if min.is_empty() { "-".to_owned() } else { min };
+        let parents = parents(partition).join(",");
+        say(format_args!(
+            "{:>4}  {min:<32}  {max:<32}  {:>10}  {parents}",
+            range.id.get(),
+            partition.lsn
+        ));
+    }
+}

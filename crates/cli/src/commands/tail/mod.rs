@@ -1,0 +1,226 @@
+//! `headwater tail`: prints a container's changes as they happen.
+//!
+//! ```text
+//! start      what --from means
+//! reader     one task per range: read, wait, reconnect, follow splits and merges
+//! position   how far everything printed goes, as one text to go on from
+//! show       one line per change, for programs or for people
+//! ```
+
+pub(crate) mod position;
+pub(crate) mod reader;
+pub(crate) mod show;
+pub(crate) mod start;
+
+use crate::connect::{Connect, block_on};
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use headwater_client::{Container, Options};
+use headwater_model::{ContainerRid, FeedMode};
+use headwater_runtime::{Runtime, TaskGroup};
+use position::Positions;
+use reader::{Event, Following, Page};
+use serde::Deserialize;
+use show::{Change, Printer, Style};
+use start::{Moment, Start};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Pages that may wait to be printed; then reading waits.
+const PAGES_AHEAD: usize = 4;
+/// How long an ended tail waits for its readers, which may be in the middle of a request.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// What to print.
+#[derive(Debug, Args)]
+pub(crate) struct Tail {
+    /// database/container, context:database/container or a URL
+    address: String,
+    /// beginning, now, a time (2026-01-31, 2026-01-31T08:00:00Z), an age (10m, 2h, 1d) or a position
+    #[arg(long, value_name = "WHERE", default_value = "now")]
+    from: Start,
+    /// The latest version of each item, or all versions and deletes
+    #[arg(long, value_enum, default_value = "latest")]
+    mode: Mode,
+    /// Lines for programs or for people [default: text on a terminal, json elsewhere]
+    #[arg(long, value_enum)]
+    format: Option<Style>,
+    /// Stop after so many changes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Only these ranges, by id: 0,3 (see `headwater partitions list`)
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    ranges: Vec<u32>,
+    /// Keep the position in this file, and go on from it next time
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Print a container's changes as they happen
+
+    headwater tail shop/orders
+    headwater tail shop/orders --from beginning --limit 10
+    headwater tail prod:shop/orders --mode all | jq .metadata
+    headwater tail shop/orders --resume orders.position | ./handle-orders
+
+Changes of one partition key come in the order in which they happened; between partitions there is no
+order. Every range is read at the same time; splits and merges are followed, lost connections are made
+again. On its way out, tail prints to standard error the position to go on from.
+
+With --mode latest an item appears once, as it is now; deletes do not appear. With --mode all every version
+appears, in an envelope with `current` and `metadata`, as far back as the container keeps them.";
+
+/// Which changes there are.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    /// Each item once, as it is now
+    Latest,
+    /// Every version, and deletes
+    All,
+}
+
+impl Mode {
+    fn feed(self) -> FeedMode {
+        match self {
+            Mode::Latest => FeedMode::LatestVersion,
+            Mode::All => FeedMode::AllVersionsAndDeletes,
+        }
+    }
+}
+
+/// Runs the command until it is interrupted, or has printed enough.
+pub(crate) fn run(tail: Tail) -> Result<()> {
+    block_on(follow(tail))
+}
+
+async fn follow(tail: Tail) -> Result<()> {
+    let container = tail.connect.container(&tail.address, Options::default())?;
+    let runtime = Runtime::system();
+    let rid = rid_of(&container).await?;
+    let mode = tail.mode.feed();
+    let moment = Moment { mode, now_millis: runtime.unix_millis() };
+    let kept = tail.resume.as_deref().and_then(kept_position);
+    let kept = kept.map(|text| text.parse::<Start>()).transpose()?;
+    let start = kept.as_ref().unwrap_or(&tail.from);
+    start.check(rid)?;
+    let otherwise = kept.as_ref().map(|_| &tail.from);
+    let pieces = start.pieces(otherwise, &container, &tail.ranges, moment).await?;
+    let mut session = Session {
+        positions: Positions::new(rid, &pieces),
+        printer: Printer::new(tail.format, mode),
+        left: tail.limit,
+        resume: tail.resume.clone(),
+    };
+    let (sender, mut events) = mpsc::channel(PAGES_AHEAD);
+    let tasks = TaskGroup::new(runtime.clone());
+    let following = Following { container, mode, wait: reader::WAIT, sender };
+    for piece in pieces {
+        following.start(&tasks, piece);
+    }
+    let ended = tokio::select! {
+        ended = session.print(&mut events, &following, &tasks) => ended,
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for Ctrl-C"),
+    };
+    drop(events);
+    let _ = runtime.timeout(GRACE, tasks.shutdown()).await;
+    if let Some(position) = session.positions.text() {
+        eprintln!("to go on from here: --from {position}");
+    }
+    ended
+}
+
+/// What has been printed so far, and what is left to.
+struct Session {
+    positions: Positions,
+    printer: Printer,
+    left: Option<u64>,
+    resume: Option<PathBuf>,
+}
+
+impl Session {
+    /// Prints what readers send until it is enough, somebody fails, or nobody listens any more.
+    async fn print(
+        &mut self,
+        events: &mut mpsc::Receiver<Event>,
+        following: &Following,
+        tasks: &TaskGroup,
+    ) -> Result<()> {
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Page(page) => {
+                    if !self.print_page(&page)? {
+                        return Ok(());
+                    }
+                }
+                Event::Reshaped { gone, pieces } => {
+                    self.positions.reshape(&gone, &pieces);
+                    for piece in pieces {
+                        following.start(tasks, piece);
+                    }
+                }
+                Event::Note(note) => eprintln!("{note}"),
+                Event::Failed(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// False when that was enough.
+    fn print_page(&mut self, page: &Page) -> Result<bool> {
+        let changes: Vec<Change<'_>> = page.changes.iter().map(|bytes| Change::of(bytes)).collect();
+        let wanted = self.left.map_or(changes.len(), |left| {
+            changes.len().min(usize::try_from(left).unwrap_or(usize::MAX))
+        });
+        for change in &changes[..wanted] {
+            if !self.printer.print(page.range, change)? {
+                return Ok(false);
+            }
+        }
+        self.printer.flush()?;
+        self.positions.printed(page, &changes, wanted);
+        if let Some(left) = &mut self.left {
+            *left -= u64::try_from(wanted).unwrap_or(0);
+        }
+        if let (Some(file), Some(position)) = (&self.resume, self.positions.text()) {
+            keep(file, &position)?;
+        }
+        Ok(self.left != Some(0))
+    }
+}
+
+/// The id under which positions are kept: a container made anew under the same name is another.
+async fn rid_of(container: &Container) -> Result<ContainerRid> {
+    #[derive(Deserialize)]
+    struct Document {
+        #[serde(rename = "_rid")]
+        rid: String,
+    }
+    let definition = container
+        .definition()
+        .await
+        .with_context(|| format!("cannot tail {}/{}", container.database(), container.id()))?;
+    let document: Document = serde_json::from_slice(&definition).context("an odd container")?;
+    ContainerRid::parse(&document.rid).context("the container has an odd resource id")
+}
+
+fn kept_position(file: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Replaces the file as a whole: half a position is none.
+fn keep(file: &Path, position: &str) -> Result<()> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut new| {
+        std::io::Write::write_all(&mut new, position.as_bytes())?;
+        new.persist(file).map(drop).map_err(|error| error.error)
+    });
+    written.with_context(|| format!("cannot keep the position in {}", file.display()))?;
+    ensure!(file.exists(), "the position in {} is gone", file.display());
+    Ok(())
+}

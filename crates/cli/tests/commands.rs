@@ -1,0 +1,163 @@
+//! The smaller commands, each run as a process: partitions, context, backup, doctor, trust, demo, help.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+mod support;
+
+use std::time::Duration;
+use support::{Running, Served, fails, headwater, import, items, ok, run_with_input};
+
+#[test]
+fn ranges_are_shown_split_and_merged() {
+    let served = Served::in_memory(&["--partitions", "2"]);
+    import(&served, &items(0..10));
+    let orders = served.orders();
+    assert_eq!(ok(&["partitions", "list", &orders]).lines().count(), 3, "a head and two ranges");
+    let children = ok(&["partitions", "split", &orders, "0", "--json"]);
+    let child: serde_json::Value = serde_json::from_str(children.lines().next().unwrap()).unwrap();
+    assert_eq!(child["parents"][0], "0");
+    let merged = ok(&["partitions", "merge", &orders, "2", "3", "--json"]);
+    assert_eq!(merged.lines().count(), 1, "{merged}");
+    let gone = fails(&["partitions", "split", &orders, "0"]);
+    assert!(gone.starts_with("error: ") && gone.contains('0'), "{gone}");
+    assert!(fails(&["partitions", "split", &orders, "1", "--at", "xyz"]).contains("--at"));
+}
+
+#[test]
+fn contexts_name_servers_and_never_hold_keys() {
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..3));
+    let dir = tempfile::tempdir().unwrap();
+    let context = |arguments: &[&str]| {
+        let mut command = headwater(arguments);
+        command.env("HEADWATER_CONFIG_DIR", dir.path());
+        command
+    };
+    let run = |arguments: &[&str]| {
+        let output = context(arguments).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {complaint}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["context", "add", "dev", &served.url]);
+    assert_eq!(run(&["export", "dev:shop/orders", "-"]).lines().count(), 3);
+    run(&["context", "use", "dev"]);
+    assert_eq!(run(&["export", "shop/orders", "-"]).lines().count(), 3);
+    assert!(run(&["context", "list"]).contains("* dev"));
+    // A connection string comes through standard input; its key is kept apart.
+    let mut add = context(&["context", "add", "prod", "-"]);
+    let mut child = add.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let string = b"AccountEndpoint=https://example.org:443/;AccountKey=QUJD;\n";
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), string).unwrap();
+    assert!(child.wait().unwrap().success());
+    let file = std::fs::read_to_string(dir.path().join("contexts.toml")).unwrap();
+    assert!(file.contains("example.org") && !file.contains("QUJD"), "{file}");
+    assert_eq!(std::fs::read_to_string(dir.path().join("keys/prod")).unwrap(), "QUJD");
+    run(&["context", "remove", "prod"]);
+    assert!(!dir.path().join("keys/prod").exists());
+    let gone = context(&["context", "use", "prod"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("there is no context \"prod\""));
+}
+
+#[test]
+fn a_backup_is_restored_as_it_was_and_a_doctor_finds_it_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (data, copy, restored) = (path("data"), path("copy"), path("restored"));
+    let served = Served::on(dir.path().join("data").as_path(), "127.0.0.1:0");
+    import(&served, &items(0..40));
+    let before = ok(&["export", &served.orders(), "-"]);
+    let open = fails(&["backup", &data, &copy]);
+    assert!(open.contains("cannot open"), "{open}");
+    served.kill();
+    let made = ok(&["backup", &data, &copy]);
+    assert!(made.contains("40 items"), "{made}");
+    assert!(fails(&["backup", &data, &copy]).contains("is not empty"));
+    let back = ok(&["restore", &copy, &restored]);
+    assert_eq!(made.rsplit("state ").next(), back.rsplit("state ").next());
+    let served = Served::on(dir.path().join("restored").as_path(), "127.0.0.1:0");
+    assert_eq!(ok(&["export", &served.orders(), "-"]), before);
+    served.kill();
+    let well = ok(&["doctor", "--data", &restored]);
+    assert!(well.contains("shop/orders range 0: 40 items"), "{well}");
+    assert!(fails(&["doctor", "--data", &copy]).contains("there is a problem"));
+    assert!(fails(&["restore", &data, &path("x")]).contains("cannot restore"));
+}
+
+#[test]
+fn a_doctor_tells_a_wrong_key_from_nobody_there() {
+    let served = Served::in_memory(&[]);
+    let well = ok(&["doctor", &served.url]);
+    assert!(
+        well.contains("the key is accepted") && well.contains("the clocks differ by"),
+        "{well}"
+    );
+    let wrong = headwater(&["doctor", &served.url]).env("HEADWATER_KEY", "QUJD").output().unwrap();
+    let said = String::from_utf8(wrong.stdout).unwrap();
+    assert!(!wrong.status.success() && said.contains("does not accept the key"), "{said}");
+    let nobody = headwater(&["doctor", "http://127.0.0.1:1"]).output().unwrap();
+    assert!(String::from_utf8(nobody.stdout).unwrap().contains("cannot reach"));
+}
+
+#[test]
+fn trust_gives_the_certificate_with_which_https_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    let any = "127.0.0.1:0";
+    let arguments = ["serve", "--data", data, "--http", any, "--https", any, "--ready-json"];
+    let served = Running::start(&arguments);
+    let ready: serde_json::Value = serde_json::from_str(&served.line()).unwrap();
+    let (http, https) = (ready["http"].as_str().unwrap(), ready["https"].as_str().unwrap());
+    let pem = dir.path().join("ca.pem");
+    let pem = pem.to_str().unwrap();
+    ok(&["trust", http, "--out", pem]);
+    assert_eq!(ok(&["trust", "--data", data]), std::fs::read_to_string(pem).unwrap());
+    let https = https.replace("127.0.0.1", "localhost");
+    let untrusted = headwater(&["doctor", &https]).output().unwrap();
+    let said = String::from_utf8(untrusted.stdout).unwrap();
+    assert!(!untrusted.status.success() && said.contains("headwater trust"), "{said}");
+    assert!(ok(&["doctor", &https, "--authority", pem]).contains("its certificate is trusted"));
+    assert!(fails(&["trust", &https]).contains("over the connection it is needed for"));
+}
+
+#[test]
+fn a_demo_shows_orders_and_ends() {
+    let demo = Running::start(&["demo", "--rate", "50", "--seconds", "20"]);
+    let lines = demo.lines(20);
+    assert!(lines[0].contains("create") && lines[0].contains("status=\"placed\""), "{}", lines[0]);
+    assert!(lines.iter().any(|line| line.contains("replace")), "{lines:?}");
+    let runtime = headwater_runtime::Runtime::system();
+    ok(&["demo", "--seconds", "1"]);
+    assert!(runtime.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn every_command_has_help_worth_reading_and_the_shell_can_complete_it() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = ok(&["completions", shell]);
+        assert!(script.contains("partitions") && script.contains("resume"), "{shell}");
+    }
+    assert!(ok(&["man"]).contains(".TH headwater 1"));
+    for command in ["tail", "import", "export", "demo", "doctor", "trust", "backup", "restore"] {
+        let help = ok(&[command, "--help"]);
+        assert!(help.lines().count() > 10, "{command}: {help}");
+        let example = help.contains(&format!("    headwater {command} "));
+        assert!(example || command == "demo", "{command} shows how it is used: {help}");
+    }
+}
+
+#[test]
+fn input_that_is_no_item_never_crashes_import() {
+    let served = Served::in_memory(&[]);
+    let container = served.orders();
+    for format in ["json", "ndjson", "csv"] {
+        for input in ["", "[", "[[[[", "\u{0}", "{\"id\":", "\"\n\"\"\n", "id\n\u{fffd}\n,,,,\n"] {
+            let arguments =
+                ["import", &container, "-", "--format", format, "--partition-key", "/customer"];
+            let output = run_with_input(&arguments, input);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!said.contains("panicked"), "{format} {input:?}: {said}");
+        }
+    }
+}

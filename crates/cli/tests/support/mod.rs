@@ -1,0 +1,205 @@
+//! What tests of commands share: a server that ends with its test, and commands run as processes.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(dead_code)] // Each test file uses a part of it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// Whatever takes longer has hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The command, in a world without contexts, keys or settings of the user's.
+pub(crate) fn headwater(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    command.args(arguments);
+    for name in ["HEADWATER_KEY", "HEADWATER_TOKEN", "HEADWATER_KEY_FILE", "XDG_CONFIG_HOME"] {
+        command.env_remove(name);
+    }
+    let nowhere = std::env::temp_dir().join("headwater-tests-without-contexts");
+    command.env("HEADWATER_CONFIG_DIR", nowhere).current_dir(std::env::temp_dir());
+    command
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    headwater(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs a command that must succeed; its standard output.
+#[track_caller]
+pub(crate) fn ok(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {complaint}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that must fail; the last line of its complaint.
+#[track_caller]
+pub(crate) fn fails(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success(), "{arguments:?} did not fail");
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    complaint.lines().last().unwrap_or_default().to_owned()
+}
+
+/// Runs a command with something to read.
+pub(crate) fn run_with_input(arguments: &[&str], input: &str) -> Output {
+    let mut child = headwater(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A command that gives up early does not read to the end.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+/// A child process that does not outlive its test.
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    /// Starts a command and reads its lines as they come.
+    pub(crate) fn start(arguments: &[&str]) -> Running {
+        let mut child = headwater(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        // A pipe can only be waited for by a thread; this one ends with the child.
+        #[allow(clippy::disallowed_methods)]
+        std::thread::spawn(move || pass_on(stdout, &sender)); // tidy: allow, no runtime in these tests
+        Running { child, lines }
+    }
+
+    /// The next line.
+    #[track_caller]
+    pub(crate) fn line(&self) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => panic!("no line came in {PATIENCE:?}"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the command ended"),
+        }
+    }
+
+    /// The next lines.
+    #[track_caller]
+    pub(crate) fn lines(&self, count: usize) -> Vec<String> {
+        (0..count).map(|_| self.line()).collect()
+    }
+
+    /// A line, if one comes in a short while.
+    pub(crate) fn line_soon(&self) -> Option<String> {
+        self.lines.recv_timeout(Duration::from_millis(300)).ok()
+    }
+
+    /// Ends it at once, as a power cut would.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn pass_on(lines: impl BufRead, to: &Sender<String>) {
+    for line in lines.lines().map_while(Result::ok) {
+        if to.send(line).is_err() {
+            break;
+        }
+    }
+}
+
+/// A server.
+pub(crate) struct Served {
+    process: Running,
+    /// `http://127.0.0.1:port`
+    pub(crate) url: String,
+}
+
+impl Served {
+    /// In memory.
+    pub(crate) fn in_memory(more: &[&str]) -> Served {
+        Served::start(&[&["--ephemeral"], more].concat(), "127.0.0.1:0")
+    }
+
+    /// On a data directory.
+    pub(crate) fn on(data: &Path, address: &str) -> Served {
+        Served::start(&["--data", data.to_str().unwrap()], address)
+    }
+
+    fn start(more: &[&str], address: &str) -> Served {
+        let arguments = ["serve", "--http", address, "--no-https", "--ready-json"];
+        let process = Running::start(&[&arguments, more].concat());
+        let ready: serde_json::Value = serde_json::from_str(&process.line()).unwrap();
+        let url = ready["http"].as_str().unwrap().to_owned();
+        Served { process, url }
+    }
+
+    /// The address of the container the tests use.
+    pub(crate) fn orders(&self) -> String {
+        format!("{}/shop/orders", self.url)
+    }
+
+    /// Host and port alone.
+    pub(crate) fn address(&self) -> String {
+        self.url.trim_start_matches("http://").to_owned()
+    }
+
+    pub(crate) fn kill(self) {
+        self.process.kill();
+    }
+}
+
+/// Writes items into the container, which is made if need be.
+#[track_caller]
+pub(crate) fn import(served: &Served, items: &str) {
+    let orders = served.orders();
+    let arguments = ["import", &orders, "-", "--partition-key", "/customer"];
+    let output = run_with_input(&arguments, items);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+}
+
+/// Items with the ids of a range, spread over customers.
+pub(crate) fn items(ids: std::ops::Range<u32>) -> String {
+    ids.map(|id| format!("{{\"id\":\"{id}\",\"customer\":\"c{}\",\"n\":{id}.50}}\n", id % 7))
+        .collect()
+}
+
+/// The ids in lines of JSON, as numbers.
+pub(crate) fn ids(lines: &[String]) -> Vec<u32> {
+    let id = |line: &String| {
+        let json: serde_json::Value = serde_json::from_str(line).unwrap();
+        json["id"].as_str().unwrap().parse().unwrap()
+    };
+    lines.iter().map(id).collect()
+}
+
+/// All of a reader as text.
+pub(crate) fn text(mut reader: impl Read) -> String {
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    text
+}

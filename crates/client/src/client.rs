@@ -1,0 +1,297 @@
+//! A client: whom it asks, with which credential, and how patiently.
+
+use crate::connection::{Answer, Connection};
+use crate::container::Container;
+use crate::credential::Credential;
+use crate::endpoint::Endpoint;
+use crate::error::ClientError;
+use crate::list::{self, Page, PageRequest};
+use crate::regions::{AccountInfo, Routing};
+use crate::request::Request;
+use crate::retry::{Attempts, RetryPolicy, Route as NextRoute};
+use bytes::Bytes;
+use headwater_protocol::headers;
+use headwater_protocol::route::Route;
+use headwater_runtime::Runtime;
+use hyper::Method;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a client behaves. The defaults are those of the official SDKs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// What is tried again, and how often.
+    pub retry: RetryPolicy,
+    /// How long one request may take, not counting the time a feed was asked to wait.
+    pub request_time: Duration,
+    /// A PEM file of authorities to trust besides those of the machine.
+    pub authorities: Option<PathBuf>,
+    /// Whether to ask the account for its regions first; by default not on this machine.
+    pub discover_regions: Option<bool>,
+    /// Regions to read from, the best first.
+    pub preferred_regions: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            retry: RetryPolicy::default(),
+            request_time: Duration::from_secs(65),
+            authorities: None,
+            discover_regions: None,
+            preferred_regions: Vec::new(),
+        }
+    }
+}
+
+/// What a server says about itself without being asked for data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// Whether it would carry out requests.
+    pub ready: bool,
+    /// How far its clock is ahead of ours, in seconds; negative when it is behind.
+    pub clock_ahead_seconds: Option<i64>,
+    /// How long the answer took.
+    pub took: Duration,
+}
+
+/// A client of one account. Cheap to clone; clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    connection: Connection,
+    routing: Routing,
+    options: Options,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// A client. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When the file of authorities cannot be read.
+    pub fn new(
+        endpoint: Endpoint,
+        credential: Credential,
+        options: Options,
+        runtime: Runtime,
+    ) -> Result<Client, ClientError> {
+        let connection = Connection::new(
+            credential,
+            options.authorities.as_deref(),
+            endpoint.is_tls(),
+            options.request_time,
+            runtime.clone(),
+        )?;
+        let routing = Routing::new(endpoint);
+        Ok(Client(Arc::new(State { connection, routing, options, runtime })))
+    }
+
+    /// The endpoint it was given.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        self.0.routing.given()
+    }
+
+    /// Where it takes time and chance from.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.runtime
+    }
+
+    /// What the account says about itself. Later requests follow it to its regions.
+    ///
+    /// # Errors
+    /// When the account cannot be reached, or does not accept the credential.
+    pub async fn account(&self) -> Result<AccountInfo, ClientError> {
+        let given = self.0.routing.given().clone();
+        let request = Request::new(Method::GET, &Route::Account);
+        let mut attempts = Attempts::default();
+        let answer = loop {
+            match self.once(&given, &request).await {
+                Ok(answer) => break answer,
+                Err(error) => self.pause(&mut attempts, error, &request, &given).await?,
+            };
+        };
+        let account = AccountInfo::parse(&answer.body).map_err(|what| self.bad_answer(what))?;
+        self.0.routing.learn(&account, &self.0.options.preferred_regions);
+        Ok(account)
+    }
+
+    /// Whether the server answers at all, and what time it has. Asked once, unsigned as far as it goes.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        let before = self.0.runtime.elapsed();
+        let mut request = Request::new(Method::GET, &Route::Account);
+        "/health/ready".clone_into(&mut request.path);
+        let answer = self.0.connection.send(self.endpoint(), &request).await?;
+        let took = self.0.runtime.elapsed().saturating_sub(before);
+        let ours = i64::try_from(self.0.runtime.unix_millis() / 1000).unwrap_or(i64::MAX);
+        let clock_ahead_seconds =
+            answer.date().map(|date| i64::try_from(date).unwrap_or(i64::MAX) - ours);
+        // Azure has no such path, and says so: that too is an answer.
+        Ok(Health { ready: answer.status < 500, clock_ahead_seconds, took })
+    }
+
+    /// The certificate of a Headwater server's authority, as PEM; nothing if it has none.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn authority_pem(&self) -> Result<Option<String>, ClientError> {
+        let mut request = Request::new(Method::GET, &Route::Account);
+        "/_explorer/emulator.pem".clone_into(&mut request.path);
+        let answer = self.0.connection.send(self.endpoint(), &request).await?;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        Ok((answer.status == 200 && text.contains("BEGIN CERTIFICATE")).then_some(text))
+    }
+
+    /// A page of the account's databases, each as its document.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub async fn databases(&self, page: &PageRequest) -> Result<Page, ClientError> {
+        let request = page.apply(Request::new(Method::GET, &Route::Databases));
+        list::page(self, self.send(request).await?)
+    }
+
+    /// Creates a database.
+    ///
+    /// # Errors
+    /// [`Reason::AlreadyExists`](crate::Reason) when there is one of this id.
+    pub async fn create_database(&self, id: &str) -> Result<Bytes, ClientError> {
+        let body = serde_json::json!({ "id": id }).to_string();
+        let request = Request::new(Method::POST, &Route::Databases).body(body);
+        Ok(self.send(request).await?.body)
+    }
+
+    /// The document of a database.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`](crate::Reason) when there is none.
+    pub async fn read_database(&self, id: &str) -> Result<Bytes, ClientError> {
+        let route = Route::Database { db: id.to_owned() };
+        Ok(self.send(Request::new(Method::GET, &route)).await?.body)
+    }
+
+    /// Deletes a database with everything in it.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`](crate::Reason) when there is none.
+    pub async fn delete_database(&self, id: &str) -> Result<(), ClientError> {
+        let route = Route::Database { db: id.to_owned() };
+        self.send(Request::new(Method::DELETE, &route)).await.map(drop)
+    }
+
+    /// A page of a database's containers, each as its document.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub async fn containers(&self, db: &str, page: &PageRequest) -> Result<Page, ClientError> {
+        let route = Route::Containers { db: db.to_owned() };
+        let request = page.apply(Request::new(Method::GET, &route));
+        list::page(self, self.send(request).await?)
+    }
+
+    /// Creates a container from its definition, which is JSON.
+    ///
+    /// # Errors
+    /// [`Reason::AlreadyExists`](crate::Reason) when there is one of this id.
+    pub async fn create_container(
+        &self,
+        db: &str,
+        definition: impl Into<Bytes>,
+        throughput: Option<u32>,
+    ) -> Result<Bytes, ClientError> {
+        let route = Route::Containers { db: db.to_owned() };
+        let request = Request::new(Method::POST, &route)
+            .body(definition)
+            .header_if(headers::OFFER_THROUGHPUT, throughput);
+        Ok(self.send(request).await?.body)
+    }
+
+    /// The document of a container.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`](crate::Reason) when there is none.
+    pub async fn read_container(&self, db: &str, id: &str) -> Result<Bytes, ClientError> {
+        let route = Route::Container { db: db.to_owned(), coll: id.to_owned() };
+        Ok(self.send(Request::new(Method::GET, &route)).await?.body)
+    }
+
+    /// Deletes a container with everything in it.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`](crate::Reason) when there is none.
+    pub async fn delete_container(&self, db: &str, id: &str) -> Result<(), ClientError> {
+        let route = Route::Container { db: db.to_owned(), coll: id.to_owned() };
+        self.send(Request::new(Method::DELETE, &route)).await.map(drop)
+    }
+
+    /// A container to work with. Nothing is sent yet.
+    #[must_use]
+    pub fn container(&self, db: &str, id: &str) -> Container {
+        Container::new(self.clone(), db, id)
+    }
+
+    /// Sends a request until it is answered, refused for good, or patience ends.
+    pub(crate) async fn send(&self, request: Request) -> Result<Answer, ClientError> {
+        let discover = self.0.options.discover_regions;
+        let discover = discover.unwrap_or(!self.endpoint().is_loopback());
+        if discover && !self.0.routing.is_known() {
+            self.account().await?;
+        }
+        let mut attempts = Attempts::default();
+        loop {
+            let endpoint = self.0.routing.endpoint(request.reads);
+            match self.once(&endpoint, &request).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    let route = self.pause(&mut attempts, error, &request, &endpoint).await?;
+                    if route == NextRoute::LookUp {
+                        Box::pin(self.account()).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn once(&self, endpoint: &Endpoint, request: &Request) -> Result<Answer, ClientError> {
+        let answer = self.0.connection.send(endpoint, request).await?;
+        match answer.refusal() {
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(answer),
+        }
+    }
+
+    /// Waits before the next attempt, or gives the error back if there is none.
+    async fn pause(
+        &self,
+        attempts: &mut Attempts,
+        error: ClientError,
+        request: &Request,
+        endpoint: &Endpoint,
+    ) -> Result<NextRoute, ClientError> {
+        let random = self.0.runtime.random();
+        let Some(again) = attempts.next(&self.0.options.retry, &error, request.reads, random)
+        else {
+            return Err(error);
+        };
+        tracing::debug!(%error, wait = ?again.wait, "trying again");
+        if again.route == NextRoute::Next {
+            self.0.routing.pass_over(endpoint, request.reads);
+        }
+        self.0.runtime.sleep(again.wait).await;
+        Ok(again.route)
+    }
+
+    pub(crate) fn bad_answer(&self, what: impl Into<String>) -> ClientError {
+        ClientError::BadAnswer { endpoint: self.endpoint().to_string(), what: what.into() }
+    }
+}

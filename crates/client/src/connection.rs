@@ -1,0 +1,228 @@
+//! HTTP and TLS: one request out, one answer in. Nothing here is tried twice.
+
+use crate::credential::Credential;
+use crate::endpoint::Endpoint;
+use crate::error::{ClientError, Reason, Refusal};
+use crate::request::Request;
+use bytes::Bytes;
+use headwater_protocol::auth::parse_http_date;
+use headwater_protocol::headers;
+use headwater_runtime::Runtime;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::HeaderMap;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The version of the protocol the official SDKs of today speak.
+const API_VERSION: &str = "2020-07-15";
+const USER_AGENT: &str = concat!("headwater/", env!("CARGO_PKG_VERSION"));
+/// A page is at most 4 MiB of items, some servers send a little more; beyond this nobody is honest.
+const BODY_BYTES_MAX: usize = 64 << 20;
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// Idle connections are closed before servers and load balancers do it.
+const IDLE_TIME: Duration = Duration::from_secs(60);
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty())
+    }
+
+    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.header(name)?.parse().ok()
+    }
+
+    pub(crate) fn etag(&self) -> Option<String> {
+        self.header(headers::ETAG).map(str::to_owned)
+    }
+
+    pub(crate) fn charge(&self) -> f64 {
+        self.number(headers::REQUEST_CHARGE).unwrap_or(0.0)
+    }
+
+    /// When the server sent it, in seconds since 1970.
+    pub(crate) fn date(&self) -> Option<u64> {
+        parse_http_date(self.header(headers::DATE)?).ok()
+    }
+
+    /// The error, if it is one. Nothing newer (304) is none.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        if self.status < 400 {
+            return None;
+        }
+        let substatus = self.number(headers::SUBSTATUS).unwrap_or(0);
+        let mut refusal = Refusal::new(Reason::of(self.status, substatus), &self.body);
+        refusal.activity = self.header(headers::ACTIVITY_ID).map(str::to_owned);
+        let wait = self.number::<f64>(headers::RETRY_AFTER_MS).filter(|wait| *wait >= 0.0);
+        refusal.retry_after = wait.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
+        Some(refusal)
+    }
+}
+
+/// The connections to one account.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    credential: Credential,
+    runtime: Runtime,
+    request_time: Duration,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        credential: Credential,
+        authorities: Option<&Path>,
+        needs_tls: bool,
+        request_time: Duration,
+        runtime: Runtime,
+    ) -> Result<Connection, ClientError> {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_TIME));
+        tcp.enforce_http(false);
+        let tls = HttpsConnectorBuilder::new()
+            .with_tls_config(tls_config(authorities, needs_tls)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let http = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIME)
+            .build(tls);
+        Ok(Connection { http, credential, runtime, request_time })
+    }
+
+    /// Sends a request once. An error status is an answer, not an error.
+    pub(crate) async fn send(
+        &self,
+        endpoint: &Endpoint,
+        request: &Request,
+    ) -> Result<Answer, ClientError> {
+        let message = self.message(endpoint, request)?;
+        let patience = self.request_time + request.wait;
+        let exchange = self.exchange(endpoint, message);
+        let answered = self.runtime.timeout(patience, exchange).await;
+        answered.unwrap_or_else(|| {
+            Err(ClientError::TimedOut { endpoint: endpoint.to_string(), after: patience })
+        })
+    }
+
+    fn message(
+        &self,
+        endpoint: &Endpoint,
+        request: &Request,
+    ) -> Result<hyper::Request<Full<Bytes>>, ClientError> {
+        let now = self.runtime.unix_millis() / 1000;
+        let verb = request.verb.as_str();
+        let (token, date) =
+            self.credential.headers(verb, request.resource_type, &request.link, now);
+        let mut message = hyper::Request::builder()
+            .method(&request.verb)
+            .uri(format!("{endpoint}{}", request.path))
+            .header(headers::AUTHORIZATION, token)
+            .header(headers::X_MS_DATE, date)
+            .header(headers::VERSION, API_VERSION)
+            .header("accept", "application/json")
+            .header("user-agent", USER_AGENT);
+        for (name, value) in &request.headers {
+            message = message.header(*name, value);
+        }
+        let built = message.body(Full::new(request.body.clone()));
+        built.map_err(|error| ClientError::BadRequest(format!("the request has no form: {error}")))
+    }
+
+    async fn exchange(
+        &self,
+        endpoint: &Endpoint,
+        message: hyper::Request<Full<Bytes>>,
+    ) -> Result<Answer, ClientError> {
+        let broken = |source| ClientError::Broken { endpoint: endpoint.to_string(), source };
+        let answer = self.http.request(message).await.map_err(|error| {
+            let connecting = error.is_connect();
+            let untrusted = is_about_certificates(&error);
+            let (endpoint, source) = (endpoint.to_string(), Box::new(error));
+            match (connecting, untrusted) {
+                (_, true) => ClientError::Untrusted { endpoint, source },
+                (true, false) => ClientError::Unreachable { endpoint, source },
+                (false, false) => ClientError::Broken { endpoint, source },
+            }
+        })?;
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(broken)?.to_bytes();
+        Ok(Answer { status: parts.status.as_u16(), head: parts.headers, body })
+    }
+}
+
+/// Whether TLS did not like whom it met. An error of the system passes over what is inside of it when
+/// it is asked for its source, hence the look inside.
+fn is_about_certificates(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        if matches!(inner.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+            return true;
+        }
+        let inside = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = match inside {
+            Some(inside) => Some(inside),
+            None => inner.source(),
+        };
+    }
+    false
+}
+
+/// The authorities of this machine, and those of a file.
+fn tls_config(authorities: Option<&Path>, needed: bool) -> Result<ClientConfig, ClientError> {
+    let mut roots = RootCertStore::empty();
+    if needed {
+        let native = rustls_native_certs::load_native_certs();
+        // Some of a machine's certificates are odd; only all of them together being so matters.
+        roots.add_parsable_certificates(native.certs);
+    }
+    if let Some(file) = authorities {
+        add_file(&mut roots, file)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| authorities_error("TLS itself", error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(config)
+}
+
+fn add_file(roots: &mut RootCertStore, file: &Path) -> Result<(), ClientError> {
+    let name = file.display().to_string();
+    let bytes = std::fs::read(file).map_err(|error| authorities_error(&name, error))?;
+    let mut found = 0;
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        let certificate = certificate.map_err(|error| authorities_error(&name, error))?;
+        roots.add(certificate).map_err(|error| authorities_error(&name, error))?;
+        found += 1;
+    }
+    if found == 0 {
+        return Err(authorities_error(&name, "it holds no certificate"));
+    }
+    Ok(())
+}
+
+fn authorities_error(
+    file: &str,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> ClientError {
+    ClientError::Authorities { file: file.to_owned(), source: source.into() }
+}

@@ -1,0 +1,144 @@
+//! One page of a change feed, after a raw etag.
+
+use crate::container::Container;
+use crate::error::ClientError;
+use crate::list;
+use crate::request::Request;
+use bytes::Bytes;
+use headwater_model::{FeedMode, KeyRange, Lsn, PartitionId, PartitionKey, Timestamp};
+use headwater_protocol::headers;
+use hyper::Method;
+use std::time::Duration;
+
+/// The form of all-versions changes the official SDKs ask for.
+const WIRE_FORMAT: &str = "2021-09-15";
+
+/// Where to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FeedFrom {
+    /// With the oldest change there is.
+    Beginning,
+    /// With the next change from now on.
+    Now,
+    /// With the first change after this moment, to the second.
+    Time(Timestamp),
+    /// Behind this etag, given as the server gave it.
+    After(String),
+}
+
+/// Of what.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedScope {
+    /// One partition.
+    Range(PartitionId),
+    /// A part of one partition, by hashes.
+    Part(PartitionId, KeyRange),
+    /// One partition key.
+    Key(PartitionKey),
+    /// The whole container at once. Headwater only; Azure wants ranges.
+    Container,
+}
+
+/// A request for one page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedRead {
+    mode: FeedMode,
+    from: FeedFrom,
+    scope: FeedScope,
+    items: Option<u32>,
+    wait: Duration,
+}
+
+impl FeedRead {
+    /// The latest versions, from here on.
+    #[must_use]
+    pub fn new(scope: FeedScope, from: FeedFrom) -> FeedRead {
+        let mode = FeedMode::LatestVersion;
+        FeedRead { mode, from, scope, items: None, wait: Duration::ZERO }
+    }
+
+    /// Latest versions, or all of them with deletes.
+    #[must_use]
+    pub fn mode(self, mode: FeedMode) -> FeedRead {
+        FeedRead { mode, ..self }
+    }
+
+    /// At most so many changes, unless one transaction has more.
+    #[must_use]
+    pub fn items(self, items: u32) -> FeedRead {
+        FeedRead { items: Some(items), ..self }
+    }
+
+    /// How long the server may wait for a change when there is none, in whole seconds. Azure does not.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> FeedRead {
+        FeedRead { wait, ..self }
+    }
+
+    fn request(&self, container: &Container) -> Request {
+        let request = Request::new(Method::GET, &container.items_route());
+        let request = match self.mode {
+            FeedMode::LatestVersion => request.header(headers::A_IM, "Incremental Feed"),
+            FeedMode::AllVersionsAndDeletes => request
+                .header(headers::A_IM, "Full-Fidelity Feed")
+                .header(headers::CHANGE_FEED_WIRE_FORMAT, WIRE_FORMAT),
+        };
+        let request = match &self.from {
+            FeedFrom::Beginning => request,
+            FeedFrom::Now => request.header(headers::IF_NONE_MATCH, "*"),
+            FeedFrom::Time(time) => request.header(headers::IF_MODIFIED_SINCE, time.to_rfc1123()),
+            FeedFrom::After(etag) => request.header(headers::IF_NONE_MATCH, etag),
+        };
+        let request = match &self.scope {
+            FeedScope::Container => request,
+            FeedScope::Key(key) => request.header(headers::PARTITION_KEY, key),
+            FeedScope::Range(id) => request.header(headers::PARTITION_KEY_RANGE_ID, id),
+            FeedScope::Part(id, keys) => request
+                .header(headers::PARTITION_KEY_RANGE_ID, id)
+                .header(headers::READ_KEY_TYPE, "EffectivePartitionKeyRange")
+                .header(headers::START_EPK, keys.min().to_hex())
+                .header(headers::END_EPK, keys.max().to_hex()),
+        };
+        let seconds = self.wait.as_secs();
+        let prefer = (seconds > 0).then(|| format!("wait={seconds}"));
+        let size = self.items.map_or_else(|| "-1".to_owned(), |items| items.to_string());
+        let request = request.header(headers::MAX_ITEM_COUNT, size);
+        let mut request = request.header_if(headers::PREFER, prefer);
+        request.wait = self.wait;
+        request
+    }
+}
+
+/// One page of a change feed.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FeedPage {
+    /// The changes: items in the latest-version mode, envelopes in the other. Empty when nothing is new.
+    pub changes: Vec<Bytes>,
+    /// Asks for what comes behind this page. Also there when nothing is new.
+    pub etag: String,
+    /// The newest position of the partition that answered, if it was one.
+    pub lsn: Option<Lsn>,
+    /// What it cost.
+    pub charge: f64,
+}
+
+impl Container {
+    /// Reads one page of the change feed.
+    ///
+    /// # Errors
+    /// [`Reason::RangeGone`](crate::Reason) when the range was split or merged: list the ranges again; the
+    /// children go on at the parent's etag.
+    pub async fn read_feed(&self, read: &FeedRead) -> Result<FeedPage, ClientError> {
+        // No session token: a feed goes by its position, and never shows what is not there yet.
+        let answer = self.send(read.request(self)).await?;
+        let etag = answer.etag();
+        let etag = etag.ok_or_else(|| self.client().bad_answer("a page without an etag"))?;
+        let changes = match answer.status {
+            304 => Vec::new(),
+            _ => list::entries(&answer.body).map_err(|what| self.client().bad_answer(what))?,
+        };
+        let lsn = answer.number(headers::LSN).map(Lsn::new);
+        Ok(FeedPage { changes, etag, lsn, charge: answer.charge() })
+    }
+}

@@ -1,0 +1,65 @@
+//! A small client for Headwater and Azure Cosmos DB (NoSQL), made for change feeds.
+//!
+//! ```text
+//! client      who is asked, with which key; the account, databases and containers
+//! container   items, with etags as preconditions; queries, lists, batches
+//! ranges      which ranges a container has; splitting and merging them (Headwater only)
+//! feed        one page of changes after a raw etag, in both modes, waiting if nothing is new
+//! retry       what is tried again, after how long, how often: a pure decision
+//! connection  HTTP and TLS, and nothing above it knows of either
+//! ```
+//!
+//! Items and changes are bytes, exactly as the server sent them: numbers keep their text and properties
+//! their order. Positions are the server's own etags, as .NET and Java keep them in leases.
+//!
+//! ```no_run
+//! use headwater_client::{Client, Credential, FeedFrom, FeedRead, FeedScope, Options};
+//! use headwater_runtime::Runtime;
+//! use std::time::Duration;
+//!
+//! # async fn listen() -> Result<(), Box<dyn std::error::Error>> {
+//! let endpoint = "http://127.0.0.1:8080".parse()?;
+//! let credential = Credential::emulator()?;
+//! let client = Client::new(endpoint, credential, Options::default(), Runtime::system())?;
+//! let orders = client.container("shop", "orders");
+//! let range = orders.ranges().await?[0].id;
+//! let mut from = FeedFrom::Beginning;
+//! loop {
+//!     let read = FeedRead::new(FeedScope::Range(range), from).wait(Duration::from_secs(20));
+//!     let page = orders.read_feed(&read).await?;
+//!     for change in &page.changes {
+//!         println!("{}", String::from_utf8_lossy(change));
+//!     }
+//!     from = FeedFrom::After(page.etag);
+//! }
+//! # }
+//! ```
+//!
+//! Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime). This crate keeps nothing
+//! on disk, knows no environment variable, and never prints a key.
+
+mod batch;
+mod client;
+mod connection;
+mod container;
+mod credential;
+mod endpoint;
+mod error;
+mod feed;
+mod list;
+mod ranges;
+mod regions;
+mod request;
+mod retry;
+
+pub use batch::{Batch, BatchOutcome, OperationOutcome};
+pub use client::{Client, Health, Options};
+pub use container::{Container, Precondition, Stored};
+pub use credential::Credential;
+pub use endpoint::{BadEndpoint, Endpoint};
+pub use error::{ClientError, Reason, Refusal, Remedy};
+pub use feed::{FeedFrom, FeedPage, FeedRead, FeedScope};
+pub use list::{Page, PageRequest, Query};
+pub use ranges::{Partition, Range};
+pub use regions::{AccountInfo, Region};
+pub use retry::RetryPolicy;
