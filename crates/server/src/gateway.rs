@@ -276,7 +276,8 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
     let host = request.headers().get("host").and_then(|value| value.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
     let plain = |host: &&str| {
-        host.len() < 256 && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
+        host.len() < 256
+            && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
     };
     format!("{scheme}://{}/", host.filter(plain).unwrap_or("localhost"))
 }

@@ -80,7 +80,8 @@ impl Server {
         for (listener, scheme) in [(http, "http"), (https, "https")] {
             let Some(listener) = listener else { continue };
             let (gateway, connections) = (gateway.clone(), connections.clone());
-            let tls = gateway.certificates.as_ref().map(|known| TlsAcceptor::from(known.tls.clone()));
+            let tls =
+                gateway.certificates.as_ref().map(|known| TlsAcceptor::from(known.tls.clone()));
             let tls = tls.filter(|_| scheme == "https");
             tasks.spawn("accept", |stop| accept(listener, tls, gateway, connections, stop));
         }

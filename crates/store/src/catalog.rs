@@ -5,14 +5,15 @@
 
 use crate::account::Shared;
 use crate::definition::ContainerDefinition;
-use crate::resource::ResourceType;
 use crate::error::{CatalogError, OpenError, StorageError};
+use crate::resource::ResourceType;
 use headwater_log::{
     GroupBuilder, LocalLog, NewRecord, PartitionLog, ReadRequest, RecordKind, Tail, Which,
     append_decided,
 };
 use headwater_model::{
-    ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, KeyRange, Lsn, PartitionId, ResourceId, Timestamp,
+    ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, KeyRange, Lsn, PartitionId,
+    ResourceId, Timestamp,
 };
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,9 @@
 use crate::body::Patch;
 use bytes::Bytes;
 use headwater_log::{Position, Record};
-use headwater_model::{ChangeKind, Etag, ItemId, Lsn, PartitionId, PartitionKey, Timestamp};
+use headwater_model::{
+    ChangeKind, Etag, ItemId, ItemRid, Lsn, PartitionId, PartitionKey, Timestamp,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -76,6 +78,19 @@ impl Item {
     #[must_use]
     pub fn partition(&self) -> PartitionId {
         self.position.origin
+    }
+
+    /// Its number within its container, which is part of its resource id and rises with creation.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        // System properties come last, so the last one of that name is the item's own.
+        const NAME: &[u8] = b"\"_rid\":\"";
+        let bytes = &self.stored[..];
+        let found = bytes.windows(NAME.len()).rposition(|window| window == NAME);
+        let start = found.map_or(bytes.len(), |at| at + NAME.len());
+        let text = bytes[start..].split(|byte| *byte == b'"').next().unwrap_or_default();
+        let rid = std::str::from_utf8(text).ok().and_then(|text| ItemRid::parse(text).ok());
+        rid.map_or(0, |rid| rid.number)
     }
 
     /// When this version was written.

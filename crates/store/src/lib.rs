@@ -48,6 +48,7 @@ mod keys;
 mod maintenance;
 mod partition;
 mod prepare;
+pub mod query;
 mod resource;
 mod scan;
 mod topology;

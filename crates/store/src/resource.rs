@@ -114,8 +114,10 @@ impl Account {
             let rid = next_rid(kind, owner, resources).ok_or(WRONG_OWNER)?;
             let offer = kind == ResourceType::Offer;
             let id = if offer { rid.to_string() } else { id.to_owned() };
-            let mut siblings =
-                resources.others.values().filter(|other| other.kind == kind && other.owner == owner);
+            let mut siblings = resources
+                .others
+                .values()
+                .filter(|other| other.kind == kind && other.owner == owner);
             if siblings.any(|other| other.id == id || conflicts(&Resource::of(other))) {
                 return Err(CatalogError::AlreadyExists { what: kind.as_str(), id });
             }

@@ -204,7 +204,9 @@ impl Serve {
         let read_only = optional(&self.read_only_key_file)?;
         let Some(primary) = primary else {
             if secondary.is_some() || read_only.is_some() {
-                bail!("a second or read-only key needs a first one; set HEADWATER_KEY or --key-file");
+                bail!(
+                    "a second or read-only key needs a first one; set HEADWATER_KEY or --key-file"
+                );
             }
             return Ok(None);
         };

@@ -18,9 +18,8 @@ use serde_json::{Map, Value, json};
 /// Request units of a container nobody asked for more of.
 const THROUGHPUT: u32 = 400;
 /// Properties the server fills in; a client that sends back what it read sends them too.
-const SYSTEM: [&str; 9] = [
-    "_rid", "_self", "_etag", "_ts", "_docs", "_sprocs", "_triggers", "_udfs", "_conflicts",
-];
+const SYSTEM: [&str; 9] =
+    ["_rid", "_self", "_etag", "_ts", "_docs", "_sprocs", "_triggers", "_udfs", "_conflicts"];
 
 /// `/dbs/{db}/colls`
 pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
@@ -54,10 +53,7 @@ async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome 
 }
 
 /// The definition in a body, with what it leaves out and decides how items are hashed.
-fn definition_of(
-    call: &Call,
-    known: Option<&Container>,
-) -> Result<ContainerDefinition, Failure> {
+fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefinition, Failure> {
     let parsed = serde_json::from_slice::<Map<String, Value>>(&call.body);
     let mut json = parsed.map_err(|error| {
         Failure::bad_request(format!("the body is not a container definition: {error}"))
@@ -80,8 +76,7 @@ fn definition_of(
         None => complete_key(&mut json, ApiVersion::of(call.header(headers::VERSION))),
     }
     let text = Value::Object(json).to_string();
-    ContainerDefinition::from_json(&text)
-        .map_err(|error| Failure::bad_request(error.to_string()))
+    ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 /// Clients leave out what they do not know of; the definition in the answer tells them how to hash.
@@ -146,9 +141,8 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) ->
 
 fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
     let current = container.etag();
-    let matches = |wanted: &str| {
-        wanted == "*" || current.as_ref().is_some_and(|etag| etag.matches(wanted))
-    };
+    let matches =
+        |wanted: &str| wanted == "*" || current.as_ref().is_some_and(|etag| etag.matches(wanted));
     match call.if_match() {
         Some(wanted) if !matches(wanted) => {
             let message = "One of the specified pre-condition is not met: the container was \

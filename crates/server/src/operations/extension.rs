@@ -18,7 +18,9 @@ use crate::failure::Failure;
 use crate::gateway::Gateway;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
-use headwater_model::{Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKeyPath};
+use headwater_model::{
+    Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKeyPath,
+};
 use headwater_protocol::error::Code;
 use headwater_protocol::route::Route;
 use headwater_store::{Change, Container, FeedPage, FeedRequest, RangeInfo};

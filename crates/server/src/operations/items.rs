@@ -31,12 +31,7 @@ pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Tar
 }
 
 /// `…/docs/{id}`
-pub(super) async fn one(
-    gateway: &Arc<Gateway>,
-    call: &Call,
-    target: &Target,
-    id: &str,
-) -> Outcome {
+pub(super) async fn one(gateway: &Arc<Gateway>, call: &Call, target: &Target, id: &str) -> Outcome {
     let _ = gateway;
     match call.verb {
         Method::GET => read(call, target, id).await,

@@ -87,12 +87,8 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         Route::Schema { id, .. } => Err(Failure::not_found("schema", id)),
         Route::Users { db } => permissions::users(gateway, call, db).await,
         Route::User { db, user } => permissions::user(gateway, call, db, user).await,
-        Route::Permissions { db, user } => {
-            permissions::collection(gateway, call, db, user).await
-        }
-        Route::Permission { db, user, id } => {
-            permissions::one(gateway, call, db, user, id).await
-        }
+        Route::Permissions { db, user } => permissions::collection(gateway, call, db, user).await,
+        Route::Permission { db, user, id } => permissions::one(gateway, call, db, user, id).await,
         Route::ClientEncryptionKeys { db } if call.verb == Method::GET => {
             let database = gateway.database(db)?;
             list::nothing(call, "ClientEncryptionKeys", &database.rid().to_string())
@@ -171,7 +167,8 @@ fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
             let link = link_of(gateway, &call.route)?;
             // A client that may read items must also learn which ranges there are.
             let covered = grant.covers(&link)
-                || (reads && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
+                || (reads
+                    && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
                     && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
             if !covered {
                 let message = "the resource token does not cover this resource";
@@ -205,9 +202,7 @@ fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
         Route::Items { db, coll } => of_container(db, coll, "/docs"),
         Route::Item { db, coll, id } => of_container(db, coll, &format!("/docs/{id}")),
         Route::PkRanges { db, coll } => of_container(db, coll, "/pkranges"),
-        Route::StoredProcedure { db, coll, id } => {
-            of_container(db, coll, &format!("/sprocs/{id}"))
-        }
+        Route::StoredProcedure { db, coll, id } => of_container(db, coll, &format!("/sprocs/{id}")),
         Route::Trigger { db, coll, id } => of_container(db, coll, &format!("/triggers/{id}")),
         Route::Udf { db, coll, id } => of_container(db, coll, &format!("/udfs/{id}")),
         Route::Conflicts { db, coll } => of_container(db, coll, "/conflicts"),

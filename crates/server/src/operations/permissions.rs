@@ -33,13 +33,7 @@ pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str, user: &
 }
 
 /// `/dbs/{db}/users/{user}/permissions/{id}`
-pub(super) async fn one(
-    gateway: &Gateway,
-    call: &Call,
-    db: &str,
-    user: &str,
-    id: &str,
-) -> Outcome {
+pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, user: &str, id: &str) -> Outcome {
     let show = shower(gateway, call)?;
     kind_of_permissions(gateway, db, user, &show)?.one(gateway, call, id).await
 }

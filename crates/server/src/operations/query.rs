@@ -1,34 +1,161 @@
 //! Queries over items and over definitions, and the plans of those a client runs itself.
 
-use super::{Outcome, Target};
+use super::{Outcome, Target, changes, items, list};
+use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
 use crate::request::Call;
 use bytes::Bytes;
+use headwater_protocol::charge::Charge;
+use headwater_protocol::error::Code;
+use headwater_protocol::headers;
+use headwater_protocol::resource::FeedWriter;
+use headwater_store::query::{Query, QueryFailure, Value, condition, query_documents};
 use headwater_store::{Condition, Patch};
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// What a client sends.
+#[derive(Deserialize)]
+struct Body<'a> {
+    query: String,
+    #[serde(borrow, default)]
+    parameters: Vec<Parameter<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Parameter<'a> {
+    name: String,
+    /// Absent for a value that is undefined.
+    #[serde(borrow, default)]
+    value: Option<&'a RawValue>,
+}
 
 /// `POST …/docs` with a query.
-pub(super) async fn items(_: &Gateway, _: &Call, _: &Target) -> Outcome {
-    Err(Failure::bad_request("queries are not supported yet"))
+pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
+    let container = &target.container;
+    let query = parse(call)?;
+    let scope = call.scope()?;
+    items::check_session(call, container)?;
+    let unscoped = scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none();
+    if unscoped && !call.flag(headers::ENABLE_CROSS_PARTITION) && container.ranges().len() > 1 {
+        let message = "Cross partition query is required but disabled. Please set \
+                       x-ms-documentdb-query-enablecrosspartition to true, specify \
+                       x-ms-documentdb-partitionkey, or revise your query.";
+        return Err(Failure::bad_request(message));
+    }
+    let wanted = list::scan_scope(container, &scope)?;
+    let started = gateway.runtime.elapsed();
+    let page = container.query(&query, &wanted, call.continuation(), call.page_limit()?).await?;
+    let took = gateway.runtime.elapsed().saturating_sub(started);
+    let rid = container.rid().to_string();
+    let (body, count) = body_of("Documents", &rid, &page.rows);
+    let size = body.len();
+    let mut answer = Answer::json(StatusCode::OK, body)
+        .charged(Charge::query(page.items_read, page.bytes_read))
+        .header(headers::ITEM_COUNT, count)
+        .header(
+            headers::QUERY_EXECUTION_INFO,
+            r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#,
+        )
+        .header_if(headers::CONTINUATION, page.next);
+    if call.flag(headers::POPULATE_QUERY_METRICS) {
+        let millis = took.as_secs_f64() * 1000.0;
+        let metrics = format!(
+            "totalExecutionTimeInMs={millis:.2};queryCompileTimeInMs=0.00;\
+             queryLogicalPlanBuildTimeInMs=0.00;queryPhysicalPlanBuildTimeInMs=0.00;\
+             queryOptimizationTimeInMs=0.00;VMExecutionTimeInMs={millis:.2};\
+             indexLookupTimeInMs=0.00;instructionCount=0;documentLoadTimeInMs=0.00;\
+             systemFunctionExecuteTimeInMs=0.00;userFunctionExecuteTimeInMs=0.00;\
+             retrievedDocumentCount={};retrievedDocumentSize={};outputDocumentCount={count};\
+             outputDocumentSize={size};writeOutputTimeInMs=0.00;indexUtilizationRatio=0.00",
+            page.items_read, page.bytes_read,
+        );
+        answer = answer.header(headers::QUERY_METRICS, metrics);
+    }
+    Ok(changes::served(container, &scope, answer))
 }
 
 /// A query over documents that are all at hand.
 pub(super) fn documents(
-    _: &Gateway,
-    _: &Call,
-    _key: &str,
-    _rid: &str,
-    _all: &[Bytes],
+    gateway: &Gateway,
+    call: &Call,
+    key: &str,
+    rid: &str,
+    all: &[Bytes],
 ) -> Outcome {
-    Err(Failure::bad_request("queries are not supported yet"))
+    let query = parse(call)?;
+    let rows = query_documents(&query, all, gateway.runtime.unix_millis())
+        .map_err(|error| Failure::from(QueryFailure::from(error)))?;
+    list::documents(call, key, rid, &rows)
 }
 
 /// How a client runs a query over several ranges.
-pub(super) fn plan(_: &Call, _: &Target) -> Outcome {
-    Err(Failure::bad_request("queries are not supported yet"))
+pub(super) fn plan(call: &Call, _: &Target) -> Outcome {
+    parse(call)?;
+    Err(Failure::bad_request("query plans are not supported yet; send the query itself"))
 }
 
 /// The condition of a patch, if it has one.
-pub(super) fn condition_of(_: &Patch) -> Result<Option<Condition>, Failure> {
-    Ok(None)
+pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> {
+    match &patch.condition {
+        None => Ok(None),
+        Some(text) => match condition(text) {
+            Ok(condition) => Ok(Some(condition)),
+            Err(error) => Err(Failure::bad_request(error.service_message())),
+        },
+    }
+}
+
+fn parse(call: &Call) -> Result<Query, Failure> {
+    let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
+    if headers::has_media_type(kind, "application/sql") {
+        return understood(call.text()?, &[]);
+    }
+    let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
+        Failure::bad_request(format!(
+            "the body is not a query, {{\"query\":\"SELECT …\"}}: {error}"
+        ))
+    })?;
+    let mut parameters = Vec::with_capacity(body.parameters.len());
+    for parameter in body.parameters {
+        let text = parameter.value.map_or("null", RawValue::get);
+        let value = match parameter.value {
+            None => Value::Undefined,
+            Some(_) => Value::from_json(text.as_bytes()).map_err(|error| {
+                Failure::bad_request(format!("parameter {}: {error}", parameter.name))
+            })?,
+        };
+        parameters.push((parameter.name, value));
+    }
+    understood(&body.query, &parameters)
+}
+
+fn understood(text: &str, parameters: &[(String, Value<'static>)]) -> Result<Query, Failure> {
+    let parsed = Query::parse(text, parameters);
+    parsed.map_err(|error| Failure::bad_request(error.service_message()))
+}
+
+fn body_of(key: &str, rid: &str, rows: &[Bytes]) -> (Vec<u8>, usize) {
+    let size: usize = rows.iter().map(|row| row.len() + 1).sum();
+    let mut body = Vec::with_capacity(size + 128);
+    let mut writer = FeedWriter::new(&mut body, rid, key);
+    for row in rows {
+        writer.push(row);
+    }
+    let count = writer.finish();
+    (body, count)
+}
+
+impl From<QueryFailure> for Failure {
+    fn from(error: QueryFailure) -> Failure {
+        match error {
+            QueryFailure::Read(error) => error.into(),
+            QueryFailure::TooManyItems => {
+                Failure::new(Code::RequestTimeout, QueryFailure::TooManyItems.to_string())
+            }
+            other => Failure::bad_request(other.to_string()),
+        }
+    }
 }

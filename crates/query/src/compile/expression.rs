@@ -1,0 +1,206 @@
+//! Expressions outside of groups.
+
+use std::collections::HashSet;
+
+use super::{Binding, Compiler, Operation};
+use crate::ast::{Expression, Node};
+use crate::error::{Problem, QueryError, Span, closest};
+use crate::evaluate::LikePattern;
+use crate::functions::{self, Body};
+use crate::value::{Key, Value};
+
+impl Compiler<'_> {
+    /// An expression over one row.
+    pub(super) fn plain(&mut self, expression: &Expression) -> Result<Operation, QueryError> {
+        self.node(expression, &mut |compiler, inner| compiler.plain(inner))
+    }
+
+    pub(super) fn plain_list(&mut self, list: &[Expression]) -> Result<Vec<Operation>, QueryError> {
+        list.iter().map(|one| self.plain(one)).collect()
+    }
+
+    /// One node; `inner` compiles what stands in it, so that grouping can look first.
+    pub(super) fn node(
+        &mut self,
+        expression: &Expression,
+        inner: &mut dyn FnMut(&mut Self, &Expression) -> Result<Operation, QueryError>,
+    ) -> Result<Operation, QueryError> {
+        let span = expression.span;
+        Ok(match &expression.node {
+            Node::Literal(value) => Operation::Constant(value.clone()),
+            Node::OrderByFilter => Operation::Constant(Value::Bool(true)),
+            Node::Parameter(name) => {
+                let value = self.parameters.get(name).ok_or_else(|| self.missing(expression))?;
+                Operation::Constant(value.clone())
+            }
+            Node::Name(name) => match self.resolve(name, span)? {
+                Binding::Root => Operation::Root,
+                Binding::Slot(slot) => Operation::Slot(slot),
+            },
+            Node::Property(of, name) => match inner(self, of)? {
+                Operation::Root => Operation::Wanted(self.want(name)),
+                of => Operation::Member(Box::new(of), name.clone()),
+            },
+            Node::Index(of, index) => match (inner(self, of)?, inner(self, index)?) {
+                (Operation::Root, Operation::Constant(Value::String(name))) => {
+                    Operation::Wanted(self.want(&name))
+                }
+                (of, Operation::Constant(Value::String(name))) => {
+                    Operation::Member(Box::new(of), name.into_owned())
+                }
+                (of, index) => Operation::Index(Box::new(of), Box::new(index)),
+            },
+            Node::Unary(operator, of) => Operation::Unary(*operator, Box::new(inner(self, of)?)),
+            Node::Binary(operator, one, two) => {
+                let (one, two) = (inner(self, one)?, inner(self, two)?);
+                Operation::Binary(*operator, Box::new(one), Box::new(two))
+            }
+            Node::And(list) => Operation::And(self.each(list, inner)?),
+            Node::Or(list) => Operation::Or(self.each(list, inner)?),
+            Node::Conditional(three) => Operation::Conditional(self.three(three, inner)?),
+            Node::In(of, list, negated) => {
+                let of = Box::new(inner(self, of)?);
+                negate(in_list(of, self.each(list, inner)?), *negated)
+            }
+            Node::Between(three, negated) => {
+                negate(Operation::Between(self.three(three, inner)?), *negated)
+            }
+            Node::Like(of, pattern, escape, negated) => {
+                let of = Box::new(inner(self, of)?);
+                let pattern = inner(self, pattern)?;
+                let escape = escape.as_ref().map(|escape| inner(self, escape)).transpose()?;
+                negate(like(of, pattern, escape), *negated)
+            }
+            Node::Call(name, list) => self.call(name, list, span, inner)?,
+            Node::UserCall(name, list) => {
+                if !self.user_functions.contains(name) {
+                    self.user_functions.push(name.clone());
+                }
+                Operation::UserCall(name.clone(), self.each(list, inner)?)
+            }
+            Node::Array(list) => array(self.each(list, inner)?),
+            Node::Object(members) => {
+                let mut compiled = Vec::with_capacity(members.len());
+                for (name, value) in members {
+                    compiled.push((name.clone(), inner(self, value)?));
+                }
+                object(compiled)
+            }
+            Node::Scalar(select) => Operation::Scalar(Box::new(self.select(select, false)?)),
+            Node::ArrayOf(select) => Operation::ArrayOf(Box::new(self.select(select, false)?)),
+            Node::Exists(select) => Operation::Exists(Box::new(self.select(select, false)?)),
+        })
+    }
+
+    fn each(
+        &mut self,
+        list: &[Expression],
+        inner: &mut dyn FnMut(&mut Self, &Expression) -> Result<Operation, QueryError>,
+    ) -> Result<Vec<Operation>, QueryError> {
+        list.iter().map(|one| inner(self, one)).collect()
+    }
+
+    fn three(
+        &mut self,
+        [one, two, three]: &[Expression; 3],
+        inner: &mut dyn FnMut(&mut Self, &Expression) -> Result<Operation, QueryError>,
+    ) -> Result<Box<[Operation; 3]>, QueryError> {
+        Ok(Box::new([inner(self, one)?, inner(self, two)?, inner(self, three)?]))
+    }
+
+    /// Notes that a property of the item is used, and answers its place.
+    fn want(&mut self, name: &str) -> usize {
+        self.wanted.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.wanted.push(name.to_owned());
+            self.wanted.len() - 1
+        })
+    }
+
+    fn call(
+        &mut self,
+        name: &str,
+        list: &[Expression],
+        span: Span,
+        inner: &mut dyn FnMut(&mut Self, &Expression) -> Result<Operation, QueryError>,
+    ) -> Result<Operation, QueryError> {
+        let Some(function) = functions::find(name) else {
+            let known = functions::all().map(|function| function.name);
+            let suggestion = closest(name, known).map(|name| format!("'{name}'"));
+            let problem = Problem::UnknownFunction(name.to_owned());
+            return Err(self.error(problem, span).suggesting(suggestion));
+        };
+        if !function.takes(list.len()) {
+            let problem = Problem::ArgumentCount { function: function.name, found: list.len() };
+            let shape = format!("{}{}", function.name, function.arguments);
+            return Err(self.error(problem, span).expecting(shape));
+        }
+        match function.body {
+            Body::NotYet => Err(self.error(Problem::NotSupported(function.name.to_owned()), span)),
+            Body::Aggregate(_) => {
+                let problem = format!(
+                    "The aggregate {} can stand only in SELECT or ORDER BY, and not inside another",
+                    function.name
+                );
+                Err(self.meaning(problem, span))
+            }
+            _ => Ok(Operation::Call(function, self.each(list, inner)?)),
+        }
+    }
+}
+
+fn negate(operation: Operation, negated: bool) -> Operation {
+    if negated { Operation::Not(Box::new(operation)) } else { operation }
+}
+
+/// With constants only, a set answers for a list of any length.
+fn in_list(of: Box<Operation>, list: Vec<Operation>) -> Operation {
+    let mut set = HashSet::with_capacity(list.len());
+    for one in &list {
+        match one {
+            Operation::Constant(value) if !value.is_undefined() => set.insert(Key::of(value)),
+            _ => return Operation::In(of, list),
+        };
+    }
+    Operation::InSet(of, set)
+}
+
+fn like(of: Box<Operation>, pattern: Operation, escape: Option<Operation>) -> Operation {
+    match (pattern, escape) {
+        (Operation::Constant(pattern), None) => match LikePattern::new(&pattern, None) {
+            Some(pattern) => Operation::Like(of, Box::new(pattern)),
+            None => Operation::Constant(Value::Undefined),
+        },
+        (Operation::Constant(pattern), Some(Operation::Constant(escape))) => {
+            match LikePattern::new(&pattern, Some(&escape)) {
+                Some(pattern) => Operation::Like(of, Box::new(pattern)),
+                None => Operation::Constant(Value::Undefined),
+            }
+        }
+        (pattern, escape) => Operation::LikeDynamic(of, Box::new(pattern), escape.map(Box::new)),
+    }
+}
+
+fn array(list: Vec<Operation>) -> Operation {
+    match list.iter().map(constant).collect::<Option<Vec<_>>>() {
+        Some(values) => Operation::Constant(Value::array(values)),
+        None => Operation::Array(list),
+    }
+}
+
+fn object(members: Vec<(String, Operation)>) -> Operation {
+    let values = members
+        .iter()
+        .map(|(name, value)| Some((name.clone().into(), constant(value)?)))
+        .collect::<Option<Vec<_>>>();
+    match values {
+        Some(values) => Operation::Constant(Value::object(values)),
+        None => Operation::Object(members),
+    }
+}
+
+fn constant(operation: &Operation) -> Option<Value<'static>> {
+    match operation {
+        Operation::Constant(value) => Some(value.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,308 @@
+//! What is wrong with a query: where, what was expected there, and what may have been meant.
+//!
+//! One error, two readers. A client gets the service's words in the service's shape
+//! ([`QueryError::service_message`]); a person at a terminal gets the line with a caret under it
+//! ([`QueryError::with_caret`]). Neither quotes parameter values.
+
+use std::fmt;
+
+use serde_json::json;
+
+/// A stretch of the query text, in bytes.
+///
+/// Two trees are equal wherever they stood in a text, so spans never differ.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// The first byte.
+    pub start: usize,
+    /// The byte after the last.
+    pub end: usize,
+}
+
+impl PartialEq for Span {
+    fn eq(&self, _: &Span) -> bool {
+        true
+    }
+}
+
+impl Eq for Span {}
+
+impl Span {
+    pub(crate) fn to(self, end: Span) -> Span {
+        Span { start: self.start, end: end.end }
+    }
+}
+
+/// Why a text is not a query we can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryError {
+    problem: Problem,
+    span: (usize, usize),
+    line: usize,
+    column: usize,
+    expected: Option<String>,
+    suggestion: Option<String>,
+}
+
+/// What sort of mistake it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The text breaks the grammar at this word; the word is empty at the end of the text.
+    Syntax(String),
+    /// Nobody has introduced this name.
+    UnknownName(String),
+    /// There is no such function.
+    UnknownFunction(String),
+    /// The function wants another number of arguments.
+    ArgumentCount {
+        /// The function as the table spells it.
+        function: &'static str,
+        /// How many there were.
+        found: usize,
+    },
+    /// The query uses a parameter that was not sent.
+    MissingParameter(String),
+    /// The grammar is kept but the parts do not fit together; the text says how to mend it.
+    Meaning(String),
+    /// The query goes beyond a limit; the text names it.
+    TooLarge(String),
+    /// The query needs something that does not exist here yet.
+    NotSupported(String),
+}
+
+impl QueryError {
+    pub(crate) fn new(problem: Problem, span: Span, text: &str) -> QueryError {
+        let start = floor_char(text, span.start.min(text.len()));
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        QueryError {
+            problem,
+            span: (start, span.end.clamp(start, text.len())),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            expected: None,
+            suggestion: None,
+        }
+    }
+
+    pub(crate) fn expecting(mut self, expected: impl Into<String>) -> QueryError {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    pub(crate) fn suggesting(mut self, suggestion: Option<impl Into<String>>) -> QueryError {
+        self.suggestion = suggestion.map(Into::into);
+        self
+    }
+
+    /// What sort of mistake it is.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The bytes of the text it is about, first and one past the last.
+    pub fn span(&self) -> (usize, usize) {
+        self.span
+    }
+
+    /// Line and column, both counted from 1, columns in characters.
+    pub fn position(&self) -> (usize, usize) {
+        (self.line, self.column)
+    }
+
+    /// What could have stood there.
+    pub fn expected(&self) -> Option<&str> {
+        self.expected.as_deref()
+    }
+
+    /// What may have been meant.
+    pub fn suggestion(&self) -> Option<&str> {
+        self.suggestion.as_deref()
+    }
+
+    /// The service's code for this sort of mistake.
+    pub fn code(&self) -> &'static str {
+        match self.problem {
+            Problem::Syntax(_) => "SC1001",
+            Problem::UnknownName(_) => "SC2001",
+            Problem::UnknownFunction(_) => "SC2005",
+            Problem::ArgumentCount { .. } => "SC2006",
+            Problem::MissingParameter(_) => "SC2011",
+            Problem::Meaning(_) => "SC2103",
+            Problem::TooLarge(_) => "SC3016",
+            Problem::NotSupported(_) => "SC2106",
+        }
+    }
+
+    /// The JSON the service puts into the message of a 400.
+    pub fn service_message(&self) -> String {
+        json!({"errors": [{
+            "severity": "Error",
+            "location": {"start": self.span.0, "end": self.span.1},
+            "code": self.code(),
+            "message": self.sentence(),
+        }]})
+        .to_string()
+    }
+
+    /// Several lines for a terminal: the message, the line of `text` it is about, a caret under it.
+    pub fn with_caret(&self, text: &str) -> String {
+        let line = text.lines().nth(self.line - 1).unwrap_or_default();
+        let width = text.get(self.span.0..self.span.1).map_or(1, |found| found.chars().count());
+        let width = width.clamp(1, line.chars().count().saturating_sub(self.column - 1).max(1));
+        let shown: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let margin = " ".repeat(self.line.to_string().len());
+        format!(
+            "error: {self}\n{margin} |\n{} | {shown}\n{margin} | {}{}",
+            self.line,
+            " ".repeat(self.column - 1),
+            "^".repeat(width),
+        )
+    }
+
+    /// The service's sentence, and ours after it if we know more.
+    fn sentence(&self) -> String {
+        let mut sentence = match &self.problem {
+            Problem::Syntax(near) if near.is_empty() => {
+                "Syntax error, unexpected end of the query.".to_owned()
+            }
+            Problem::Syntax(near) => format!("Syntax error, incorrect syntax near '{near}'."),
+            Problem::UnknownName(name) => format!("Identifier '{name}' could not be resolved."),
+            Problem::UnknownFunction(name) => {
+                format!("'{name}' is not a recognized built-in function name.")
+            }
+            Problem::ArgumentCount { function, found } => {
+                format!("The {function} function cannot be called with {found} argument(s).")
+            }
+            Problem::MissingParameter(name) => {
+                format!("The query uses parameter '{name}' which was not sent.")
+            }
+            Problem::Meaning(text) | Problem::TooLarge(text) => format!("{text}."),
+            Problem::NotSupported(what) => format!("{what} is not supported yet."),
+        };
+        if let Some(expected) = &self.expected {
+            sentence += &format!(" Expected {expected}.");
+        }
+        if let Some(suggestion) = &self.suggestion {
+            sentence += &format!(" Did you mean {suggestion}?");
+        }
+        sentence
+    }
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.sentence())
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+/// Why a run could not go on. The query was fine, the work was not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvaluationError {
+    /// The step budget is used up.
+    #[error("query took more than {limit} steps; narrow it with a filter or ask for fewer items")]
+    TooManySteps {
+        /// The budget.
+        limit: u64,
+    },
+    /// Rows, groups or distinct values outgrew the memory budget.
+    #[error("query keeps more than {limit} bytes at once; narrow it with a filter, TOP or LIMIT")]
+    TooMuchMemory {
+        /// The budget.
+        limit: usize,
+    },
+    /// One value became too large.
+    #[error("{function} would make a value of more than {limit} bytes; ask for less")]
+    ValueTooLarge {
+        /// The function or operator.
+        function: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// A regular expression that is wrong or too large.
+    #[error("RegexMatch pattern is not usable: {0}")]
+    BadPattern(String),
+    /// A user-defined function failed.
+    #[error("user-defined function {name} failed: {problem}")]
+    UserFunction {
+        /// Its name.
+        name: String,
+        /// What it said.
+        problem: String,
+    },
+}
+
+/// The known word most like `word`, if one is close enough to be meant.
+pub(crate) fn closest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+    if word.len() > 40 {
+        return None;
+    }
+    let word = word.to_ascii_uppercase();
+    let tolerance = match word.chars().count() {
+        0..=2 => return None,
+        3..=5 => 1,
+        _ => 2,
+    };
+    known
+        .into_iter()
+        .map(|known| (distance(&word, &known.to_ascii_uppercase()), known))
+        .filter(|(distance, _)| (1..=tolerance).contains(distance))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// How many letters to insert, drop, change or swap with their neighbour.
+fn distance(one: &str, two: &str) -> usize {
+    let (one, two): (Vec<char>, Vec<char>) = (one.chars().collect(), two.chars().collect());
+    let mut rows = vec![vec![0_usize; two.len() + 1]; one.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    for (j, cell) in rows[0].iter_mut().enumerate() {
+        *cell = j;
+    }
+    for i in 1..=one.len() {
+        for j in 1..=two.len() {
+            let change = usize::from(one[i - 1] != two[j - 1]);
+            let mut best =
+                (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + change);
+            if i > 1 && j > 1 && one[i - 1] == two[j - 2] && one[i - 2] == two[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[one.len()][two.len()]
+}
+
+fn floor_char(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_finger_is_recognised() {
+        let words = ["SELECT", "FROM", "WHERE", "ORDER", "TOP"];
+        for (word, expected) in [
+            ("SELCT", Some("SELECT")),
+            ("selcet", Some("SELECT")),
+            ("FORM", Some("FROM")),
+            ("WERE", Some("WHERE")),
+            ("SELECT", None),
+            ("c", None),
+            ("BANANA", None),
+        ] {
+            assert_eq!(closest(word, words), expected, "{word}");
+        }
+    }
+}

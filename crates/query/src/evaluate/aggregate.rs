@@ -1,0 +1,98 @@
+//! Aggregates: what many values come to.
+//!
+//! Undefined values do not count. A value an aggregate has no use for, such as a string in `SUM`,
+//! makes the whole result undefined, however many good values there are: that is the service's rule.
+
+use std::collections::HashSet;
+
+use crate::functions::AggregateKind;
+use crate::value::{Key, Kind, Value};
+
+/// What an aggregate has seen so far.
+#[derive(Debug)]
+pub(crate) struct AggregateState {
+    kind: AggregateKind,
+    count: u64,
+    total: f64,
+    /// A value came that has no place in this aggregate.
+    spoiled: bool,
+    best: Option<Value<'static>>,
+    list: Vec<Value<'static>>,
+    seen: HashSet<Key>,
+}
+
+impl AggregateState {
+    pub(crate) fn new(kind: AggregateKind) -> AggregateState {
+        AggregateState {
+            kind,
+            count: 0,
+            total: 0.0,
+            spoiled: false,
+            best: None,
+            list: Vec::new(),
+            seen: HashSet::new(),
+        }
+    }
+
+    /// Takes one more value and answers how many bytes it keeps because of it.
+    pub(crate) fn add(&mut self, value: &Value<'_>) -> usize {
+        if value.is_undefined() {
+            return 0;
+        }
+        match self.kind {
+            AggregateKind::Count => self.count += 1,
+            AggregateKind::CountIf => self.count += u64::from(value.is_true()),
+            AggregateKind::Sum | AggregateKind::Average => match value.as_number() {
+                Some(number) => {
+                    self.count += 1;
+                    self.total += number;
+                }
+                None => self.spoiled = true,
+            },
+            AggregateKind::Min | AggregateKind::Max => self.compare(value),
+            AggregateKind::MakeList => return self.keep(value),
+            AggregateKind::MakeSet => {
+                let key = Key::of(value);
+                let bytes = key.len();
+                if self.seen.insert(key) {
+                    return bytes + self.keep(value);
+                }
+            }
+        }
+        0
+    }
+
+    fn keep(&mut self, value: &Value<'_>) -> usize {
+        let value = value.clone().into_owned();
+        let bytes = value.weight();
+        self.list.push(value);
+        bytes
+    }
+
+    fn compare(&mut self, value: &Value<'_>) {
+        if value.kind() >= Kind::Array {
+            self.spoiled = true;
+        }
+        let better = self.best.as_ref().is_none_or(|best| {
+            let order = value.order(best);
+            if self.kind == AggregateKind::Min { order.is_lt() } else { order.is_gt() }
+        });
+        if better && !self.spoiled {
+            self.best = Some(value.clone().into_owned());
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "nobody counts beyond 2^53 rows")]
+    pub(crate) fn finish(self) -> Value<'static> {
+        if self.spoiled {
+            return Value::Undefined;
+        }
+        match self.kind {
+            AggregateKind::Count | AggregateKind::CountIf => Value::number(self.count as f64),
+            AggregateKind::Sum => Value::number(self.total),
+            AggregateKind::Average => Value::number(self.total / self.count as f64),
+            AggregateKind::Min | AggregateKind::Max => self.best.unwrap_or_default(),
+            AggregateKind::MakeList | AggregateKind::MakeSet => Value::array(self.list),
+        }
+    }
+}

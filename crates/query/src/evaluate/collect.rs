@@ -1,0 +1,223 @@
+//! Rows that have to wait for each other: groups, distinct rows, sorted rows.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use super::rows::Flow;
+use super::{AggregateState, Machine};
+use crate::compile::Program;
+use crate::error::EvaluationError;
+use crate::value::{Key, Value};
+
+/// Rows beyond twice the number that can matter are let go in lots of this size.
+const SLACK: usize = 1024;
+
+/// Rows on their way to an answer. `'r` is how long they live: as long as the item for a sub-query,
+/// for ever for the query itself.
+pub(super) struct Collector<'r> {
+    rows: Vec<Row<'r>>,
+    seen: HashSet<Key>,
+    groups: HashMap<Key, usize>,
+    group_list: Vec<Group>,
+    memory: usize,
+    /// With so many rows there is nothing left to look for.
+    enough: Option<u64>,
+}
+
+struct Row<'r> {
+    keys: Vec<Value<'r>>,
+    /// Decides between rows that are equal in every key.
+    ordinal: u64,
+    output: Value<'r>,
+}
+
+struct Group {
+    keys: Vec<Value<'static>>,
+    aggregates: Vec<AggregateState>,
+}
+
+impl<'r> Collector<'r> {
+    pub(super) fn new(enough: Option<u64>) -> Collector<'r> {
+        Collector {
+            rows: Vec::new(),
+            seen: HashSet::new(),
+            groups: HashMap::new(),
+            group_list: Vec::new(),
+            memory: 0,
+            enough,
+        }
+    }
+
+    /// Takes the row whose names are in place in `machine`.
+    pub(super) fn add<'a>(
+        &mut self,
+        machine: &mut Machine<'a, '_>,
+        program: &'a Program,
+        ordinal: u64,
+        keep: impl Fn(Value<'a>) -> Value<'r>,
+    ) -> Flow {
+        if program.grouped {
+            self.add_to_group(machine, program)?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        let output = machine.evaluate(&program.projection)?;
+        let mut keys = Vec::with_capacity(program.order.len());
+        for (key, _) in &program.order {
+            keys.push(keep(machine.evaluate(key)?));
+        }
+        self.add_row(machine, program, Row { keys, ordinal, output: keep(output) })
+    }
+
+    fn add_row(&mut self, machine: &Machine<'_, '_>, program: &Program, row: Row<'r>) -> Flow {
+        if row.output.is_undefined() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if program.distinct {
+            let key = Key::of(&row.output);
+            self.spend(machine, key.len())?;
+            if !self.seen.insert(key) {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+        self.spend(machine, weight(&row))?;
+        self.rows.push(row);
+        self.prune(program);
+        let enough = self.enough.is_some_and(|enough| self.rows.len() as u64 >= enough);
+        Ok(if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    fn spend(&mut self, machine: &Machine<'_, '_>, bytes: usize) -> Result<(), EvaluationError> {
+        self.memory += bytes;
+        let limit = machine.environment.limits.memory_bytes;
+        if self.memory > limit {
+            return Err(EvaluationError::TooMuchMemory { limit });
+        }
+        Ok(())
+    }
+
+    /// Lets go of sorted rows that cannot be among the first.
+    fn prune(&mut self, program: &Program) {
+        let Some(reach) = program.reach().and_then(|reach| usize::try_from(reach).ok()) else {
+            return;
+        };
+        if program.order.is_empty()
+            || self.rows.len() < reach.saturating_mul(2).saturating_add(SLACK)
+        {
+            return;
+        }
+        self.sort(program);
+        for row in self.rows.drain(reach..) {
+            self.memory -= weight(&row);
+        }
+    }
+
+    fn sort(&mut self, program: &Program) {
+        self.rows.sort_by(|one, two| {
+            for ((one, two), (_, descending)) in one.keys.iter().zip(&two.keys).zip(&program.order)
+            {
+                let order = one.order(two);
+                if order.is_ne() {
+                    return if *descending { order.reverse() } else { order };
+                }
+            }
+            one.ordinal.cmp(&two.ordinal)
+        });
+    }
+
+    fn add_to_group<'a>(
+        &mut self,
+        machine: &mut Machine<'a, '_>,
+        program: &'a Program,
+    ) -> Result<(), EvaluationError> {
+        let mut keys = Vec::with_capacity(program.groups.len());
+        let mut key = Key::default();
+        for group in &program.groups {
+            let value = machine.evaluate(group)?;
+            key.push(&value);
+            keys.push(value);
+        }
+        let index = match self.groups.get(&key) {
+            Some(index) => *index,
+            None => {
+                let keys: Vec<_> = keys.into_iter().map(Value::into_owned).collect();
+                let bytes = keys.iter().map(Value::weight).sum::<usize>()
+                    + key.len()
+                    + program.aggregates.len() * size_of::<AggregateState>();
+                self.spend(machine, bytes)?;
+                self.groups.insert(key, self.group_list.len());
+                self.group_list.push(Group { keys, aggregates: states(program) });
+                self.group_list.len() - 1
+            }
+        };
+        for (number, (_, argument)) in program.aggregates.iter().enumerate() {
+            let value = machine.evaluate(argument)?;
+            let state = self.group_list.get_mut(index).and_then(|g| g.aggregates.get_mut(number));
+            let bytes = state.map_or(0, |state| state.add(&value));
+            self.spend(machine, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The rows of the answer, in order.
+    pub(super) fn finish<'a>(
+        mut self,
+        machine: &mut Machine<'a, '_>,
+        program: &'a Program,
+    ) -> Result<Vec<Value<'a>>, EvaluationError>
+    where
+        'r: 'a,
+    {
+        if program.grouped {
+            return self.finish_groups(machine, program);
+        }
+        if !program.order.is_empty() {
+            self.sort(program);
+        }
+        Ok(window(program, self.rows))
+    }
+
+    /// Groups become rows, and these may be distinct and sorted again.
+    fn finish_groups<'a>(
+        mut self,
+        machine: &mut Machine<'a, '_>,
+        program: &'a Program,
+    ) -> Result<Vec<Value<'a>>, EvaluationError> {
+        let mut groups = std::mem::take(&mut self.group_list);
+        if groups.is_empty() && program.groups.is_empty() {
+            // Aggregates over no rows still have an answer.
+            groups.push(Group { keys: Vec::new(), aggregates: states(program) });
+        }
+        let mut rows: Collector<'a> = Collector::new(None);
+        for (number, group) in groups.into_iter().enumerate() {
+            machine.group_keys = group.keys;
+            machine.aggregates = group.aggregates.into_iter().map(AggregateState::finish).collect();
+            let output = machine.evaluate(&program.projection)?;
+            let mut keys = Vec::with_capacity(program.order.len());
+            for (key, _) in &program.order {
+                keys.push(machine.evaluate(key)?);
+            }
+            let _ = rows.add_row(machine, program, Row { keys, ordinal: number as u64, output })?;
+        }
+        if !program.order.is_empty() {
+            rows.sort(program);
+        }
+        Ok(window(program, rows.rows))
+    }
+}
+
+fn states(program: &Program) -> Vec<AggregateState> {
+    program.aggregates.iter().map(|(kind, _)| AggregateState::new(*kind)).collect()
+}
+
+fn weight(row: &Row<'_>) -> usize {
+    row.output.weight() + row.keys.iter().map(Value::weight).sum::<usize>() + size_of::<Row<'_>>()
+}
+
+fn window<'r>(program: &Program, rows: Vec<Row<'r>>) -> Vec<Value<'r>> {
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    rows.into_iter()
+        .map(|row| row.output)
+        .skip(count(program.skip))
+        .take(program.take.map_or(usize::MAX, count))
+        .collect()
+}

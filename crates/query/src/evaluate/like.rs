@@ -1,0 +1,164 @@
+//! `LIKE`: `%` any text, `_` one character, `[a-c]` and `[^a-c]` one character of a set.
+//!
+//! A match never goes back further than the last `%`, so its cost is bounded by the product of the
+//! two lengths, which is what it is charged.
+
+use crate::value::Value;
+
+/// A pattern taken apart.
+#[derive(Debug)]
+pub(crate) struct LikePattern {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+enum Part {
+    AnyText,
+    AnyChar,
+    Char(char),
+    Set { ranges: Vec<(char, char)>, negated: bool },
+}
+
+impl Part {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Part::AnyText | Part::AnyChar => true,
+            Part::Char(own) => *own == c,
+            Part::Set { ranges, negated } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
+            }
+        }
+    }
+}
+
+impl LikePattern {
+    /// `None` if the pattern is no string or the escape is not one character.
+    pub(crate) fn new(pattern: &Value<'_>, escape: Option<&Value<'_>>) -> Option<LikePattern> {
+        let escape = match escape {
+            Some(escape) => {
+                let mut chars = escape.as_text()?.chars();
+                let only = chars.next()?;
+                if chars.next().is_some() {
+                    return None;
+                }
+                Some(only)
+            }
+            None => None,
+        };
+        let chars: Vec<char> = pattern.as_text()?.chars().collect();
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while let Some(&c) = chars.get(at) {
+            at += 1;
+            parts.push(match c {
+                c if Some(c) == escape => {
+                    let escaped = chars.get(at).copied().unwrap_or(c);
+                    at += 1;
+                    Part::Char(escaped)
+                }
+                '%' => Part::AnyText,
+                '_' => Part::AnyChar,
+                '[' => match set(&chars[at..]) {
+                    Some((part, length)) => {
+                        at += length;
+                        part
+                    }
+                    None => Part::Char('['),
+                },
+                c => Part::Char(c),
+            });
+        }
+        Some(LikePattern { parts })
+    }
+
+    pub(crate) fn cost(&self, text: &str) -> usize {
+        let wild = self.parts.iter().filter(|part| matches!(part, Part::AnyText)).count();
+        let passes = if wild > 1 { self.parts.len() } else { 1 };
+        1 + (text.len() / 16).saturating_mul(passes)
+    }
+
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        let mut rest = text;
+        let mut part = 0;
+        // Where to go on after the last `%` if what follows it does not fit here.
+        let mut retry: Option<(usize, &str)> = None;
+        loop {
+            match (self.parts.get(part), rest.chars().next()) {
+                (Some(Part::AnyText), _) => {
+                    part += 1;
+                    retry = Some((part, rest));
+                    continue;
+                }
+                (None, None) => return true,
+                (Some(own), Some(c)) if own.takes(c) => {
+                    part += 1;
+                    rest = &rest[c.len_utf8()..];
+                    continue;
+                }
+                _ => {}
+            }
+            let Some((after, from)) = retry else { return false };
+            let Some(skipped) = from.chars().next() else { return false };
+            let from = &from[skipped.len_utf8()..];
+            retry = Some((after, from));
+            part = after;
+            rest = from;
+        }
+    }
+}
+
+/// A set and how many characters it takes behind its bracket; `None` if it has no end.
+fn set(chars: &[char]) -> Option<(Part, usize)> {
+    let end = chars.iter().position(|c| *c == ']')?;
+    let negated = chars.first() == Some(&'^');
+    let mut inside = &chars[usize::from(negated)..end];
+    let mut ranges = Vec::new();
+    while let [first, rest @ ..] = inside {
+        if let ['-', last, rest @ ..] = rest {
+            ranges.push((*first, *last));
+            inside = rest;
+        } else {
+            ranges.push((*first, *first));
+            inside = rest;
+        }
+    }
+    Some((Part::Set { ranges, negated }, end + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_texts() {
+        let cases = [
+            ("abc", "abc", None, true),
+            ("abc", "ab", None, false),
+            ("abc", "a%", None, true),
+            ("abc", "%c", None, true),
+            ("abc", "%b%", None, true),
+            ("abc", "%d%", None, false),
+            ("abc", "a_c", None, true),
+            ("abc", "a__c", None, false),
+            ("aXbXc", "a%X%c", None, true),
+            ("", "%", None, true),
+            ("", "", None, true),
+            ("", "_", None, false),
+            ("abc", "[a-c]bc", None, true),
+            ("abc", "[^a-c]bc", None, false),
+            ("xbc", "[^a-c]bc", None, true),
+            ("100%", "100!%", Some("!"), true),
+            ("100x", "100!%", Some("!"), false),
+            ("a_b", "a\\_b", Some("\\"), true),
+            ("a[b", "a[b", None, true),
+            ("größe", "gr__e", None, true),
+            ("ABC", "abc", None, false),
+            ("aaaaaaaaaaab", "%a%a%a%c", None, false),
+        ];
+        for (text, pattern, escape, expected) in cases {
+            let escape = escape.map(Value::from);
+            let compiled = LikePattern::new(&Value::from(pattern), escape.as_ref()).unwrap();
+            assert_eq!(compiled.matches(text), expected, "{text} LIKE {pattern}");
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Programs at work on items.
+//!
+//! ```text
+//! run.rs        what a caller drives: items in, rows out, one budget
+//! rows.rs       FROM, JOIN and WHERE: one item to many rows; sub-queries
+//! collect.rs    ORDER BY, GROUP BY, DISTINCT: rows that have to wait for each other
+//! aggregate.rs  COUNT, SUM and their kin
+//! operators.rs  what + and < and AND mean, undefined included
+//! like.rs       LIKE
+//! ```
+//!
+//! Nothing here reads a clock or draws a number: both come with the [`Context`]. Work is counted in
+//! steps, and kept rows in bytes; a query that would take too much of either ends with an error.
+
+mod aggregate;
+mod collect;
+mod like;
+mod operators;
+mod rows;
+mod run;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+pub(crate) use aggregate::AggregateState;
+pub(crate) use like::LikePattern;
+pub use run::{Next, Progress, Run};
+
+use crate::ast::BinaryOperator;
+use crate::compile::{Compiled, Operation};
+use crate::error::EvaluationError;
+use crate::functions::Body;
+use crate::limits::Limits;
+use crate::value::{Key, Value, each_member, is_named};
+
+/// Functions the users of a container have written.
+pub trait UserFunctions: Send + Sync {
+    /// Calls one; the error is a message for the user.
+    fn call(&self, name: &str, arguments: &[Value<'_>]) -> Result<Value<'static>, String>;
+}
+
+/// What a run needs from the world around it.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct Context {
+    /// The time the query sees, in units of 100 ns since 1970-01-01.
+    pub now_ticks: i64,
+    /// Where `RAND` starts.
+    pub seed: u64,
+    /// User-defined functions; without them a call fails.
+    pub functions: Option<Arc<dyn UserFunctions>>,
+}
+
+impl Context {
+    /// A context at this time, in units of 100 ns since 1970-01-01.
+    pub fn at(now_ticks: i64) -> Context {
+        Context { now_ticks, ..Context::default() }
+    }
+
+    /// The same with another start for `RAND`.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Context {
+        self.seed = seed;
+        self
+    }
+
+    /// The same with user-defined functions.
+    #[must_use]
+    pub fn with_functions(mut self, functions: Arc<dyn UserFunctions>) -> Context {
+        self.functions = Some(functions);
+        self
+    }
+}
+
+/// What lasts as long as a run: the context and what is left of the budget.
+pub(crate) struct Environment {
+    pub(crate) now_ticks: i64,
+    random: u64,
+    functions: Option<Arc<dyn UserFunctions>>,
+    steps_left: u64,
+    pub(crate) limits: Limits,
+    /// Patterns of `RegexMatch` seen so far, the latest last.
+    pub(crate) patterns: Vec<(String, String, regex::Regex)>,
+}
+
+impl Environment {
+    pub(crate) fn new(context: Context, limits: &Limits) -> Environment {
+        Environment {
+            now_ticks: context.now_ticks,
+            random: context.seed,
+            functions: context.functions,
+            steps_left: limits.steps,
+            limits: limits.clone(),
+            patterns: Vec::new(),
+        }
+    }
+
+    pub(crate) fn steps_used(&self) -> u64 {
+        self.limits.steps - self.steps_left
+    }
+
+    pub(crate) fn spend(&mut self, steps: usize) -> Result<(), EvaluationError> {
+        match self.steps_left.checked_sub(steps as u64) {
+            Some(left) => {
+                self.steps_left = left;
+                Ok(())
+            }
+            None => Err(EvaluationError::TooManySteps { limit: self.limits.steps }),
+        }
+    }
+
+    /// Refuses to make a value of so many bytes if that is too many.
+    pub(crate) fn allow(
+        &self,
+        function: &'static str,
+        bytes: usize,
+    ) -> Result<(), EvaluationError> {
+        let limit = self.limits.value_bytes;
+        if bytes > limit {
+            return Err(EvaluationError::ValueTooLarge { function, limit });
+        }
+        Ok(())
+    }
+
+    /// A number from 0 up to but not including 1 (splitmix64).
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    pub(crate) fn random(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+type Evaluated<'a> = Result<Value<'a>, EvaluationError>;
+
+/// One item under evaluation.
+pub(crate) struct Machine<'a, 'e> {
+    compiled: &'a Compiled,
+    item: Option<&'a [u8]>,
+    /// The wanted properties of the item, once somebody has asked for one.
+    members: Option<Vec<Option<&'a [u8]>>>,
+    slots: Vec<Value<'a>>,
+    group_keys: Vec<Value<'a>>,
+    aggregates: Vec<Value<'a>>,
+    pub(crate) environment: &'e mut Environment,
+}
+
+impl<'a, 'e> Machine<'a, 'e> {
+    pub(crate) fn new(
+        compiled: &'a Compiled,
+        item: Option<&'a [u8]>,
+        environment: &'e mut Environment,
+    ) -> Machine<'a, 'e> {
+        Machine {
+            compiled,
+            item,
+            members: None,
+            slots: Vec::new(),
+            group_keys: Vec::new(),
+            aggregates: Vec::new(),
+            environment,
+        }
+    }
+
+    /// Finds all wanted properties in one walk over the item.
+    fn wanted(&mut self, index: usize) -> Value<'a> {
+        let (compiled, item) = (self.compiled, self.item.unwrap_or_default());
+        let members = self.members.get_or_insert_with(|| {
+            let mut members = vec![None; compiled.wanted.len()];
+            let mut missing = members.len();
+            each_member(item, |raw, value| {
+                let place = compiled.wanted.iter().position(|name| is_named(raw, name));
+                if let Some(member) = place.and_then(|place| members.get_mut(place))
+                    && member.replace(value).is_none()
+                {
+                    missing -= 1;
+                }
+                if missing == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            members
+        });
+        members.get(index).copied().flatten().map_or(Value::Undefined, Value::of_item)
+    }
+
+    /// The value of an expression.
+    pub(crate) fn evaluate(&mut self, operation: &'a Operation) -> Evaluated<'a> {
+        self.environment.spend(1)?;
+        Ok(match operation {
+            Operation::Constant(value) => value.clone(),
+            Operation::Root => self.item.map_or(Value::Undefined, Value::of_item),
+            Operation::Wanted(index) => self.wanted(*index),
+            Operation::Slot(slot) => self.slots.get(*slot).cloned().unwrap_or_default(),
+            Operation::Member(of, name) => match &**of {
+                Operation::Slot(slot) => {
+                    self.slots.get(*slot).map_or(Value::Undefined, |value| value.member(name))
+                }
+                of => self.evaluate(of)?.member(name),
+            },
+            Operation::Index(of, index) => {
+                let of = self.evaluate(of)?;
+                let index = self.evaluate(index)?;
+                operators::index(&of, &index)
+            }
+            Operation::Unary(operator, of) => operators::unary(*operator, &self.evaluate(of)?),
+            Operation::Binary(operator, one, two) => return self.binary(*operator, one, two),
+            Operation::And(list) => return self.and(list),
+            Operation::Or(list) => return self.or(list),
+            Operation::Not(of) => operators::not(&self.evaluate(of)?),
+            Operation::Conditional(three) => {
+                let [condition, yes, no] = three.as_ref();
+                let chosen = if self.evaluate(condition)?.is_true() { yes } else { no };
+                return self.evaluate(chosen);
+            }
+            Operation::In(of, list) => return self.in_list(of, list),
+            Operation::InSet(of, set) => match self.evaluate(of)? {
+                Value::Undefined => Value::Undefined,
+                value => Value::Bool(set.contains(&Key::of(&value))),
+            },
+            Operation::Between(three) => return self.between(three),
+            Operation::Like(of, pattern) => {
+                let of = self.evaluate(of)?;
+                return self.like(&of, pattern);
+            }
+            Operation::LikeDynamic(of, pattern, escape) => {
+                return self.like_dynamic(of, pattern, escape.as_deref());
+            }
+            Operation::Call(function, list) => return self.call(function, list),
+            Operation::UserCall(name, list) => return self.user_call(name, list),
+            Operation::Array(list) => Value::array(self.list(list)?),
+            Operation::Object(members) => return self.object(members),
+            Operation::Scalar(program) => {
+                self.select(program, Some(1))?.into_iter().next().unwrap_or_default()
+            }
+            Operation::ArrayOf(program) => Value::array(self.select(program, None)?),
+            Operation::Exists(program) => Value::Bool(!self.select(program, Some(1))?.is_empty()),
+            Operation::Group(index) => self.group_keys.get(*index).cloned().unwrap_or_default(),
+            Operation::Aggregate(index) => self.aggregates.get(*index).cloned().unwrap_or_default(),
+        })
+    }
+
+    fn list(&mut self, list: &'a [Operation]) -> Result<Vec<Value<'a>>, EvaluationError> {
+        list.iter().map(|one| self.evaluate(one)).collect()
+    }
+
+    fn object(&mut self, members: &'a [(String, Operation)]) -> Evaluated<'a> {
+        let mut made = Vec::with_capacity(members.len());
+        for (name, value) in members {
+            made.push((name.as_str().into(), self.evaluate(value)?));
+        }
+        Ok(Value::object(made))
+    }
+
+    fn binary(
+        &mut self,
+        operator: BinaryOperator,
+        one: &'a Operation,
+        two: &'a Operation,
+    ) -> Evaluated<'a> {
+        let one = self.evaluate(one)?;
+        if operator == BinaryOperator::Coalesce {
+            return if one.is_undefined() { self.evaluate(two) } else { Ok(one) };
+        }
+        let two = self.evaluate(two)?;
+        if operator == BinaryOperator::Concatenate {
+            let bytes = one.as_text().map_or(0, str::len) + two.as_text().map_or(0, str::len);
+            self.environment.allow("||", bytes)?;
+        }
+        Ok(operators::binary(operator, &one, &two))
+    }
+
+    /// False as soon as one is false; undefined if one has no truth and none is false.
+    fn and(&mut self, list: &'a [Operation]) -> Evaluated<'a> {
+        let mut result = Value::Bool(true);
+        for one in list {
+            match self.evaluate(one)?.as_bool() {
+                Some(true) => {}
+                Some(false) => return Ok(Value::Bool(false)),
+                None => result = Value::Undefined,
+            }
+        }
+        Ok(result)
+    }
+
+    /// True as soon as one is true; undefined if one has no truth and none is true.
+    fn or(&mut self, list: &'a [Operation]) -> Evaluated<'a> {
+        let mut result = Value::Bool(false);
+        for one in list {
+            match self.evaluate(one)?.as_bool() {
+                Some(true) => return Ok(Value::Bool(true)),
+                Some(false) => {}
+                None => result = Value::Undefined,
+            }
+        }
+        Ok(result)
+    }
+
+    fn in_list(&mut self, of: &'a Operation, list: &'a [Operation]) -> Evaluated<'a> {
+        let of = self.evaluate(of)?;
+        let mut result = Value::Bool(false);
+        for one in list {
+            match of.equals(&self.evaluate(one)?) {
+                Some(true) => return Ok(Value::Bool(true)),
+                Some(false) => {}
+                None => result = Value::Undefined,
+            }
+        }
+        Ok(result)
+    }
+
+    fn between(&mut self, three: &'a [Operation; 3]) -> Evaluated<'a> {
+        let [of, low, high] = three;
+        let of = self.evaluate(of)?;
+        let above = of.compare(&self.evaluate(low)?).map(std::cmp::Ordering::is_ge);
+        let below = of.compare(&self.evaluate(high)?).map(std::cmp::Ordering::is_le);
+        Ok(match (above, below) {
+            (Some(false), _) | (_, Some(false)) => Value::Bool(false),
+            (Some(true), Some(true)) => Value::Bool(true),
+            _ => Value::Undefined,
+        })
+    }
+
+    fn like(&mut self, of: &Value<'a>, pattern: &LikePattern) -> Evaluated<'a> {
+        let Some(text) = of.as_text() else { return Ok(Value::Undefined) };
+        self.environment.spend(pattern.cost(text))?;
+        Ok(Value::Bool(pattern.matches(text)))
+    }
+
+    fn like_dynamic(
+        &mut self,
+        of: &'a Operation,
+        pattern: &'a Operation,
+        escape: Option<&'a Operation>,
+    ) -> Evaluated<'a> {
+        let of = self.evaluate(of)?;
+        let pattern = self.evaluate(pattern)?;
+        let escape = escape.map(|escape| self.evaluate(escape)).transpose()?;
+        match LikePattern::new(&pattern, escape.as_ref()) {
+            Some(pattern) => self.like(&of, &pattern),
+            None => Ok(Value::Undefined),
+        }
+    }
+
+    fn call(
+        &mut self,
+        function: &'static crate::functions::Function,
+        list: &'a [Operation],
+    ) -> Evaluated<'a> {
+        let arguments = self.list(list)?;
+        match function.body {
+            Body::Pure(body) => Ok(body(&arguments).unwrap_or_default()),
+            Body::Careful(body) => Ok(body(&arguments, self.environment)?.unwrap_or_default()),
+            Body::Aggregate(_) | Body::NotYet => Ok(Value::Undefined),
+        }
+    }
+
+    fn user_call(&mut self, name: &'a str, list: &'a [Operation]) -> Evaluated<'a> {
+        let arguments = self.list(list)?;
+        let failed =
+            |problem: String| EvaluationError::UserFunction { name: name.to_owned(), problem };
+        let Some(functions) = self.environment.functions.clone() else {
+            return Err(failed("there is no such function here; create it first".to_owned()));
+        };
+        functions.call(name, &arguments).map_err(failed)
+    }
+}

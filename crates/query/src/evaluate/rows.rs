@@ -1,0 +1,120 @@
+//! `FROM`, `JOIN` and `WHERE`: from one item to its rows, and whole sub-queries.
+
+use std::ops::ControlFlow;
+
+use super::Machine;
+use super::collect::Collector;
+use crate::compile::{Program, SourcePlan};
+use crate::error::EvaluationError;
+use crate::value::Value;
+
+/// Whether more rows are wanted.
+pub(super) type Flow = Result<ControlFlow<()>, EvaluationError>;
+
+impl<'a, 'e> Machine<'a, 'e> {
+    /// Calls `found` for each row of one item that passes the filter, its names being in place.
+    pub(super) fn each_row(
+        &mut self,
+        program: &'a Program,
+        fed: Option<Value<'a>>,
+        found: &mut dyn FnMut(&mut Self) -> Flow,
+    ) -> Flow {
+        let slots = self.slots.len();
+        if let Some(fed) = fed {
+            self.slots.push(fed);
+        }
+        let flow = self.each_row_of(program, &program.sources, found);
+        self.slots.truncate(slots);
+        flow
+    }
+
+    fn each_row_of(
+        &mut self,
+        program: &'a Program,
+        sources: &'a [SourcePlan],
+        found: &mut dyn FnMut(&mut Self) -> Flow,
+    ) -> Flow {
+        let Some((source, rest)) = sources.split_first() else {
+            if let Some(filter) = &program.filter
+                && !self.evaluate(filter)?.is_true()
+            {
+                return Ok(ControlFlow::Continue(()));
+            }
+            return found(self);
+        };
+        let mut with = |machine: &mut Self, value: Value<'a>| {
+            machine.environment.spend(1)?;
+            machine.slots.push(value);
+            let flow = machine.each_row_of(program, rest, found);
+            machine.slots.pop();
+            flow
+        };
+        match source {
+            SourcePlan::Root | SourcePlan::Fed => return self.each_row_of(program, rest, found),
+            SourcePlan::One(operation) => {
+                let value = self.evaluate(operation)?;
+                if !value.is_undefined() {
+                    return with(self, value);
+                }
+            }
+            SourcePlan::Each(operation) => {
+                let value = self.evaluate(operation)?;
+                for element in value.elements().unwrap_or_default().iter() {
+                    if with(self, element.clone())?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+            SourcePlan::EachOfRows(inner) => {
+                for row in self.select(inner, None)? {
+                    for element in row.elements().unwrap_or_default().iter() {
+                        if with(self, element.clone())?.is_break() {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                    }
+                }
+            }
+            SourcePlan::Rows(inner) => {
+                for row in self.select(inner, None)? {
+                    if with(self, row)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// All rows of a sub-query, or the first few if no more are wanted.
+    pub(super) fn select(
+        &mut self,
+        program: &'a Program,
+        wanted: Option<u64>,
+    ) -> Result<Vec<Value<'a>>, EvaluationError> {
+        let keys = std::mem::take(&mut self.group_keys);
+        let aggregates = std::mem::take(&mut self.aggregates);
+        let rows = self.select_here(program, wanted);
+        self.group_keys = keys;
+        self.aggregates = aggregates;
+        rows
+    }
+
+    fn select_here(
+        &mut self,
+        program: &'a Program,
+        wanted: Option<u64>,
+    ) -> Result<Vec<Value<'a>>, EvaluationError> {
+        let reach = match (program.reach(), wanted) {
+            (Some(reach), Some(wanted)) => Some(reach.min(program.skip.saturating_add(wanted))),
+            (None, Some(wanted)) => Some(program.skip.saturating_add(wanted)),
+            (reach, None) => reach,
+        };
+        let mut collector = Collector::new(program.is_streaming().then_some(reach).flatten());
+        if reach != Some(0) {
+            let _ = self.each_row(program, None, &mut |machine| {
+                collector.add(machine, program, 0, |value| value)
+            })?;
+        }
+        collector.finish(self, program)
+    }
+}

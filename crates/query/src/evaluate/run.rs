@@ -1,0 +1,174 @@
+//! A run: items in, rows out, for a caller that owns the iteration.
+//!
+//! The caller pushes items in any order that suits it. A streaming query answers with rows at once;
+//! any other keeps what it needs and answers at the end. Rows are JSON text; an item that is selected
+//! whole comes back as the very bytes that were pushed.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::collect::Collector;
+use super::{Context, Environment, Machine};
+use crate::compile::{Compiled, Operation};
+use crate::error::EvaluationError;
+use crate::value::Value;
+
+/// Whether another item can change the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Push the next item.
+    More,
+    /// The answer is complete; further items are ignored.
+    Enough,
+}
+
+/// How far a streaming run has come, for a continuation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many rows passed the filter, skipped ones included.
+    pub rows: u64,
+}
+
+/// One execution of a query.
+pub struct Run {
+    compiled: Arc<Compiled>,
+    environment: Environment,
+    /// One for each stage that cannot stream.
+    collectors: Vec<Collector<'static>>,
+    progress: Progress,
+    items: u64,
+}
+
+impl Run {
+    pub(crate) fn new(compiled: Arc<Compiled>, context: Context, progress: Progress) -> Run {
+        let environment = Environment::new(context, &compiled.limits);
+        let collectors = compiled
+            .stages
+            .iter()
+            .map(|stage| Collector::new(stage.is_streaming().then(|| stage.reach()).flatten()))
+            .collect();
+        Run { compiled, environment, collectors, progress, items: 0 }
+    }
+
+    /// Takes one item and appends the rows that are ready.
+    ///
+    /// `item` is JSON that somebody has checked; `ordinal` orders items that are equal in every sort
+    /// key, ascending (in a container: the item's number in its `_rid`).
+    pub fn push<'i>(
+        &mut self,
+        item: &'i [u8],
+        ordinal: u64,
+        rows: &mut Vec<Cow<'i, [u8]>>,
+    ) -> Result<Next, EvaluationError> {
+        let compiled = Arc::clone(&self.compiled);
+        let Some(first) = compiled.stages.first() else { return Ok(Next::Enough) };
+        if first.reach() == Some(0) || first.sources.is_empty() {
+            return Ok(Next::Enough);
+        }
+        if compiled.stages.len() > 1 || !first.is_streaming() {
+            self.items += 1;
+            return self.collect(&compiled, item, ordinal);
+        }
+        let window = Window { skip: first.skip, reach: first.reach() };
+        if window.is_done(self.progress.rows) {
+            return Ok(Next::Enough);
+        }
+        let progress = &mut self.progress;
+        let whole = matches!(first.projection, Operation::Root);
+        let mut machine = Machine::new(&compiled, Some(item), &mut self.environment);
+        let flow = machine.each_row(first, None, &mut |machine| {
+            let row = if whole {
+                Cow::Borrowed(item)
+            } else {
+                match machine.evaluate(&first.projection)? {
+                    Value::Undefined => return Ok(ControlFlow::Continue(())),
+                    value => Cow::Owned(value.to_json()),
+                }
+            };
+            progress.rows += 1;
+            if progress.rows > window.skip {
+                rows.push(row);
+            }
+            Ok(window.flow(progress.rows))
+        })?;
+        Ok(if flow.is_break() { Next::Enough } else { Next::More })
+    }
+
+    fn collect(
+        &mut self,
+        compiled: &Compiled,
+        item: &[u8],
+        ordinal: u64,
+    ) -> Result<Next, EvaluationError> {
+        let (Some(stage), Some(collector)) = (compiled.stages.first(), self.collectors.first_mut())
+        else {
+            return Ok(Next::Enough);
+        };
+        let mut machine = Machine::new(compiled, Some(item), &mut self.environment);
+        let flow = machine.each_row(stage, None, &mut |machine| {
+            collector.add(machine, stage, ordinal, Value::into_owned)
+        })?;
+        Ok(if flow.is_break() { Next::Enough } else { Next::More })
+    }
+
+    /// Ends the run and answers the rows that had to wait.
+    pub fn finish(mut self) -> Result<Vec<Vec<u8>>, EvaluationError> {
+        let compiled = Arc::clone(&self.compiled);
+        let Some(first) = compiled.stages.first() else { return Ok(Vec::new()) };
+        let streams = compiled.stages.len() == 1 && first.is_streaming();
+        if streams && !first.sources.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut fed: Option<Vec<Value<'static>>> = None;
+        for (stage, mut collector) in
+            compiled.stages.iter().zip(std::mem::take(&mut self.collectors))
+        {
+            let mut machine = Machine::new(&compiled, None, &mut self.environment);
+            let is_closed = stage.sources.is_empty() && stage.reach() != Some(0);
+            let inputs: Vec<Option<Value<'static>>> = match fed.take() {
+                Some(rows) => rows.into_iter().map(Some).collect(),
+                None if is_closed => vec![None],
+                None => Vec::new(),
+            };
+            for (ordinal, input) in inputs.into_iter().enumerate() {
+                let flow = machine.each_row(stage, input, &mut |machine| {
+                    collector.add(machine, stage, ordinal as u64, Value::into_owned)
+                })?;
+                if flow.is_break() {
+                    break;
+                }
+            }
+            let rows = collector.finish(&mut machine, stage)?;
+            fed = Some(rows.into_iter().map(Value::into_owned).collect());
+        }
+        Ok(fed.unwrap_or_default().iter().map(Value::to_json).collect())
+    }
+
+    /// How far a streaming run has come.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// How many steps of work were done, for metrics and charges.
+    pub fn steps(&self) -> u64 {
+        self.environment.steps_used()
+    }
+}
+
+/// The rows to answer with, of all that pass.
+#[derive(Clone, Copy)]
+struct Window {
+    skip: u64,
+    reach: Option<u64>,
+}
+
+impl Window {
+    fn is_done(self, rows: u64) -> bool {
+        self.reach.is_some_and(|reach| rows >= reach)
+    }
+
+    fn flow(self, rows: u64) -> ControlFlow<()> {
+        if self.is_done(rows) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

@@ -1,0 +1,145 @@
+//! The functions of the language: one table, each entry with its meaning and its examples.
+//!
+//! The examples are the tests: every left side is evaluated and must print as its right side. An
+//! entry stands beside the code it names, one file for each family; [`all`] is the whole table.
+//!
+//! A function that is given something it has no use for answers undefined and never fails. Only work
+//! and memory can end a query, so functions that could take much of either are `Careful`.
+
+mod aggregates;
+mod arrays;
+mod dates;
+mod integers;
+mod items;
+mod later;
+mod mathematics;
+mod sets;
+mod spatial;
+mod strings;
+mod texts;
+mod types;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::error::EvaluationError;
+use crate::evaluate::Environment;
+use crate::value::Value;
+
+/// One function of the language.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Function {
+    /// Its name as the documentation spells it; calls may use any case.
+    pub name: &'static str,
+    /// Its arguments, with those that may be left out in brackets.
+    pub arguments: &'static str,
+    /// What it answers.
+    pub meaning: &'static str,
+    /// The fewest and the most arguments.
+    pub(crate) count: (usize, usize),
+    pub(crate) body: Body,
+    /// Expressions and what they print as.
+    pub examples: &'static [(&'static str, &'static str)],
+}
+
+/// What a function does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    /// Quick and small.
+    Pure(for<'a> fn(&[Value<'a>]) -> Option<Value<'a>>),
+    /// Needs the context, or could take much work or memory.
+    Careful(
+        for<'a> fn(&[Value<'a>], &mut Environment) -> Result<Option<Value<'a>>, EvaluationError>,
+    ),
+    /// Takes the values of many rows.
+    Aggregate(AggregateKind),
+    /// Known, but not here yet.
+    NotYet,
+}
+
+/// The aggregates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AggregateKind {
+    Average,
+    Count,
+    CountIf,
+    MakeList,
+    MakeSet,
+    Max,
+    Min,
+    Sum,
+}
+
+/// As many arguments as there are.
+const ANY: usize = usize::MAX;
+
+impl Function {
+    /// Whether it can be called with so many arguments.
+    pub(crate) fn takes(&self, arguments: usize) -> bool {
+        (self.count.0..=self.count.1).contains(&arguments)
+    }
+
+    /// Whether it combines the values of many rows.
+    pub fn is_aggregate(&self) -> bool {
+        matches!(self.body, Body::Aggregate(_))
+    }
+
+    /// Whether it can be called today.
+    pub fn is_supported(&self) -> bool {
+        !matches!(self.body, Body::NotYet)
+    }
+}
+
+/// Every function.
+pub fn all() -> impl Iterator<Item = &'static Function> {
+    [
+        aggregates::TABLE,
+        arrays::TABLE,
+        dates::TABLE,
+        integers::TABLE,
+        items::TABLE,
+        later::TABLE,
+        mathematics::TABLE,
+        sets::TABLE,
+        spatial::TABLE,
+        strings::TABLE,
+        texts::TABLE,
+        types::TABLE,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+static BY_NAME: LazyLock<HashMap<String, &'static Function>> =
+    LazyLock::new(|| all().map(|one| (one.name.to_ascii_uppercase(), one)).collect());
+
+/// The function with this name, written in capitals.
+pub(crate) fn find(name: &str) -> Option<&'static Function> {
+    BY_NAME.get(name).copied()
+}
+
+/// The argument at this place as a string.
+fn text<'v>(arguments: &'v [Value<'_>], place: usize) -> Option<&'v str> {
+    arguments.get(place)?.as_text()
+}
+
+/// The argument at this place as a number.
+fn number(arguments: &[Value<'_>], place: usize) -> Option<f64> {
+    arguments.get(place)?.as_number()
+}
+
+/// The argument at this place as an integer, the part after the point cut off.
+fn whole(arguments: &[Value<'_>], place: usize) -> Option<i64> {
+    Value::number(number(arguments, place)?.trunc()).as_integer()
+}
+
+/// The optional boolean at this place, false if it is left out. `None` if it is something else.
+fn flag(arguments: &[Value<'_>], place: usize) -> Option<bool> {
+    arguments.get(place).map_or(Some(false), Value::as_bool)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+fn count<'a>(number: usize) -> Value<'a> {
+    Value::number(number as f64)
+}

@@ -1,0 +1,50 @@
+//! The query language: text to tree, tree to program, program to rows.
+//!
+//! | to | use |
+//! |---|---|
+//! | understand a query | [`Query::parse`], and [`QueryError`] if that fails |
+//! | run it over items | [`Query::start`] → [`Run::push`] for each item → [`Run::finish`] |
+//! | look up instead of scan | [`Query::candidates`] |
+//! | tell an SDK how to fan out | [`Query::plan`] |
+//! | list the functions | [`functions`] |
+//!
+//! ```
+//! use headwater_query::{Context, Query};
+//!
+//! let query = Query::parse("SELECT VALUE c.n + 1 FROM c WHERE c.n > 1", &[])?;
+//! let mut run = query.start(Context::default());
+//! let mut rows = Vec::new();
+//! for (ordinal, item) in [br#"{"n":1}"#, br#"{"n":2}"#].into_iter().enumerate() {
+//!     run.push(item, ordinal as u64, &mut rows)?;
+//! }
+//! assert_eq!(rows, [b"3".as_slice()]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! This crate does no I/O, reads no clock and draws no random number: time and chance come with the
+//! [`Context`]. It knows neither indexes nor partitions; the caller decides which items to push and
+//! may push fewer if [`Query::candidates`] allows. Everything a client sends is bounded by [`Limits`].
+
+mod ast;
+mod compile;
+mod error;
+mod evaluate;
+mod functions;
+mod lexer;
+mod limits;
+mod parser;
+mod plan;
+mod print;
+mod query;
+mod value;
+
+pub use ast::{
+    BinaryOperator, Collection, Column, Expression, From, Node, OrderItem, Projection, Select,
+    Source, UnaryOperator,
+};
+pub use error::{EvaluationError, Problem, QueryError, Span};
+pub use evaluate::{Context, Next, Progress, Run, UserFunctions};
+pub use functions::{Function, all as functions};
+pub use limits::Limits;
+pub use query::Query;
+pub use value::{BadValue, Kind, Member, Number, Value};

@@ -1,0 +1,95 @@
+//! A query: a text that was understood, with the values of its parameters.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::ast::Select;
+use crate::compile::{Compiled, Parameters, compile};
+use crate::error::QueryError;
+use crate::evaluate::{Context, Progress, Run};
+use crate::limits::Limits;
+use crate::parser::parse;
+use crate::value::Value;
+
+/// A query that is ready to run, as often as wanted.
+#[derive(Clone)]
+pub struct Query {
+    text: Arc<str>,
+    tree: Arc<Select>,
+    parameters: Arc<Parameters>,
+    compiled: Arc<Compiled>,
+}
+
+impl Query {
+    /// Understands a query. Parameter names carry their `@`.
+    pub fn parse(text: &str, parameters: &[(String, Value<'static>)]) -> Result<Query, QueryError> {
+        Query::parse_within(text, parameters, &Limits::default())
+    }
+
+    /// The same with other limits.
+    pub fn parse_within(
+        text: &str,
+        parameters: &[(String, Value<'static>)],
+        limits: &Limits,
+    ) -> Result<Query, QueryError> {
+        let tree = parse(text, limits)?;
+        let parameters: Parameters = parameters.iter().cloned().collect();
+        let compiled = compile(text, &tree, &parameters, limits)?;
+        Ok(Query {
+            text: text.into(),
+            tree: Arc::new(tree),
+            parameters: Arc::new(parameters),
+            compiled: Arc::new(compiled),
+        })
+    }
+
+    /// The text as it was sent.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The tree of the text.
+    pub fn tree(&self) -> &Select {
+        &self.tree
+    }
+
+    pub(crate) fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Starts an execution.
+    pub fn start(&self, context: Context) -> Run {
+        self.resume(context, Progress::default())
+    }
+
+    /// Starts an execution where an earlier one of a streaming query has stopped.
+    pub fn resume(&self, context: Context, progress: Progress) -> Run {
+        Run::new(Arc::clone(&self.compiled), context, progress)
+    }
+
+    /// Whether rows come out while items go in. Otherwise every item must be pushed before the
+    /// first row is known.
+    pub fn is_streaming(&self) -> bool {
+        match self.compiled.stages.as_slice() {
+            [only] => only.is_streaming() && !only.sources.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Whether items matter at all; `SELECT VALUE 1` needs none.
+    pub fn reads_items(&self) -> bool {
+        self.compiled.stages.first().is_some_and(|stage| !stage.sources.is_empty())
+    }
+
+    /// The names of the user-defined functions it calls.
+    pub fn user_functions(&self) -> &[String] {
+        &self.compiled.user_functions
+    }
+}
+
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Parameter values are the users' secrets, and debug output ends up in logs.
+        f.debug_struct("Query").field("text", &self.text).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,232 @@
+//! How values compare: equality and `<` of the language, the order across types, grouping keys.
+//!
+//! Three relations, because the language has three:
+//! - `=` knows two values of different types to be unequal, and nothing about undefined.
+//! - `<` compares only values of one scalar type; everything else is undefined.
+//! - `ORDER BY`, `MIN` and `MAX` order everything: undefined, null, false, true, numbers, strings,
+//!   arrays, objects.
+//!
+//! Values deeper than `DEPTH_MAX` count as equal from there on. Items that deep are refused when
+//! they are written; the limit is for bytes nobody has checked.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use super::{Kind, Member, Value};
+
+const DEPTH_MAX: u32 = 192;
+
+impl Value<'_> {
+    /// The language's `=`; `None` if either side is undefined.
+    pub fn equals(&self, other: &Value<'_>) -> Option<bool> {
+        match (self, other) {
+            (Value::Undefined, _) | (_, Value::Undefined) => None,
+            (Value::String(one), Value::String(two)) => Some(one == two),
+            (Value::Number(one), Value::Number(two)) => Some(one.value() == two.value()),
+            _ => Some(order(self, other, 0).is_eq()),
+        }
+    }
+
+    /// The order the language's `<` and its kin know; `None` where they answer undefined.
+    pub fn compare(&self, other: &Value<'_>) -> Option<Ordering> {
+        match (self, other) {
+            (Value::Null, Value::Null) => Some(Ordering::Equal),
+            (Value::Bool(one), Value::Bool(two)) => Some(one.cmp(two)),
+            (Value::Number(one), Value::Number(two)) => one.value().partial_cmp(&two.value()),
+            (Value::String(one), Value::String(two)) => Some(one.as_ref().cmp(two.as_ref())),
+            _ => None,
+        }
+    }
+
+    /// The order of `ORDER BY`, which knows a place for everything.
+    pub fn order(&self, other: &Value<'_>) -> Ordering {
+        order(self, other, 0)
+    }
+}
+
+fn order(one: &Value<'_>, two: &Value<'_>, depth: u32) -> Ordering {
+    if depth > DEPTH_MAX {
+        return Ordering::Equal;
+    }
+    if let Some(ordering) = one.compare(two) {
+        return ordering;
+    }
+    let kind = one.kind();
+    let by_kind = kind.cmp(&two.kind());
+    if by_kind.is_ne() {
+        return by_kind;
+    }
+    match (one.elements(), two.elements()) {
+        (Some(one), Some(two)) => return order_arrays(&one, &two, depth),
+        _ if kind != Kind::Object => return Ordering::Equal,
+        _ => {}
+    }
+    match (one.members(), two.members()) {
+        (Some(one), Some(two)) => order_objects(&one, &two, depth),
+        _ => Ordering::Equal,
+    }
+}
+
+fn order_arrays(one: &[Value<'_>], two: &[Value<'_>], depth: u32) -> Ordering {
+    for (one, two) in one.iter().zip(two) {
+        let ordering = order(one, two, depth + 1);
+        if ordering.is_ne() {
+            return ordering;
+        }
+    }
+    one.len().cmp(&two.len())
+}
+
+/// Objects are sets of properties: the order in which they are written does not count.
+fn order_objects(one: &[Member<'_>], two: &[Member<'_>], depth: u32) -> Ordering {
+    let (one, two) = (by_name(one), by_name(two));
+    for ((one_name, one), (two_name, two)) in one.iter().zip(&two) {
+        let ordering = one_name.cmp(two_name).then_with(|| order(one, two, depth + 1));
+        if ordering.is_ne() {
+            return ordering;
+        }
+    }
+    one.len().cmp(&two.len())
+}
+
+fn by_name<'m, 'a>(members: &'m [Member<'a>]) -> Vec<&'m (Cow<'a, str>, Value<'a>)> {
+    let mut sorted: Vec<_> = members.iter().collect();
+    sorted.sort_by(|(one, _), (two, _)| one.cmp(two));
+    sorted
+}
+
+/// Bytes that are equal exactly for equal values, for sets and groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Key(Vec<u8>);
+
+impl Key {
+    pub(crate) fn of(value: &Value<'_>) -> Key {
+        let mut key = Key::default();
+        key.push(value);
+        key
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn push(&mut self, value: &Value<'_>) {
+        self.add(value, 0);
+    }
+
+    fn add(&mut self, value: &Value<'_>, depth: u32) {
+        if depth > DEPTH_MAX {
+            return;
+        }
+        match value {
+            Value::Undefined => self.0.push(0),
+            Value::Null => self.0.push(1),
+            Value::Bool(value) => self.0.push(2 + u8::from(*value)),
+            Value::Number(number) => {
+                self.0.push(4);
+                // Adding zero makes -0 and 0 one number, as `=` sees them.
+                self.0.extend_from_slice(&(number.value() + 0.0).to_be_bytes());
+            }
+            Value::String(text) => {
+                self.0.push(5);
+                self.add_text(text);
+            }
+            container => self.add_container(container, depth),
+        }
+    }
+
+    fn add_container(&mut self, value: &Value<'_>, depth: u32) {
+        if let Some(elements) = value.elements() {
+            self.0.push(6);
+            self.0.extend_from_slice(&elements.len().to_be_bytes());
+            for element in elements.iter() {
+                self.add(element, depth + 1);
+            }
+        } else if let Some(members) = value.members() {
+            self.0.push(7);
+            self.0.extend_from_slice(&members.len().to_be_bytes());
+            for (name, value) in by_name(&members) {
+                self.add_text(name);
+                self.add(value, depth + 1);
+            }
+        }
+    }
+
+    fn add_text(&mut self, text: &str) {
+        self.0.extend_from_slice(&text.len().to_be_bytes());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &'static str) -> Value<'static> {
+        if text == "undefined" { Value::Undefined } else { Value::of_item(text.as_bytes()) }
+    }
+
+    /// From least to greatest; no two are equal.
+    const ORDERED: &[&str] = &[
+        "undefined",
+        "null",
+        "false",
+        "true",
+        "-1e300",
+        "-1",
+        "0",
+        "0.5",
+        "1",
+        "1e300",
+        r#""""#,
+        r#""A""#,
+        r#""a""#,
+        r#""aa""#,
+        r#""b""#,
+        r#""é""#,
+        "[]",
+        "[null]",
+        "[1]",
+        "[1,2]",
+        "[2]",
+        "[[]]",
+        "{}",
+        r#"{"a":1}"#,
+        r#"{"a":1,"b":0}"#,
+        r#"{"a":2}"#,
+        r#"{"b":1}"#,
+    ];
+
+    #[test]
+    fn every_value_has_its_place_across_types() {
+        for (i, one) in ORDERED.iter().enumerate() {
+            for (j, two) in ORDERED.iter().enumerate() {
+                let (one, two) = (value(one), value(two));
+                assert_eq!(one.order(&two), i.cmp(&j), "{one} {two}");
+                assert_eq!(Key::of(&one) == Key::of(&two), i == j, "{one} {two}");
+            }
+        }
+    }
+
+    #[test]
+    fn operators_compare_only_what_is_alike() {
+        let cases = [
+            ("1", "2", Some(false), Some(Ordering::Less)),
+            ("1", "1.0", Some(true), Some(Ordering::Equal)),
+            ("1", r#""1""#, Some(false), None),
+            ("null", "null", Some(true), Some(Ordering::Equal)),
+            ("null", "0", Some(false), None),
+            ("undefined", "undefined", None, None),
+            ("undefined", "1", None, None),
+            ("[1]", "[1]", Some(true), None),
+            (r#"{"a":1,"b":[2]}"#, r#"{"b":[2.0],"a":1}"#, Some(true), None),
+            (r#"{"a":1}"#, r#"{"a":2}"#, Some(false), None),
+            ("true", "false", Some(false), Some(Ordering::Greater)),
+            ("-0", "0", Some(true), Some(Ordering::Equal)),
+        ];
+        for (one, two, equal, ordering) in cases {
+            assert_eq!(value(one).equals(&value(two)), equal, "{one} = {two}");
+            assert_eq!(value(one).compare(&value(two)), ordering, "{one} < {two}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Queries over a small set of items, as a table: the query, and the rows it must answer with.
+
+mod common;
+
+use common::{check, check_error, families};
+
+#[test]
+fn projections() {
+    let items = families();
+    check(&items, "SELECT VALUE c.id FROM c", r#"["andersen","wakefield","miller"]"#);
+    check(
+        &items,
+        "SELECT c.id, c.address.city AS town FROM c WHERE c.n = 1",
+        r#"[{"id":"andersen","town":"Seattle"}]"#,
+    );
+    check(&items, "SELECT c.missing FROM c WHERE c.n = 1", "[{}]");
+    check(&items, "SELECT VALUE c.missing FROM c", "[]");
+    check(
+        &items,
+        "SELECT c.n + 1, 2 AS two, c.n * 2 FROM c WHERE c.n = 1",
+        r#"[{"$1":2,"two":2,"$2":2}]"#,
+    );
+    check(&items, r#"SELECT c["address"]["city"] FROM c WHERE c.n = 1"#, r#"[{"city":"Seattle"}]"#);
+    check(
+        &items,
+        "SELECT VALUE {a: c.n, \"b\": [c.id, c.missing]} FROM c WHERE c.n = 1",
+        r#"[{"a":1,"b":["andersen"]}]"#,
+    );
+    check(&items, "SELECT VALUE 1", "[1]");
+    check(&items, "SELECT 1", r#"[{"$1":1}]"#);
+    check(&items, "SELECT TOP 2 VALUE c.n FROM c", "[1,2]");
+    check(&items, "SELECT TOP @n VALUE c.n FROM c", "[1]");
+    check(&items, "SELECT VALUE c.n FROM c OFFSET 1 LIMIT 1", "[2]");
+    check(&items, "SELECT DISTINCT VALUE c.isRegistered FROM c", "[true,false]");
+    check(&items, "SELECT DISTINCT c.nothing FROM c", "[{}]");
+    check(&items, "SELECT c FROM c WHERE false", "[]");
+}
+
+#[test]
+fn sources_and_joins() {
+    let items = families();
+    check(&items, "SELECT VALUE x.name FROM x IN c.children", r#"["Jesse","Lisa"]"#);
+    check(&items, "SELECT * FROM c.address", r#"[{"city":"Seattle"},{"city":"NY"}]"#);
+    check(&items, "SELECT VALUE a.city FROM root.address a", r#"["Seattle","NY"]"#);
+    check(&items, "SELECT VALUE k.name FROM Families.children[0] AS k", r#"["Jesse"]"#);
+    check(
+        &items,
+        "SELECT f.id, k.grade FROM Families f JOIN k IN f.children WHERE k.grade > 1",
+        r#"[{"id":"wakefield","grade":8}]"#,
+    );
+    check(
+        &items,
+        "SELECT VALUE p.name FROM f JOIN k IN f.children JOIN p IN k.pets",
+        r#"["Goofy","Shadow"]"#,
+    );
+    check(&items, "SELECT VALUE m FROM c JOIN m IN (SELECT VALUE [1, 2]) WHERE c.n = 1", "[1,2]");
+    check(
+        &items,
+        "SELECT VALUE k FROM c JOIN (SELECT VALUE k.name FROM k IN c.children WHERE k.grade = 1) AS k",
+        r#"["Lisa"]"#,
+    );
+    check_error(&items, "SELECT * FROM c JOIN x IN c.children");
+    check_error(&items, "SELECT *");
+}
+
+#[test]
+fn filters() {
+    let items = families();
+    let ids = |filter: &str, expected: &str| {
+        check(&items, &format!("SELECT VALUE c.n FROM c WHERE {filter}"), expected);
+    };
+    ids("c.id = 'andersen'", "[1]");
+    ids("c.id = @id", "[2]");
+    ids("c.n > 1 AND c.n <= 3", "[2,3]");
+    ids("c.n < 2 OR c.n > 2", "[1,3]");
+    ids("NOT c.n = 1", "[2,3]");
+    ids("c.n != 1", "[2,3]");
+    ids("c.n <> 1", "[2,3]");
+    ids("c.n IN (1, 3, 'x')", "[1,3]");
+    ids("c.n NOT IN (1, 3)", "[2]");
+    ids("c.n BETWEEN 2 AND 3", "[2,3]");
+    ids("c.n NOT BETWEEN 2 AND 3", "[1]");
+    ids("c.id LIKE '%e%r%'", "[1,3]");
+    ids("c.id NOT LIKE 'a%'", "[2,3]");
+    ids("c.address.city = 'NY'", "[2]");
+    ids("c.missing = 1", "[]");
+    ids("NOT c.missing = 1", "[]");
+    ids("c.missing = 1 OR c.n = 1", "[1]");
+    ids("c.isRegistered", "[1]");
+    ids("c.n", "[]");
+    ids("(c.missing ?? 5) = 5", "[1,2,3]");
+    ids("(c.n = 1 ? true : c.n = 2)", "[1,2]");
+    ids("c.n & 1 = 1", "[1,3]");
+    ids("c.id || '!' = 'miller!'", "[3]");
+    ids("EXISTS(SELECT VALUE k FROM k IN c.children WHERE k.grade = 8)", "[2]");
+    ids("ARRAY(SELECT VALUE k.name FROM k IN c.children) = ['Jesse', 'Lisa']", "[2]");
+    ids("(SELECT VALUE COUNT(1) FROM k IN c.children) = 2", "[2]");
+    ids("c.tags = null", "[3]");
+    ids("c.address != null", "[1,2]");
+    ids("c.n > 'a'", "[]");
+}
+
+#[test]
+fn orders() {
+    let items = families();
+    check(&items, "SELECT VALUE c.n FROM c ORDER BY c.n DESC", "[3,2,1]");
+    check(&items, "SELECT VALUE c.n FROM c ORDER BY c.id", "[1,3,2]");
+    check(&items, "SELECT VALUE c.n FROM c ORDER BY c.isRegistered, c.n DESC", "[3,2,1]");
+    check(&items, "SELECT VALUE c.n FROM c ORDER BY c.isRegistered DESC, c.n", "[1,2,3]");
+    check(&items, "SELECT TOP 1 VALUE c.n FROM c ORDER BY c.n DESC", "[3]");
+    check(&items, "SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 1 LIMIT 5", "[2,1]");
+    check(&items, "SELECT VALUE c.n FROM c ORDER BY -c.n", "[3,2,1]");
+    check(
+        &items,
+        "SELECT * FROM c WHERE c.n = 3 ORDER BY c.n",
+        r#"[{"id":"miller","n":3,"tags":null}]"#,
+    );
+}
+
+#[test]
+fn aggregates_and_groups() {
+    let items = families();
+    check(&items, "SELECT VALUE COUNT(1) FROM c", "[3]");
+    check(&items, "SELECT VALUE COUNT(c.address) FROM c", "[2]");
+    check(
+        &items,
+        "SELECT COUNT(1) AS n, SUM(c.n) AS s, AVG(c.n) AS a, MIN(c.id) AS i, MAX(c.n) AS x FROM c",
+        r#"[{"n":3,"s":6,"a":2,"i":"andersen","x":3}]"#,
+    );
+    check(&items, "SELECT COUNT(1) FROM c WHERE false", r#"[{"$1":0}]"#);
+    check(&items, "SELECT VALUE AVG(c.n) FROM c WHERE false", "[]");
+    check(&items, "SELECT VALUE SUM(c.n) FROM c WHERE false", "[0]");
+    check(&items, "SELECT VALUE SUM(c.id) FROM c", "[]");
+    check(&items, "SELECT VALUE SUM(c.n) + 1 FROM c", "[7]");
+    check(
+        &items,
+        "SELECT c.address.city, COUNT(1) AS n FROM c GROUP BY c.address.city",
+        r#"[{"city":"Seattle","n":1},{"city":"NY","n":1},{"n":1}]"#,
+    );
+    check(
+        &items,
+        "SELECT c.n % 2 AS odd, SUM(c.n) AS s FROM c GROUP BY c.n % 2 ORDER BY SUM(c.n) DESC",
+        r#"[{"odd":1,"s":4},{"odd":0,"s":2}]"#,
+    );
+    check(&items, "SELECT VALUE COUNT(1) FROM c GROUP BY c.nothing", "[3]");
+    check(
+        &items,
+        "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.isRegistered FROM c)",
+        "[2]",
+    );
+    check(&items, "SELECT VALUE COUNT(1) FROM (SELECT TOP 2 c.id FROM c) AS x", "[2]");
+    check(
+        &items,
+        "SELECT VALUE x.id FROM (SELECT c.id FROM c WHERE c.n > 1) x",
+        r#"["wakefield","miller"]"#,
+    );
+    check_error(&items, "SELECT c.id, COUNT(1) FROM c");
+    check_error(&items, "SELECT * FROM c WHERE COUNT(1) > 1");
+    check_error(&items, "SELECT VALUE SUM(COUNT(1)) FROM c");
+}

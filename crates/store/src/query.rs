@@ -1,0 +1,246 @@
+//! Queries over the items of a container, a page at a time.
+//!
+//! A query that answers item by item goes on from where its last page ended, through restarts and
+//! splits, like a scan. One that needs every item before its first row is run again for every page, and
+//! the rows that were shown are left out.
+//!
+//! What a query means is not decided here; see the crate `headwater-query`.
+
+use crate::container::Container;
+use crate::error::{ItemReadError, StorageError};
+use crate::scan::{ScanPosition, ScanScope};
+use bytes::Bytes;
+use headwater_model::PageLimit;
+use headwater_query::{Context, EvaluationError, Next, Progress};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+pub use headwater_query::{Problem, Query, QueryError, Value};
+
+/// Items read for one page; a page that ends for that reason may be empty and goes on.
+const ITEMS_READ_MAX: usize = 20_000;
+/// Items a query that needs all of them may read.
+const ITEMS_COLLECTED_MAX: usize = 10_000_000;
+/// Items taken from the index at once.
+const SCAN_ITEMS: u32 = 256;
+const SCAN_BYTES: u32 = 4 << 20;
+/// Units of 100 ns in a millisecond.
+const TICKS_PER_MILLISECOND: u64 = 10_000;
+
+/// A page of rows.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct QueryPage {
+    /// The rows, as JSON.
+    pub rows: Vec<Bytes>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<String>,
+    /// How many items were read for it.
+    pub items_read: usize,
+    /// How many bytes they had.
+    pub bytes_read: usize,
+}
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryFailure {
+    /// It cannot be evaluated.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
+    /// Items cannot be read.
+    #[error(transparent)]
+    Read(#[from] ItemReadError),
+    /// A position that no page of this query has returned.
+    #[error("the continuation is not one of this query's; start again without it")]
+    BadContinuation,
+    /// More items than a query that needs all of them may read.
+    #[error("the query needs more than {ITEMS_COLLECTED_MAX} items; narrow it by partition key")]
+    TooManyItems,
+}
+
+impl From<StorageError> for QueryFailure {
+    fn from(error: StorageError) -> QueryFailure {
+        QueryFailure::Read(error.into())
+    }
+}
+
+impl Container {
+    /// Answers a page of a query.
+    ///
+    /// # Errors
+    /// When the query cannot be evaluated, the continuation is not its own, or the store fails.
+    pub async fn query(
+        &self,
+        query: &Query,
+        scope: &ScanScope,
+        after: Option<&str>,
+        limit: PageLimit,
+    ) -> Result<QueryPage, QueryFailure> {
+        if query.is_streaming() {
+            self.stream_query(query, scope, after, limit).await
+        } else {
+            self.collect_query(query, scope, after, limit).await
+        }
+    }
+
+    fn query_context(&self) -> Context {
+        let runtime = &self.state().shared.runtime;
+        let ticks = runtime.unix_millis().saturating_mul(TICKS_PER_MILLISECOND);
+        Context::at(i64::try_from(ticks).unwrap_or(i64::MAX)).with_seed(runtime.random())
+    }
+
+    async fn stream_query(
+        &self,
+        query: &Query,
+        scope: &ScanScope,
+        after: Option<&str>,
+        limit: PageLimit,
+    ) -> Result<QueryPage, QueryFailure> {
+        let (progress, mut position) = match after {
+            None => (Progress::default(), None),
+            Some(text) => read_position(text)?,
+        };
+        let mut run = query.resume(self.query_context(), progress);
+        let mut page = QueryPage::default();
+        let mut bytes = 0;
+        loop {
+            let wanted = (limit.items as usize).saturating_sub(page.rows.len());
+            let batch = u32::try_from(wanted).unwrap_or(SCAN_ITEMS).clamp(1, SCAN_ITEMS);
+            let batch = PageLimit::new(batch, SCAN_BYTES).unwrap_or_default();
+            let scanned = self.scan(scope, position.as_ref(), batch).await?;
+            let mut done = false;
+            for item in &scanned.items {
+                let text = item.to_bytes();
+                page.items_read += 1;
+                page.bytes_read += text.len();
+                let mut rows = Vec::new();
+                done = run.push(&text, item.number(), &mut rows)? == Next::Enough;
+                for row in rows {
+                    let row = match row {
+                        Cow::Borrowed(row) => text.slice_ref(row),
+                        Cow::Owned(row) => Bytes::from(row),
+                    };
+                    bytes += row.len();
+                    page.rows.push(row);
+                }
+                if done {
+                    break;
+                }
+            }
+            position = scanned.next;
+            if done || position.is_none() {
+                return Ok(page);
+            }
+            let full = page.rows.len() >= limit.items as usize || bytes >= limit.bytes as usize;
+            if full || page.items_read >= ITEMS_READ_MAX {
+                page.next = position.map(|position| write_position(run.progress(), &position));
+                return Ok(page);
+            }
+        }
+    }
+
+    async fn collect_query(
+        &self,
+        query: &Query,
+        scope: &ScanScope,
+        after: Option<&str>,
+        limit: PageLimit,
+    ) -> Result<QueryPage, QueryFailure> {
+        let shown: usize = match after {
+            None => 0,
+            Some(text) => {
+                let number = text.strip_prefix("o.").and_then(|text| text.parse().ok());
+                number.ok_or(QueryFailure::BadContinuation)?
+            }
+        };
+        let mut run = query.start(self.query_context());
+        let mut page = QueryPage::default();
+        let mut position = None;
+        let batch = PageLimit::new(SCAN_ITEMS, SCAN_BYTES).unwrap_or_default();
+        while query.reads_items() {
+            let scanned = self.scan(scope, position.as_ref(), batch).await?;
+            let mut done = false;
+            for item in &scanned.items {
+                let text = item.to_bytes();
+                page.items_read += 1;
+                page.bytes_read += text.len();
+                done = run.push(&text, item.number(), &mut Vec::new())? == Next::Enough;
+                if done {
+                    break;
+                }
+            }
+            if page.items_read > ITEMS_COLLECTED_MAX {
+                return Err(QueryFailure::TooManyItems);
+            }
+            position = scanned.next;
+            if done || position.is_none() {
+                break;
+            }
+        }
+        let rows = run.finish()?;
+        let total = rows.len();
+        let mut bytes = 0;
+        for row in rows.into_iter().skip(shown) {
+            let full = page.rows.len() >= limit.items as usize || bytes >= limit.bytes as usize;
+            if full {
+                break;
+            }
+            bytes += row.len();
+            page.rows.push(Bytes::from(row));
+        }
+        let next = shown + page.rows.len();
+        page.next = (next < total && !page.rows.is_empty()).then(|| format!("o.{next}"));
+        Ok(page)
+    }
+}
+
+/// Answers a query over documents that are all at hand.
+///
+/// # Errors
+/// When it cannot be evaluated.
+pub fn query_documents(
+    query: &Query,
+    documents: &[Bytes],
+    now_millis: u64,
+) -> Result<Vec<Bytes>, EvaluationError> {
+    let ticks = i64::try_from(now_millis.saturating_mul(TICKS_PER_MILLISECOND));
+    let mut run = query.start(Context::at(ticks.unwrap_or(i64::MAX)));
+    let mut answered = Vec::new();
+    for (ordinal, document) in documents.iter().enumerate() {
+        let mut rows = Vec::new();
+        let next = run.push(document, ordinal as u64, &mut rows)?;
+        answered.extend(rows.into_iter().map(|row| Bytes::from(row.into_owned())));
+        if next == Next::Enough {
+            break;
+        }
+    }
+    answered.extend(run.finish()?.into_iter().map(Bytes::from));
+    Ok(answered)
+}
+
+/// The condition of a patch: a query's `from … where …` that one item passes or not.
+///
+/// # Errors
+/// When it cannot be understood.
+pub fn condition(text: &str) -> Result<crate::item::Condition, QueryError> {
+    let query = Query::parse(&format!("SELECT VALUE 1 {text}"), &[])?;
+    Ok(Arc::new(move |item: &[u8]| {
+        let mut run = query.start(Context::default());
+        let mut rows = Vec::new();
+        run.push(item, 0, &mut rows).map_err(|error| error.to_string())?;
+        Ok(!rows.is_empty())
+    }))
+}
+
+fn write_position(progress: Progress, position: &ScanPosition) -> String {
+    format!("s.{}.{position}", progress.rows)
+}
+
+fn read_position(text: &str) -> Result<(Progress, Option<ScanPosition>), QueryFailure> {
+    let bad = || QueryFailure::BadContinuation;
+    let (rows, position) =
+        text.strip_prefix("s.").and_then(|text| text.split_once('.')).ok_or_else(bad)?;
+    let rows = rows.parse().map_err(|_| bad())?;
+    Ok((Progress { rows }, Some(ScanPosition::from_text(position))))
+}
