@@ -5,6 +5,7 @@
 
 mod account;
 mod batch;
+mod by_rid;
 mod changes;
 mod containers;
 mod databases;
