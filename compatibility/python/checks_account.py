@@ -1,6 +1,5 @@
 """Start-up, databases, containers, throughput, users: what is there before any item."""
 
-import asyncio
 import uuid
 
 from azure.cosmos import PartitionKey, ThroughputProperties
@@ -208,4 +207,3 @@ async def users_permissions(context):
             await guest.close()
     equal([each["id"] for each in await collect(user.list_permissions())], ["orders"])
     equal([each["id"] for each in await collect(database.list_users())], ["reader"])
-    await asyncio.sleep(0)

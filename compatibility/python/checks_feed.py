@@ -283,24 +283,3 @@ async def all_versions_start(context):
         equal(getattr(error, "status_code", None), 400)
         return
     raise AssertionError("it was served from the beginning")
-
-
-@check("change feed", "a wrong position is refused")
-async def wrong_position(context):
-    container = await context.container()
-    await fill(container, 3)
-    ranges = await collect(container.read_feed_ranges())
-
-    async def read():
-        headers = {"If-None-Match": '"nonsense"'}
-        pages = container.query_items_change_feed(
-            feed_range=ranges[0], start_time="Beginning", initial_headers=headers
-        )
-        return await collect(pages)
-
-    try:
-        await read()
-    except Exception as error:
-        equal(getattr(error, "status_code", None), 400)
-
-
