@@ -44,10 +44,6 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub(crate) fn u128(&mut self) -> Result<u128, Short> {
-        Ok(u128::from_le_bytes(self.array()?))
-    }
-
     pub(crate) fn position(&self) -> usize {
         self.at
     }

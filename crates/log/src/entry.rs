@@ -4,7 +4,7 @@
 //! The envelope describes itself (magic, format, partition, epoch, LSN) and chains to the entry before
 //! it by hash, so that bytes can be judged without anything else at hand. Decoding trusts nothing.
 
-use crate::codec::Reader;
+use crate::checksum::{self, CRC_AT};
 use bytes::Bytes;
 use headwater_model::{Lsn, PartitionId, Timestamp};
 use std::ops::Range;
@@ -22,8 +22,6 @@ pub const ENTRY_BYTES_MAX: usize = 48 << 20;
 
 /// The entry was rewritten by compaction: records may be missing and its chain is not checked.
 const FLAG_COMPACTED: u8 = 1;
-/// Where the checksum stands; it covers everything around itself.
-const CRC_AT: Range<usize> = 12..16;
 
 /// Where a record is: the log it was first written to, its entry there, and its place in the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,6 +132,12 @@ impl Record {
     }
 }
 
+impl AsRef<Record> for Record {
+    fn as_ref(&self) -> &Record {
+        self
+    }
+}
+
 /// An entry as it was read.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -222,48 +226,59 @@ pub enum BadEntry {
     Inconsistent,
 }
 
-impl From<crate::codec::Short> for BadEntry {
-    fn from(_: crate::codec::Short) -> BadEntry {
-        BadEntry::Short
-    }
-}
-
 /// Reads the fixed part without checking the checksum.
 ///
 /// # Errors
 /// When the bytes cannot be the beginning of an entry.
+#[inline]
 pub fn decode_header(bytes: &[u8]) -> Result<Header, BadEntry> {
-    let mut reader = Reader::new(bytes);
-    if reader.u32()? != MAGIC {
+    // What is too short to be judged may still be known not to be an entry.
+    let Some(fixed) = bytes.first_chunk::<HEADER_BYTES>() else {
+        let other = bytes.first_chunk().is_some_and(|magic| u32::from_le_bytes(*magic) != MAGIC);
+        return Err(if other { BadEntry::Magic } else { BadEntry::Short });
+    };
+    if u32_at(fixed, 0) != MAGIC {
         return Err(BadEntry::Magic);
     }
-    let (version, flags, records) = (reader.u8()?, reader.u8()?, reader.u16()?);
-    if version != VERSION {
+    if fixed[4] != VERSION {
         return Err(BadEntry::Version);
     }
-    let length = reader.u32()?;
-    reader.u32()?; // the checksum
     let header = Header {
-        length,
-        compacted: flags & FLAG_COMPACTED != 0,
-        partition: PartitionId::new(reader.u32()?),
-        epoch: reader.u32()?,
-        lsn: Lsn::new(reader.u64()?),
-        durable: Lsn::new(reader.u64()?),
-        timestamp: Timestamp::from_millis(reader.u64()?),
-        batch: reader.u128()?,
-        previous_hash: reader.u64()?,
-        records,
+        length: u32_at(fixed, 8),
+        compacted: fixed[5] & FLAG_COMPACTED != 0,
+        partition: PartitionId::new(u32_at(fixed, 16)),
+        epoch: u32_at(fixed, 20),
+        lsn: Lsn::new(u64_at(fixed, 24)),
+        durable: Lsn::new(u64_at(fixed, 32)),
+        timestamp: Timestamp::from_millis(u64_at(fixed, 40)),
+        batch: u128::from(u64_at(fixed, 48)) | (u128::from(u64_at(fixed, 56)) << 64),
+        previous_hash: u64_at(fixed, 64),
+        records: u16_at(fixed, 6),
     };
-    reader.u64()?; // reserved
-    let length = length as usize;
+    let length = header.length as usize;
     // An entry without records would take a slot that no table row names, nothing comes before the
     // first number and nothing can follow the last.
-    let impossible = records == 0 || matches!(header.lsn.get(), 0 | u64::MAX);
+    let impossible = header.records == 0 || matches!(header.lsn.get(), 0 | u64::MAX);
     if impossible || !(HEADER_BYTES..=ENTRY_BYTES_MAX).contains(&length) {
         return Err(BadEntry::Inconsistent);
     }
     Ok(header)
+}
+
+/// Numbers at places that are known when this is compiled, so that nothing is checked when it runs.
+#[inline(always)]
+fn u16_at<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline(always)]
+fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | (u32::from(u16_at(bytes, at + 2)) << 16)
+}
+
+#[inline(always)]
+fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | (u64::from(u32_at(bytes, at + 4)) << 32)
 }
 
 /// Reads the fixed part and checks the checksum of the whole entry; `bytes` may go on behind it.
@@ -273,21 +288,30 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, BadEntry> {
 pub fn check(bytes: &[u8]) -> Result<Header, BadEntry> {
     let header = decode_header(bytes)?;
     let entry = bytes.get(..header.length as usize).ok_or(BadEntry::Short)?;
-    let stored = u32::from_le_bytes([entry[12], entry[13], entry[14], entry[15]]);
-    if checksum(entry) != stored {
+    if entry[CRC_AT] != checksum::of_entry(entry).to_le_bytes() {
         return Err(BadEntry::Checksum);
     }
     Ok(header)
+}
+
+/// Whether all three are as long as they say and have the right checksums, which is known in the time
+/// that one of them takes. If not, [`check`] says what is wrong with which.
+pub(crate) fn are_whole(entries: [&[u8]; 3]) -> bool {
+    let lengths_fit = entries.iter().all(|entry| {
+        let length = entry.first_chunk::<HEADER_BYTES>().map(|fixed| u32_at(fixed, 8) as usize);
+        length == Some(entry.len())
+    });
+    lengths_fit
+        && checksum::of_three(entries)
+            .iter()
+            .zip(entries)
+            .all(|(sum, entry)| entry[CRC_AT] == sum.to_le_bytes())
 }
 
 /// Hash of a whole entry, by which the next one chains to it.
 #[must_use]
 pub fn chain_hash(entry: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(entry)
-}
-
-fn checksum(entry: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&entry[..CRC_AT.start]), &entry[CRC_AT.end..])
 }
 
 /// Walks over the records of a checked entry. `bytes` holds exactly the entry.
@@ -297,46 +321,55 @@ fn checksum(entry: &[u8]) -> u32 {
 pub fn for_each_record(
     bytes: &Bytes,
     header: &Header,
+    visit: impl FnMut(Record),
+) -> Result<(), BadEntry> {
+    for_each_record_within(bytes, 0..bytes.len(), header, visit)
+}
+
+/// The same for an entry that lies somewhere in what was read with it.
+#[inline]
+pub(crate) fn for_each_record_within(
+    chunk: &Bytes,
+    entry: Range<usize>,
+    header: &Header,
     mut visit: impl FnMut(Record),
 ) -> Result<(), BadEntry> {
-    let mut reader = Reader::new(bytes);
-    reader.take(HEADER_BYTES)?;
+    let bytes = chunk.get(..entry.end).ok_or(BadEntry::Short)?;
+    let mut at = entry.start.saturating_add(HEADER_BYTES);
     for _ in 0..header.records {
-        let fixed = Reader::new(reader.take(RECORD_HEADER_BYTES)?);
-        let (kind, supersedes, ordinal, epk_bytes, meta_bytes, body_bytes) =
-            decode_record_header(fixed)?;
-        let total = (epk_bytes as usize)
+        let rest = bytes.get(at..).ok_or(BadEntry::Short)?;
+        let fixed = rest.first_chunk::<RECORD_HEADER_BYTES>().ok_or(BadEntry::Short)?;
+        let kind = RecordKind::from_byte(fixed[0]).ok_or(BadEntry::Inconsistent)?;
+        let (epk_bytes, meta_bytes, body_bytes) =
+            (u16_at(fixed, 2), u32_at(fixed, 20), u32_at(fixed, 24));
+        let content = usize::from(epk_bytes)
             .checked_add(meta_bytes as usize)
             .and_then(|sum| sum.checked_add(body_bytes as usize))
             .ok_or(BadEntry::Inconsistent)?;
-        let start = reader.position();
-        reader.take(total)?;
+        let start = at + RECORD_HEADER_BYTES;
+        let end = start.checked_add(content).filter(|end| *end <= bytes.len());
+        let end = end.ok_or(BadEntry::Short)?;
+        let prior = Position {
+            origin: PartitionId::new(u32_at(fixed, 8)),
+            lsn: Lsn::new(u64_at(fixed, 12)),
+            ordinal: u16_at(fixed, 6),
+        };
         visit(Record {
-            position: Position { origin: header.partition, lsn: header.lsn, ordinal },
+            position: Position {
+                origin: header.partition,
+                lsn: header.lsn,
+                ordinal: u16_at(fixed, 4),
+            },
             timestamp: header.timestamp,
             kind,
-            supersedes,
-            content: bytes.slice(start..start + total),
+            supersedes: (fixed[1] & 1 != 0).then_some(prior),
+            content: chunk.slice(start..end),
             epk_bytes,
             meta_bytes,
         });
+        at = end;
     }
-    if reader.is_empty() { Ok(()) } else { Err(BadEntry::Inconsistent) }
-}
-
-type RecordHeader = (RecordKind, Option<Position>, u16, u16, u32, u32);
-
-fn decode_record_header(mut fixed: Reader<'_>) -> Result<RecordHeader, BadEntry> {
-    let kind = RecordKind::from_byte(fixed.u8()?).ok_or(BadEntry::Inconsistent)?;
-    let supersedes_something = fixed.u8()? & 1 != 0;
-    let (epk_bytes, ordinal, prior_ordinal) = (fixed.u16()?, fixed.u16()?, fixed.u16()?);
-    let prior = Position {
-        origin: PartitionId::new(fixed.u32()?),
-        lsn: Lsn::new(fixed.u64()?),
-        ordinal: prior_ordinal,
-    };
-    let (meta_bytes, body_bytes) = (fixed.u32()?, fixed.u32()?);
-    Ok((kind, supersedes_something.then_some(prior), ordinal, epk_bytes, meta_bytes, body_bytes))
+    if at == bytes.len() { Ok(()) } else { Err(BadEntry::Inconsistent) }
 }
 
 /// Decodes one whole entry, checking everything that can be checked without its neighbours.
@@ -613,7 +646,7 @@ fn seal(entry: &mut [u8], records: u16, flags: u8) {
 
 /// Makes the checksum of changed bytes right again; for tests of what stands behind it.
 pub(crate) fn seal_again(entry: &mut [u8]) {
-    let crc = checksum(entry);
+    let crc = checksum::of_entry(entry);
     entry[CRC_AT].copy_from_slice(&crc.to_le_bytes());
 }
 

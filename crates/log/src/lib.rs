@@ -19,6 +19,8 @@
 //!
 //! `FORMAT.md` in this crate's folder draws every byte.
 
+mod buffers;
+mod checksum;
 mod codec;
 mod compaction;
 pub mod conformance;

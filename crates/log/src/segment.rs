@@ -1,5 +1,6 @@
 //! One segment: a file of entries with consecutive positions, written once and then only read.
 
+use crate::buffers;
 use crate::disk::{Disk, DiskFile, read_file, replace_file};
 use crate::entry::{self, BadEntry, Header};
 use crate::error::{Damage, OpenError, ReadError};
@@ -10,6 +11,7 @@ use crate::table::Table;
 use bytes::Bytes;
 use headwater_model::{Lsn, PartitionId};
 use parking_lot::RwLock;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -189,14 +191,40 @@ impl Segment {
     /// Reads bytes of the file.
     pub(crate) fn read(&self, from: u32, to: u32) -> Result<Bytes, ReadError> {
         let read = self.file.read(u64::from(from), (to - from) as usize);
-        let buffer = read.map_err(|source| {
-            if source.kind() == std::io::ErrorKind::UnexpectedEof {
-                let what = "the file ends before its content does";
-                return ReadError::Damaged(Damage::new(&self.path, u64::from(from), None, what));
+        read.map(Bytes::from).map_err(|source| self.unreadable(from, source))
+    }
+
+    /// Reads several pieces of the file, one behind the other.
+    pub(crate) fn read_pieces(&self, pieces: &[Range<u32>]) -> Result<Bytes, ReadError> {
+        let total = pieces.iter().map(|piece| (piece.end - piece.start) as usize).sum();
+        let mut reached = pieces.first().map_or(0, |first| first.start);
+        let mut fill = |buffer: &mut [u8]| {
+            let mut rest = buffer;
+            for piece in pieces {
+                reached = piece.start;
+                let (place, behind) = rest.split_at_mut((piece.end - piece.start) as usize);
+                self.file.read_at(place, u64::from(piece.start))?;
+                rest = behind;
             }
-            ReadError::Io { file: self.path.display().to_string(), source }
-        })?;
-        Ok(Bytes::from(buffer))
+            Ok(())
+        };
+        let read = match pieces {
+            _ if buffers::suits(total) => buffers::filled(total, &mut fill),
+            [piece] => self.file.read(u64::from(piece.start), total).map(Bytes::from),
+            _ => {
+                let mut buffer = vec![0; total];
+                fill(&mut buffer).map(|()| Bytes::from(buffer))
+            }
+        };
+        read.map_err(|source| self.unreadable(reached, source))
+    }
+
+    fn unreadable(&self, from: u32, source: std::io::Error) -> ReadError {
+        if source.kind() == std::io::ErrorKind::UnexpectedEof {
+            let what = "the file ends before its content does";
+            return ReadError::Damaged(Damage::new(&self.path, u64::from(from), None, what));
+        }
+        ReadError::Io { file: self.path.display().to_string(), source }
     }
 
     /// Checks one entry that is known to start at `offset` and to have `lsn`.
@@ -206,7 +234,18 @@ impl Segment {
         offset: u32,
         lsn: Lsn,
     ) -> Result<Header, ReadError> {
-        let header = entry::check(bytes).map_err(|bad| self.damage(offset, lsn, bad))?;
+        self.expect(entry::check(bytes), offset, lsn)
+    }
+
+    /// Whether what was found at `offset` is the entry that should be there.
+    #[inline]
+    pub(crate) fn expect(
+        &self,
+        found: Result<Header, BadEntry>,
+        offset: u32,
+        lsn: Lsn,
+    ) -> Result<Header, ReadError> {
+        let header = found.map_err(|bad| self.damage(offset, lsn, bad))?;
         if header.lsn != lsn || header.partition != self.info.origin {
             return Err(self.damage(offset, lsn, BadEntry::Inconsistent));
         }

@@ -34,8 +34,13 @@ impl Span {
 }
 
 /// Why a text is not a query we can run.
+///
+/// Boxed, because every step of the parser returns one and the parser's stack is precious.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueryError {
+pub struct QueryError(Box<Details>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Details {
     problem: Problem,
     span: (usize, usize),
     line: usize,
@@ -76,54 +81,54 @@ impl QueryError {
         let start = floor_char(text, span.start.min(text.len()));
         let before = &text[..start];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        QueryError {
+        QueryError(Box::new(Details {
             problem,
             span: (start, span.end.clamp(start, text.len())),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             expected: None,
             suggestion: None,
-        }
+        }))
     }
 
     pub(crate) fn expecting(mut self, expected: impl Into<String>) -> QueryError {
-        self.expected = Some(expected.into());
+        self.0.expected = Some(expected.into());
         self
     }
 
     pub(crate) fn suggesting(mut self, suggestion: Option<impl Into<String>>) -> QueryError {
-        self.suggestion = suggestion.map(Into::into);
+        self.0.suggestion = suggestion.map(Into::into);
         self
     }
 
     /// What sort of mistake it is.
     pub fn problem(&self) -> &Problem {
-        &self.problem
+        &self.0.problem
     }
 
     /// The bytes of the text it is about, first and one past the last.
     pub fn span(&self) -> (usize, usize) {
-        self.span
+        self.0.span
     }
 
     /// Line and column, both counted from 1, columns in characters.
     pub fn position(&self) -> (usize, usize) {
-        (self.line, self.column)
+        (self.0.line, self.0.column)
     }
 
     /// What could have stood there.
     pub fn expected(&self) -> Option<&str> {
-        self.expected.as_deref()
+        self.0.expected.as_deref()
     }
 
     /// What may have been meant.
     pub fn suggestion(&self) -> Option<&str> {
-        self.suggestion.as_deref()
+        self.0.suggestion.as_deref()
     }
 
     /// The service's code for this sort of mistake.
     pub fn code(&self) -> &'static str {
-        match self.problem {
+        match self.0.problem {
             Problem::Syntax(_) => "SC1001",
             Problem::UnknownName(_) => "SC2001",
             Problem::UnknownFunction(_) => "SC2005",
@@ -139,7 +144,7 @@ impl QueryError {
     pub fn service_message(&self) -> String {
         json!({"errors": [{
             "severity": "Error",
-            "location": {"start": self.span.0, "end": self.span.1},
+            "location": {"start": self.0.span.0, "end": self.0.span.1},
             "code": self.code(),
             "message": self.sentence(),
         }]})
@@ -148,22 +153,22 @@ impl QueryError {
 
     /// Several lines for a terminal: the message, the line of `text` it is about, a caret under it.
     pub fn with_caret(&self, text: &str) -> String {
-        let line = text.lines().nth(self.line - 1).unwrap_or_default();
-        let width = text.get(self.span.0..self.span.1).map_or(1, |found| found.chars().count());
-        let width = width.clamp(1, line.chars().count().saturating_sub(self.column - 1).max(1));
+        let line = text.lines().nth(self.0.line - 1).unwrap_or_default();
+        let width = text.get(self.0.span.0..self.0.span.1).map_or(1, |found| found.chars().count());
+        let width = width.clamp(1, line.chars().count().saturating_sub(self.0.column - 1).max(1));
         let shown: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let margin = " ".repeat(self.line.to_string().len());
+        let margin = " ".repeat(self.0.line.to_string().len());
         format!(
             "error: {self}\n{margin} |\n{} | {shown}\n{margin} | {}{}",
-            self.line,
-            " ".repeat(self.column - 1),
+            self.0.line,
+            " ".repeat(self.0.column - 1),
             "^".repeat(width),
         )
     }
 
     /// The service's sentence, and ours after it if we know more.
     fn sentence(&self) -> String {
-        let mut sentence = match &self.problem {
+        let mut sentence = match &self.0.problem {
             Problem::Syntax(near) if near.is_empty() => {
                 "Syntax error, unexpected end of the query.".to_owned()
             }
@@ -181,10 +186,10 @@ impl QueryError {
             Problem::Meaning(text) | Problem::TooLarge(text) => format!("{text}."),
             Problem::NotSupported(what) => format!("{what} is not supported yet."),
         };
-        if let Some(expected) = &self.expected {
+        if let Some(expected) = &self.0.expected {
             sentence += &format!(" Expected {expected}.");
         }
-        if let Some(suggestion) = &self.suggestion {
+        if let Some(suggestion) = &self.0.suggestion {
             sentence += &format!(" Did you mean {suggestion}?");
         }
         sentence
@@ -193,7 +198,7 @@ impl QueryError {
 
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.sentence())
+        write!(f, "{}:{}: {}", self.0.line, self.0.column, self.sentence())
     }
 }
 
@@ -216,7 +221,7 @@ pub enum EvaluationError {
         limit: usize,
     },
     /// One value became too large.
-    #[error("{function} would make a value of more than {limit} bytes; ask for less")]
+    #[error("{function} would be a value of more than {limit} bytes; select less at once")]
     ValueTooLarge {
         /// The function or operator.
         function: &'static str,

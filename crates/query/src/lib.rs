@@ -46,5 +46,6 @@ pub use error::{EvaluationError, Problem, QueryError, Span};
 pub use evaluate::{Context, Next, Progress, Run, UserFunctions};
 pub use functions::{Function, all as functions};
 pub use limits::Limits;
+pub use plan::{Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange};
 pub use query::Query;
 pub use value::{BadValue, Kind, Member, Number, Value};

@@ -6,7 +6,7 @@
 pub struct Limits {
     /// The longest text, in bytes.
     pub text_bytes: usize,
-    /// How deep expressions and sub-queries nest.
+    /// How deep expressions and sub-queries nest; parentheses that add nothing may double it.
     pub depth: usize,
     /// How many `JOIN`s one `FROM` has.
     pub joins: usize,

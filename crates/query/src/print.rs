@@ -176,17 +176,17 @@ struct Operand<'e>(&'e Expression);
 
 impl Display for Operand<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let compound = match &self.0.node {
+        let compound = matches!(
+            &self.0.node,
             Node::Unary(..)
-            | Node::Binary(..)
-            | Node::And(_)
-            | Node::Or(_)
-            | Node::Conditional(_)
-            | Node::In(..)
-            | Node::Between(..)
-            | Node::Like(..) => true,
-            _ => false,
-        };
+                | Node::Binary(..)
+                | Node::And(_)
+                | Node::Or(_)
+                | Node::Conditional(_)
+                | Node::In(..)
+                | Node::Between(..)
+                | Node::Like(..)
+        );
         if compound { write!(f, "({})", self.0) } else { write!(f, "{}", self.0) }
     }
 }

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use headwater_model::PartitionKeyDefinition;
+
 use crate::ast::Select;
 use crate::compile::{Compiled, Parameters, compile};
 use crate::error::QueryError;
 use crate::evaluate::{Context, Progress, Run};
 use crate::limits::Limits;
 use crate::parser::parse;
+use crate::plan::{Candidate, PlanDocument, candidates, plan};
 use crate::value::Value;
 
 /// A query that is ready to run, as often as wanted.
@@ -79,6 +82,35 @@ impl Query {
     /// Whether items matter at all; `SELECT VALUE 1` needs none.
     pub fn reads_items(&self) -> bool {
         self.compiled.stages.first().is_some_and(|stage| !stage.sources.is_empty())
+    }
+
+    /// Whether a sub-query has to see the whole container first.
+    pub(crate) fn has_stages(&self) -> bool {
+        self.compiled.stages.len() > 1
+    }
+
+    /// Whether the rows of several ranges have to be merged by someone: sorted, grouped, counted.
+    pub fn needs_plan(&self) -> bool {
+        let stages = &self.compiled.stages;
+        stages.len() > 1 || stages.iter().any(|one| !one.is_streaming() || one.take.is_some())
+    }
+
+    /// What an SDK needs to run it over the ranges of a container with this partition key.
+    pub fn plan(&self, definition: &PartitionKeyDefinition) -> Result<PlanDocument, QueryError> {
+        plan(self, definition)
+    }
+
+    /// The values of these paths that an item must have to match, one entry for each possible
+    /// combination; `None` where any value is possible.
+    ///
+    /// `None` as a whole means that every item must be looked at, an empty list that none need be.
+    /// A path is the property names from the item down, such as `["address", "city"]`. Items that
+    /// fit no candidate never match; those that fit one may or may not.
+    pub fn candidates(&self, paths: &[Vec<&str>]) -> Option<Vec<Candidate>> {
+        if self.has_stages() {
+            return None;
+        }
+        candidates(&self.tree, &self.parameters, paths)
     }
 
     /// The names of the user-defined functions it calls.

@@ -1,5 +1,7 @@
 //! The examples of the function table are its tests.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod common;
 
 use headwater_query::{Query, functions};

@@ -1,5 +1,7 @@
 //! Queries over a small set of items, as a table: the query, and the rows it must answer with.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod common;
 
 use common::{check, check_error, families};

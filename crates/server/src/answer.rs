@@ -88,13 +88,6 @@ impl Answer {
         answer
     }
 
-    /// Leaves out the body: the client asked for as little as possible.
-    pub(crate) fn minimal(mut self) -> Answer {
-        self.payload = Payload::Whole(Bytes::new());
-        self.headers.remove(CONTENT_TYPE);
-        self
-    }
-
     pub(crate) fn charged(mut self, charge: Charge) -> Answer {
         self.charge = charge;
         self

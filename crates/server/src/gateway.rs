@@ -11,7 +11,6 @@ use crate::operations;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use bytes::Bytes;
-use headwater_model::ResourceId;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::route::{self, Route};
@@ -248,14 +247,6 @@ impl Gateway {
         }
         names.insert(key, container.clone());
         Ok(container)
-    }
-
-    /// The link of a resource by resource ids, as resource tokens name it.
-    pub(crate) fn rid_link(database: ResourceId, container: Option<ResourceId>) -> String {
-        match container {
-            Some(container) => format!("dbs/{database}/colls/{container}"),
-            None => format!("dbs/{database}"),
-        }
     }
 }
 

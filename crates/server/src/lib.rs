@@ -19,6 +19,8 @@ mod listen;
 mod metrics;
 mod operations;
 mod request;
+#[cfg(test)]
+mod scenarios;
 mod throughput;
 
 pub use certificate::{CertificateError, Certificates};

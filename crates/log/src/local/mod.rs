@@ -21,7 +21,7 @@ use crate::entry::{self, Entry, Group, Position, Record, Tail};
 use crate::error::{AppendError, ReadError};
 use crate::invariants;
 use crate::manifest::{Manifest, Sealed};
-use crate::read::{Batch, ReadRequest, SegmentSet, Which};
+use crate::read::{Batch, Filling, ReadRequest, SegmentSet, Which};
 use crate::ring::Ring;
 use crate::segment::Segment;
 use append::SavedCheckpoint;
@@ -183,6 +183,18 @@ impl LocalLog {
     /// When bytes cannot be read or are damaged, or all versions are asked for from a position that
     /// compaction has passed.
     pub fn read(&self, request: &ReadRequest<'_>) -> Result<Batch, ReadError> {
+        self.read_as(request)
+    }
+
+    /// The same, with something made of each record where it is found, so that a page of them is not
+    /// moved a second time.
+    ///
+    /// # Errors
+    /// As [`LocalLog::read`].
+    pub fn read_as<T>(&self, request: &ReadRequest<'_>) -> Result<Batch<T>, ReadError>
+    where
+        T: From<Record> + AsRef<Record>,
+    {
         self.check_retention(request)?;
         // The tail first, then the segments: whatever is up to the tail is in them. Behind it entries
         // may be half published, in the table but not yet counted against what they supersede.
@@ -201,7 +213,7 @@ impl LocalLog {
                 batch
             }
         };
-        debug_assert_eq!(invariants::page_answers_request(request, &batch), Ok(()));
+        debug_assert_eq!(invariants::page_answers_request(request, &batch.to_records()), Ok(()));
         Ok(batch)
     }
 
@@ -218,19 +230,24 @@ impl LocalLog {
     }
 
     /// The same from memory, when the reader is close behind the writer.
-    fn read_ring(&self, request: &ReadRequest<'_>) -> Result<Option<Batch>, ReadError> {
+    fn read_ring<T: From<Record>>(
+        &self,
+        request: &ReadRequest<'_>,
+    ) -> Result<Option<Batch<T>>, ReadError> {
         if request.after < self.start {
             return Ok(None);
         }
-        let mut batch = Batch { records: Vec::new(), scanned: request.after };
-        let mut bytes = 0;
-        while batch.scanned < request.upto {
-            let left = request.records_max.saturating_sub(batch.records.len());
-            let newer = self.ring.lock().after(batch.scanned, left.max(1));
+        let mut scanned = request.after;
+        let mut filling: Option<Filling<T>> = None;
+        while scanned < request.upto {
+            let found = filling.as_ref().map_or(0, |filling| filling.records.len());
+            let left = request.records_max.saturating_sub(found);
+            let newer = self.ring.lock().after(scanned, left.max(1));
             // The writer may overtake a reader in the ring; the segments have everything.
             let Some(newer) = newer.filter(|newer| !newer.is_empty()) else {
                 return Ok(None);
             };
+            let filling = filling.get_or_insert_with(|| Filling::new(request));
             let set = self.segments.read().clone();
             for entry in newer {
                 let Ok(header) = entry::decode_header(&entry) else {
@@ -245,19 +262,19 @@ impl LocalLog {
                 }
                 for record in found {
                     if is_wanted(&set, request, &record)? {
-                        bytes += record.content_bytes();
-                        batch.records.push(record);
+                        filling.push(record);
                     }
                 }
-                batch.scanned = header.lsn;
-                if batch.records.len() >= request.records_max.max(1)
-                    || bytes >= request.bytes_max.max(1)
-                {
-                    return Ok(Some(batch));
+                scanned = header.lsn;
+                if filling.is_full(request) {
+                    break;
                 }
             }
+            if filling.is_full(request) {
+                break;
+            }
         }
-        Ok(Some(batch))
+        Ok(filling.map(|filling| filling.end(scanned)))
     }
 
     /// One record, if it is still there.

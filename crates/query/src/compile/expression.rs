@@ -1,6 +1,6 @@
 //! Expressions outside of groups.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Binding, Compiler, Operation};
 use crate::ast::{Expression, Node};
@@ -187,7 +187,20 @@ fn array(list: Vec<Operation>) -> Operation {
     }
 }
 
-fn object(members: Vec<(String, Operation)>) -> Operation {
+/// An object; of a name that stands twice the last value wins, at the first place.
+pub(super) fn object(members: Vec<(String, Operation)>) -> Operation {
+    let mut places = HashMap::new();
+    let mut unique: Vec<(String, Operation)> = Vec::with_capacity(members.len());
+    for (name, value) in members {
+        match places.get(&name) {
+            Some(place) => unique[*place] = (name, value),
+            None => {
+                places.insert(name.clone(), unique.len());
+                unique.push((name, value));
+            }
+        }
+    }
+    let members = unique;
     let values = members
         .iter()
         .map(|(name, value)| Some((name.clone().into(), constant(value)?)))

@@ -31,7 +31,7 @@ impl Compiler<'_> {
                 }
             }
             Node::Name(_) | Node::Property(..) | Node::Index(..)
-                if super::first_name(expression) != "" =>
+                if !super::first_name(expression).is_empty() =>
             {
                 let problem = format!(
                     "Property reference '{expression}' is invalid in the select list because it is \

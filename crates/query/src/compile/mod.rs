@@ -360,7 +360,7 @@ impl Compiler<'_> {
                 for (name, column) in column_names(columns).into_iter().zip(columns) {
                     members.push((name, compile(self, &column.expression)?));
                 }
-                Ok(Operation::Object(members))
+                Ok(expression::object(members))
             }
             Projection::All => self.whole_row(select),
         }

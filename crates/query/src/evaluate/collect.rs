@@ -190,7 +190,11 @@ impl<'r> Collector<'r> {
         let mut rows: Collector<'a> = Collector::new(None);
         for (number, group) in groups.into_iter().enumerate() {
             machine.group_keys = group.keys;
-            machine.aggregates = group.aggregates.into_iter().map(AggregateState::finish).collect();
+            machine.aggregates.clear();
+            for state in group.aggregates {
+                let value = machine.fitting("an aggregate", state.finish())?;
+                machine.aggregates.push(value);
+            }
             let output = machine.evaluate(&program.projection)?;
             let mut keys = Vec::with_capacity(program.order.len());
             for (key, _) in &program.order {

@@ -193,14 +193,14 @@ impl<'a, 'e> Machine<'a, 'e> {
             Operation::Root => self.item.map_or(Value::Undefined, Value::of_item),
             Operation::Wanted(index) => self.wanted(*index),
             Operation::Slot(slot) => self.slots.get(*slot).cloned().unwrap_or_default(),
-            Operation::Member(of, name) => match &**of {
-                Operation::Slot(slot) => {
-                    self.slots.get(*slot).map_or(Value::Undefined, |value| value.member(name))
-                }
-                of => self.evaluate(of)?.member(name),
-            },
+            Operation::Member(of, name) => {
+                let of = self.evaluate(of)?;
+                self.environment.spend(of.scan_cost())?;
+                of.member(name)
+            }
             Operation::Index(of, index) => {
                 let of = self.evaluate(of)?;
+                self.environment.spend(of.scan_cost())?;
                 let index = self.evaluate(index)?;
                 operators::index(&of, &index)
             }
@@ -217,7 +217,10 @@ impl<'a, 'e> Machine<'a, 'e> {
             Operation::In(of, list) => return self.in_list(of, list),
             Operation::InSet(of, set) => match self.evaluate(of)? {
                 Value::Undefined => Value::Undefined,
-                value => Value::Bool(set.contains(&Key::of(&value))),
+                value => {
+                    self.environment.spend(value.scan_cost())?;
+                    Value::Bool(set.contains(&Key::of(&value)))
+                }
             },
             Operation::Between(three) => return self.between(three),
             Operation::Like(of, pattern) => {
@@ -229,12 +232,18 @@ impl<'a, 'e> Machine<'a, 'e> {
             }
             Operation::Call(function, list) => return self.call(function, list),
             Operation::UserCall(name, list) => return self.user_call(name, list),
-            Operation::Array(list) => Value::array(self.list(list)?),
+            Operation::Array(list) => {
+                let made = Value::array(self.list(list)?);
+                return self.fitting("an array", made);
+            }
             Operation::Object(members) => return self.object(members),
             Operation::Scalar(program) => {
                 self.select(program, Some(1))?.into_iter().next().unwrap_or_default()
             }
-            Operation::ArrayOf(program) => Value::array(self.select(program, None)?),
+            Operation::ArrayOf(program) => {
+                let made = Value::array(self.select(program, None)?);
+                return self.fitting("ARRAY", made);
+            }
             Operation::Exists(program) => Value::Bool(!self.select(program, Some(1))?.is_empty()),
             Operation::Group(index) => self.group_keys.get(*index).cloned().unwrap_or_default(),
             Operation::Aggregate(index) => self.aggregates.get(*index).cloned().unwrap_or_default(),
@@ -250,7 +259,23 @@ impl<'a, 'e> Machine<'a, 'e> {
         for (name, value) in members {
             made.push((name.as_str().into(), self.evaluate(value)?));
         }
-        Ok(Value::object(made))
+        self.fitting("an object", Value::object_of_unique(made))
+    }
+
+    /// The array or object something has made, if it is not too large. Parts can be shared, so a
+    /// short query could otherwise ask for more than any memory holds.
+    fn fitting(&mut self, maker: &'static str, made: Value<'a>) -> Evaluated<'a> {
+        if !matches!(made, Value::Array(_) | Value::Object(_)) {
+            return Ok(made);
+        }
+        let limit = self.environment.limits.value_bytes;
+        match made.weight_within(limit) {
+            Some(weight) => {
+                self.environment.spend(weight / 1024)?;
+                Ok(made)
+            }
+            None => Err(EvaluationError::ValueTooLarge { function: maker, limit }),
+        }
     }
 
     fn binary(
@@ -264,6 +289,7 @@ impl<'a, 'e> Machine<'a, 'e> {
             return if one.is_undefined() { self.evaluate(two) } else { Ok(one) };
         }
         let two = self.evaluate(two)?;
+        self.environment.spend(one.scan_cost() + two.scan_cost())?;
         if operator == BinaryOperator::Concatenate {
             let bytes = one.as_text().map_or(0, str::len) + two.as_text().map_or(0, str::len);
             self.environment.allow("||", bytes)?;
@@ -349,11 +375,13 @@ impl<'a, 'e> Machine<'a, 'e> {
         list: &'a [Operation],
     ) -> Evaluated<'a> {
         let arguments = self.list(list)?;
-        match function.body {
-            Body::Pure(body) => Ok(body(&arguments).unwrap_or_default()),
-            Body::Careful(body) => Ok(body(&arguments, self.environment)?.unwrap_or_default()),
-            Body::Aggregate(_) | Body::NotYet => Ok(Value::Undefined),
-        }
+        self.environment.spend(arguments.iter().map(Value::scan_cost).sum())?;
+        let made = match function.body {
+            Body::Pure(body) => body(&arguments).unwrap_or_default(),
+            Body::Careful(body) => body(&arguments, self.environment)?.unwrap_or_default(),
+            Body::Aggregate(_) | Body::NotYet => Value::Undefined,
+        };
+        self.fitting(function.name, made)
     }
 
     fn user_call(&mut self, name: &'a str, list: &'a [Operation]) -> Evaluated<'a> {

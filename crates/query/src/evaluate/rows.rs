@@ -59,6 +59,7 @@ impl<'a, 'e> Machine<'a, 'e> {
             }
             SourcePlan::Each(operation) => {
                 let value = self.evaluate(operation)?;
+                self.environment.spend(value.scan_cost())?;
                 for element in value.elements().unwrap_or_default().iter() {
                     if with(self, element.clone())?.is_break() {
                         return Ok(ControlFlow::Break(()));

@@ -8,6 +8,7 @@
 
 mod aggregates;
 mod arrays;
+mod calendar;
 mod dates;
 mod integers;
 mod items;
@@ -71,6 +72,9 @@ pub(crate) enum AggregateKind {
     Sum,
 }
 
+/// Doubles below this are integers of 64 bits once their fraction is cut off.
+const INTEGER_MAX: f64 = 9.223_372_036_854_775e18;
+
 /// As many arguments as there are.
 const ANY: usize = usize::MAX;
 
@@ -130,8 +134,10 @@ fn number(arguments: &[Value<'_>], place: usize) -> Option<f64> {
 }
 
 /// The argument at this place as an integer, the part after the point cut off.
+#[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
 fn whole(arguments: &[Value<'_>], place: usize) -> Option<i64> {
-    Value::number(number(arguments, place)?.trunc()).as_integer()
+    let number = number(arguments, place)?.trunc();
+    (number.abs() < INTEGER_MAX).then_some(number as i64)
 }
 
 /// The optional boolean at this place, false if it is left out. `None` if it is something else.

@@ -1,2 +1,95 @@
-//! To come.
-pub(super) const TABLE: &[super::Function] = &[];
+//! Arrays as sets: the order of the first array is kept, equal elements appear once.
+
+use std::collections::HashSet;
+
+use super::{Body, Function};
+use crate::error::EvaluationError;
+use crate::evaluate::Environment;
+use crate::value::{Key, Value};
+
+pub(super) const TABLE: &[Function] = &[
+    Function {
+        name: "SetDifference",
+        arguments: "(array, array)",
+        meaning: "The elements of the first that are not in the second",
+        count: (2, 2),
+        body: Body::Careful(|arguments, environment| {
+            sets(arguments, environment, |one, two| {
+                unique(one.iter().filter(|element| !two.contains(&Key::of(element))))
+            })
+        }),
+        examples: &[
+            ("SetDifference([1, 2, 3, 3], [2])", "[1,3]"),
+            ("SetDifference([1], 1)", "undefined"),
+        ],
+    },
+    Function {
+        name: "SetEqual",
+        arguments: "(array, array)",
+        meaning: "Whether both have the same elements, in whatever order and number",
+        count: (2, 2),
+        body: Body::Careful(|arguments, environment| {
+            sets(arguments, environment, |one, two| {
+                let one: HashSet<_> = one.iter().map(Key::of).collect();
+                Value::Bool(one == *two)
+            })
+        }),
+        examples: &[("SetEqual([1, 2, 2], [2, 1])", "true"), ("SetEqual([1, 2], [1])", "false")],
+    },
+    Function {
+        name: "SetIntersect",
+        arguments: "(array, array)",
+        meaning: "The elements that are in both",
+        count: (2, 2),
+        body: Body::Careful(|arguments, environment| {
+            sets(arguments, environment, |one, two| {
+                unique(one.iter().filter(|element| two.contains(&Key::of(element))))
+            })
+        }),
+        examples: &[
+            ("SetIntersect([1, 2, 3, 4], [3, 4, 5, 6])", "[3,4]"),
+            ("SetIntersect([1, 1], [1, 1])", "[1]"),
+            ("SetIntersect([1, 2], [])", "[]"),
+        ],
+    },
+    Function {
+        name: "SetUnion",
+        arguments: "(array, array)",
+        meaning: "The elements that are in one of them",
+        count: (2, 2),
+        body: Body::Careful(union),
+        examples: &[
+            ("SetUnion([1, 2, 3, 4], [3, 4, 5, 6])", "[1,2,3,4,5,6]"),
+            ("SetUnion([1, 2, \"A\", \"B\"], [\"A\", 1])", "[1,2,\"A\",\"B\"]"),
+        ],
+    },
+];
+
+/// Each value at its first place.
+fn unique<'v, 'a: 'v>(elements: impl Iterator<Item = &'v Value<'a>>) -> Value<'a> {
+    let mut seen = HashSet::new();
+    Value::array(elements.filter(|element| seen.insert(Key::of(element))).cloned())
+}
+
+fn sets<'a>(
+    arguments: &[Value<'a>],
+    environment: &mut Environment,
+    combine: fn(&[Value<'a>], &HashSet<Key>) -> Value<'a>,
+) -> Result<Option<Value<'a>>, EvaluationError> {
+    let (Some(one), Some(two)) = (arguments[0].elements(), arguments[1].elements()) else {
+        return Ok(None);
+    };
+    environment.spend(one.len() + two.len())?;
+    Ok(Some(combine(&one, &two.iter().map(Key::of).collect())))
+}
+
+fn union<'a>(
+    arguments: &[Value<'a>],
+    environment: &mut Environment,
+) -> Result<Option<Value<'a>>, EvaluationError> {
+    let (Some(one), Some(two)) = (arguments[0].elements(), arguments[1].elements()) else {
+        return Ok(None);
+    };
+    environment.spend(one.len() + two.len())?;
+    Ok(Some(unique(one.iter().chain(two.iter()))))
+}

@@ -1,2 +1,258 @@
-//! To come.
-pub(super) const TABLE: &[super::Function] = &[];
+//! Strings to and from other values, several strings at once, and patterns.
+
+use regex::{Regex, RegexBuilder};
+
+use super::{ANY, Body, Function, text};
+use crate::error::EvaluationError;
+use crate::evaluate::Environment;
+use crate::value::{Kind, Value};
+
+/// The most memory a compiled pattern takes.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// How many compiled patterns a run keeps.
+const PATTERNS_MAX: usize = 16;
+
+pub(super) const TABLE: &[Function] = &[
+    Function {
+        name: "CONTAINS_ALL_CI",
+        arguments: "(string, part, part [, …])",
+        meaning: "Whether every part occurs in the string, whatever its case",
+        count: (2, ANY),
+        body: Body::Pure(|arguments| contains(arguments, true, true)),
+        examples: &[("CONTAINS_ALL_CI(\"Road Bike\", \"road\", \"BIKE\")", "true")],
+    },
+    Function {
+        name: "CONTAINS_ALL_CS",
+        arguments: "(string, part, part [, …])",
+        meaning: "Whether every part occurs in the string",
+        count: (2, ANY),
+        body: Body::Pure(|arguments| contains(arguments, true, false)),
+        examples: &[
+            ("CONTAINS_ALL_CS(\"Road Bike\", \"Road\", \"Bike\")", "true"),
+            ("CONTAINS_ALL_CS(\"Road Bike\", \"Road\", \"bike\")", "false"),
+        ],
+    },
+    Function {
+        name: "CONTAINS_ANY_CI",
+        arguments: "(string, part, part [, …])",
+        meaning: "Whether one of the parts occurs in the string, whatever its case",
+        count: (2, ANY),
+        body: Body::Pure(|arguments| contains(arguments, false, true)),
+        examples: &[("CONTAINS_ANY_CI(\"Road Bike\", \"car\", \"BIKE\")", "true")],
+    },
+    Function {
+        name: "CONTAINS_ANY_CS",
+        arguments: "(string, part, part [, …])",
+        meaning: "Whether one of the parts occurs in the string",
+        count: (2, ANY),
+        body: Body::Pure(|arguments| contains(arguments, false, false)),
+        examples: &[
+            ("CONTAINS_ANY_CS(\"Road Bike\", \"car\", \"Bike\")", "true"),
+            ("CONTAINS_ANY_CS(\"Road Bike\", \"car\", \"bike\")", "false"),
+        ],
+    },
+    Function {
+        name: "RegexMatch",
+        arguments: "(string, pattern [, modifiers])",
+        meaning: "Whether the pattern matches anywhere; modifiers are m, s, i and x",
+        count: (2, 3),
+        body: Body::Careful(regex_match),
+        examples: &[
+            ("RegexMatch(\"abcd\", \"ABC\", \"i\")", "true"),
+            ("RegexMatch(\"abcd\", \"^b\")", "false"),
+            ("RegexMatch(\"shop 12\", \"[0-9]{2}$\")", "true"),
+            ("RegexMatch(\"abcd\", \"ab c\", \"x\")", "true"),
+            ("RegexMatch(\"abcd\", \"a\", \"q\")", "undefined"),
+            ("RegexMatch(1, \"a\")", "undefined"),
+        ],
+    },
+    Function {
+        name: "StringJoin",
+        arguments: "(array, separator)",
+        meaning: "The strings of an array with the separator between them",
+        count: (2, 2),
+        body: Body::Careful(join),
+        examples: &[
+            ("StringJoin([\"a\", \"b\", \"c\"], \", \")", "\"a, b, c\""),
+            ("StringJoin([\"a\", 1], \",\")", "undefined"),
+        ],
+    },
+    Function {
+        name: "StringSplit",
+        arguments: "(string, separator)",
+        meaning: "What stands between the separators, as an array",
+        count: (2, 2),
+        body: Body::Careful(split),
+        examples: &[
+            ("StringSplit(\"Handlebar\", \"e\")", "[\"Handl\",\"bar\"]"),
+            ("StringSplit(\"Helmet\", \"\")", "[\"Helmet\"]"),
+            ("StringSplit(\"\", \"\")", "[\"\"]"),
+            ("StringSplit(\"a\", undefined)", "undefined"),
+        ],
+    },
+    Function {
+        name: "StringToArray",
+        arguments: "(string)",
+        meaning: "The array a JSON text says; undefined if it says something else",
+        count: (1, 1),
+        body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Array)),
+        examples: &[
+            ("StringToArray(\"[1, \\\"a\\\", {\\\"b\\\": [2]}]\")", "[1,\"a\",{\"b\":[2]}]"),
+            ("StringToArray(\"{}\")", "undefined"),
+            ("StringToArray(\"[1\")", "undefined"),
+        ],
+    },
+    Function {
+        name: "StringToBoolean",
+        arguments: "(string)",
+        meaning: "The boolean a JSON text says; undefined if it says something else",
+        count: (1, 1),
+        body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Bool)),
+        examples: &[
+            ("StringToBoolean(\" true \")", "true"),
+            ("StringToBoolean(\"TRUE\")", "undefined"),
+        ],
+    },
+    Function {
+        name: "StringToNull",
+        arguments: "(string)",
+        meaning: "Null if a JSON text says so, otherwise undefined",
+        count: (1, 1),
+        body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Null)),
+        examples: &[("StringToNull(\"null\")", "null"), ("StringToNull(\"Null\")", "undefined")],
+    },
+    Function {
+        name: "StringToNumber",
+        arguments: "(string)",
+        meaning: "The number a JSON text says; undefined if it says something else",
+        count: (1, 1),
+        body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Number)),
+        examples: &[
+            ("StringToNumber(\"60\")", "60"),
+            ("StringToNumber(\"-1.79769e+308\") < 0", "true"),
+            ("StringToNumber(\"0xF\")", "undefined"),
+            ("StringToNumber(\"\")", "undefined"),
+        ],
+    },
+    Function {
+        name: "StringToObject",
+        arguments: "(string)",
+        meaning: "The object a JSON text says; undefined if it says something else",
+        count: (1, 1),
+        body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Object)),
+        examples: &[
+            ("StringToObject(\"{\\\"a\\\": 1}\")", "{\"a\":1}"),
+            ("StringToObject(\"{a: 1}\")", "undefined"),
+        ],
+    },
+    Function {
+        name: "ToString",
+        arguments: "(value)",
+        meaning: "A string as it is, everything else as JSON text",
+        count: (1, 1),
+        body: Body::Careful(to_string),
+        examples: &[
+            ("ToString(1.5)", "\"1.5\""),
+            ("ToString(\"a\")", "\"a\""),
+            ("ToString([1, null])", "\"[1,null]\""),
+            ("ToString(undefined)", "undefined"),
+        ],
+    },
+];
+
+fn contains<'a>(arguments: &[Value<'a>], all: bool, ignore_case: bool) -> Option<Value<'a>> {
+    let fold = |text: &str| if ignore_case { text.to_lowercase() } else { text.to_owned() };
+    let string = fold(text(arguments, 0)?);
+    let mut found = 0;
+    for part in &arguments[1..] {
+        found += usize::from(string.contains(&fold(part.as_text()?)));
+    }
+    Some(Value::Bool(if all { found == arguments.len() - 1 } else { found > 0 }))
+}
+
+type Careful<'a> = Result<Option<Value<'a>>, EvaluationError>;
+
+fn regex_match<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'a> {
+    let (Some(string), Some(pattern)) = (text(arguments, 0), text(arguments, 1)) else {
+        return Ok(None);
+    };
+    let modifiers = match arguments.get(2).map(Value::as_text) {
+        None => "",
+        Some(Some(modifiers)) if modifiers.chars().all(|c| "msix".contains(c)) => modifiers,
+        Some(_) => return Ok(None),
+    };
+    environment.spend(string.len() / 8)?;
+    let known = environment.patterns.iter().find(|(p, m, _)| p == pattern && m == modifiers);
+    let matches = match known {
+        Some((_, _, regex)) => regex.is_match(string),
+        None => {
+            let regex = compile(pattern, modifiers)?;
+            environment.spend(1000)?;
+            let matches = regex.is_match(string);
+            if environment.patterns.len() >= PATTERNS_MAX {
+                environment.patterns.remove(0);
+            }
+            environment.patterns.push((pattern.to_owned(), modifiers.to_owned(), regex));
+            matches
+        }
+    };
+    Ok(Some(Value::Bool(matches)))
+}
+
+fn compile(pattern: &str, modifiers: &str) -> Result<Regex, EvaluationError> {
+    RegexBuilder::new(pattern)
+        .multi_line(modifiers.contains('m'))
+        .dot_matches_new_line(modifiers.contains('s'))
+        .case_insensitive(modifiers.contains('i'))
+        .ignore_whitespace(modifiers.contains('x'))
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX)
+        .nest_limit(64)
+        .build()
+        .map_err(|error| EvaluationError::BadPattern(error.to_string()))
+}
+
+fn join<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'a> {
+    let (Some(elements), Some(separator)) = (arguments[0].elements(), text(arguments, 1)) else {
+        return Ok(None);
+    };
+    let Some(parts) = elements.iter().map(Value::as_text).collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    environment.spend(parts.len())?;
+    let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
+    environment
+        .allow("StringJoin", bytes.saturating_add(separator.len().saturating_mul(parts.len())))?;
+    Ok(Some(Value::from(parts.join(separator))))
+}
+
+fn split<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'a> {
+    let (Some(string), Some(separator)) = (text(arguments, 0), text(arguments, 1)) else {
+        return Ok(None);
+    };
+    if separator.is_empty() {
+        return Ok(Some(Value::array([arguments[0].clone()])));
+    }
+    let parts = string.matches(separator).count() + 1;
+    environment.spend(parts)?;
+    environment
+        .allow("StringSplit", string.len() + parts.saturating_mul(size_of::<Value<'_>>()))?;
+    Ok(Some(Value::array(string.split(separator).map(|part| Value::from(part.to_owned())))))
+}
+
+/// The value a JSON text says, if it is of the wanted kind.
+fn read<'a>(arguments: &[Value<'a>], environment: &mut Environment, kind: Kind) -> Careful<'a> {
+    let Some(string) = text(arguments, 0) else { return Ok(None) };
+    environment.spend(string.len() / 8)?;
+    Ok(Value::from_json(string.as_bytes()).ok().filter(|value| value.kind() == kind))
+}
+
+fn to_string<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'a> {
+    let value = &arguments[0];
+    if value.is_undefined() || value.kind() == Kind::String {
+        return Ok(Some(value.clone()));
+    }
+    environment.allow("ToString", value.weight())?;
+    Ok(String::from_utf8(value.to_json()).ok().map(Value::from))
+}

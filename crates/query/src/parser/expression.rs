@@ -117,24 +117,27 @@ impl Parser<'_> {
         self.build(Node::Conditional(Box::new([condition, yes, no])), span)
     }
 
-    /// `a AND b AND c` as one node: clients send thousands, and depth is precious.
+    /// `a AND b AND c` as one node, and `(a AND b) AND c` as well: clients send thousands, some of
+    /// them nest each in the next, and depth is precious.
     fn chain(
         &mut self,
         word: &str,
         power: u8,
         first: Expression,
-        node: impl Fn(Vec<Expression>) -> Node,
+        node: fn(Vec<Expression>) -> Node,
     ) -> Result<Expression, QueryError> {
-        let mut list = vec![first];
+        let start = first.span;
+        let mut list = Vec::new();
+        flatten(&mut list, first, power);
         while self.take_keyword(word) {
             if list.len() >= self.limits.list_items {
                 let problem = format!("More than {} conditions are joined", self.limits.list_items);
                 return Err(self.too_large(problem, self.span()));
             }
-            list.push(self.climb(power + 1)?);
+            let next = self.climb(power + 1)?;
+            flatten(&mut list, next, power);
         }
-        let span = list[0].span.to(self.span_before());
-        self.build(node(list), span)
+        self.build(node(list), start.to(self.span_before()))
     }
 
     fn in_list(&mut self, of: Expression, negated: bool) -> Result<Expression, QueryError> {
@@ -210,8 +213,11 @@ impl Parser<'_> {
         let node = match self.peek().clone() {
             Token::Number(text) => {
                 let number = Number::parse(text.into_owned().into());
+                let Some(number) = number.filter(|number| number.value().is_finite()) else {
+                    return Err(self.unexpected("a number up to about 1.8e308", &[]));
+                };
                 self.advance();
-                Node::Literal(number.map_or(Value::Undefined, Value::Number))
+                Node::Literal(Value::Number(number))
             }
             Token::String(text) => {
                 self.advance();
@@ -316,9 +322,9 @@ impl Parser<'_> {
             _ if is_reserved(word) => Err(self.unexpected("an expression", &[])),
             _ => {
                 self.advance();
-                // `selct` alone is a fine name, so a slip shows only by what follows it.
-                if let Token::Word(next) = self.peek()
-                    && !is_reserved(next)
+                // `valeu` is a fine name, so a slip shows only by what follows: no alias goes on so.
+                if matches!(self.peek(), Token::Word(next) if !is_reserved(next))
+                    && matches!(self.peek_after(1), Token::Symbol("." | "[" | "("))
                     && closest(word, ["DISTINCT", "VALUE", "EXISTS"]).is_some()
                 {
                     self.at -= 1;
@@ -338,5 +344,14 @@ impl Parser<'_> {
         self.advance();
         self.want_symbol("(")?;
         Ok(Node::UserCall(name.to_owned(), self.listed_until(")", Self::expression)?))
+    }
+}
+
+/// Adds an operand, or its operands if it is a chain of the same kind.
+fn flatten(list: &mut Vec<Expression>, operand: Expression, power: u8) {
+    match operand.node {
+        Node::And(inner) if power == AND => list.extend(inner),
+        Node::Or(inner) if power == OR => list.extend(inner),
+        _ => list.push(operand),
     }
 }

@@ -154,7 +154,8 @@ impl<'t> Parser<'t> {
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T, QueryError>,
     ) -> Result<T, QueryError> {
-        if self.depth >= self.limits.depth {
+        // Twice, because a printed tree has parentheses where the original needed none.
+        if self.depth >= self.limits.depth.saturating_mul(2) {
             return Err(self.too_deep(self.span()));
         }
         self.depth += 1;

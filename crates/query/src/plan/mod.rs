@@ -1,13 +1,21 @@
-//! Plans.
-use crate::ast::{Expression, Node};
-use crate::compile::Parameters;
-use crate::value::Value;
+//! Plans: what an SDK needs to know to run a query on every range and put the answers together.
+//!
+//! ```text
+//! candidates.rs  which values of some paths a filter allows  → point look-ups, ranges
+//! ranges.rs      candidates of the partition key             → ranges of hashed keys
+//! rewrite.rs     the query                                   → the query for one range
+//! document.rs    all of it in the shape SDKs read
+//! ```
+//!
+//! The rewritten text is a query like any other: `Query::parse` takes it, and a run over one range
+//! answers in the envelopes the SDKs unpack (`orderByItems`, `groupByItems`, `payload`, `item`).
 
-/// The value of a literal or parameter; `None` for a parameter that was not sent.
-pub(crate) fn constant(expression: &Expression, parameters: &Parameters) -> Option<Value<'static>> {
-    match &expression.node {
-        Node::Literal(value) => Some(value.clone()),
-        Node::Parameter(name) => parameters.get(name).cloned(),
-        _ => Some(Value::Undefined),
-    }
-}
+mod candidates;
+mod document;
+mod ranges;
+mod rewrite;
+
+pub use candidates::Candidate;
+pub(crate) use candidates::{candidates, constant};
+pub(crate) use document::plan;
+pub use document::{DistinctCount, PlanDocument, QueryInfo, QueryRange};

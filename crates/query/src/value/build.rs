@@ -8,6 +8,9 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{Member, Value};
 
+/// Up to so many names are compared one by one rather than looked up.
+const FEW: usize = 8;
+
 /// Why a text is no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("value is not JSON: {problem}; send a JSON value")]
@@ -26,6 +29,13 @@ impl<'a> Value<'a> {
     /// An object. Undefined properties are left out; of a name that stands twice the last value
     /// wins, at the first place.
     pub fn object(members: impl IntoIterator<Item = Member<'a>>) -> Value<'a> {
+        let members: Vec<Member<'a>> = members.into_iter().collect();
+        let is_new = |(at, member): (usize, &Member<'a>)| {
+            members[..at].iter().all(|(name, _)| *name != member.0)
+        };
+        if members.len() <= FEW && members.iter().enumerate().all(is_new) {
+            return Value::object_of_unique(members);
+        }
         let mut unique: Vec<Member<'a>> = Vec::new();
         let mut places: HashMap<Cow<'a, str>, usize> = HashMap::new();
         for (name, value) in members {
@@ -37,8 +47,13 @@ impl<'a> Value<'a> {
                 }
             }
         }
-        unique.retain(|(_, value)| !value.is_undefined());
-        Value::Object(unique.into())
+        Value::object_of_unique(unique)
+    }
+
+    /// An object of members whose names are known to differ. Undefined properties are left out.
+    pub(crate) fn object_of_unique(mut members: Vec<Member<'a>>) -> Value<'a> {
+        members.retain(|(_, value)| !value.is_undefined());
+        Value::Object(members.into())
     }
 }
 

@@ -13,11 +13,6 @@ pub(super) fn trimmed(bytes: &[u8]) -> &[u8] {
     bytes.trim_ascii()
 }
 
-/// Whether the bytes are one JSON value.
-pub(crate) fn is_valid(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
-}
-
 /// The value a text says. Objects and arrays stay text.
 pub(super) fn read(text: Cow<'_, [u8]>) -> Value<'_> {
     match text.first() {

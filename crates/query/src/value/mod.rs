@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use build::BadValue;
-pub(crate) use json::{each_member, is_named, is_valid};
+pub(crate) use json::{each_member, is_named};
 pub use number::Number;
 pub(crate) use order::Key;
 pub(crate) use write::write_text;
@@ -206,16 +206,42 @@ impl<'a> Value<'a> {
         json::read(Cow::Borrowed(json::trimmed(bytes)))
     }
 
-    /// About how many bytes of memory it holds.
-    pub(crate) fn weight(&self) -> usize {
-        let own = size_of::<Value<'_>>();
-        own + match self {
+    /// About how many bytes it is when written, or `None` beyond a limit.
+    ///
+    /// Parts that are shared count as often as they occur, for that is how often they are written;
+    /// the limit keeps the count itself from taking long.
+    pub(crate) fn weight_within(&self, limit: usize) -> Option<usize> {
+        let mut left = limit;
+        self.take_weight(&mut left)?;
+        Some(limit - left)
+    }
+
+    fn take_weight(&self, left: &mut usize) -> Option<()> {
+        let own = match self {
             Value::String(text) => text.len(),
             Value::Json(text) => text.len(),
-            Value::Array(elements) => elements.iter().map(Value::weight).sum(),
-            Value::Object(members) => {
-                members.iter().map(|(name, value)| name.len() + own + value.weight()).sum()
-            }
+            _ => 0,
+        };
+        *left = left.checked_sub(own + size_of::<Value<'_>>())?;
+        match self {
+            Value::Array(elements) => elements.iter().try_for_each(|one| one.take_weight(left)),
+            Value::Object(members) => members.iter().try_for_each(|(name, value)| {
+                *left = left.checked_sub(name.len())?;
+                value.take_weight(left)
+            }),
+            _ => Some(()),
+        }
+    }
+
+    /// About how many bytes of memory it holds.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight_within(usize::MAX).unwrap_or(usize::MAX)
+    }
+
+    /// How much work it is to look into it, in steps.
+    pub(crate) fn scan_cost(&self) -> usize {
+        match self {
+            Value::Json(text) => text.len() / 256,
             _ => 0,
         }
     }

@@ -50,7 +50,7 @@ impl<'a> Number<'a> {
 }
 
 /// The double as JSON text. What JSON cannot say is `null`; nothing makes such numbers.
-pub(crate) fn print(value: f64) -> String {
+pub(super) fn print(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
         "0".to_owned()
@@ -65,7 +65,7 @@ pub(crate) fn print(value: f64) -> String {
 
 /// The integer a double stands for, if it stands for one.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be an integer a double holds")]
-pub(crate) fn to_integer(value: f64) -> Option<i64> {
+pub(super) fn to_integer(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() <= EXACT_MAX).then_some(value as i64)
 }
 

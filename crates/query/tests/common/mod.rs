@@ -1,5 +1,7 @@
 //! What the tables of queries share: items, parameters, and one way to run a query.
 
+#![allow(dead_code, unreachable_pub, reason = "each test file uses the part it needs")]
+
 use headwater_query::{Context, Next, Query, Value};
 
 /// 2026-08-01T12:30:45.1234567Z.

@@ -45,7 +45,7 @@ pub(super) fn reason(dir: &Path) -> io::Result<Option<&'static str>> {
 }
 
 /// The journals of the index, oldest first.
-fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found: Vec<(u64, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();

@@ -1,18 +1,33 @@
 //! The durable index, on fjall.
+//!
+//! Its engine keeps the newest rows in memory and in a journal, which it reads again when it is opened:
+//! half a million rows, and half a second, at worst. So a clean close has all rows written to tables and
+//! leaves an empty journal behind. After anything else the journal is read, and the log knows the rest.
 
 use super::{Batch, Index, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::Value;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use fjall::{
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
+};
 use parking_lot::RwLock;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Blocks of the index kept in memory.
 const CACHE_BYTES: u64 = 16 << 20;
 /// Rows collected in memory before they are written to a table.
 const MEMTABLE_BYTES: u64 = 16 << 20;
+/// A journal that is read again in no time is left as it is.
+const JOURNAL_BYTES_KEPT: u64 = 256 << 10;
+/// Bytes of a row in the journal beside its key and value.
+const JOURNAL_ROW_BYTES: u64 = 21;
+/// How often a close looks whether all rows are in tables, and how many times at most.
+const LOOKS: (Duration, u32) = (Duration::from_millis(2), 5_000);
 /// Tells the next open that the index is not to be trusted.
 const DOUBT: &str = "DOUBTED";
 
@@ -20,6 +35,8 @@ pub(crate) struct FjallIndex {
     /// `None` once it is closed: a handle somebody kept must not keep the files locked.
     open: RwLock<Option<Open>>,
     dir: PathBuf,
+    /// About as much as the next open would have to read.
+    journal_bytes: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -59,6 +76,8 @@ impl FjallIndex {
     }
 
     fn try_open(dir: &Path) -> fjall::Result<FjallIndex> {
+        // A new journal has room made in it; one that was read again is as long as what was read.
+        let known = !doubt::journals(dir).unwrap_or_default().is_empty();
         let database = Database::builder(dir)
             .cache_size(CACHE_BYTES)
             .worker_threads(1)
@@ -68,12 +87,44 @@ impl FjallIndex {
             KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES)
         })?;
         let open = RwLock::new(Some(Open { database, rows }));
-        Ok(FjallIndex { open, dir: dir.to_owned() })
+        let journals = if known { doubt::journals(dir).unwrap_or_default() } else { Vec::new() };
+        let lengths = journals.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
+        let journal_bytes = AtomicU64::new(lengths.sum());
+        Ok(FjallIndex { open, dir: dir.to_owned(), journal_bytes })
     }
 
     fn opened(&self) -> Result<Open, StorageError> {
         self.open.read().clone().ok_or(StorageError::Closed)
     }
+}
+
+/// Has every row written to tables. False when that does not happen for whatever reason: then the journal
+/// still has them.
+fn write_tables(rows: &Keyspace) -> bool {
+    let is_done = || rows.tree.get_highest_memtable_seqno().is_none();
+    if !is_done() && rows.rotate_memtable().is_err() {
+        return false;
+    }
+    let (pause, looks) = LOOKS;
+    for _ in 0..looks {
+        if is_done() {
+            return true;
+        }
+        // The engine's own wait does not end if its worker has.
+        std::thread::park_timeout(pause);
+    }
+    false
+}
+
+/// Empties the journal, whose rows are all in tables. It must stay there: see `doubt`.
+fn empty_journal(dir: &Path) -> std::io::Result<()> {
+    // Older ones are the engine's to remove.
+    if let [journal] = &doubt::journals(dir)?[..] {
+        let file = File::options().write(true).open(journal)?;
+        file.set_len(0)?;
+        file.sync_all()?;
+    }
+    Ok(())
 }
 
 /// A failing index must not be believed after the next open either.
@@ -149,12 +200,16 @@ impl Index for FjallIndex {
         let open = self.open.read();
         let open = open.as_ref().ok_or(StorageError::Closed)?;
         let mut rows = open.database.batch();
+        let mut bytes = 0;
         for (key, value) in &batch.changes {
+            let value_bytes = value.as_ref().map_or(0, |value| value.len());
+            bytes += JOURNAL_ROW_BYTES + (key.len() + value_bytes) as u64;
             match value {
                 Some(value) => rows.insert(&open.rows, &key[..], &value[..]),
                 None => rows.remove(&open.rows, &key[..]),
             }
         }
+        self.journal_bytes.fetch_add(bytes, Ordering::Relaxed);
         rows.commit().map_err(|error| failed(&self.dir, &error))
     }
 
@@ -166,6 +221,60 @@ impl Index for FjallIndex {
         let Some(open) = self.open.write().take() else {
             return Ok(());
         };
-        open.database.persist(PersistMode::SyncAll).map_err(|error| failed(&self.dir, &error))
+        open.database.persist(PersistMode::SyncAll).map_err(|error| failed(&self.dir, &error))?;
+        if self.journal_bytes.load(Ordering::Relaxed) <= JOURNAL_BYTES_KEPT {
+            return Ok(());
+        }
+        let written = write_tables(&open.rows);
+        drop(open);
+        if !written {
+            tracing::warn!(dir = %self.dir.display(), "index not written to tables; the next start takes longer");
+            return Ok(());
+        }
+        empty_journal(&self.dir).map_err(|error| failed(&self.dir, &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Key;
+
+    fn rows(from: u32, to: u32, version: u8) -> Batch {
+        let mut batch = Batch::default();
+        for number in from..to {
+            batch.put(Key::from_slice(&number.to_be_bytes()), Value::from_slice(&[version; 40]));
+        }
+        batch
+    }
+
+    fn journal_bytes(dir: &Path) -> u64 {
+        let journals = doubt::journals(dir).unwrap();
+        journals.iter().map(|path| path.metadata().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn a_clean_close_leaves_no_journal_to_read_and_later_rows_win() {
+        let dir = tempfile::tempdir().unwrap();
+        for version in 1..=4 {
+            let index = FjallIndex::open(dir.path()).unwrap();
+            let before = index.get(&7_u32.to_be_bytes()).unwrap();
+            let expected = (version > 1).then(|| Value::from_slice(&[version - 1; 40]));
+            assert_eq!(before, expected, "what the last one wrote");
+            index.write(rows(0, 10_000, version)).unwrap();
+            index.close().unwrap();
+            assert_eq!(journal_bytes(dir.path()), 0, "version {version}");
+            assert_eq!(doubt::reason(dir.path()).unwrap(), None);
+        }
+        // Few rows stay in the journal, behind those in tables.
+        let index = FjallIndex::open(dir.path()).unwrap();
+        index.write(rows(7, 8, 5)).unwrap();
+        index.close().unwrap();
+        assert!(journal_bytes(dir.path()) > 0);
+        let index = FjallIndex::open(dir.path()).unwrap();
+        for (number, version) in [(6_u32, 4), (7, 5), (8, 4)] {
+            let row = index.get(&number.to_be_bytes()).unwrap();
+            assert_eq!(row, Some(Value::from_slice(&[version; 40])), "row {number}");
+        }
     }
 }

@@ -28,6 +28,18 @@ pub struct Change {
     previous: Option<Box<Item>>,
 }
 
+impl From<Record> for Change {
+    fn from(record: Record) -> Change {
+        Change { record, previous: None }
+    }
+}
+
+impl AsRef<Record> for Change {
+    fn as_ref(&self) -> &Record {
+        &self.record
+    }
+}
+
 impl Change {
     /// What happened. In latest-version mode an item that was created and then replaced shows its
     /// newest change, so `Create` means that it was never replaced.
@@ -172,7 +184,7 @@ impl Partition {
         let now = self.now();
         let mut after = request.after;
         loop {
-            let batch = self.local.read(&ReadRequest {
+            let batch = self.local.read_as::<Change>(&ReadRequest {
                 after,
                 upto: visible,
                 which: Which::Live,
@@ -180,19 +192,14 @@ impl Partition {
                 records_max: request.limit.items as usize,
                 bytes_max: request.limit.bytes as usize,
             })?;
-            let alive = |record: &Record| {
-                let expired = may_expire
-                    && Meta::decode(record.meta()).is_some_and(|meta| {
-                        settings.is_expired(record.timestamp.as_seconds(), meta.ttl, now)
-                    });
-                !expired
-            };
-            let changes: Vec<Change> = batch
-                .records
-                .into_iter()
-                .filter(alive)
-                .map(|record| Change { record, previous: None })
-                .collect();
+            let mut changes = batch.records;
+            if may_expire {
+                changes.retain(|change| {
+                    let written = change.timestamp().as_seconds();
+                    let ttl = change.meta().map(|meta| meta.ttl);
+                    !ttl.is_some_and(|ttl| settings.is_expired(written, ttl, now))
+                });
+            }
             // What is visible was acknowledged by the log, so it must be there.
             if batch.scanned <= after {
                 return Err(ReadError::Unavailable.into());
@@ -214,7 +221,7 @@ impl Partition {
         request: &PartitionRequest<'_>,
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
-        let batch = self.local.read(&ReadRequest {
+        let batch = self.local.read_as::<Change>(&ReadRequest {
             after: request.after,
             upto: visible,
             which: Which::AllVersions,
@@ -222,11 +229,12 @@ impl Partition {
             records_max: request.limit.items as usize,
             bytes_max: request.limit.bytes as usize,
         })?;
-        let mut changes = Vec::with_capacity(batch.records.len());
-        for record in batch.records {
+        let mut changes = batch.records;
+        for change in &mut changes {
+            let record = &change.record;
             let prior = record.supersedes.map(|prior| self.local.record(prior, record.epk()));
             let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
-            changes.push(Change { record, previous: previous.map(Box::new) });
+            change.previous = previous.map(Box::new);
         }
         let position = changes.last().map_or(batch.scanned, Change::lsn);
         Ok(PartitionPage { changes, position })

@@ -1,0 +1,154 @@
+//! Which values of some paths a filter leaves possible.
+//!
+//! From `c.id = @a AND c.pk IN (1, 2)` follow two candidates for the paths `/id` and `/pk`. The answer
+//! is always safe: it may allow more than the filter does, never less.
+
+use crate::ast::{BinaryOperator, Collection, Expression, Node, Select, UnaryOperator};
+use crate::compile::Parameters;
+use crate::value::Value;
+
+/// One possible combination: for each path its value, or `None` where any value is possible.
+pub type Candidate = Vec<Option<Value<'static>>>;
+
+/// Beyond so many combinations a scan is cheaper than keeping them apart.
+const CANDIDATES_MAX: usize = 20_000;
+
+/// The combinations a query can match; `None` if it can match anything, none at all if nothing.
+pub(crate) fn candidates(
+    tree: &Select,
+    parameters: &Parameters,
+    paths: &[Vec<&str>],
+) -> Option<Vec<Candidate>> {
+    let root = root_alias(tree)?;
+    let filter = tree.filter.as_ref()?;
+    let possible = Search { root, parameters, paths }.possible(filter);
+    let is_open = possible.iter().any(|candidate| candidate.iter().all(Option::is_none));
+    (!is_open).then_some(possible)
+}
+
+/// The name of the item itself, if `FROM` gives it one.
+pub(super) fn root_alias(tree: &Select) -> Option<&str> {
+    let first = &tree.from.as_ref()?.first;
+    match &first.collection {
+        Collection::Path(Expression { node: Node::Name(name), .. }) if !first.each => {
+            Some(first.alias.as_deref().unwrap_or(name))
+        }
+        _ => None,
+    }
+}
+
+/// The value of a literal or parameter; `None` for a parameter that was not sent. Anything else is
+/// undefined.
+pub(crate) fn constant(expression: &Expression, parameters: &Parameters) -> Option<Value<'static>> {
+    match &expression.node {
+        Node::Literal(value) => Some(value.clone()),
+        Node::Parameter(name) => parameters.get(name).cloned(),
+        _ => Some(Value::Undefined),
+    }
+}
+
+struct Search<'s> {
+    root: &'s str,
+    parameters: &'s Parameters,
+    paths: &'s [Vec<&'s str>],
+}
+
+impl Search<'_> {
+    /// Any value is possible everywhere.
+    fn open(&self) -> Vec<Candidate> {
+        vec![vec![None; self.paths.len()]]
+    }
+
+    fn possible(&self, filter: &Expression) -> Vec<Candidate> {
+        match &filter.node {
+            Node::And(list) => list.iter().fold(self.open(), |so_far, one| {
+                let more = self.possible(one);
+                if so_far.len().saturating_mul(more.len()) > CANDIDATES_MAX {
+                    return if so_far.len() <= more.len() { so_far } else { more };
+                }
+                both(&so_far, &more)
+            }),
+            Node::Or(list) => {
+                let mut all = Vec::new();
+                for one in list {
+                    all.extend(self.possible(one));
+                    if all.len() > CANDIDATES_MAX {
+                        return self.open();
+                    }
+                }
+                all
+            }
+            Node::Binary(BinaryOperator::Equal, one, two) => {
+                self.equal(one, two).or_else(|| self.equal(two, one)).unwrap_or_else(|| self.open())
+            }
+            Node::In(of, list, false) => self.one_of(of, list).unwrap_or_else(|| self.open()),
+            Node::Literal(value) if !value.is_true() => Vec::new(),
+            _ => self.open(),
+        }
+    }
+
+    fn equal(&self, path: &Expression, value: &Expression) -> Option<Vec<Candidate>> {
+        let place = self.place(path)?;
+        Some(self.with(place, self.value(value)?))
+    }
+
+    fn one_of(&self, path: &Expression, list: &[Expression]) -> Option<Vec<Candidate>> {
+        let place = self.place(path)?;
+        let mut all = Vec::with_capacity(list.len());
+        for value in list {
+            all.extend(self.with(place, self.value(value)?));
+        }
+        Some(all)
+    }
+
+    /// The one candidate with this value; none if the value is undefined, which nothing equals.
+    fn with(&self, place: usize, value: Value<'static>) -> Vec<Candidate> {
+        if value.is_undefined() {
+            return Vec::new();
+        }
+        let mut candidate = vec![None; self.paths.len()];
+        candidate[place] = Some(value);
+        vec![candidate]
+    }
+
+    /// Which of the paths an expression is.
+    fn place(&self, expression: &Expression) -> Option<usize> {
+        let names = expression.path()?;
+        let (first, rest) = names.split_first()?;
+        if *first != self.root {
+            return None;
+        }
+        self.paths.iter().position(|path| path == rest)
+    }
+
+    fn value(&self, expression: &Expression) -> Option<Value<'static>> {
+        match &expression.node {
+            Node::Literal(_) | Node::Parameter(_) => constant(expression, self.parameters),
+            Node::Unary(UnaryOperator::Minus, of) => match &of.node {
+                Node::Literal(value) => value.as_number().map(|number| Value::number(-number)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// What both sides allow. Two different values for one path exclude each other.
+fn both(one: &[Candidate], two: &[Candidate]) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for one in one {
+        for two in two {
+            let merged = one
+                .iter()
+                .zip(two)
+                .map(|pair| match pair {
+                    (Some(one), Some(two)) if one.equals(two) != Some(true) => Err(()),
+                    (Some(value), _) | (None, Some(value)) => Ok(Some(value.clone())),
+                    (None, None) => Ok(None),
+                })
+                .collect::<Result<Candidate, ()>>();
+            all.extend(merged);
+        }
+    }
+    all
+}

@@ -1,0 +1,79 @@
+//! Ranges of hashed keys a query can match.
+
+use headwater_model::{PartitionKey, PartitionKeyDefinition, PartitionKeyKind, PartitionKeyValue};
+
+use super::candidates::{Candidate, candidates};
+use super::document::QueryRange;
+use crate::query::Query;
+use crate::value::Value;
+
+/// The ranges, sorted and apart; empty if nothing can match.
+pub(super) fn ranges(query: &Query, definition: &PartitionKeyDefinition) -> Vec<QueryRange> {
+    let paths: Vec<Vec<&str>> = definition
+        .paths
+        .iter()
+        .map(|path| path.segments().iter().map(String::as_str).collect())
+        .collect();
+    let Some(candidates) = candidates(query.tree(), query.parameters(), &paths) else {
+        return vec![QueryRange::full()];
+    };
+    let mut ranges = Vec::with_capacity(candidates.len());
+    for candidate in &candidates {
+        match range(candidate, definition) {
+            Some(found) => ranges.extend(found),
+            None => return vec![QueryRange::full()],
+        }
+    }
+    apart(ranges)
+}
+
+/// The range of one candidate; `None` if it says too little, no range if no item has such a key.
+fn range(candidate: &Candidate, definition: &PartitionKeyDefinition) -> Option<Option<QueryRange>> {
+    let mut values = Vec::new();
+    for value in candidate {
+        match value.as_ref().map(key_value) {
+            Some(Some(value)) => values.push(value),
+            // An object or array has no hash of its own, and behind a gap values do not help.
+            Some(None) | None => break,
+        }
+    }
+    let known = values.len();
+    let key = PartitionKey::from_values(values);
+    if known == definition.paths.len() {
+        return Some(definition.epk(&key).ok().map(|epk| QueryRange::point(epk.to_hex())));
+    }
+    if known == 0 || definition.kind != PartitionKeyKind::MultiHash {
+        return None;
+    }
+    Some(definition.prefix_range(&key).ok().map(|range| QueryRange {
+        min: range.min().to_hex(),
+        max: range.max().to_hex(),
+        is_min_inclusive: true,
+        is_max_inclusive: false,
+    }))
+}
+
+fn key_value(value: &Value<'static>) -> Option<PartitionKeyValue> {
+    Some(match value {
+        Value::Null => PartitionKeyValue::Null,
+        Value::Bool(value) => PartitionKeyValue::Bool(*value),
+        Value::Number(number) => PartitionKeyValue::Number(number.value()),
+        Value::String(text) => PartitionKeyValue::String(text.to_string()),
+        _ => return None,
+    })
+}
+
+/// Sorted, each once, and none inside another.
+fn apart(mut ranges: Vec<QueryRange>) -> Vec<QueryRange> {
+    ranges.sort_by(|one, two| one.min.cmp(&two.min).then_with(|| two.max.cmp(&one.max)));
+    let mut kept: Vec<QueryRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let covered = kept.last().is_some_and(|last| {
+            range.max < last.max || (range.max == last.max && range.min >= last.min)
+        });
+        if !covered {
+            kept.push(range);
+        }
+    }
+    kept
+}

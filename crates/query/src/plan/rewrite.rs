@@ -1,0 +1,270 @@
+//! The query for one range, and what the client does with its rows.
+//!
+//! A range cannot know the final answer, so it is asked for what can be merged: sort keys beside the
+//! payload, sums and counts instead of a mean, groups with their keys.
+
+use super::candidates::{constant, root_alias};
+use super::document::{DistinctCount, QueryInfo};
+use crate::ast::{Collection, Expression, Node, Projection, Select};
+use crate::compile::column_names;
+use crate::compile::grouping::{aggregate_kind, contains_aggregate, has_aggregates};
+use crate::error::{Problem, QueryError, Span};
+use crate::functions::AggregateKind;
+use crate::lexer::ORDER_BY_FILTER;
+use crate::query::Query;
+use crate::value::write_text;
+
+pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
+    let tree = query.tree();
+    if let Some((inner, alias)) = distinct_count(tree) {
+        return Ok(QueryInfo {
+            distinct_type: "Unordered",
+            rewritten_query: inner.to_string(),
+            has_select_value: matches!(tree.projection, Projection::Value(_)),
+            d_count_info: Some(DistinctCount { d_count_alias: alias }),
+            ..QueryInfo::default()
+        });
+    }
+    if query.has_stages() {
+        let problem = "A sub-query over the whole container with DISTINCT, TOP or aggregates";
+        return Err(refuse(query, Problem::NotSupported(format!("{problem}, across ranges"))));
+    }
+    let mut info = QueryInfo {
+        distinct_type: if tree.distinct { "Unordered" } else { "None" },
+        has_select_value: matches!(tree.projection, Projection::Value(_)),
+        top: count(query, tree.top.as_ref()),
+        offset: count(query, tree.offset_limit.as_ref().map(|(offset, _)| offset)),
+        limit: count(query, tree.offset_limit.as_ref().map(|(_, limit)| limit)),
+        ..QueryInfo::default()
+    };
+    let grouped = !tree.group_by.is_empty() || has_aggregates(tree);
+    if grouped && !tree.order_by.is_empty() {
+        let problem = "ORDER BY together with GROUP BY or aggregates, across ranges";
+        return Err(refuse(query, Problem::NotSupported(problem.to_owned())));
+    }
+    if grouped {
+        group(query, tree, &mut info)?;
+    } else if !tree.order_by.is_empty() {
+        order(tree, &mut info);
+    } else if tree.offset_limit.is_some() {
+        info.rewritten_query = format!("{}{}", without_window(tree), window(&info));
+    }
+    Ok(info)
+}
+
+fn refuse(query: &Query, problem: Problem) -> QueryError {
+    QueryError::new(problem, Span { start: 0, end: query.text().len() }, query.text())
+}
+
+fn count(query: &Query, expression: Option<&Expression>) -> Option<u64> {
+    let count = constant(expression?, query.parameters())?.as_integer()?;
+    u64::try_from(count).ok()
+}
+
+/// `SELECT COUNT(1) FROM (SELECT DISTINCT …)`: the inner query and the property for the count.
+fn distinct_count(tree: &Select) -> Option<(&Select, String)> {
+    let from = tree.from.as_ref()?;
+    let Collection::Query(inner) = &from.first.collection else { return None };
+    let plain = from.joins.is_empty()
+        && tree.filter.is_none()
+        && tree.group_by.is_empty()
+        && tree.order_by.is_empty()
+        && !from.first.each
+        && inner.distinct
+        && inner.order_by.is_empty()
+        && inner.top.is_none()
+        && inner.offset_limit.is_none()
+        && inner.group_by.is_empty()
+        && !has_aggregates(inner);
+    let is_count = |expression: &Expression| {
+        matches!(&expression.node, Node::Call(name, list)
+            if aggregate_kind(name) == Some(AggregateKind::Count)
+                && matches!(list.as_slice(), [Expression { node: Node::Literal(_), .. }]))
+    };
+    match &tree.projection {
+        Projection::Value(expression) if plain && is_count(expression) => {
+            Some((inner, String::new()))
+        }
+        Projection::List(columns) if plain && columns.len() == 1 => {
+            let name = column_names(columns).pop()?;
+            is_count(&columns[0].expression).then_some((inner, name))
+        }
+        _ => None,
+    }
+}
+
+/// The query without `TOP` and `OFFSET LIMIT`, which make no sense on one range.
+fn without_window(tree: &Select) -> Select {
+    Select { offset_limit: None, top: None, ..tree.clone() }
+}
+
+/// As many rows as can matter of one range.
+fn window(info: &QueryInfo) -> String {
+    match (info.offset, info.limit) {
+        (Some(offset), Some(limit)) => format!(" OFFSET 0 LIMIT {}", offset.saturating_add(limit)),
+        _ => String::new(),
+    }
+}
+
+/// Sort keys beside the payload, and a place for the client's resume filter.
+fn order(tree: &Select, info: &mut QueryInfo) {
+    let mut items = Vec::new();
+    for item in &tree.order_by {
+        info.order_by.push(if item.descending { "Descending" } else { "Ascending" });
+        info.order_by_expressions.push(item.expression.to_string());
+        items.push(format!("{{\"item\": {}}}", item.expression));
+    }
+    if tree.distinct && is_ordered_distinct(tree) {
+        info.distinct_type = "Ordered";
+    }
+    let root = root_alias(tree).or_else(|| source_alias(tree)).unwrap_or("root");
+    let payload = match &tree.projection {
+        Projection::All => root.to_owned(),
+        Projection::Value(expression) => expression.to_string(),
+        Projection::List(columns) => {
+            let names = column_names(columns);
+            object(
+                names
+                    .iter()
+                    .zip(columns)
+                    .map(|(name, column)| (name.as_str(), column.expression.to_string())),
+            )
+        }
+    };
+    let filter = match &tree.filter {
+        Some(filter) => format!("(({filter}) AND ({ORDER_BY_FILTER}))"),
+        None => format!("({ORDER_BY_FILTER})"),
+    };
+    let top = info.top.map_or(String::new(), |top| format!("TOP {top} "));
+    let keys: Vec<_> = tree.order_by.iter().map(ToString::to_string).collect();
+    info.rewritten_query = format!(
+        "SELECT {top}{root}._rid, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter} \
+         ORDER BY {}{}",
+        items.join(", "),
+        from(tree),
+        keys.join(", "),
+        window(info),
+    );
+}
+
+fn source_alias(tree: &Select) -> Option<&str> {
+    tree.from.as_ref()?.first.alias.as_deref()
+}
+
+fn from(tree: &Select) -> String {
+    tree.from.as_ref().map_or(String::new(), |from| format!(" FROM {from}"))
+}
+
+/// Whether equal rows come one after the other because they are sorted by themselves.
+fn is_ordered_distinct(tree: &Select) -> bool {
+    let projected: Vec<&Expression> = match &tree.projection {
+        Projection::All => return false,
+        Projection::Value(expression) => vec![expression],
+        Projection::List(columns) => columns.iter().map(|column| &column.expression).collect(),
+    };
+    projected.len() == tree.order_by.len()
+        && projected.iter().all(|one| tree.order_by.iter().any(|item| item.expression == **one))
+}
+
+/// Aggregates in pieces that can be merged, and the keys of groups beside them.
+fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), QueryError> {
+    let clauses = {
+        let filter =
+            tree.filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {filter}"));
+        let keys: Vec<_> = tree.group_by.iter().map(ToString::to_string).collect();
+        let by =
+            if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
+        info.group_by_expressions = keys;
+        format!("{}{filter}{by}", from(tree))
+    };
+    let items: Vec<_> = tree.group_by.iter().map(|key| format!("{{\"item\": {key}}}")).collect();
+    let envelope = if items.is_empty() {
+        String::new()
+    } else {
+        format!("[{}] AS groupByItems, ", items.join(", "))
+    };
+    match &tree.projection {
+        Projection::Value(expression) => {
+            let (text, kind) = mergeable(query, expression)?;
+            info.aggregates.extend(kind);
+            info.rewritten_query = if items.is_empty() {
+                format!("SELECT VALUE [{text}]{clauses}")
+            } else {
+                format!("SELECT {envelope}{text} AS payload{clauses}")
+            };
+        }
+        Projection::List(columns) => {
+            let mut members = Vec::new();
+            for (name, column) in column_names(columns).into_iter().zip(columns) {
+                let (text, kind) = mergeable(query, &column.expression)?;
+                info.group_by_alias_to_aggregate_type.insert(name.clone(), kind);
+                members.push((name, text));
+            }
+            info.group_by_aliases = members.iter().map(|(name, _)| name.clone()).collect();
+            let payload = object(members.iter().map(|(name, text)| (name.as_str(), text.clone())));
+            info.rewritten_query = format!("SELECT {envelope}{payload} AS payload{clauses}");
+        }
+        Projection::All => {}
+    }
+    Ok(())
+}
+
+/// An expression in the form in which the answers of ranges can be merged, and its aggregate.
+fn mergeable(
+    query: &Query,
+    expression: &Expression,
+) -> Result<(String, Option<&'static str>), QueryError> {
+    let call = match &expression.node {
+        Node::Call(name, list) => aggregate_kind(name).zip(list.first()),
+        _ => None,
+    };
+    let Some((kind, argument)) = call else {
+        if contains_aggregate(expression) {
+            let problem = "Compositions of aggregates and other expressions are not allowed across \
+                           ranges; select the aggregate alone";
+            return Err(QueryError::new(
+                Problem::Meaning(problem.to_owned()),
+                expression.span,
+                query.text(),
+            ));
+        }
+        return Ok((expression.to_string(), None));
+    };
+    let (name, text) = match kind {
+        AggregateKind::Average => (
+            "Average",
+            format!("{{\"item\": {{\"sum\": SUM({argument}), \"count\": COUNT({argument})}}}}"),
+        ),
+        AggregateKind::Min => ("Min", extreme("MIN", "min", argument)),
+        AggregateKind::Max => ("Max", extreme("MAX", "max", argument)),
+        AggregateKind::Count => ("Count", item("COUNT", argument)),
+        AggregateKind::Sum => ("Sum", item("SUM", argument)),
+        AggregateKind::CountIf => ("CountIf", item("COUNTIF", argument)),
+        AggregateKind::MakeList => ("MakeList", item("MAKELIST", argument)),
+        AggregateKind::MakeSet => ("MakeSet", item("MAKESET", argument)),
+    };
+    Ok((text, Some(name)))
+}
+
+fn item(function: &str, argument: &Expression) -> String {
+    format!("{{\"item\": {function}({argument})}}")
+}
+
+/// The count tells an empty range, which has no extreme, from one that spoils the answer.
+fn extreme(function: &str, key: &str, argument: &Expression) -> String {
+    format!(
+        "{{\"item\": {function}({argument}), \"item2\": {{\"{key}\": {function}({argument}), \
+         \"count\": COUNT({argument})}}}}"
+    )
+}
+
+fn object<'n>(members: impl Iterator<Item = (&'n str, String)>) -> String {
+    let members: Vec<_> = members
+        .map(|(name, text)| {
+            let mut quoted = Vec::new();
+            write_text(name, &mut quoted);
+            format!("{}: {text}", String::from_utf8_lossy(&quoted))
+        })
+        .collect();
+    format!("{{{}}}", members.join(", "))
+}
