@@ -120,6 +120,22 @@ pub(super) const CLIENTS: &[Client] = &[
         install_time: INSTALL_TIME,
         run: Step::with(&["node", "main.mjs"], &[("HEADWATER_MODULES", "{home}")]),
     },
+    Client {
+        name: "go",
+        sdk: "Go azcosmos 1.5.0",
+        home: "go",
+        needs: &[&["go", "version"]],
+        install: &[Step::with(&["go", "build", "-o", "{home}/checks", "."], GO_ENV)],
+        install_time: INSTALL_TIME,
+        run: Step::new(&["{home}/checks"]),
+    },
+];
+
+/// Modules and compiled files go into the private folder, and the lock file is taken as it is.
+const GO_ENV: &[(&str, &str)] = &[
+    ("GOPATH", "{home}/path"),
+    ("GOCACHE", "{home}/cache"),
+    ("GOFLAGS", "-mod=readonly -modcacherw"),
 ];
 
 /// Compiled files would lie among the sources.
