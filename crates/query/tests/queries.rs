@@ -97,6 +97,11 @@ fn filters() {
     ids("EXISTS(SELECT VALUE k FROM k IN c.children WHERE k.grade = 8)", "[2]");
     ids("ARRAY(SELECT VALUE k.name FROM k IN c.children) = ['Jesse', 'Lisa']", "[2]");
     ids("(SELECT VALUE COUNT(1) FROM k IN c.children) = 2", "[2]");
+    ids("ARRAY_CONTAINS(@list, c.n)", "[1,2]");
+    ids("ARRAY_CONTAINS(@list, c.missing)", "[]");
+    ids("NOT ARRAY_CONTAINS(@list, c.missing)", "[]");
+    ids("NOT ARRAY_CONTAINS([1, {}], c.n)", "[2,3]");
+    ids("ARRAY_CONTAINS(c.children, {grade: 1}, true)", "[2]");
     ids("c.tags = null", "[3]");
     ids("c.address != null", "[1,2]");
     ids("c.n > 'a'", "[]");
@@ -159,4 +164,74 @@ fn aggregates_and_groups() {
     check_error(&items, "SELECT c.id, COUNT(1) FROM c");
     check_error(&items, "SELECT * FROM c WHERE COUNT(1) > 1");
     check_error(&items, "SELECT VALUE SUM(COUNT(1)) FROM c");
+}
+
+#[test]
+fn queries_as_sdks_send_them() {
+    let offers: Vec<String> = [
+        r#"{"id":"QH8O","resource":"dbs/a==/colls/b==/","offerResourceId":"b==","content":{"offerThroughput":400}}"#,
+        r#"{"id":"wakefield","resource":"dbs/a==/colls/c==/","offerResourceId":"c==","content":{"offerThroughput":500}}"#,
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let ids = |text: &str, expected: &str| check(&offers, text, expected);
+    let both = r#"["QH8O","wakefield"]"#;
+    ids(
+        r#"SELECT value root.id from root where root.resource = "dbs/a==/colls/b==/""#,
+        r#"["QH8O"]"#,
+    );
+    ids("select value r.id from root r where r.id= @id", r#"["wakefield"]"#);
+    ids("SELECT VALUE r.id FROM Root AS r", both);
+    ids("SELECT VALUE r.id FROM root AS r WHERE (r[\"offerResourceId\"] = \"b==\")", r#"["QH8O"]"#);
+    ids(
+        "SELECT VALUE c.id FROM c WHERE ( (c.id = @id AND c.offerResourceId = 'c==') OR (c.id = 'x') )",
+        r#"["wakefield"]"#,
+    );
+    ids("SELECT VALUE c.id FROM c WHERE c.id IN (@id,@n)", r#"["wakefield"]"#);
+    ids(
+        "SELECT VALUE root[\"id\"] FROM root ORDER BY root[\"content\"][\"offerThroughput\"] DESC",
+        r#"["wakefield","QH8O"]"#,
+    );
+    ids("SELECT VALUE [{\"item\": COUNT(1)}] FROM root", r#"[[{"item":2}]]"#);
+    ids(
+        "SELECT VALUE {\"a\": r.id, \"b\": {\"c\": [r.content.offerThroughput]}} FROM r WHERE r.id != 'QH8O'",
+        r#"[{"a":"wakefield","b":{"c":[500]}}]"#,
+    );
+    ids("SELECT VALUE r.id FROM r WHERE IS_DEFINED(r.content) AND ARRAY_CONTAINS(@list, 2)", both);
+    ids("SELECT VALUE COUNT(r) FROM r", "[2]");
+    ids("SELECT VALUE r.id FROM r WHERE TRUE", both);
+    ids(
+        "SELECT VALUE r.id FROM r WHERE ((true) AND (({documentdb-formattableorderbyquery-filter})))",
+        both,
+    );
+}
+
+#[test]
+fn odd_items() {
+    let items: Vec<String> = [
+        r#"{"a b":1,"value":2,"order":{"by":3},"été":"ü","":9,"a\"b":"q"}"#,
+        r#"{"value":"2","order":[{"by":3}],"big":12345678901234567890,"esc":"\u0041\n","n":-0}"#,
+        r#"{"value":[[1,[2]],[]],"order":null,"big":1e2,"deep":{"a":{"a":{"a":{"a":1}}}}}"#,
+        "{}",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let check = |text: &str, expected: &str| check(&items, text, expected);
+    check(r#"SELECT VALUE c["a b"] FROM c"#, "[1]");
+    check("SELECT VALUE c.value FROM c", r#"[2,"2",[[1,[2]],[]]]"#);
+    check("SELECT VALUE c.order.by FROM c", "[3]");
+    check("SELECT VALUE c.order[0].by FROM c", "[3]");
+    check("SELECT VALUE c.été FROM c", r#"["ü"]"#);
+    check(r#"SELECT VALUE c[""] FROM c"#, "[9]");
+    check(r#"SELECT VALUE c["a\"b"] FROM c"#, r#"["q"]"#);
+    check("SELECT VALUE c.esc FROM c WHERE c.esc = 'A\\n'", r#"["A\n"]"#);
+    check("SELECT VALUE c.big FROM c ORDER BY c.big", "[1e2,12345678901234567890]");
+    check("SELECT VALUE c.value[0][1][0] FROM c", "[2]");
+    check("SELECT VALUE x FROM c JOIN v IN c.value JOIN x IN v", "[1,[2]]");
+    check("SELECT VALUE c.deep.a.a.a FROM c", r#"[{"a":1}]"#);
+    check("SELECT VALUE COUNT(1) FROM c WHERE c.value = 2 OR c.value = '2'", "[2]");
+    check("SELECT VALUE c.n = 0 FROM c", "[true]");
+    check("SELECT VALUE MAX(c.value) FROM c", "[]");
+    check("SELECT VALUE MIN(c.order) FROM c WHERE IS_PRIMITIVE(c.order)", "[null]");
+    check("SELECT c.value AS value, c.order AS order FROM c WHERE c.value = 2 AND false", "[]");
 }

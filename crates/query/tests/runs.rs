@@ -234,3 +234,29 @@ fn a_query_as_deep_as_allowed_runs() {
         assert_eq!(Query::parse(&printed, &[]).unwrap().tree(), query.tree(), "{open}");
     }
 }
+
+#[test]
+fn looking_into_large_values_costs_steps() {
+    let item = format!(r#"{{"a":[1],"o":{{"s":"{}"}}}}"#, "x".repeat(64 * 1024));
+    for text in [
+        "SELECT VALUE c.o.t FROM c",
+        "SELECT VALUE c.o['t' || 'u'] FROM c",
+        "SELECT VALUE c.o = c.o FROM c",
+        "SELECT VALUE c.o IN ({a: 1}, 2) FROM c",
+        "SELECT VALUE IS_OBJECT(c.o) FROM c",
+        "SELECT VALUE x FROM c JOIN x IN c.o",
+    ] {
+        let mut run = query(text).start(Context::default());
+        run.push(item.as_bytes(), 0, &mut Vec::new()).unwrap();
+        assert!(run.steps() > 200, "{text}: {} steps", run.steps());
+    }
+}
+
+#[test]
+fn queries_and_runs_travel_between_threads() {
+    fn travels<T: Send>() {}
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Query>();
+    travels::<headwater_query::Run>();
+    travels::<Context>();
+}

@@ -8,8 +8,8 @@
 
 mod support;
 
-use serde_json::Value;
 use headwater_store::Options;
+use serde_json::Value;
 use support::World;
 
 /// Answers that are not those of the recording server, and why that is right.
@@ -54,7 +54,8 @@ async fn replay(name: &str, text: &str) {
             let path = request["path"].as_str().unwrap();
             let mut head: Vec<(&str, &str)> = Vec::new();
             for (name, value) in request["headers"].as_object().unwrap() {
-                let skipped = ["host", "content-length", "authorization", "x-ms-date", "connection"];
+                let skipped =
+                    ["host", "content-length", "authorization", "x-ms-date", "connection"];
                 if !skipped.contains(&name.to_ascii_lowercase().as_str()) {
                     head.push((name, value.as_str().unwrap()));
                 }
@@ -68,7 +69,10 @@ async fn replay(name: &str, text: &str) {
             if !is_acceptable(recorded, got.status, request) {
                 let answer = String::from_utf8_lossy(&got.body);
                 let what = operation["input"]["operation"].as_str().unwrap_or_default();
-                wrong.push(format!("{what}: {method} {path}: {recorded}, got {}: {answer}", got.status));
+                wrong.push(format!(
+                    "{what}: {method} {path}: {recorded}, got {}: {answer}",
+                    got.status
+                ));
             }
             assert!(got.header("x-ms-request-charge").is_some(), "{method} {path}");
             assert!(got.header("x-ms-activity-id").is_some(), "{method} {path}");

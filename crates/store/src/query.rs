@@ -10,8 +10,8 @@ use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::scan::{ScanPosition, ScanScope};
 use bytes::Bytes;
-use headwater_model::PageLimit;
-use headwater_query::{Context, EvaluationError, Next, Progress};
+use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
+use headwater_query::{Context, EvaluationError, Kind, Next, Progress};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -77,11 +77,55 @@ impl Container {
         after: Option<&str>,
         limit: PageLimit,
     ) -> Result<QueryPage, QueryFailure> {
+        let scope = match self.narrowed(query, scope)? {
+            Some(scope) => scope,
+            None => return Ok(QueryPage::default()),
+        };
         if query.is_streaming() {
-            self.stream_query(query, scope, after, limit).await
+            self.stream_query(query, &scope, after, limit).await
         } else {
-            self.collect_query(query, scope, after, limit).await
+            self.collect_query(query, &scope, after, limit).await
         }
+    }
+
+    /// What of the scope can hold matching items: one partition key, if the filter names one. `None` if
+    /// that key lies outside.
+    fn narrowed(
+        &self,
+        query: &Query,
+        scope: &ScanScope,
+    ) -> Result<Option<ScanScope>, QueryFailure> {
+        let Some(key) = self.only_key(query) else {
+            return Ok(Some(scope.clone()));
+        };
+        let bounds = match scope {
+            ScanScope::Container => KeyRange::full(),
+            ScanScope::Hashes(range) => range.clone(),
+            ScanScope::Range(id) => {
+                let topology = self.state().topology();
+                topology.partition(*id).ok_or(ItemReadError::RangeGone(*id))?.range.clone()
+            }
+            ScanScope::Key(_) => return Ok(Some(scope.clone())),
+        };
+        let definition = self.settings().definition.partition_key().clone();
+        match definition.epk(&key) {
+            Ok(epk) if bounds.contains(epk.as_bytes()) => Ok(Some(ScanScope::Key(key))),
+            Ok(_) if query.is_streaming() => Ok(None),
+            // A count of nothing is a row too, and a key we cannot hash is nobody's.
+            _ => Ok(Some(scope.clone())),
+        }
+    }
+
+    /// The one partition key all matching items have, if the filter says so.
+    fn only_key(&self, query: &Query) -> Option<PartitionKey> {
+        let settings = self.settings();
+        let paths = &settings.definition.partition_key().paths;
+        let names: Vec<Vec<&str>> =
+            paths.iter().map(|path| path.segments().iter().map(String::as_str).collect()).collect();
+        let candidates = query.candidates(&names)?;
+        let mut keys = candidates.iter().map(|candidate| key_of(candidate));
+        let first = keys.next()??;
+        keys.all(|key| key.as_ref() == Some(&first)).then_some(first)
     }
 
     fn query_context(&self) -> Context {
@@ -231,6 +275,22 @@ pub fn condition(text: &str) -> Result<crate::item::Condition, QueryError> {
         run.push(item, 0, &mut rows).map_err(|error| error.to_string())?;
         Ok(!rows.is_empty())
     }))
+}
+
+/// The partition key with these values; `None` if one is open, or no value of a key.
+fn key_of(candidate: &[Option<Value<'static>>]) -> Option<PartitionKey> {
+    let values = candidate.iter().map(|value| {
+        let value = value.as_ref()?;
+        match value.kind() {
+            Kind::Null => Some(PartitionKeyValue::Null),
+            Kind::Bool => value.as_bool().map(PartitionKeyValue::from),
+            Kind::Number => value.as_number().map(PartitionKeyValue::from),
+            Kind::String => value.as_text().map(PartitionKeyValue::from),
+            _ => None,
+        }
+    });
+    let values: Option<Vec<PartitionKeyValue>> = values.collect();
+    values.map(PartitionKey::from_values)
 }
 
 fn write_position(progress: Progress, position: &ScanPosition) -> String {

@@ -6,7 +6,7 @@ use super::{Binding, Compiler, Operation};
 use crate::ast::{Expression, Node};
 use crate::error::{Problem, QueryError, Span, closest};
 use crate::evaluate::LikePattern;
-use crate::functions::{self, Body};
+use crate::functions::{self, Body, Function};
 use crate::value::{Key, Value};
 
 impl Compiler<'_> {
@@ -143,7 +143,25 @@ impl Compiler<'_> {
                 );
                 Err(self.meaning(problem, span))
             }
-            _ => Ok(Operation::Call(function, self.each(list, inner)?)),
+            _ => Ok(membership(function, self.each(list, inner)?)),
+        }
+    }
+}
+
+/// `ARRAY_CONTAINS` of a constant array is `IN` in other words, and clients send long arrays.
+fn membership(function: &'static Function, mut list: Vec<Operation>) -> Operation {
+    if function.name != "ARRAY_CONTAINS" || list.len() != 2 {
+        return Operation::Call(function, list);
+    }
+    let set = match &list[0] {
+        Operation::Constant(array) => array.elements().map(|all| all.iter().map(Key::of).collect()),
+        _ => None,
+    };
+    match (set, list.pop()) {
+        (Some(set), Some(wanted)) => Operation::InSet(Box::new(wanted), set),
+        (_, wanted) => {
+            list.extend(wanted);
+            Operation::Call(function, list)
         }
     }
 }

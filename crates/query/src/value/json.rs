@@ -124,6 +124,20 @@ pub(crate) fn is_named(raw: &[u8], name: &str) -> bool {
     }
 }
 
+/// Strings up to this length are searched byte by byte.
+const SHORT: usize = 16;
+
+/// The bytes that matter for finding the end of an object or array.
+const STRUCTURAL: [bool; 256] = {
+    let mut table = [false; 256];
+    table[b'{' as usize] = true;
+    table[b'}' as usize] = true;
+    table[b'[' as usize] = true;
+    table[b']' as usize] = true;
+    table[b'"' as usize] = true;
+    table
+};
+
 /// A position between the parts of one object or array.
 struct Walk<'t> {
     text: &'t [u8],
@@ -190,6 +204,15 @@ impl<'t> Walk<'t> {
 
     /// The closing quote of the string whose first character is at `at`.
     fn string_end(&self, mut at: usize) -> Option<usize> {
+        // Most strings are short, and for those a loop is over before a vector search has begun.
+        let near = self.text.get(at..)?;
+        for (offset, byte) in near.iter().take(SHORT).enumerate() {
+            match byte {
+                b'"' => return Some(at + offset),
+                b'\\' => break,
+                _ => {}
+            }
+        }
         loop {
             at += memchr::memchr2(b'"', b'\\', self.text.get(at..)?)?;
             if self.byte(at) == b'"' {
@@ -203,11 +226,11 @@ impl<'t> Walk<'t> {
         let mut at = start;
         let mut open = 0_u32;
         loop {
-            match *self.text.get(at)? {
+            at += self.text.get(at..)?.iter().position(|byte| STRUCTURAL[usize::from(*byte)])?;
+            match self.text[at] {
                 b'{' | b'[' => open += 1,
-                b'}' | b']' => open -= 1,
                 b'"' => at = self.string_end(at + 1)?,
-                _ => {}
+                _ => open -= 1,
             }
             at += 1;
             if open == 0 {

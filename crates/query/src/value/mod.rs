@@ -242,6 +242,7 @@ impl<'a> Value<'a> {
     pub(crate) fn scan_cost(&self) -> usize {
         match self {
             Value::Json(text) => text.len() / 256,
+            Value::String(text) => text.len() / 256,
             _ => 0,
         }
     }

@@ -92,9 +92,27 @@ pub(super) fn documents(
 }
 
 /// How a client runs a query over several ranges.
-pub(super) fn plan(call: &Call, _: &Target) -> Outcome {
-    parse(call)?;
-    Err(Failure::bad_request("query plans are not supported yet; send the query itself"))
+pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
+    let query = parse(call)?;
+    let definition = target.container.definition();
+    let plan = query.plan(definition.partition_key());
+    let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
+    let known = call.header(headers::SUPPORTED_QUERY_FEATURES).unwrap_or_default();
+    let is_known =
+        |feature: &str| headers::names_in(known).any(|one| one.eq_ignore_ascii_case(feature));
+    let lacking: Vec<&str> =
+        plan.features().into_iter().filter(|feature| !is_known(feature)).collect();
+    if !lacking.is_empty() {
+        let message = format!(
+            "Query contains the following features, which the calling client does not support: {}",
+            lacking.join(", ")
+        );
+        return Err(Failure::bad_request(message));
+    }
+    let body = serde_json::to_vec(&plan).map_err(|error| {
+        Failure::new(Code::InternalServerError, format!("the plan cannot be written: {error}"))
+    })?;
+    Ok(Answer::json(StatusCode::OK, body).charged(Charge::ONE))
 }
 
 /// The condition of a patch, if it has one.

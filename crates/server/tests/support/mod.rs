@@ -54,10 +54,7 @@ impl World {
         World::with_options(Options::default(), change).await
     }
 
-    pub(crate) async fn with_options(
-        options: Options,
-        change: impl FnOnce(&mut Config),
-    ) -> World {
+    pub(crate) async fn with_options(options: Options, change: impl FnOnce(&mut Config)) -> World {
         let mut config = Config::emulator().unwrap();
         config.http = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         config.https = None;

@@ -109,7 +109,7 @@ impl Harness {
 /// A runtime as a server has it.
 pub(crate) fn start_tokio() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .enable_time()
+        .enable_all()
         .build()
         .context("cannot start the runtime")
 }

@@ -11,11 +11,13 @@
 //!   peers/*    fjall and SQLite behind one small trait
 //!   limits     the bare machine
 //!   child      this binary again, to be started, killed and looked at from outside
+//! http/*       the same over HTTP, beside a bare server
 //! report       rows as a table or as JSON
 //! ```
 
 mod child;
 mod harness;
+mod http;
 mod large;
 mod limits;
 mod machine;
@@ -45,6 +47,11 @@ pub(crate) enum Bench {
     /// Measure the store as a library, beside the machine's limits and two peers
     #[command(long_about = STORE_HELP)]
     Store(StoreArguments),
+    /// Measure the server over loopback, beside a bare HTTP server
+    Http(http::HttpArguments),
+    /// What `bench http` compares with: a server that answers with so many bytes
+    #[command(hide = true)]
+    BareHttp { bytes: usize },
     /// What `bench store` runs in a process of its own, to time its start or to kill it
     #[command(hide = true)]
     Child {
@@ -133,6 +140,8 @@ pub(crate) enum Topic {
 pub(crate) fn run(what: Bench) -> Result<()> {
     match what {
         Bench::Store(arguments) => store(&arguments),
+        Bench::Http(arguments) => http::run(&arguments),
+        Bench::BareHttp { bytes } => http::bare::run(bytes),
         Bench::Child { task } => child::run(task),
     }
 }

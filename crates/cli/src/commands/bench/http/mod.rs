@@ -1,0 +1,368 @@
+//! `headwater bench http`: the server over loopback, beside a hyper server that does nothing.
+//!
+//! Both are processes of their own, started and ended here; both get the same signed requests from the
+//! same load generator in the same rounds, and the bare one answers with as many bytes. Client and server
+//! share the machine's cores.
+
+pub(crate) mod bare;
+mod load;
+
+use super::Topic;
+use super::harness::{Harness, Plan, Series, bar};
+use super::machine;
+use super::report::{Hold, Of, Report, Row, Unit};
+use super::workload::{Key, Workload};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use load::{Connection, Requests, Signer};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const ITEMS: u64 = 100_000;
+const ITEMS_QUICK: u64 = 20_000;
+const MANY: u64 = 64;
+const DOCS: &str = "/dbs/shop/colls/orders/docs";
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub(crate) struct HttpArguments {
+    /// End within a minute: fewer items, shorter and fewer rounds
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Where to put the data, on the disk that is to be measured; removed afterwards
+    /// [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &HttpArguments) -> Result<()> {
+    let (items, rounds, window) = match arguments.quick {
+        true => (ITEMS_QUICK, 3, Duration::from_millis(500)),
+        false => (ITEMS, 5, Duration::from_secs(2)),
+    };
+    let only: Vec<Topic> = Vec::new();
+    let plan = Plan { items, rounds: arguments.rounds.unwrap_or(rounds), window, only };
+    let parent = match &arguments.dir {
+        Some(dir) => dir.clone(),
+        None => std::env::current_dir().context("the current directory is gone")?,
+    };
+    let harness = Harness::new(plan, parent)?;
+    let machine = machine::describe(&harness)?;
+    let report = Report { machine, rows: rows(&harness)? };
+    if arguments.json {
+        println!("{}", report.to_json()?);
+    } else {
+        print!("{}", report.to_table());
+    }
+    Ok(())
+}
+
+/// A server in a process of its own, ended with this handle.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+    /// From the start of the process to its ready line.
+    ready: Duration,
+}
+
+impl Process {
+    fn start(harness: &Harness, arguments: &[&str]) -> Result<Process> {
+        let started = harness.clock.elapsed();
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .context("cannot start a server")?;
+        let out = child.stdout.take().context("no standard output")?;
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line)?;
+        let ready = harness.clock.elapsed() - started;
+        let parsed: serde_json::Value = serde_json::from_str(&line)
+            .with_context(|| format!("a server said {line:?} instead of being ready"))?;
+        let url = parsed["http"].as_str().unwrap_or_default();
+        let address = url.trim_start_matches("http://").parse().context("no address")?;
+        Ok(Process { child, address, ready })
+    }
+
+    fn serve(harness: &Harness, dir: &Path) -> Result<Process> {
+        let dir = dir.to_str().context("the directory is not UTF-8")?;
+        let arguments =
+            ["serve", "--data", dir, "--http", "127.0.0.1:0", "--no-https", "--ready-json"];
+        Process::start(harness, &arguments)
+    }
+
+    fn bare(harness: &Harness, bytes: usize) -> Result<Process> {
+        Process::start(harness, &["bench", "bare-http", &bytes.to_string()])
+    }
+
+    fn resident_bytes(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+        Ok(kib.context("no resident size")? * 1024.0)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rows(harness: &Harness) -> Result<Vec<Row>> {
+    let dir = harness.dir("served");
+    let empty = Process::serve(harness, &harness.dir("empty"))?;
+    let idle = empty.resident_bytes()?;
+    let mut start = Series::default();
+    start.push(empty.ready.as_secs_f64() * 1e3);
+    drop(empty);
+    let ours = Process::serve(harness, &dir)?;
+    let signer = Signer::new(&harness.clock)?;
+    let setup = signer.clone();
+    let address = ours.address;
+    harness.run(async move {
+        let mut connection = Connection::open(address).await?;
+        let database = setup.request("POST", "/dbs", "", br#"{"id":"shop"}"#);
+        ensure!(connection.ask(&database).await?.status == 201, "no database");
+        let definition =
+            br#"{"id":"orders","partitionKey":{"paths":["/customer"],"kind":"Hash","version":2}}"#;
+        let container = setup.request("POST", "/dbs/shop/colls", "", definition);
+        ensure!(connection.ask(&container).await?.status == 201, "no container");
+        Ok(())
+    })?;
+    let written = Arc::new(AtomicU64::new(0));
+    let writes = write_requests(&signer, &written);
+    fill(harness, address, writes.clone())?;
+    let mut rows = vec![measure_writes(harness, address, writes)?];
+    rows.extend(measure_reads(harness, address, &signer)?);
+    rows.extend(measure_feeds(harness, address, &signer)?);
+    rows.push(measure_visible(harness, address, &signer)?);
+    let memory = ours.resident_bytes()?;
+    drop(ours);
+    let row = Row::new("start to ready, in a new directory", Unit::Milliseconds);
+    rows.push(Row { ours: start.median(), hold: Some(Hold::AtMost(Of::Ours, 20.0)), ..row });
+    let row = Row::new("resident memory, idle", Unit::Bytes);
+    rows.push(Row { ours: Some(idle), hold: Some(Hold::AtMost(Of::Ours, 20e6)), ..row });
+    let row = Row::new("resident memory after all of this", Unit::Bytes);
+    rows.push(Row { ours: Some(memory), hold: Some(Hold::AtMost(Of::Ours, 100e6)), ..row });
+    Ok(rows)
+}
+
+fn write_requests(signer: &Signer, written: &Arc<AtomicU64>) -> Requests {
+    let (signer, written) = (signer.clone(), written.clone());
+    let workload = Workload::new();
+    // Every create has the same path, so one signature serves all of them.
+    let head = signer.request("POST", DOCS, "x-ms-documentdb-is-upsert: True\r\n", &[b'x'; 1024]);
+    let head = head[..head.len() - 1024].to_vec();
+    Arc::new(move |_| {
+        let number = written.fetch_add(1, Ordering::Relaxed);
+        let mut body = Vec::with_capacity(head.len() + 1024);
+        body.extend_from_slice(&head);
+        let item = workload.body(number, 0);
+        debug_assert_eq!(item.len(), 1024);
+        body.extend_from_slice(&item);
+        body
+    })
+}
+
+fn fill(harness: &Harness, address: SocketAddr, requests: Requests) -> Result<()> {
+    let bar = bar(harness.plan.items, "filling", "items");
+    let (clock, items) = (harness.clock.clone(), harness.plan.items);
+    let counted = Arc::new(AtomicU64::new(0));
+    while counted.load(Ordering::Relaxed) < items {
+        let (clock, requests, counted) = (clock.clone(), requests.clone(), counted.clone());
+        let per_second = harness.run(async move {
+            let window = Duration::from_millis(500);
+            load::rate(&clock, address, MANY, window, requests).await
+        })?;
+        counted.fetch_add((per_second / 2.0) as u64, Ordering::Relaxed);
+        bar.set_position(counted.load(Ordering::Relaxed).min(items));
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Rounds of ours and of the bare server.
+fn compare(
+    harness: &Harness,
+    question: &str,
+    (ours, bare): (SocketAddr, SocketAddr),
+    connections: u64,
+    requests: &Requests,
+    (per_answer, hold): (f64, f64),
+) -> Result<Row> {
+    let (mut own, mut limit, mut ratio) = (Series::default(), Series::default(), Series::default());
+    harness.rounds(question, |_| {
+        let mut measured = [0.0; 2];
+        for (place, address) in [(0, ours), (1, bare)] {
+            let (clock, requests) = (harness.clock.clone(), requests.clone());
+            let window = harness.plan.window;
+            measured[place] = per_answer
+                * harness.run(async move {
+                    load::rate(&clock, address, connections, window, requests).await
+                })?;
+        }
+        own.push(measured[0]);
+        limit.push(measured[1]);
+        ratio.push(measured[0] / measured[1]);
+        Ok(())
+    })?;
+    Ok(Row {
+        ours: own.median(),
+        limit: limit.median(),
+        ratio: ratio.median(),
+        hold: Some(Hold::AtLeast(Of::Ratio, hold)),
+        ..Row::new(question, Unit::PerSecond)
+    })
+}
+
+/// How long an answer to this request is.
+fn answer_bytes(harness: &Harness, address: SocketAddr, request: Vec<u8>) -> Result<usize> {
+    harness.run(async move {
+        let got = Connection::open(address).await?.ask(&request).await?;
+        ensure!(got.status < 300, "answered with status {}", got.status);
+        Ok(got.bytes)
+    })
+}
+
+fn measure_writes(harness: &Harness, address: SocketAddr, requests: Requests) -> Result<Row> {
+    let bytes = answer_bytes(harness, address, requests(0))?;
+    let bare = Process::bare(harness, bytes)?;
+    let question = "durable writes, 64 connections ÷ bare hyper";
+    compare(harness, question, (address, bare.address), MANY, &requests, (1.0, 0.4))
+}
+
+fn measure_reads(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Vec<Row>> {
+    let items = harness.plan.items;
+    // Signed before, as signing is the client's work; more of them than fit into a cache.
+    let requests: Vec<Vec<u8>> = (0..5000_u64.min(items))
+        .map(|number| {
+            let key = Key::of(number * 7919 % items);
+            let head = format!("x-ms-documentdb-partitionkey: [\"{}\"]\r\n", key.customer);
+            signer.request("GET", &format!("{DOCS}/{}", key.id), &head, b"")
+        })
+        .collect();
+    let bytes = answer_bytes(harness, address, requests[0].clone())?;
+    let bare = Process::bare(harness, bytes)?;
+    let count = requests.len() as u64;
+    let requests: Requests =
+        Arc::new(move |number| requests[usize::try_from(number % count).unwrap_or(0)].clone());
+    let both = (address, bare.address);
+    Ok(vec![
+        compare(harness, "point reads, 1 connection ÷ bare hyper", both, 1, &requests, (1.0, 0.6))?,
+        compare(
+            harness,
+            "point reads, 64 connections ÷ bare hyper",
+            both,
+            MANY,
+            &requests,
+            (1.0, 0.6),
+        )?,
+    ])
+}
+
+fn measure_feeds(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (items, hold) in [(1000_u64, 0.6), (100, 0.5)] {
+        let pages = pages(harness, address, signer, items)?;
+        let bytes = answer_bytes(harness, address, pages[0].clone())?;
+        let bare = Process::bare(harness, bytes)?;
+        let count = pages.len() as u64;
+        let requests: Requests =
+            Arc::new(move |number| pages[usize::try_from(number % count).unwrap_or(0)].clone());
+        let question = format!("feed items/s, pages of {items} ÷ bare hyper");
+        let both = (address, bare.address);
+        rows.push(compare(harness, &question, both, 1, &requests, (items as f64, hold))?);
+    }
+    Ok(rows)
+}
+
+/// Requests for the full pages of the feed, from its beginning.
+fn pages(
+    harness: &Harness,
+    address: SocketAddr,
+    signer: &Signer,
+    items: u64,
+) -> Result<Vec<Vec<u8>>> {
+    let (signer, wanted) = (signer.clone(), (harness.plan.items / items).clamp(1, 50));
+    harness.run(async move {
+        let mut connection = Connection::open(address).await?;
+        let (mut pages, mut position) = (Vec::new(), String::new());
+        for _ in 0..wanted {
+            let head =
+                format!("A-IM: Incremental Feed\r\nx-ms-max-item-count: {items}\r\n{position}");
+            let request = signer.request("GET", DOCS, &head, b"");
+            let got = connection.ask(&request).await?;
+            ensure!(got.status == 200, "the feed ended early");
+            position = format!("If-None-Match: {}\r\n", got.etag.context("no etag")?);
+            pages.push(request);
+        }
+        Ok(pages)
+    })
+}
+
+/// From the start of a write to the moment a waiting reader has it, beside the write's own time.
+fn measure_visible(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Row> {
+    const WRITES: usize = 400;
+    let (clock, signer) = (harness.clock.clone(), signer.clone());
+    let (visible, own) = harness.run(async move {
+        let (mut reader, mut writer) =
+            (Connection::open(address).await?, Connection::open(address).await?);
+        let now =
+            signer.request("GET", DOCS, "A-IM: Incremental Feed\r\nIf-None-Match: *\r\n", b"");
+        let mut etag = reader.ask(&now).await?.etag.context("no etag")?;
+        let (mut visible, mut own) = (Vec::new(), Vec::new());
+        for number in 0..WRITES {
+            let head =
+                format!("A-IM: Incremental Feed\r\nPrefer: wait=10\r\nIf-None-Match: {etag}\r\n");
+            let waiting = signer.request("GET", DOCS, &head, b"");
+            let body =
+                format!(r#"{{"id":"seen-{number}","customer":"x","text":"{}"}}"#, "x".repeat(900));
+            let write = signer.request(
+                "POST",
+                DOCS,
+                "x-ms-documentdb-is-upsert: True\r\n",
+                body.as_bytes(),
+            );
+            let (inside, pause) = (clock.clone(), clock.sleep(Duration::from_millis(2)));
+            let writing = async {
+                pause.await;
+                let began = inside.elapsed();
+                let got = writer.ask(&write).await?;
+                ensure!(got.status < 300, "answered with status {}", got.status);
+                Ok::<_, anyhow::Error>((began, inside.elapsed()))
+            };
+            let reading = async {
+                let got = reader.ask(&waiting).await?;
+                Ok::<_, anyhow::Error>((clock.elapsed(), got))
+            };
+            let (wrote, read) = tokio::join!(writing, reading);
+            let ((began, ended), (seen, got)) = (wrote?, read?);
+            etag = got.etag.context("no etag")?;
+            visible.push(seen.saturating_sub(began).as_secs_f64() * 1e6);
+            own.push((ended - began).as_secs_f64() * 1e6);
+        }
+        Ok((visible, own))
+    })?;
+    let p99 = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() * 99 / 100]
+    };
+    let (visible, own) = (p99(visible), p99(own));
+    let row = Row::new("write → waiting reader, p99 ÷ the write's own", Unit::Microseconds);
+    let (ours, limit, ratio) = (Some(visible), Some(own), Some(visible / own));
+    Ok(Row { ours, limit, ratio, hold: Some(Hold::AtMost(Of::Ratio, 2.0)), ..row })
+}
