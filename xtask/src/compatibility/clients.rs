@@ -129,6 +129,36 @@ pub(super) const CLIENTS: &[Client] = &[
         install_time: INSTALL_TIME,
         run: Step::new(&["{home}/checks"]),
     },
+    Client {
+        name: "java",
+        sdk: "Java azure-cosmos 4.81.0, gateway mode over TLS",
+        home: "java",
+        needs: &[&["mvn", "--version"], &["javac", "-version"]],
+        install: &[
+            Step::new(&[
+                "mvn",
+                "--quiet",
+                "--batch-mode",
+                "-Dmaven.repo.local={home}/repository",
+                "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies",
+                "-DoutputDirectory={home}/lib",
+            ]),
+            Step::new(&[
+                "javac",
+                "-encoding",
+                "UTF-8",
+                "-d",
+                "{home}/classes",
+                "-cp",
+                "{home}/lib/*",
+                "--source-path",
+                "src/main/java",
+                "src/main/java/headwater/Main.java",
+            ]),
+        ],
+        install_time: INSTALL_TIME,
+        run: Step::new(&["java", "-cp", "{home}/lib/*:{home}/classes", "headwater.Main"]),
+    },
 ];
 
 /// Modules and compiled files go into the private folder, and the lock file is taken as it is.

@@ -177,6 +177,7 @@ final class Harness {
                 detail = cause.getClass().getSimpleName() + ": " + cause.getMessage();
                 detail = detail.substring(0, Math.min(600, detail.length()));
                 if (System.getenv("HEADWATER_VERBOSE") != null) cause.printStackTrace();
+                context.databases.clear();
             }
             green &= detail.isEmpty();
             OUT.println(JSON.writeValueAsString(object(
