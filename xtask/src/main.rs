@@ -6,6 +6,7 @@
 //!
 //! This crate uses none of ours. It must build in seconds and still work when they do not compile.
 
+mod compatibility;
 mod readme;
 mod test;
 mod tidy;
@@ -37,6 +38,10 @@ commands:
                   `// tidy: allow <reason>`.
   readme          Runs the blocks of README.md that are fenced as ```sh tested, so that the first
                   commands a newcomer types keep working.
+  compatibility [client...]
+                  Programs written with official clients (Python, JavaScript, Go, ...), run against
+                  our server. Their SDKs are installed under target/compatibility. A run of all
+                  clients writes docs/compatibility.md.
   help            This text.
 
 To add a suite, add an entry to xtask/src/test/suites.rs.
@@ -44,17 +49,23 @@ To add a suite, add an entry to xtask/src/test/suites.rs.
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Command {
+enum Command<'a> {
+    Compatibility { clients: Vec<&'a str> },
     Help,
     Readme,
     Test { quick: bool },
     Tidy,
 }
 
-impl Command {
-    fn parse(arguments: &[&str]) -> Result<Command> {
+impl<'a> Command<'a> {
+    fn parse(arguments: &[&'a str]) -> Result<Command<'a>> {
         match arguments {
             [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => Ok(Command::Help),
+            ["compatibility", clients @ ..]
+                if !clients.iter().any(|name| name.starts_with('-')) =>
+            {
+                Ok(Command::Compatibility { clients: clients.to_vec() })
+            }
             ["readme"] => Ok(Command::Readme),
             ["test" | "ci"] => Ok(Command::Test { quick: false }),
             ["test" | "ci", "--quick"] => Ok(Command::Test { quick: true }),
@@ -86,6 +97,7 @@ fn run(arguments: &[String]) -> Result<bool> {
             print!("{HELP}");
             Ok(true)
         }
+        Command::Compatibility { clients } => compatibility::run(&root()?, &clients),
         Command::Readme => readme::run(&root()?),
         Command::Test { quick } => Ok(test::run(&root()?, quick)),
         Command::Tidy => tidy::run(&root()?),
@@ -104,7 +116,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(arguments: &[&str], expected: Option<Command>) {
+    fn check(arguments: &[&str], expected: Option<Command<'_>>) {
         assert_eq!(Command::parse(arguments).ok(), expected, "arguments {arguments:?}");
     }
 
@@ -118,6 +130,10 @@ mod tests {
         check(&["test", "--quick"], Some(Command::Test { quick: true }));
         check(&["tidy"], Some(Command::Tidy));
         check(&["readme"], Some(Command::Readme));
+        check(&["compatibility"], Some(Command::Compatibility { clients: vec![] }));
+        let clients = vec!["go", "python"];
+        check(&["compatibility", "go", "python"], Some(Command::Compatibility { clients }));
+        check(&["compatibility", "--all"], None);
         check(&["tidy", "--quick"], None);
         check(&["test", "--quik"], None);
         check(&["tset"], None);

@@ -21,6 +21,7 @@ use headwater_model::{
     BadContinuation, BadTimestamp, ChangeKind, Continuation, FeedMode, FeedStart, Lsn,
     PartitionKey, PartitionKeyPath, PartitionKeyValue, Timestamp,
 };
+use std::borrow::Cow;
 use std::io::Write as _;
 
 /// The headers that decide, as they were sent.
@@ -137,11 +138,19 @@ fn start(headers: &FeedHeaders<'_>) -> Result<FeedStart, BadFeedRequest> {
     }
     match headers.if_modified_since.map(str::trim).filter(|text| !text.is_empty()) {
         None => Ok(FeedStart::Beginning),
-        Some(text) => match Timestamp::from_rfc1123(text) {
+        Some(text) => match Timestamp::from_rfc1123(&with_gmt(text)) {
             // Some SDKs send the first day of their calendar for the beginning.
             Err(BadTimestamp::BeforeEpoch) => Ok(FeedStart::Time(Timestamp::from_seconds(0))),
             time => Ok(FeedStart::Time(time?)),
         },
+    }
+}
+
+/// The Go client calls the zone of HTTP dates by its newer name.
+fn with_gmt(text: &str) -> Cow<'_, str> {
+    match text.strip_suffix(" UTC") {
+        Some(date) => Cow::Owned(format!("{date} GMT")),
+        None => Cow::Borrowed(text),
     }
 }
 
@@ -255,6 +264,7 @@ mod tests {
             (Some("\"28535\""), None, after(28535)),
             (Some("28535"), None, after(28535)),
             (None, Some(TIME), time.clone()),
+            (None, Some("Tue, 14 Nov 2023 22:13:20 UTC"), time.clone()),
             (Some(""), Some(TIME), time),
             (Some("\"1\""), Some(TIME), after(1)),
             (Some("\"1\""), Some("not a date"), after(1)), // ignored beside an etag

@@ -93,7 +93,7 @@ impl Call {
     pub(crate) fn partition_key(&self) -> Result<Option<PartitionKey>, Failure> {
         match self.header_utf8(headers::PARTITION_KEY)? {
             None => Ok(None),
-            Some(text) => Ok(Some(PartitionKey::parse(text)?)),
+            Some(text) => Ok(Some(headers::partition_key(text)?)),
         }
     }
 

@@ -184,11 +184,10 @@ impl Account {
     #[must_use]
     pub fn resource(&self, kind: ResourceType, owner: ResourceId, id: &str) -> Option<Resource> {
         let resources = self.0.catalog.resources();
-        let mut siblings = resources.others.values();
-        let found = siblings
-            .find(|entry| entry.kind == kind && entry.owner == owner && entry.id == id)
-            .map(Resource::of);
-        found
+        let is_it = |entry: &&Arc<ResourceEntry>| {
+            entry.kind == kind && entry.owner == owner && entry.id == id
+        };
+        resources.others.values().find(is_it).map(Resource::of)
     }
 
     /// The resource with this resource id.

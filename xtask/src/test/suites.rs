@@ -82,6 +82,13 @@ pub(super) const SUITES: &[Suite] = &[
         when: When::Full,
         ..CARGO_TEST
     },
+    // Official SDKs, installed in private folders; a language that is missing here is skipped.
+    Suite {
+        name: "compatibility",
+        args: &["xtask", "compatibility"],
+        when: When::Full,
+        ..CARGO_TEST
+    },
     Suite { name: "readme", args: &["xtask", "readme"], when: When::Full, ..CARGO_CHECK },
 ];
 

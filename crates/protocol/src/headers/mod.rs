@@ -8,8 +8,10 @@
 //! This module takes texts, not a header map: which HTTP library holds them is not its business.
 
 mod names;
+mod partition_key;
 
 pub use names::*;
+pub use partition_key::partition_key;
 
 use crate::error::{Code, shortened};
 use headwater_model::{Epk, KeyRange, PartitionId};

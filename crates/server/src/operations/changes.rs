@@ -25,6 +25,9 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     if asked.position_only {
         return position_only(container, &asked, &scope);
     }
+    if let Some(newest) = newest_elsewhere(container, &scope) {
+        return Ok(unchanged(container, &scope, &format!("\"{newest}\"")));
+    }
     let wait = call.wait(gateway.config.limits.wait_max);
     let request = request_of(&asked, &scope).limit(call.page_limit()?).wait(wait);
     let page = match read_page(gateway, container, &request, wait).await {
@@ -42,6 +45,19 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
     let answer = answer.header(headers::ITEM_COUNT, page.changes.len());
     Ok(served(container, &scope, answer))
+}
+
+/// How far a range is that does not hold the key a reader is after.
+///
+/// The Go client goes through all ranges and names its key to each. One that cannot hold the key has
+/// nothing to say; that the range is gone would send the client in circles.
+fn newest_elsewhere(container: &Container, scope: &Scope) -> Option<Lsn> {
+    let (Some(id), Some(key), None) = (scope.range, &scope.key, &scope.hashes) else {
+        return None;
+    };
+    let of_key = container.definition().partition_key().prefix_range(key).ok()?;
+    let range = container.ranges().into_iter().find(|range| range.id == id)?;
+    range.range.intersect(&of_key).is_none().then_some(range.lsn)
 }
 
 fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {

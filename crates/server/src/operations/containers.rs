@@ -75,6 +75,9 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
         }
         None => complete_key(&mut json, ApiVersion::of(call.header(headers::VERSION))),
     }
+    if let Some(Value::Object(key)) = json.get_mut("partitionKey") {
+        spell_version(key);
+    }
     let text = Value::Object(json).to_string();
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
 }
@@ -97,14 +100,25 @@ fn complete_key(json: &mut Map<String, Value>, version: ApiVersion) {
     }
 }
 
+/// The Java client writes the version of the hash as a name.
+fn spell_version(key: &mut Map<String, Value>) {
+    let number = match key.get("version").and_then(Value::as_str) {
+        Some("V1") => 1,
+        Some("V2") => 2,
+        _ => return,
+    };
+    key.insert("version".to_owned(), json!(number));
+}
+
 /// A key that names only its paths is the one that is there, if they are the same.
 fn same_key(json: &mut Map<String, Value>, before: &Map<String, Value>) {
     let paths = |map: &Map<String, Value>| map.get("partitionKey")?.get("paths").cloned();
     let version = |map: &Map<String, Value>| map.get("partitionKey")?.get("version").cloned();
-    if paths(json) == paths(before) && version(json).is_none() {
-        if let Some(key) = before.get("partitionKey") {
-            json.insert("partitionKey".to_owned(), key.clone());
-        }
+    if paths(json) == paths(before)
+        && version(json).is_none()
+        && let Some(key) = before.get("partitionKey")
+    {
+        json.insert("partitionKey".to_owned(), key.clone());
     }
 }
 
@@ -158,7 +172,7 @@ fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
         .charged(Charge::METADATA_READ)
         .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
         .header(headers::LAZY_INDEXING_PROGRESS, -1)
-        .header(headers::CONTENT_PATH, container.rid());
+        .header(headers::CONTENT_PATH, container.rid().database());
     if let Some(etag) = container.etag() {
         answer = answer.etag(etag);
     }

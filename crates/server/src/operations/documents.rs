@@ -15,6 +15,9 @@ use headwater_store::{Resource, ResourceType};
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value};
 
+/// Checks what a client sent.
+pub(super) type Check = dyn Fn(&mut Map<String, Value>) -> Result<(), Failure> + Sync;
+
 /// One kind of document, and how it looks.
 pub(super) struct Kind<'a> {
     pub(super) kind: ResourceType,
@@ -22,7 +25,7 @@ pub(super) struct Kind<'a> {
     /// The name of the array in lists.
     pub(super) key: &'static str,
     /// Checks what a client sent, and takes out what the server fills in.
-    pub(super) check: &'a (dyn Fn(&mut Map<String, Value>) -> Result<(), Failure> + Sync),
+    pub(super) check: &'a Check,
     /// What cannot be beside it.
     pub(super) conflicts: &'a (dyn Fn(&Value, &Resource) -> bool + Sync),
     /// The document with its system properties.

@@ -1,6 +1,6 @@
 //! Items: create, upsert, read, replace, patch, delete, and delete of a partition key.
 
-use super::{Outcome, batch, changes, list, no_such_verb, query};
+use super::{Outcome, batch, by_rid, changes, list, no_such_verb, query};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
@@ -33,6 +33,8 @@ pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Tar
 /// `…/docs/{id}`
 pub(super) async fn one(gateway: &Arc<Gateway>, call: &Call, target: &Target, id: &str) -> Outcome {
     let _ = gateway;
+    let by_rid = by_rid::id_of(target, id, call.partition_key()?.as_ref(), &call.body).await?;
+    let id = by_rid.as_deref().unwrap_or(id);
     match call.verb {
         Method::GET => read(call, target, id).await,
         Method::PUT => {

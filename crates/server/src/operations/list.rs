@@ -20,7 +20,13 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'#').add
 
 /// The names of a container as a client finds its session token by.
 pub(crate) fn content_path(db: &str, coll: &str) -> String {
-    format!("dbs/{}/colls/{}", utf8_percent_encode(db, ESCAPED), utf8_percent_encode(coll, ESCAPED))
+    path_of(&["dbs", db, "colls", coll])
+}
+
+/// Names that lead to a resource, in a form a header can carry.
+pub(super) fn path_of(names: &[&str]) -> String {
+    let names = names.iter().map(|name| utf8_percent_encode(name, ESCAPED).to_string());
+    names.collect::<Vec<_>>().join("/")
 }
 
 /// How far every range is.

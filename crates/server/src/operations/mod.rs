@@ -5,6 +5,7 @@
 
 mod account;
 mod batch;
+mod by_rid;
 mod changes;
 mod containers;
 mod databases;
@@ -38,6 +39,30 @@ pub(crate) type Outcome = Result<Answer, Failure>;
 /// Carries out a request.
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     permit(gateway, call)?;
+    let answer = carry_out(gateway, call).await?;
+    Ok(answer.header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route)))
+}
+
+/// By what names the owner of a definition goes. The Java client makes the address of what it read of
+/// it; items say it themselves.
+fn owner_path(route: &Route) -> Option<String> {
+    match route {
+        Route::Containers { db } | Route::Container { db, .. } => Some(list::path_of(&["dbs", db])),
+        Route::Users { db } | Route::User { db, .. } => Some(list::path_of(&["dbs", db])),
+        Route::Permissions { db, user } | Route::Permission { db, user, .. } => {
+            Some(list::path_of(&["dbs", db, "users", user]))
+        }
+        Route::StoredProcedures { db, coll }
+        | Route::StoredProcedure { db, coll, .. }
+        | Route::Triggers { db, coll }
+        | Route::Trigger { db, coll, .. }
+        | Route::Udfs { db, coll }
+        | Route::Udf { db, coll, .. } => Some(list::content_path(db, coll)),
+        _ => None,
+    }
+}
+
+async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     match &call.route {
         Route::Account => account::answer(gateway, call),
         Route::Addresses => Err(Failure::not_found("path", "/addresses")),

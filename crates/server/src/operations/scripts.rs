@@ -1,7 +1,7 @@
 //! Stored procedures, triggers and user-defined functions, as documents. Running them is not here yet.
 
 use super::Outcome;
-use super::documents::Kind;
+use super::documents::{Check, Kind};
 use crate::failure::Failure;
 use crate::gateway::Gateway;
 use crate::request::Call;
@@ -43,12 +43,11 @@ pub(super) async fn one(
 }
 
 fn scripts(kind: ResourceType, owner: ResourceId) -> Kind<'static> {
-    let (key, check): (_, &(dyn Fn(&mut Map<String, Value>) -> Result<(), Failure> + Sync)) =
-        match kind {
-            ResourceType::Trigger => ("Triggers", &check_trigger),
-            ResourceType::UserDefinedFunction => ("UserDefinedFunctions", &check_body),
-            _ => ("StoredProcedures", &check_body),
-        };
+    let (key, check): (_, &Check) = match kind {
+        ResourceType::Trigger => ("Triggers", &check_trigger),
+        ResourceType::UserDefinedFunction => ("UserDefinedFunctions", &check_body),
+        _ => ("StoredProcedures", &check_body),
+    };
     Kind { kind, owner, key, check, conflicts: &|_, _| false, show: &show }
 }
 

@@ -188,7 +188,9 @@ fn fill(harness: &Harness, address: SocketAddr, requests: Requests) -> Result<()
             let window = Duration::from_millis(500);
             load::rate(&clock, address, MANY, window, requests).await
         })?;
-        counted.fetch_add((per_second / 2.0) as u64, Ordering::Relaxed);
+        // Rounded down; a few items more do not matter.
+        let in_window = Duration::from_secs_f64(per_second / 2.0).as_secs();
+        counted.fetch_add(in_window.max(1), Ordering::Relaxed);
         bar.set_position(counted.load(Ordering::Relaxed).min(items));
     }
     bar.finish_and_clear();

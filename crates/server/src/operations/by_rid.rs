@@ -1,0 +1,78 @@
+//! Finds an item by its resource id, for clients that address items by `_self`.
+//!
+//! Items are kept by partition key and id; nothing leads from a resource id to them. A replacement names
+//! the item in its body, so it costs one read. Other verbs look through the items of the partition key,
+//! which is slow where it holds many, so there is an end to it.
+
+use super::Target;
+use crate::failure::Failure;
+use headwater_model::{ItemRid, PageLimit, PartitionKey};
+use headwater_store::{Item, ScanScope};
+use serde::Deserialize;
+
+/// Items looked through before giving up.
+const LOOKED_MAX: usize = 100_000;
+const PAGE: (u32, u32) = (1000, 4 << 20);
+
+#[derive(Deserialize)]
+struct Names {
+    id: String,
+    #[serde(default, rename = "_rid")]
+    rid: String,
+}
+
+/// The id of the item a path names; `None` if the path names it by its id already.
+pub(super) async fn id_of(
+    target: &Target,
+    named: &str,
+    key: Option<&PartitionKey>,
+    body: &[u8],
+) -> Result<Option<String>, Failure> {
+    let container = &target.container;
+    let is_ours = ItemRid::parse(named).is_ok_and(|rid| rid.container == container.rid());
+    let Some(key) = key.filter(|_| is_ours) else {
+        return Ok(None);
+    };
+    // An id may look like a resource id, and then it is one.
+    if container.read(key.clone(), named).await?.is_some() {
+        return Ok(None);
+    }
+    if let Ok(names) = serde_json::from_slice::<Names>(body) {
+        let item = container.read(key.clone(), &names.id).await?;
+        if item.and_then(|item| with_rid(&item, named)).is_some() {
+            return Ok(Some(names.id));
+        }
+    }
+    look_for(target, named, key).await
+}
+
+async fn look_for(
+    target: &Target,
+    rid: &str,
+    key: &PartitionKey,
+) -> Result<Option<String>, Failure> {
+    let (scope, limit) = (ScanScope::Key(key.clone()), PageLimit::new(PAGE.0, PAGE.1)?);
+    let (mut after, mut looked) = (None, 0);
+    loop {
+        let page = target.container.scan(&scope, after.as_ref(), limit).await?;
+        if let Some(id) = page.items.iter().find_map(|item| with_rid(item, rid)) {
+            return Ok(Some(id));
+        }
+        looked += page.items.len();
+        match page.next {
+            None => return Ok(None),
+            Some(_) if looked >= LOOKED_MAX => {
+                let message = "the partition key holds too many items to find one by its _rid; \
+                               address it by its id";
+                return Err(Failure::bad_request(message));
+            }
+            next => after = next,
+        }
+    }
+}
+
+/// The item's id, if this is its resource id.
+fn with_rid(item: &Item, rid: &str) -> Option<String> {
+    let names: Names = item.parse().ok()?;
+    (names.rid == rid).then_some(names.id)
+}

@@ -1,0 +1,104 @@
+//! Child processes that end in time: with their work, or because they are ended by their id.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+/// What is kept of a command's output.
+const OUTPUT_BYTES_MAX: usize = 20_000;
+const POLL: Duration = Duration::from_millis(50);
+
+/// Whether a harmless command succeeds, which shows that its program is installed.
+pub(super) fn succeeds(probe: &[&str]) -> bool {
+    let Some((program, args)) = probe.split_first() else {
+        return false;
+    };
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Runs a command to its end or its limit; the last of what it said.
+pub(super) fn run(command: &mut Command, at_most: Duration) -> Result<(ExitStatus, String)> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = command.spawn().with_context(|| format!("{name} cannot be started"))?;
+    let output = [drain(child.stdout.take()), drain(child.stderr.take())];
+    let status = wait(&mut child, at_most).with_context(|| name)?;
+    let said = output.map(|end| end.recv_timeout(Duration::from_secs(5)).unwrap_or_default());
+    Ok((status, said.join("\n")))
+}
+
+/// Waits for a child; past the limit it is ended, and that is an error.
+pub(super) fn wait(child: &mut Child, at_most: Duration) -> Result<ExitStatus> {
+    let mut waited = Duration::ZERO;
+    while waited < at_most {
+        if let Some(status) = child.try_wait().context("the end of a process is unknown")? {
+            return Ok(status);
+        }
+        std::thread::sleep(POLL);
+        waited += POLL;
+    }
+    end(child);
+    bail!("did not end within {} s", at_most.as_secs())
+}
+
+/// Ends a child we started, whatever it does.
+pub(super) fn end(child: &mut Child) {
+    // It may have ended by itself meanwhile, which is as good.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Reads a pipe on a thread, so that a full pipe never stops the child.
+pub(super) fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    // tidy: allow below: this crate has no runtime, and the thread ends with the pipe
+    #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]
+    std::thread::spawn(move || {
+        // tidy: allow ends with the pipe it reads
+        let mut kept = Vec::new();
+        let mut chunk = [0; 4096];
+        if let Some(mut pipe) = pipe {
+            while let Ok(read) = pipe.read(&mut chunk) {
+                if read == 0 {
+                    break;
+                }
+                kept.extend_from_slice(&chunk[..read]);
+                let extra = kept.len().saturating_sub(OUTPUT_BYTES_MAX);
+                kept.drain(..extra);
+            }
+        }
+        // Nobody may be waiting any more.
+        let _ = sender.send(String::from_utf8_lossy(&kept).into_owned());
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bash(script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_command_ends_with_its_output() {
+        let (status, said) =
+            run(&mut bash("echo out; echo err >&2; exit 3"), Duration::from_secs(10)).unwrap();
+        assert_eq!(status.code(), Some(3));
+        assert!(said.contains("out") && said.contains("err"), "{said}");
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_ended() {
+        let error = run(&mut bash("exec sleep 60"), Duration::from_millis(100)).unwrap_err();
+        assert!(format!("{error:#}").contains("did not end"), "{error:#}");
+    }
+}
