@@ -101,6 +101,18 @@ impl Answer {
         self
     }
 
+    /// A header whose value is a number.
+    pub(crate) fn number(mut self, name: &'static str, value: u64) -> Answer {
+        self.headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
+        self
+    }
+
+    /// A header whose value was made before.
+    pub(crate) fn ready(mut self, name: &'static str, value: &HeaderValue) -> Answer {
+        self.headers.insert(HeaderName::from_static(name), value.clone());
+        self
+    }
+
     pub(crate) fn header_if(self, name: &'static str, value: Option<impl Display>) -> Answer {
         match value {
             Some(value) => self.header(name, value),
@@ -119,9 +131,8 @@ impl Answer {
     pub(crate) fn served_by(mut self, partition: PartitionId, lsn: Lsn) -> Answer {
         self.partition = Some(partition);
         self.header(headers::SESSION_TOKEN, session::SessionToken::single(partition, lsn))
-            .header(headers::PARTITION_KEY_RANGE_ID, partition)
-            .header(headers::INTERNAL_PARTITION_ID, partition)
-            .header(headers::LSN, lsn)
+            .number(headers::PARTITION_KEY_RANGE_ID, u64::from(partition.get()))
+            .number(headers::LSN, lsn.get())
     }
 
     pub(crate) fn into_response(self) -> Response<Payload> {

@@ -47,7 +47,36 @@ pub(crate) struct Gateway {
     pub(crate) waiting: Arc<Semaphore>,
     pub(crate) is_stopping: AtomicBool,
     /// Containers by the names in the path. A dropped one is noticed when it is asked.
-    names: RwLock<HashMap<(String, String), Container>>,
+    names: RwLock<HashMap<String, HashMap<String, Arc<Target>>>>,
+}
+
+/// A container as a path names it, with what every answer about it says.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) container: Container,
+    /// Names as the client wrote them, by which it finds its session again.
+    path: HeaderValue,
+    rid: HeaderValue,
+}
+
+impl Target {
+    fn new(container: Container, db: &str, coll: &str) -> Target {
+        let value = |text: String| {
+            HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+        };
+        let path = value(operations::content_path(db, coll));
+        Target { path, rid: value(container.rid().to_string()), container }
+    }
+
+    /// Says which container an answer is about.
+    pub(crate) fn name(&self, answer: Answer) -> Answer {
+        answer.ready(headers::ALT_CONTENT_PATH, &self.path).ready(headers::CONTENT_PATH, &self.rid)
+    }
+
+    /// Its resource id, as a client may name it.
+    pub(crate) fn rid(&self) -> &[u8] {
+        self.rid.as_bytes()
+    }
 }
 
 impl Gateway {
@@ -82,7 +111,7 @@ impl Gateway {
         let activity = self.activity_of(request.headers());
         let cross_origin = request.headers().contains_key("origin");
         let verb = request.method().clone();
-        let answer = match self.answer(request, scheme, &activity).await {
+        let answer = match self.answer(request, scheme).await {
             Ok(answer) => answer,
             Err(failure) => {
                 tracing::debug!(%activity, code = ?failure.code, message = failure.message, "refused");
@@ -91,8 +120,9 @@ impl Gateway {
         };
         let took = self.runtime.elapsed().saturating_sub(started);
         self.metrics.observe(&verb, answer.status, took);
-        let millis = took.as_secs_f64() * 1000.0;
-        let mut answer = answer.header(headers::REQUEST_DURATION_MS, format_args!("{millis:.3}"));
+        let (millis, micros) = (took.as_millis(), took.as_micros() % 1000);
+        let duration = format_args!("{millis}.{micros:03}");
+        let mut answer = answer.header(headers::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
         answer = answer.header(headers::REQUEST_CHARGE, charge);
         finish(&mut answer.headers, &activity, cross_origin);
@@ -103,7 +133,6 @@ impl Gateway {
         self: &Arc<Self>,
         request: Request<Incoming>,
         scheme: &'static str,
-        activity: &str,
     ) -> Result<Answer, Failure> {
         if request.method() == Method::OPTIONS {
             return Ok(Answer::empty(StatusCode::NO_CONTENT));
@@ -133,7 +162,6 @@ impl Gateway {
             query: parts.uri.query().map(str::to_owned),
             head: parts.headers,
             body,
-            activity: activity.to_owned(),
             caller,
             origin,
         };
@@ -232,21 +260,24 @@ impl Gateway {
 
     /// The container a path names, by names or resource ids.
     pub(crate) fn container(&self, db: &str, coll: &str) -> Result<Container, Failure> {
-        // A borrowed pair cannot be looked up in a map of owned ones without this little cost.
-        let key = (db.to_owned(), coll.to_owned());
-        if let Some(container) = self.names.read().get(&key) {
-            if !container.is_dropped() {
-                return Ok(container.clone());
-            }
+        Ok(self.target(db, coll)?.container.clone())
+    }
+
+    /// The same, with what answers about it say.
+    pub(crate) fn target(&self, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
+        let known = self.names.read().get(db).and_then(|colls| colls.get(coll)).cloned();
+        if let Some(target) = known.filter(|target| !target.container.is_dropped()) {
+            return Ok(target);
         }
         let found = self.database(db)?.find_container(coll);
         let container = found.ok_or_else(|| Failure::owner_not_found("container", coll))?;
+        let target = Arc::new(Target::new(container, db, coll));
         let mut names = self.names.write();
-        if names.len() >= NAMES_MAX {
+        if names.values().map(HashMap::len).sum::<usize>() >= NAMES_MAX {
             names.clear();
         }
-        names.insert(key, container.clone());
-        Ok(container)
+        names.entry(db.to_owned()).or_default().insert(coll.to_owned(), target.clone());
+        Ok(target)
     }
 }
 
@@ -258,8 +289,15 @@ fn too_busy() -> Failure {
 }
 
 fn uuid_of(random: u128) -> String {
-    let hex = format!("{random:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    let mut text = String::with_capacity(36);
+    for place in 0..32_u32 {
+        if matches!(place, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        let digit = (random >> (124 - 4 * place)) & 0xf;
+        text.extend(char::from_digit(u32::try_from(digit).unwrap_or(0), 16));
+    }
+    text
 }
 
 /// Scheme, host and port by which the client reached us.

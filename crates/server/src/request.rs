@@ -39,8 +39,6 @@ pub(crate) struct Call {
     pub(crate) query: Option<String>,
     pub(crate) head: HeaderMap,
     pub(crate) body: Bytes,
-    /// Names the request in logs and errors.
-    pub(crate) activity: String,
     pub(crate) caller: Caller,
     /// Scheme, host and port by which the client reached us.
     pub(crate) origin: String,

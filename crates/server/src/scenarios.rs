@@ -71,7 +71,6 @@ async fn ask(gateway: &Arc<Gateway>, path: &str, head: HeaderMap) -> Got {
         query: None,
         head,
         body: Bytes::new(),
-        activity: "scenario".to_owned(),
         caller: Caller::Owner,
         origin: "http://localhost/".to_owned(),
     };

@@ -1,8 +1,9 @@
 //! Several operations in one request: all or nothing for one partition key, or each for itself.
 
-use super::{Outcome, Target, items, query};
+use super::{Outcome, items, query};
 use crate::answer::Answer;
 use crate::failure::{Failure, write_code};
+use crate::gateway::Target;
 use crate::request::Call;
 use bytes::Bytes;
 use headwater_model::{PartitionId, PartitionKey};

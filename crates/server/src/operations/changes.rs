@@ -1,10 +1,10 @@
 //! The change feed over HTTP: one page, or 304 with the position up to which there was nothing.
 
-use super::{Outcome, Target, items};
+use super::{Outcome, items};
 use crate::answer::Answer;
 use crate::config::StartTimes;
 use crate::failure::Failure;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Target};
 use crate::request::{Call, Scope};
 use headwater_model::{Continuation, FeedMode, FeedStart, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;

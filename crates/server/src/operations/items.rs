@@ -1,9 +1,9 @@
 //! Items: create, upsert, read, replace, patch, delete, and delete of a partition key.
 
-use super::{Outcome, Target, batch, changes, list, no_such_verb, query};
+use super::{Outcome, batch, changes, list, no_such_verb, query};
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Target};
 use crate::request::Call;
 use headwater_model::{ChangeKind, PartitionKey};
 use headwater_protocol::charge::Charge;
@@ -91,7 +91,7 @@ fn answer_written(written: &Written, minimal: bool) -> Answer {
     answer
         .charged(charge_of(written))
         .served_by(written.partition, written.lsn)
-        .header(headers::ITEM_LSN, written.lsn)
+        .number(headers::ITEM_LSN, written.lsn.get())
 }
 
 /// The status of an operation that was carried out.
@@ -123,7 +123,7 @@ async fn read(call: &Call, target: &Target, id: &str) -> Outcome {
     let answer = answer_item(call, &item);
     // The item may be newer than the look at the partition that came before it.
     let lsn = if item.partition() == partition { lsn.max(item.lsn()) } else { lsn };
-    Ok(answer.served_by(partition, lsn).header(headers::ITEM_LSN, item.lsn()))
+    Ok(answer.served_by(partition, lsn).number(headers::ITEM_LSN, item.lsn().get()))
 }
 
 fn answer_item(call: &Call, item: &Item) -> Answer {

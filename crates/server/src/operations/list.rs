@@ -1,8 +1,9 @@
 //! Lists: items in their stable order, and short lists of definitions.
 
-use super::{Outcome, Target, changes};
+use super::{Outcome, changes};
 use crate::answer::Answer;
 use crate::failure::Failure;
+use crate::gateway::Target;
 use crate::request::{Call, Scope};
 use bytes::Bytes;
 use headwater_model::KeyRange;
@@ -18,7 +19,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'#').add(b'?').add(b'/');
 
 /// The names of a container as a client finds its session token by.
-pub(super) fn content_path(db: &str, coll: &str) -> String {
+pub(crate) fn content_path(db: &str, coll: &str) -> String {
     format!("dbs/{}/colls/{}", utf8_percent_encode(db, ESCAPED), utf8_percent_encode(coll, ESCAPED))
 }
 

@@ -21,15 +21,17 @@ pub(crate) mod service;
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Target};
 use crate::request::{Call, Caller};
 use headwater_protocol::auth::GrantMode;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::route::Route;
-use headwater_store::{Container, ResourceType};
+use headwater_store::ResourceType;
 use hyper::Method;
 use std::sync::Arc;
+
+pub(crate) use list::content_path;
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 
@@ -44,15 +46,15 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         Route::Containers { db } => containers::collection(gateway, call, db).await,
         Route::Container { db, coll } => containers::one(gateway, call, db, coll).await,
         Route::Items { db, coll } => {
-            let target = Target::of(gateway, call, db, coll)?;
+            let target = target_of(gateway, call, db, coll)?;
             target.spend(gateway, items::collection(gateway, call, &target).await)
         }
         Route::Item { db, coll, id } => {
-            let target = Target::of(gateway, call, db, coll)?;
+            let target = target_of(gateway, call, db, coll)?;
             target.spend(gateway, items::one(gateway, call, &target, id).await)
         }
         Route::PartitionKeyDelete { db, coll } => {
-            let target = Target::of(gateway, call, db, coll)?;
+            let target = target_of(gateway, call, db, coll)?;
             target.spend(gateway, items::delete_partition_key(call, &target).await)
         }
         Route::PkRanges { db, coll } => ranges::collection(gateway, call, db, coll),
@@ -103,27 +105,18 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
 }
 
 /// The container a request is about, checked against what the client believes it to be.
-pub(crate) struct Target {
-    pub(crate) container: Container,
-    /// Names as the client wrote them, for the header by which it finds its session again.
-    pub(crate) path: String,
+fn target_of(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
+    let target = gateway.target(db, coll)?;
+    let intended = call.head.get(headers::INTENDED_COLLECTION_RID);
+    if intended.is_some_and(|intended| intended.as_bytes() != target.rid()) {
+        let message = format!("the container {coll} was made anew; look it up again");
+        return Err(Failure::new(Code::CollectionRidMismatch, message));
+    }
+    target.admit(gateway, call)?;
+    Ok(target)
 }
 
 impl Target {
-    fn of(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Result<Target, Failure> {
-        let container = gateway.container(db, coll)?;
-        if let Some(intended) = call.header(headers::INTENDED_COLLECTION_RID)
-            && intended != container.rid().to_string()
-        {
-            let message = format!("the container {coll} was made anew; look it up again");
-            return Err(Failure::new(Code::CollectionRidMismatch, message));
-        }
-        let path = list::content_path(db, coll);
-        let target = Target { container, path };
-        target.admit(gateway, call)?;
-        Ok(target)
-    }
-
     /// Refuses what is beyond the provisioned throughput.
     fn admit(&self, gateway: &Gateway, call: &Call) -> Result<(), Failure> {
         if !gateway.throughput.is_enforced() {
@@ -150,9 +143,7 @@ impl Target {
         if let Some(partition) = answer.partition.filter(|_| gateway.throughput.is_enforced()) {
             gateway.throughput.spend(self.container.rid(), partition, answer.charge);
         }
-        Ok(answer
-            .header(headers::ALT_CONTENT_PATH, &self.path)
-            .header(headers::CONTENT_PATH, self.container.rid()))
+        Ok(self.name(answer))
     }
 }
 

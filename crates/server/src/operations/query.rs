@@ -1,9 +1,9 @@
 //! Queries over items and over definitions, and the plans of those a client runs itself.
 
-use super::{Outcome, Target, changes, items, list};
+use super::{Outcome, changes, items, list};
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Target};
 use crate::request::Call;
 use bytes::Bytes;
 use headwater_protocol::charge::Charge;
