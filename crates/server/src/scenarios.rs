@@ -12,7 +12,8 @@ use headwater_model::Timestamp;
 use headwater_protocol::route;
 use headwater_runtime::Simulation;
 use headwater_store::{
-    Account, Container, ContainerDefinition, Environment, ItemWrite, MemoryIndex, Options,
+    Account, Container, ContainerDefinition, Environment, ItemWrite, MemoryDisk, MemoryIndex,
+    Options,
 };
 use http_body_util::BodyExt;
 use hyper::Method;
@@ -118,7 +119,7 @@ fn run(case: &Value) {
     let runtime = simulation.node().runtime();
     let environment = Environment {
         runtime: runtime.clone(),
-        disk: Arc::new(headwater_log::disk::MemoryDisk::new()),
+        disk: Arc::new(MemoryDisk::new()),
         index: Some(MemoryIndex::default()),
         wrap_log: None,
     };

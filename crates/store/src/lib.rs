@@ -63,6 +63,7 @@ pub use error::{
     StorageError, TopologyError, WriteError,
 };
 pub use feed::{FeedPage, FeedRequest};
+pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::{Damage, Durability};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
