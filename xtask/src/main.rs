@@ -61,7 +61,9 @@ impl<'a> Command<'a> {
     fn parse(arguments: &[&'a str]) -> Result<Command<'a>> {
         match arguments {
             [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => Ok(Command::Help),
-            ["compatibility", clients @ ..] if !clients.iter().any(|name| name.starts_with('-')) => {
+            ["compatibility", clients @ ..]
+                if !clients.iter().any(|name| name.starts_with('-')) =>
+            {
                 Ok(Command::Compatibility { clients: clients.to_vec() })
             }
             ["readme"] => Ok(Command::Readme),

@@ -58,7 +58,8 @@ pub(super) fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<
     let (sender, receiver) = mpsc::channel();
     // tidy: allow below: this crate has no runtime, and the thread ends with the pipe
     #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]
-    std::thread::spawn(move || { // tidy: allow ends with the pipe it reads
+    std::thread::spawn(move || {
+        // tidy: allow ends with the pipe it reads
         let mut kept = Vec::new();
         let mut chunk = [0; 4096];
         if let Some(mut pipe) = pipe {

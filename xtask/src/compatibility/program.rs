@@ -82,7 +82,8 @@ fn lines_of(child: &mut Child) -> Result<mpsc::Receiver<String>> {
     let output = child.stdout.take().context("the output was not piped")?;
     let (sender, receiver) = mpsc::channel();
     #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]
-    std::thread::spawn(move || { // tidy: allow ends with the pipe it reads
+    std::thread::spawn(move || {
+        // tidy: allow ends with the pipe it reads
         let mut reader = BufReader::new(output);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {

@@ -90,7 +90,9 @@ impl Report {
         match &self.end {
             End::Finished => println!("=== {}: {passed} passed, {failed} failed", self.client),
             End::Skipped(why) => println!("=== {}: skipped: {why}", self.client),
-            End::Broken(why) => println!("=== {}: BROKEN after {passed} passed: {why}", self.client),
+            End::Broken(why) => {
+                println!("=== {}: BROKEN after {passed} passed: {why}", self.client)
+            }
         }
     }
 }

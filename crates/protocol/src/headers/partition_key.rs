@@ -74,7 +74,10 @@ mod tests {
     fn json_and_the_notation_of_go_are_read() {
         check(r#"["a",1,null]"#, Some(r#"["a",1,null]"#));
         check(r#"["\U0001f600"]"#, Some("[\"\u{1f600}\"]"));
-        check(r#"["tab\t \a\v\x7f \\U0001f600"]"#, Some(r#"["tab\t \u0007\u000b\u007f \\U0001f600"]"#));
+        check(
+            r#"["tab\t \a\v\x7f \\U0001f600"]"#,
+            Some(r#"["tab\t \u0007\u000b\u007f \\U0001f600"]"#),
+        );
         check(r#"["\u00e4 \U0001f600"]"#, Some("[\"ä \u{1f600}\"]"));
     }
 

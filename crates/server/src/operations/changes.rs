@@ -182,12 +182,7 @@ pub(super) fn served(container: &Container, scope: &Scope, answer: Answer) -> An
     }
 }
 
-fn body_of(
-    container: &Container,
-    mode: FeedMode,
-    names_format: bool,
-    page: &FeedPage,
-) -> Vec<u8> {
+fn body_of(container: &Container, mode: FeedMode, names_format: bool, page: &FeedPage) -> Vec<u8> {
     let rid = container.rid().to_string();
     let size: usize = page.changes.iter().map(|change| change.body().len() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);
@@ -196,7 +191,12 @@ fn body_of(
     for change in &page.changes {
         match mode {
             FeedMode::LatestVersion if names_format => writer.push_with(|out| {
-                feed::write_wrapped(&change.body(), change.lsn(), change.timestamp().as_seconds(), out);
+                feed::write_wrapped(
+                    &change.body(),
+                    change.lsn(),
+                    change.timestamp().as_seconds(),
+                    out,
+                );
             }),
             FeedMode::LatestVersion => writer.push(&change.body()),
             FeedMode::AllVersionsAndDeletes => {
