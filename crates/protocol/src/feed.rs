@@ -154,6 +154,15 @@ fn with_gmt(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Appends an item of the latest-version feed as clients get it that name a wire format: wrapped, with
+/// where and when it was written, but not how. The Java client's processor reads nothing else.
+pub fn write_wrapped(item: &[u8], lsn: Lsn, seconds: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"current\":");
+    out.extend_from_slice(item);
+    // Writing into a vector does not fail.
+    let _ = write!(out, ",\"metadata\":{{\"lsn\":{lsn},\"crts\":{}}}}}", seconds.max(1));
+}
+
 /// One change of the all-versions feed.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope<'a> {
@@ -251,6 +260,14 @@ mod tests {
             version: value("x-ms-version"),
         };
         FeedRequest::parse(&headers, TimeStart::ByVersion)
+    }
+
+    #[test]
+    fn a_wrapped_item_says_where_and_when() {
+        let mut out = Vec::new();
+        write_wrapped(br#"{"id":"1"}"#, Lsn::new(7), 0, &mut out);
+        let expected = r#"{"current":{"id":"1"},"metadata":{"lsn":7,"crts":1}}"#;
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]

@@ -159,7 +159,37 @@ pub(super) const CLIENTS: &[Client] = &[
         install_time: INSTALL_TIME,
         run: Step::new(&["java", "-cp", "{home}/lib/*:{home}/classes", "headwater.Main"]),
     },
+    Client {
+        name: "rust",
+        sdk: "Rust azure_data_cosmos 1.0.0, binary encoding",
+        home: "rust",
+        needs: &[&["cargo", "--version"]],
+        install: RUST_INSTALL,
+        install_time: RUST_INSTALL_TIME,
+        run: Step::with(
+            &["{home}/debug/headwater-compatibility", "rust"],
+            &[("AZURE_COSMOS_BINARY_ENCODING_ENABLED", "true")],
+        ),
+    },
+    Client {
+        name: "rust-text",
+        sdk: "Rust azure_data_cosmos 1.0.0, text encoding",
+        home: "rust",
+        needs: &[&["cargo", "--version"]],
+        install: RUST_INSTALL,
+        install_time: RUST_INSTALL_TIME,
+        run: Step::with(
+            &["{home}/debug/headwater-compatibility", "rust-text"],
+            &[("AZURE_COSMOS_BINARY_ENCODING_ENABLED", "false")],
+        ),
+    },
 ];
+
+/// Not a member of our workspace, with a lock file and a build folder of its own.
+const RUST_INSTALL: &[Step] =
+    &[Step::with(&["cargo", "build", "--quiet", "--locked"], &[("CARGO_TARGET_DIR", "{home}")])];
+/// A client to compile from its sources.
+const RUST_INSTALL_TIME: Duration = Duration::from_secs(600);
 
 /// Modules and compiled files go into the private folder, and the lock file is taken as it is.
 const GO_ENV: &[(&str, &str)] = &[

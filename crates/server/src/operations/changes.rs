@@ -9,7 +9,7 @@ use crate::request::{Call, Scope};
 use headwater_model::{Continuation, FeedMode, FeedStart, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
-use headwater_protocol::feed::{Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
+use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::{Change, Container, FeedError, FeedPage, FeedRequest, Timestamp};
@@ -40,7 +40,8 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     if page.changes.is_empty() {
         return Ok(unchanged(container, &scope, &etag));
     }
-    let body = body_of(container, asked.mode, &page);
+    let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
+    let body = body_of(container, asked.mode, names_format, &page);
     let charge = Charge::page(body.len());
     let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
     let answer = answer.header(headers::ITEM_COUNT, page.changes.len());
@@ -188,7 +189,7 @@ pub(super) fn served(container: &Container, scope: &Scope, answer: Answer) -> An
     }
 }
 
-fn body_of(container: &Container, mode: FeedMode, page: &FeedPage) -> Vec<u8> {
+fn body_of(container: &Container, mode: FeedMode, names_format: bool, page: &FeedPage) -> Vec<u8> {
     let rid = container.rid().to_string();
     let size: usize = page.changes.iter().map(|change| change.body().len() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);
@@ -196,6 +197,14 @@ fn body_of(container: &Container, mode: FeedMode, page: &FeedPage) -> Vec<u8> {
     let definition = container.definition();
     for change in &page.changes {
         match mode {
+            FeedMode::LatestVersion if names_format => writer.push_with(|out| {
+                feed::write_wrapped(
+                    &change.body(),
+                    change.lsn(),
+                    change.timestamp().as_seconds(),
+                    out,
+                );
+            }),
             FeedMode::LatestVersion => writer.push(&change.body()),
             FeedMode::AllVersionsAndDeletes => {
                 let paths = &definition.partition_key().paths;
