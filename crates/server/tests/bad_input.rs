@@ -9,6 +9,9 @@ use std::time::Duration;
 use support::{Got, World, read_answer};
 use tokio::io::AsyncWriteExt;
 
+/// What it is, verb, path, headers, body, and the status it gets.
+type Case<'a> = (&'a str, &'a str, &'a str, Vec<(&'a str, &'a str)>, &'a str, u16);
+
 /// The shape every refusal has.
 fn check_refusal(what: &str, got: &Got, status: u16) {
     assert_eq!(got.status, status, "{what}: {}", String::from_utf8_lossy(&got.body));
@@ -66,7 +69,7 @@ async fn bodies_headers_paths_and_verbs_that_are_wrong_get_a_clear_answer() {
     let key: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
     let deep = format!(r#"{{"id":"1","pk":"a","x":{}{}}}"#, "[".repeat(300), "]".repeat(300));
     let large = format!(r#"{{"id":"1","pk":"a","x":"{}"}}"#, "x".repeat(2 << 20));
-    let cases: Vec<(&str, &str, &str, Vec<(&str, &str)>, &str, u16)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("malformed JSON", "POST", docs, vec![key], r#"{"id":"1","pk":"a""#, 400),
         ("not an object", "POST", docs, vec![key], "[]", 400),
         ("no body", "POST", docs, vec![key], "", 400),

@@ -26,7 +26,7 @@ such check.
 
 /// Writes the page.
 pub(super) fn write(root: &Path, results: &Results) -> Result<()> {
-    std::fs::write(root.join(FILE), text(results)).with_context(|| format!("{FILE}"))?;
+    std::fs::write(root.join(FILE), text(results)).context(FILE)?;
     println!("{FILE} is written");
     Ok(())
 }
