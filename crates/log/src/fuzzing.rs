@@ -184,7 +184,7 @@ pub struct Examples {
     pub entry: Vec<u8>,
     /// For [`table`].
     pub table: Vec<u8>,
-    /// For [`manifest`].
+    /// For `manifest`.
     pub manifest: Vec<u8>,
     /// For [`checkpoint`].
     pub checkpoint: Vec<u8>,

@@ -109,7 +109,7 @@ mod tests {
     fn clients_are_chosen_by_name() {
         assert_eq!(choose(&[]).unwrap().len(), CLIENTS.len());
         assert_eq!(choose(&["python"]).unwrap()[0].name, "python");
-        let error = choose(&["pyton"]).unwrap_err().to_string();
+        let error = choose(&["pyton"]).err().unwrap().to_string();
         assert!(error.contains("python"), "{error}");
     }
 }
