@@ -40,7 +40,8 @@ async fn a_range_without_the_key_has_no_changes_and_is_not_gone() {
     let mut statuses = Vec::new();
     for range in ["0", "1", "2"] {
         let range = ("x-ms-documentdb-partitionkeyrangeid", range);
-        let got = world.send("GET", ITEMS, &[("A-IM", "Incremental Feed"), range, key[0]], "").await;
+        let got =
+            world.send("GET", ITEMS, &[("A-IM", "Incremental Feed"), range, key[0]], "").await;
         assert!(got.header("etag").is_some(), "{got:?}");
         statuses.push(got.status);
     }
@@ -55,7 +56,8 @@ async fn a_container_names_its_owner_and_takes_a_version_by_name() {
     let world = World::new().await.with_container().await;
     let read = world.send("GET", "/dbs/db/colls/c", &[], "").await;
     assert_eq!(read.header("x-ms-alt-content-path"), Some("dbs/db"));
-    let definition = r#"{"id":"h","partitionKey":{"paths":["/a","/b"],"kind":"MultiHash","version":"V2"}}"#;
+    let definition =
+        r#"{"id":"h","partitionKey":{"paths":["/a","/b"],"kind":"MultiHash","version":"V2"}}"#;
     let created = world.send("POST", "/dbs/db/colls", &[], definition).await;
     assert_eq!(created.status, 201, "{created:?}");
     assert_eq!(created.json()["partitionKey"]["version"], 2);

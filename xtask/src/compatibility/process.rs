@@ -56,10 +56,7 @@ pub(super) fn end(child: &mut Child) {
 /// Reads a pipe on a thread, so that a full pipe never stops the child.
 pub(super) fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
-    // tidy: allow below: this crate has no runtime, and the thread ends with the pipe
-    #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]
-    std::thread::spawn(move || {
-        // tidy: allow ends with the pipe it reads
+    let read = move || {
         let mut kept = Vec::new();
         let mut chunk = [0; 4096];
         if let Some(mut pipe) = pipe {
@@ -74,7 +71,9 @@ pub(super) fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<
         }
         // Nobody may be waiting any more.
         let _ = sender.send(String::from_utf8_lossy(&kept).into_owned());
-    });
+    };
+    #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]
+    std::thread::spawn(read); // tidy: allow ends with the pipe it reads
     receiver
 }
 

@@ -81,9 +81,7 @@ fn converse(client: &'static Client, child: &mut Child, mut server: Server) -> R
 fn lines_of(child: &mut Child) -> Result<mpsc::Receiver<String>> {
     let output = child.stdout.take().context("the output was not piped")?;
     let (sender, receiver) = mpsc::channel();
-    #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]
-    std::thread::spawn(move || {
-        // tidy: allow ends with the pipe it reads
+    let read = move || {
         let mut reader = BufReader::new(output);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
@@ -93,6 +91,8 @@ fn lines_of(child: &mut Child) -> Result<mpsc::Receiver<String>> {
             }
             line.clear();
         }
-    });
+    };
+    #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]
+    std::thread::spawn(read); // tidy: allow ends with the pipe it reads
     Ok(receiver)
 }
