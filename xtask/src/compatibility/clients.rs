@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A program written with somebody else's client.
+#[derive(Debug)]
 pub(super) struct Client {
     /// As its results name it.
     pub(super) name: &'static str,
@@ -22,6 +23,7 @@ pub(super) struct Client {
 }
 
 /// A command. `{home}` stands for the private folder, `{source}` for the program's.
+#[derive(Debug)]
 pub(super) struct Step {
     words: &'static [&'static str],
     env: &'static [(&'static str, &'static str)],

@@ -114,13 +114,13 @@ mod tests {
             reports: vec![
                 report("python", &[("items", "read", true), ("ttl", "expires", false)]),
                 report("go", &[("items", "read", true), ("items", "patch", true)]),
-                Report::skipped("java", "missing".to_owned()),
+                Report::skipped("cobol", "missing".to_owned()),
             ],
         };
         let page = text(&results);
         assert!(page.contains("## Items\n\n| | python | go |\n|---|---|---|\n| read | yes | yes |\n| patch |  | yes |"), "{page}");
         assert!(page.contains("| expires | no |  |"), "{page}");
-        assert!(page.contains("| java |  | not run |"), "{page}");
+        assert!(page.contains("| cobol |  | not run |"), "{page}");
         assert!(!page.contains("varies"), "details differ from run to run");
     }
 }
