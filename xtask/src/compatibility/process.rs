@@ -33,7 +33,6 @@ pub(super) fn run(command: &mut Command, at_most: Duration) -> Result<(ExitStatu
 }
 
 /// Waits for a child; past the limit it is ended, and that is an error.
-#[expect(clippy::disallowed_methods, reason = "waits for real processes, which no simulation runs")]
 pub(super) fn wait(child: &mut Child, at_most: Duration) -> Result<ExitStatus> {
     let mut waited = Duration::ZERO;
     while waited < at_most {
