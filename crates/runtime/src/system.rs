@@ -5,17 +5,24 @@
 
 use crate::{Backend, BoxFuture, Random};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 pub(crate) struct System {
     started: Instant,
     random: Mutex<Random>,
+    /// Tasks that block a thread right now.
+    blocked: AtomicUsize,
 }
 
 impl System {
     pub(crate) fn new() -> System {
-        System { started: Instant::now(), random: Mutex::new(Random::from_entropy()) }
+        System {
+            started: Instant::now(),
+            random: Mutex::new(Random::from_entropy()),
+            blocked: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -46,12 +53,22 @@ impl Backend for System {
     }
 
     fn blocking(&self, work: &mut dyn FnMut()) {
-        // On a multi-thread runtime the other tasks of this worker move to another thread
-        // meanwhile; elsewhere nobody else could run anyway.
-        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-            _ => work(),
+        let Ok(handle) = Handle::try_current() else {
+            return work();
+        };
+        if handle.runtime_flavor() != RuntimeFlavor::MultiThread {
+            // Nobody else could run anyway.
+            return work();
         }
+        // Handing the worker's other tasks to another thread costs more than a quick sync takes, so it
+        // is left out as long as most workers go on: those steal what waits here.
+        let spared = handle.metrics().num_workers() / 2;
+        if self.blocked.fetch_add(1, Ordering::Relaxed) < spared {
+            work();
+        } else {
+            tokio::task::block_in_place(work);
+        }
+        self.blocked.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

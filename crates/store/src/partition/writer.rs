@@ -150,6 +150,9 @@ impl Writer {
                 for (reply, decision) in decided {
                     let _ = reply.send(decision.map(|effects| answer(effects, &group, &partition)));
                 }
+                // Those who were answered go on before this thread waits for the disk again, and may
+                // be in time for the next group.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 for (reply, _) in decided {
