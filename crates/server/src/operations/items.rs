@@ -5,10 +5,10 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::request::Call;
-use headwater_model::{ChangeKind, PartitionKey};
+use headwater_model::ChangeKind;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
-use headwater_protocol::headers;
+use headwater_protocol::headers::{self, PostItems};
 use headwater_protocol::session::SessionToken;
 use headwater_store::{Container, Item, ItemWrite, Patch, Written};
 use hyper::{Method, StatusCode};
@@ -21,27 +21,28 @@ pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Tar
             changes::read(gateway, call, target).await
         }
         Method::GET => list::items(call, target).await,
-        // Some clients mark a request for a plan as a query too, so this comes first.
-        Method::POST if call.flag(headers::IS_QUERY_PLAN) => query::plan(call, target),
-        Method::POST if call.flag(headers::IS_BATCH) => batch::answer(call, target).await,
-        Method::POST if call.is_query() => query::items(gateway, call, target).await,
-        Method::POST => create(call, target).await,
+        Method::POST => match PostItems::of(|name| call.header(name)) {
+            PostItems::QueryPlan => query::plan(call, target),
+            PostItems::Batch => batch::answer(call, target).await,
+            PostItems::Query => query::items(gateway, call, target).await,
+            PostItems::Upsert => {
+                write_body(call, target, ItemWrite::upsert(call.body.clone())).await
+            }
+            PostItems::Create => {
+                write_body(call, target, ItemWrite::create(call.body.clone())).await
+            }
+        },
         _ => Err(no_such_verb(call)),
     }
 }
 
 /// `…/docs/{id}`
-pub(super) async fn one(gateway: &Arc<Gateway>, call: &Call, target: &Target, id: &str) -> Outcome {
-    let _ = gateway;
+pub(super) async fn one(call: &Call, target: &Target, id: &str) -> Outcome {
     let by_rid = by_rid::id_of(target, id, call.partition_key()?.as_ref(), &call.body).await?;
     let id = by_rid.as_deref().unwrap_or(id);
     match call.verb {
         Method::GET => read(call, target, id).await,
-        Method::PUT => {
-            let write = ItemWrite::replace(id, call.body.clone());
-            let write = with_key(write, call.partition_key()?);
-            answer_write(call, target, write).await
-        }
+        Method::PUT => write_body(call, target, ItemWrite::replace(id, call.body.clone())).await,
         Method::PATCH => {
             let patch = Patch::parse(&call.body)?;
             let condition = query::condition_of(&patch)?;
@@ -59,18 +60,13 @@ pub(super) async fn one(gateway: &Arc<Gateway>, call: &Call, target: &Target, id
     }
 }
 
-async fn create(call: &Call, target: &Target) -> Outcome {
-    let body = call.body.clone();
-    let upsert = call.flag(headers::IS_UPSERT);
-    let write = if upsert { ItemWrite::upsert(body) } else { ItemWrite::create(body) };
-    answer_write(call, target, with_key(write, call.partition_key()?)).await
-}
-
-fn with_key(write: ItemWrite, key: Option<PartitionKey>) -> ItemWrite {
-    match key {
+/// A write whose body says which partition key it has; the header, if there is one, must agree.
+async fn write_body(call: &Call, target: &Target, write: ItemWrite) -> Outcome {
+    let write = match call.partition_key()? {
         Some(key) => write.partition_key(key),
         None => write,
-    }
+    };
+    answer_write(call, target, write).await
 }
 
 async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome {

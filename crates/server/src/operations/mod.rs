@@ -76,7 +76,7 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         }
         Route::Item { db, coll, id } => {
             let target = target_of(gateway, call, db, coll)?;
-            target.spend(gateway, items::one(gateway, call, &target, id).await)
+            target.spend(gateway, items::one(call, &target, id).await)
         }
         Route::PartitionKeyDelete { db, coll } => {
             let target = target_of(gateway, call, db, coll)?;
