@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use bytes::Bytes;
 use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
 use headwater_protocol::auth::Grant;
-use headwater_protocol::headers;
+use headwater_protocol::headers::{self, ConsistencyLevel};
 use headwater_protocol::route::Route;
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName};
@@ -73,6 +73,29 @@ impl Call {
 
     pub(crate) fn wants_minimal(&self) -> bool {
         self.preferences().minimal
+    }
+
+    /// Whether the client reads binary JSON and nothing else was offered; all of them read text too.
+    pub(crate) fn prefers_binary(&self) -> bool {
+        let offered = self.header(headers::SUPPORTED_SERIALIZATION_FORMATS).unwrap_or_default();
+        let mut names = headers::names_in(offered).peekable();
+        names.peek().is_some() && names.all(|name| name.eq_ignore_ascii_case("CosmosBinary"))
+    }
+
+    /// Refuses a consistency that is stronger than the account's, which is Session.
+    pub(crate) fn check_consistency(&self) -> Result<(), Failure> {
+        let asked = self.header(headers::CONSISTENCY_LEVEL).filter(|text| !text.is_empty());
+        match asked.map(ConsistencyLevel::parse).transpose()? {
+            Some(level @ (ConsistencyLevel::Strong | ConsistencyLevel::BoundedStaleness)) => {
+                let message = format!(
+                    "The requested consistency level {} is stronger than that of the account, \
+                     Session; ask for Session or a weaker one.",
+                    level.as_str()
+                );
+                Err(Failure::bad_request(message))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn wait(&self, at_most: Duration) -> Duration {

@@ -60,6 +60,42 @@ async fn a_session_token_ahead_of_the_server_is_not_served_the_past() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_consistency_stronger_than_the_accounts_is_refused() {
+    let world = World::new().await.with_container().await;
+    create(&world, "1").await;
+    for (level, status) in
+        [("Strong", 400), ("Bounded", 400), ("Perfect", 400), ("Session", 200), ("eventual", 200)]
+    {
+        let head = [KEY, ("x-ms-consistency-level", level)];
+        assert_eq!(
+            world.send("GET", &format!("{DOCS}/1"), &head, "").await.status,
+            status,
+            "{level}"
+        );
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_are_answered_in_binary_to_those_who_offer_nothing_else() {
+    use headwater_protocol::binary::{Limits, decode, encode, is_binary};
+    let world = World::new().await.with_container().await;
+    let formats = "x-ms-cosmos-supported-serialization-formats";
+    let item = encode(br#"{"id":"1","pk":"a","n":[1,2.5,"x"]}"#).unwrap();
+    let head = [KEY, (formats, "CosmosBinary")];
+    let created = world.send_raw(&world.request("POST", DOCS, &head, &item)).await;
+    assert_eq!(created.status, 201);
+    assert!(is_binary(&created.body));
+    let text = decode(&created.body, Limits::of_text_bytes(10_000)).unwrap();
+    assert!(text.starts_with(br#"{"id":"1","pk":"a","n":[1,2.5,"x"],"_rid":"#));
+    for (offer, binary) in [("CosmosBinary", true), ("JsonText,CosmosBinary", false), ("", false)] {
+        let got = world.send("GET", &format!("{DOCS}/1"), &[KEY, (formats, offer)], "").await;
+        assert_eq!(is_binary(&got.body), binary, "{offer}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ranges_are_a_feed_that_ends() {
     let world = World::new().await.with_container().await;
     let path = "/dbs/db/colls/c/pkranges";

@@ -5,7 +5,9 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::request::Call;
+use bytes::Bytes;
 use headwater_model::ChangeKind;
+use headwater_protocol::binary;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, PostItems};
@@ -76,15 +78,15 @@ async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome
         (None, None) => write,
     };
     let written = target.container.write(write).await?;
-    Ok(answer_written(&written, call.wants_minimal()))
+    Ok(answer_written(call, &written))
 }
 
-fn answer_written(written: &Written, minimal: bool) -> Answer {
+fn answer_written(call: &Call, written: &Written) -> Answer {
     let status = status_of(written);
     let answer = match &written.item {
         None => Answer::empty(status),
-        Some(item) if minimal => Answer::empty(status).etag(item.etag()),
-        Some(item) => Answer::json(status, item.to_bytes()).etag(item.etag()),
+        Some(item) if call.wants_minimal() => Answer::empty(status).etag(item.etag()),
+        Some(item) => Answer::json(status, shown(call, item)).etag(item.etag()),
     };
     answer
         .charged(charge_of(written))
@@ -129,9 +131,18 @@ fn answer_item(call: &Call, item: &Item) -> Answer {
     if call.if_none_match().is_some_and(|wanted| wanted == "*" || etag.matches(wanted)) {
         return Answer::empty(StatusCode::NOT_MODIFIED).etag(etag);
     }
-    let body = item.to_bytes();
-    let charge = Charge::read(body.len());
-    Answer::json(StatusCode::OK, body).etag(etag).charged(charge)
+    let charge = Charge::read(item.feed_bytes().len());
+    Answer::json(StatusCode::OK, shown(call, item)).etag(etag).charged(charge)
+}
+
+/// The item in the form the client reads best. It tells the forms apart by the first byte.
+fn shown(call: &Call, item: &Item) -> Bytes {
+    let text = item.to_bytes();
+    if !call.prefers_binary() {
+        return text;
+    }
+    // What cannot be said in binary is said in text.
+    binary::encode(&text).map_or(text, Bytes::from)
 }
 
 /// A client that has seen more than we have must not be told about the past.

@@ -39,6 +39,7 @@ pub(crate) type Outcome = Result<Answer, Failure>;
 /// Carries out a request.
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     permit(gateway, call)?;
+    call.check_consistency()?;
     let answer = carry_out(gateway, call).await?;
     Ok(answer.header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route)))
 }
