@@ -45,8 +45,10 @@ trait Backend: Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> BoxFuture<()>;
     fn spawn(&self, name: &'static str, task: BoxFuture<()>);
     fn random(&self) -> u64;
-    /// Called before and after work that may block the thread for a while.
+    /// Runs work that may block the thread for a while, and may wait for other tasks.
     fn blocking(&self, work: &mut dyn FnMut());
+    /// Runs work that blocks the thread for a moment and waits for no other task.
+    fn syncing(&self, work: &mut dyn FnMut());
 }
 
 /// Where a component takes its time, its chance and its tasks from. Cheap to clone.
@@ -110,13 +112,23 @@ impl Runtime {
         (u128::from(self.0.random()) << 64) | u128::from(self.0.random())
     }
 
-    /// Runs work that may block the thread (a disk sync) without starving other tasks.
+    /// Runs work that may block the thread without starving other tasks.
     pub fn blocking<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut work = Some(work);
-        let mut result = None;
-        self.0.blocking(&mut || result = work.take().map(|work| work()));
-        result.expect("a runtime runs blocking work exactly once")
+        once(work, |work| self.0.blocking(work))
     }
+
+    /// Runs work that waits for the disk and for nobody else: cheaper than [`Runtime::blocking`], as
+    /// the other tasks of the thread are not moved to another one when they can do without.
+    pub fn syncing<T>(&self, work: impl FnOnce() -> T) -> T {
+        once(work, |work| self.0.syncing(work))
+    }
+}
+
+fn once<T>(work: impl FnOnce() -> T, run: impl FnOnce(&mut dyn FnMut())) -> T {
+    let mut work = Some(work);
+    let mut result = None;
+    run(&mut || result = work.take().map(|work| work()));
+    result.expect("a runtime runs blocking work exactly once")
 }
 
 impl std::fmt::Debug for Runtime {

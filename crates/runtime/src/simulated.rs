@@ -253,6 +253,10 @@ impl Backend for NodeState {
     fn blocking(&self, work: &mut dyn FnMut()) {
         work();
     }
+
+    fn syncing(&self, work: &mut dyn FnMut()) {
+        work();
+    }
 }
 
 struct Sleep {

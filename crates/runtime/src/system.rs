@@ -12,8 +12,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 pub(crate) struct System {
     started: Instant,
     random: Mutex<Random>,
-    /// Tasks that block a thread right now.
-    blocked: AtomicUsize,
+    /// Tasks that wait for the disk right now.
+    syncs: AtomicUsize,
 }
 
 impl System {
@@ -21,7 +21,7 @@ impl System {
         System {
             started: Instant::now(),
             random: Mutex::new(Random::from_entropy()),
-            blocked: AtomicUsize::new(0),
+            syncs: AtomicUsize::new(0),
         }
     }
 }
@@ -53,22 +53,24 @@ impl Backend for System {
     }
 
     fn blocking(&self, work: &mut dyn FnMut()) {
-        let Ok(handle) = Handle::try_current() else {
-            return work();
-        };
-        if handle.runtime_flavor() != RuntimeFlavor::MultiThread {
-            // Nobody else could run anyway.
-            return work();
+        // On a multi-thread runtime the other tasks of this worker move to another thread
+        // meanwhile; elsewhere nobody else could run anyway.
+        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+            _ => work(),
         }
-        // Handing the worker's other tasks to another thread costs more than a quick sync takes, so it
-        // is left out as long as most workers go on: those steal what waits here.
-        let spared = handle.metrics().num_workers() / 2;
-        if self.blocked.fetch_add(1, Ordering::Relaxed) < spared {
+    }
+
+    fn syncing(&self, work: &mut dyn FnMut()) {
+        // Moving the worker's other tasks costs more than a quick sync takes, so it is left out as
+        // long as most workers go on: those steal what waits here.
+        let workers = Handle::try_current().map_or(0, |handle| handle.metrics().num_workers());
+        if self.syncs.fetch_add(1, Ordering::Relaxed) < workers / 2 {
             work();
         } else {
-            tokio::task::block_in_place(work);
+            self.blocking(work);
         }
-        self.blocked.fetch_sub(1, Ordering::Relaxed);
+        self.syncs.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -82,5 +84,16 @@ mod tests {
         assert_eq!(runtime.blocking(|| 7), 7);
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         assert_eq!(tokio.block_on(async { runtime.blocking(|| 8) }), 8);
+    }
+
+    #[test]
+    fn syncing_returns_its_value_however_many_do_it_at_once() {
+        let runtime = Runtime::system();
+        assert_eq!(runtime.syncing(|| 7), 7);
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let nested = runtime.clone();
+        let both = tokio.block_on(async { runtime.syncing(|| nested.syncing(|| 8)) });
+        assert_eq!(both, 8);
+        assert_eq!(tokio.block_on(async { runtime.syncing(|| 9) }), 9);
     }
 }

@@ -416,7 +416,7 @@ impl LocalLog {
 impl PartitionLog for Arc<LocalLog> {
     fn append(&self, group: Group) -> BoxFuture<Result<(), AppendError>> {
         let log = self.clone();
-        Box::pin(async move { log.runtime.blocking(|| log.append_now(&group)) })
+        Box::pin(async move { log.runtime.syncing(|| log.append_now(&group)) })
     }
 
     fn entry(&self, lsn: Lsn) -> BoxFuture<Result<Option<Entry>, ReadError>> {
