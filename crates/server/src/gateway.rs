@@ -156,8 +156,12 @@ impl Gateway {
         let caller = self.caller(&request, &route, path)?;
         let origin = origin_of(&request, scheme);
         let (parts, body) = request.into_parts();
-        // Taken before the body is read: what waits here has cost nothing yet.
-        let _permit = self.requests.try_acquire().map_err(|_| too_busy())?;
+        // Taken before the body is read: what waits here has cost nothing yet. Readers that wait for
+        // changes are counted where they wait, or they would keep everybody else out.
+        let _permit = match waits_for_changes(&parts.headers) {
+            true => None,
+            false => Some(self.requests.try_acquire().map_err(|_| too_busy())?),
+        };
         let body = self.read_body(body).await?;
         let call = Call {
             verb: parts.method,
@@ -224,7 +228,9 @@ impl Gateway {
         }
         let head = request.headers();
         let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
-        let header = text("authorization").ok_or(AuthError::MissingAuthorization)?;
+        let header =
+            text("authorization").or_else(|| operations::extension::token_of(request.uri()));
+        let header = header.ok_or(AuthError::MissingAuthorization)?;
         let now = self.runtime.unix_millis() / 1000;
         let access = match auth::parse_token(header)? {
             Token::Master { sig } => {
@@ -294,6 +300,13 @@ impl Gateway {
         names.entry(db.to_owned()).or_default().insert(coll.to_owned(), target.clone());
         Ok(target)
     }
+}
+
+/// Whether a request asks to wait until there is a change.
+fn waits_for_changes(head: &HeaderMap) -> bool {
+    let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
+    let waits = text(headers::PREFER).and_then(|text| headers::Prefer::parse(text).wait_seconds);
+    head.contains_key(headers::A_IM) && waits.is_some_and(|seconds| seconds > 0)
 }
 
 fn too_busy() -> Failure {

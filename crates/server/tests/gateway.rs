@@ -157,6 +157,16 @@ async fn a_resource_token_covers_what_its_permission_names_and_nothing_else() {
     assert_eq!(guest("DELETE", "/dbs/db/colls/c", "", "").await, 403);
     assert_eq!(guest("GET", "/dbs", "", "").await, 403);
     assert_eq!(guest("GET", "/offers", "", "").await, 403);
+    // A browser that listens has no headers of its own: its token is in the address.
+    let listen = |path: &str| format!("GET {path}?token={escaped} HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut stream = world.connect().await;
+    stream.write_all(listen("/_headwater/changes/db/c").as_bytes()).await.unwrap();
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
+    drop(stream);
+    let elsewhere = world.send_raw(listen("/dbs/db/colls/c").as_bytes()).await.status;
+    assert_eq!(elsewhere, 401, "an address with a token is for event streams alone");
     world.stop().await;
 }
 
@@ -252,6 +262,27 @@ async fn a_waiting_reader_is_told_and_does_not_keep_the_server_from_stopping() {
         304,
         "a reader that waits is answered when the server stops"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_wait_do_not_keep_others_out() {
+    let world = World::with(|config| config.limits.requests = 2).await.with_container().await;
+    let now = [("A-IM", "Incremental feed"), ("If-None-Match", "*")];
+    let etag = world.send("GET", DOCS, &now, "").await.header("etag").unwrap().to_owned();
+    let wait =
+        [("A-IM", "Incremental feed"), ("If-None-Match", etag.as_str()), ("Prefer", "wait=30")];
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        let mut reader = world.connect().await;
+        reader.write_all(&world.request("GET", DOCS, &wait, b"")).await.unwrap();
+        waiting.push(reader);
+    }
+    world.runtime.sleep(Duration::from_millis(200)).await;
+    create(&world, "1").await;
+    for reader in &mut waiting {
+        assert_eq!(read_answer(reader).await.unwrap().status, 200);
+    }
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@
 //!
 //! The event stream takes `mode=all`, `from=beginning|now` and `position=`; an event's id is the position
 //! behind it, so a browser that reconnects goes on where it was by sending `Last-Event-ID`. A browser
-//! cannot sign requests: it passes a token as `token=` (a resource token, or the whole authorization).
+//! cannot send headers: it passes a resource token as `token=`.
 
 use super::Outcome;
 use super::changes::{Unread, read_page};
@@ -24,7 +24,7 @@ use headwater_model::{
 use headwater_protocol::error::Code;
 use headwater_protocol::route::Route;
 use headwater_store::{Change, Container, FeedPage, FeedRequest, RangeInfo};
-use hyper::{Method, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
@@ -76,6 +76,13 @@ pub(crate) fn route(path: &str) -> Option<Extension> {
         _ => return None,
     };
     Some(Extension { what, db: decode(db)?, coll: decode(coll)? })
+}
+
+/// The token in the address of an event stream, escaped as a header would have it.
+pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
+    let is_stream = route(uri.path()).is_some_and(|asked| asked.what == What::Changes);
+    let mut pairs = uri.query().filter(|_| is_stream)?.split('&');
+    pairs.find_map(|pair| pair.strip_prefix("token="))
 }
 
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call, asked: &Extension) -> Outcome {
