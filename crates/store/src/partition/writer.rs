@@ -151,8 +151,11 @@ impl Writer {
                     let _ = reply.send(decision.map(|effects| answer(effects, &group, &partition)));
                 }
                 // Those who were answered go on before this thread waits for the disk again, and may
-                // be in time for the next group.
-                tokio::task::yield_now().await;
+                // be in time for the next group. With nothing to do this task waits anyhow, and
+                // yielding would wake another thread for it.
+                if !self.queue.is_empty() || !requests.is_empty() {
+                    tokio::task::yield_now().await;
+                }
             }
             Err(error) => {
                 for (reply, _) in decided {
