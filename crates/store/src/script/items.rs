@@ -4,7 +4,7 @@ use super::UserScripts;
 use crate::body::BodyError;
 use crate::container::Container;
 use crate::error::WriteError;
-use crate::item::{ItemWrite, Precondition};
+use crate::item::ItemWrite;
 use crate::transaction::{QueryTrouble, Seen, Transaction, Trouble};
 use bytes::Bytes;
 use headwater_query::{Query, Value};
@@ -207,15 +207,5 @@ fn message_of(error: &WriteError) -> String {
             format!("One of the specified pre-condition is not met: {error}")
         }
         other => other.to_string(),
-    }
-}
-
-impl ItemWrite {
-    /// The etag the item must have.
-    pub(crate) fn wanted_etag(&self) -> Option<&str> {
-        match &self.precondition {
-            Precondition::IfMatch(etag) => Some(etag),
-            Precondition::None | Precondition::IfNoneMatch(_) => None,
-        }
     }
 }

@@ -27,7 +27,7 @@ use crate::body::{self, SystemProperties};
 use crate::container::Container;
 use crate::definition::Settings;
 use crate::error::{ItemReadError, StorageError, WriteError};
-use crate::item::{Item, ItemKey, ItemWrite};
+use crate::item::{Item, ItemKey, ItemWrite, Precondition};
 use crate::keys;
 use crate::partition::{Look, Partition};
 use crate::prepare::{self, Action, Operation, Prepared};
@@ -220,16 +220,17 @@ impl Transaction {
         if self.operations.len() >= OPERATIONS_MAX {
             return Err(Trouble::Full);
         }
-        let etag = write.wanted_etag().map(str::to_owned);
         let runtime = self.container.state().shared.runtime.clone();
         let write = write.partition_key(self.key.clone());
-        let operation = prepare::prepare(&self.settings, write, &runtime)?;
+        let mut operation = prepare::prepare(&self.settings, write, &runtime)?;
         if self.bytes + operation.byte_count() > BYTES_MAX && !self.operations.is_empty() {
             return Err(Trouble::Full);
         }
         let id = operation.key.id();
         let before = self.current(&id)?;
-        check(&operation, &id, before.as_ref(), etag.as_deref())?;
+        check(&operation, &id, before.as_ref())?;
+        // It may name a provisional etag, and what it was compared with must not change any more anyway.
+        operation.precondition = Precondition::None;
         let (own, seen) = match &operation.action {
             Action::Create(body) | Action::Upsert(body) | Action::Replace(body) => {
                 self.check_unique(&id, &body.unique)?;
@@ -357,20 +358,24 @@ fn seen_of(item: &Item) -> Seen {
 }
 
 /// Refuses what the writer would refuse, while the script can still be told.
-fn check(
-    operation: &Operation,
-    id: &str,
-    before: Option<&Seen>,
-    etag: Option<&str>,
-) -> Result<(), WriteError> {
-    match (&operation.action, before) {
-        (Action::Create(_), Some(_)) => Err(WriteError::AlreadyExists { id: id.to_owned() }),
-        (Action::Replace(_) | Action::Delete, None) => {
-            Err(WriteError::NotFound { id: id.to_owned() })
-        }
-        (_, Some(before)) if etag.is_some_and(|etag| !before.etag.matches(etag)) => {
-            Err(WriteError::EtagMismatch { id: id.to_owned(), current: before.etag })
-        }
-        _ => Ok(()),
+fn check(operation: &Operation, id: &str, before: Option<&Seen>) -> Result<(), WriteError> {
+    let id = || id.to_owned();
+    let Some(before) = before else {
+        return match &operation.action {
+            Action::Replace(_) | Action::Delete => Err(WriteError::NotFound { id: id() }),
+            _ => Ok(()),
+        };
+    };
+    if matches!(operation.action, Action::Create(_)) {
+        return Err(WriteError::AlreadyExists { id: id() });
     }
+    let met = match &operation.precondition {
+        Precondition::None => true,
+        Precondition::IfMatch(wanted) => before.etag.matches(wanted),
+        Precondition::IfNoneMatch(unwanted) => !before.etag.matches(unwanted),
+    };
+    if met {
+        return Ok(());
+    }
+    Err(WriteError::EtagMismatch { id: id(), current: before.etag })
 }
