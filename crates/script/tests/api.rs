@@ -1,5 +1,7 @@
 //! The server-side API, call by call, on a collection in memory.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod support;
 
 use headwater_script::{Call, Functions, Kind, Limits, Script, ScriptError, run};

@@ -1,6 +1,8 @@
 //! Scripts that mean no good: each ends within its limits with an error that says why, and the process
 //! goes on.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
 mod support;
 
 use headwater_script::{Call, Functions, Limits, ScriptError, run};

@@ -466,3 +466,25 @@ async fn a_script_that_never_ends_keeps_nobody_else_waiting() {
         };
     }
 }
+
+#[tokio::test]
+async fn the_examples_of_the_documentation_run() {
+    let page = include_str!("../../../docs/scripts.md");
+    let mut count = 0;
+    for block in page.split("```js\n").skip(1) {
+        let source = block.split("\n```").next().unwrap();
+        let first = source.lines().next().unwrap().strip_prefix("// ").unwrap();
+        let (arguments, expected) = first.split_once(" => ").unwrap();
+        let (_account, items) = container(plain()).await;
+        let call = ProcedureCall {
+            script: script(source),
+            arguments: arguments.to_owned(),
+            functions: Vec::new(),
+        };
+        let executed = items.execute("k", &call).await.unwrap_or_else(|error| panic!("{error}"));
+        let found: Value = serde_json::from_str(&executed.response.unwrap()).unwrap();
+        assert_eq!(found, serde_json::from_str::<Value>(expected).unwrap(), "{source}");
+        count += 1;
+    }
+    assert_eq!(count, 3, "the page has other examples now");
+}
