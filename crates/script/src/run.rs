@@ -87,14 +87,15 @@ struct Shared<C> {
     aborted: Option<ScriptError>,
 }
 
-/// Runs a script on a collection until its last callback has returned, and hands the collection back.
+/// Runs a script on a collection until its last callback has returned, and hands the collection back;
+/// `None` instead of it would mean that the engine has kept it.
 pub fn run<C: Collection>(
     script: &Script,
     call: &Call<'_>,
     collection: C,
     limits: &Limits,
     clock: &Clock,
-) -> (C, Result<Outcome, ScriptError>) {
+) -> (Option<C>, Result<Outcome, ScriptError>) {
     let links = collection.links();
     let shared = Shared { collection: Some(collection), log: String::new(), aborted: None };
     let shared = Arc::new(Mutex::new(shared));
@@ -105,10 +106,7 @@ pub fn run<C: Collection>(
         Some(aborted) => Err(aborted),
         None => outcome.map(|outcome| Outcome { log: std::mem::take(&mut shared.log), ..outcome }),
     };
-    match shared.collection.take() {
-        Some(collection) => (collection, outcome),
-        None => unreachable!("only this function takes the collection out, and only once"),
-    }
+    (shared.collection.take(), outcome)
 }
 
 fn drive<C: Collection>(

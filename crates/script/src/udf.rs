@@ -8,8 +8,8 @@ use crate::error::ScriptError;
 use crate::limits::{Clock, Limits};
 use crate::run::Script;
 use parking_lot::Mutex;
-use rquickjs::{Ctx, Function, Object, Persistent};
-use std::collections::HashMap;
+use rquickjs::{Function, Object};
+use std::collections::{HashMap, HashSet};
 
 /// The user-defined functions a query may call.
 pub struct Functions {
@@ -20,12 +20,15 @@ pub struct Functions {
     loaded: Mutex<Option<Loaded>>,
 }
 
-/// Functions come before their sandbox, because they are dropped in that order.
+/// A sandbox with the prelude and some functions in it. They are kept inside, under names of ours: what a
+/// function does to them it does to its own query.
 struct Loaded {
-    prelude: Persistent<Object<'static>>,
-    entries: HashMap<String, Persistent<Function<'static>>>,
     sandbox: Sandbox,
+    compiled: HashSet<String>,
 }
+
+/// The global under which the prelude is kept.
+const PRELUDE: &str = "headwater prelude";
 
 impl Functions {
     /// Functions by name. Nothing is compiled before it is called.
@@ -64,13 +67,13 @@ impl Functions {
 impl Loaded {
     fn new(limits: &Limits, clock: &Clock) -> Result<Loaded, ScriptError> {
         let sandbox = Sandbox::new(limits, clock)?;
-        let prelude = sandbox.enter(|ctx| {
+        sandbox.enter(|ctx| {
             let host = Function::new(ctx.clone(), || ".".to_owned()).map_err(engine)?;
             let print = Function::new(ctx.clone(), || ()).map_err(engine)?;
             let prelude = sandbox.prelude(ctx, host, print, r#"{"kind":"function"}"#)?;
-            Ok(Persistent::save(ctx, prelude))
+            ctx.globals().set(PRELUDE, prelude).map_err(engine)
         })?;
-        Ok(Loaded { prelude, entries: HashMap::new(), sandbox })
+        Ok(Loaded { sandbox, compiled: HashSet::new() })
     }
 
     fn call(
@@ -78,19 +81,20 @@ impl Loaded {
         script: &Script,
         arguments: &[Option<String>],
     ) -> Result<Option<String>, ScriptError> {
-        let Loaded { prelude, entries, sandbox } = self;
+        let Loaded { sandbox, compiled } = self;
+        sandbox.check()?;
         sandbox.enter(|ctx| {
-            let prelude = prelude.clone().restore(ctx).map_err(engine)?;
-            let entry = match entries.get(&script.name) {
-                Some(entry) => entry.clone().restore(ctx).map_err(engine)?,
-                None => {
-                    let entry = sandbox.entry(ctx, &script.name, &script.source)?;
-                    let kept = Persistent::save(ctx, entry.clone());
-                    entries.insert(script.name.clone(), kept);
-                    entry
-                }
+            let prelude: Object<'_> = ctx.globals().get(PRELUDE).map_err(engine)?;
+            let place = format!("entry {}", script.name);
+            let entry = if compiled.contains(&script.name) {
+                prelude.get(place.as_str()).map_err(engine)?
+            } else {
+                let entry = sandbox.entry(ctx, &script.name, &script.source)?;
+                prelude.set(place.as_str(), entry.clone()).map_err(engine)?;
+                compiled.insert(script.name.clone());
+                entry
             };
-            let result = called(&prelude, entry, ctx, arguments);
+            let result = called(&prelude, entry, arguments);
             let text = result.map_err(|error| sandbox.failed(ctx, Some(&prelude), &error))?;
             sandbox.check()?;
             Ok(Some(text).filter(|text| !text.is_empty()))
@@ -101,7 +105,6 @@ impl Loaded {
 fn called<'js>(
     prelude: &Object<'js>,
     entry: Function<'js>,
-    _ctx: &Ctx<'js>,
     arguments: &[Option<String>],
 ) -> Result<String, rquickjs::Error> {
     let call: Function<'js> = prelude.get("call")?;

@@ -213,5 +213,5 @@ fn calls_are_not_accepted_when_time_is_nearly_up() {
     let call = Call::procedure("[]");
     let (memory, outcome) = run(&script(source), &call, Memory::default(), &limits, &clock());
     assert_eq!(outcome.unwrap().response.as_deref(), Some("false"));
-    assert!(memory.items.is_empty());
+    assert!(memory.unwrap().items.is_empty());
 }

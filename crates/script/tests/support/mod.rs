@@ -160,7 +160,9 @@ pub(crate) fn procedure(
     arguments: &str,
     memory: Memory,
 ) -> (Memory, Result<Outcome, ScriptError>) {
-    run(&script(source), &Call::procedure(arguments), memory, &Limits::default(), &clock())
+    let call = Call::procedure(arguments);
+    let (memory, outcome) = run(&script(source), &call, memory, &Limits::default(), &clock());
+    (memory.expect("the collection comes back"), outcome)
 }
 
 /// The response of a stored procedure that must succeed.

@@ -195,11 +195,12 @@ fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
                 return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
             }
             let wanted = grant.partition_key.as_ref();
-            // A stored procedure works on items too.
-            let is_items = matches!(
-                call.route,
-                Route::Items { .. } | Route::Item { .. } | Route::StoredProcedure { .. }
-            );
+            // A stored procedure that runs works on items too.
+            let is_items = match call.route {
+                Route::Items { .. } | Route::Item { .. } => true,
+                Route::StoredProcedure { .. } => call.verb == Method::POST,
+                _ => false,
+            };
             match wanted.filter(|_| is_items) {
                 Some(key) if call.partition_key()?.as_ref() != Some(key) => {
                     let message = "the resource token is for another partition key";

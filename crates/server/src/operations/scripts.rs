@@ -115,12 +115,13 @@ pub(super) fn triggers_of(
     container: &Container,
     operation: &'static str,
 ) -> Result<Option<Triggers>, Failure> {
-    let named = |header| headers::names_in(call.header(header).unwrap_or_default());
-    let find = |header, when: &'static str| {
-        named(header).map(|name| trigger(gateway, container, name, when, operation)).collect()
+    let find = |header: &'static str, when: &'static str| -> Result<Vec<Script>, Failure> {
+        headers::names_in(call.header(header).unwrap_or_default())
+            .map(|name| trigger(gateway, container, name, when, operation))
+            .collect()
     };
-    let before: Vec<Script> = find(headers::PRE_TRIGGER_INCLUDE, "Pre")?;
-    let after: Vec<Script> = find(headers::POST_TRIGGER_INCLUDE, "Post")?;
+    let before = find(headers::PRE_TRIGGER_INCLUDE, "Pre")?;
+    let after = find(headers::POST_TRIGGER_INCLUDE, "Post")?;
     if before.is_empty() && after.is_empty() {
         return Ok(None);
     }

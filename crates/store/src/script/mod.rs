@@ -177,7 +177,7 @@ impl Container {
     async fn transact(
         &self,
         key: &PartitionKey,
-        work: impl Fn(Transaction) -> (Transaction, Result<Left, Ended>) + Send,
+        work: impl Fn(Transaction) -> (Option<Transaction>, Result<Left, Ended>) + Send,
     ) -> Result<Executed, ExecuteError> {
         let shared = self.state().shared.clone();
         let (runtime, limits) = (&shared.runtime, &shared.options.scripts);
@@ -191,6 +191,7 @@ impl Container {
             let deadline = runtime.elapsed() + limits.time;
             let transaction = Transaction::begin(self, key.clone(), deadline)?;
             let (transaction, result) = runtime.blocking(|| work(transaction));
+            let transaction = transaction.ok_or(ExecuteError::Conflict)?;
             let trouble = match result {
                 Ok(left) => match transaction.commit().await {
                     Ok(committed) => return self.executed(key, left, committed),
@@ -254,16 +255,15 @@ impl Container {
 }
 
 /// Scripts that share one transaction.
-struct Scripts<'a> {
-    container: &'a Container,
+struct Scripts {
     limits: Limits,
     clock: Clock,
     /// Out only while a script runs.
     items: Option<Items>,
 }
 
-impl<'a> Scripts<'a> {
-    fn new(container: &'a Container, transaction: Transaction, functions: &[Script]) -> Self {
+impl Scripts {
+    fn new(container: &Container, transaction: Transaction, functions: &[Script]) -> Self {
         let shared = &container.state().shared;
         let runtime = shared.runtime.clone();
         let clock: Clock = Arc::new(move || runtime.elapsed());
@@ -271,7 +271,7 @@ impl<'a> Scripts<'a> {
         let user = (!functions.is_empty())
             .then(|| Arc::new(UserScripts::new(functions, &limits, &shared.runtime)));
         let items = Items::new(container, container.links(), transaction, user);
-        Scripts { container, limits, clock, items: Some(items) }
+        Scripts { limits, clock, items: Some(items) }
     }
 
     fn run(&mut self, script: &Script, call: &Call<'_>) -> Result<Outcome, Ended> {
@@ -279,8 +279,9 @@ impl<'a> Scripts<'a> {
             return Err(Ended::Outdated);
         };
         let (items, result) = run(script, call, items, &self.limits, &self.clock);
-        let items = self.items.insert(items);
-        result.map_err(|error| match (error, items.trouble.take()) {
+        self.items = items;
+        let trouble = self.items.as_mut().and_then(|items| items.trouble.take());
+        result.map_err(|error| match (error, trouble) {
             (ScriptError::Stopped, Some(Trouble::Outdated)) => Ended::Outdated,
             (ScriptError::Stopped, Some(Trouble::Failed(error))) => Ended::Failed(error.into()),
             (ScriptError::Stopped, Some(Trouble::Refused(error))) => Ended::Failed(error.into()),
@@ -342,13 +343,13 @@ impl<'a> Scripts<'a> {
     }
 
     /// The transaction, with what has been read.
-    fn finish(self, result: Result<Left, Ended>) -> (Transaction, Result<Left, Ended>) {
+    fn finish(self, result: Result<Left, Ended>) -> (Option<Transaction>, Result<Left, Ended>) {
         let Some(items) = self.items else {
-            unreachable!("{} has its items back when a script ends", self.container.id());
+            return (None, result);
         };
         let transaction = items.transaction;
         let (items_read, bytes_read) = (transaction.items_read, transaction.bytes_read);
-        (transaction, result.map(|left| Left { items_read, bytes_read, ..left }))
+        (Some(transaction), result.map(|left| Left { items_read, bytes_read, ..left }))
     }
 }
 

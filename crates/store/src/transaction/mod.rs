@@ -36,6 +36,7 @@ use headwater_log::Position;
 use headwater_model::{Epk, Etag, ItemId, ItemRid, Lsn, PartitionKey};
 use provisional::Provisional;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -309,31 +310,39 @@ impl Transaction {
 
     /// Up to so many items after this id, own writes included, in the order of their ids.
     fn page(&mut self, after: Option<&str>, most: usize) -> Result<Vec<(String, Seen)>, Trouble> {
-        self.check_time()?;
         self.scanned = true;
-        let stored = self.stored_ids(after, most)?;
-        let mut ids: Vec<String> = stored.clone();
-        let bound = (stored.len() == most).then(|| stored.last().cloned()).flatten();
-        let own = self.own.iter().filter(|(id, _)| after.is_none_or(|after| id.as_str() > after));
-        // Behind the last stored id there may be stored ones that have not been looked at.
-        let own = own.filter(|(id, _)| bound.as_ref().is_none_or(|bound| *id <= bound));
-        ids.extend(own.map(|(id, _)| id.clone()));
-        ids.sort_unstable();
-        ids.dedup();
-        let mut page = Vec::with_capacity(ids.len().min(most));
-        for id in ids {
-            if let Some(seen) = self.current(&id)? {
-                page.push((id, seen));
+        let mut after = after.map(str::to_owned);
+        loop {
+            self.check_time()?;
+            let stored = self.stored_ids(after.as_deref(), most)?;
+            // Behind the last stored id there may be stored ones that have not been looked at.
+            let bound = if stored.len() == most { stored.last().cloned() } else { None };
+            let mut ids = stored;
+            ids.extend(self.own_ids(after.as_deref(), bound.as_deref()));
+            ids.sort_unstable();
+            ids.dedup();
+            let mut page = Vec::new();
+            for id in ids {
                 if page.len() == most {
-                    return Ok(page);
+                    break;
+                }
+                if let Some(seen) = self.current(&id)? {
+                    page.push((id, seen));
                 }
             }
+            // All of them may be gone, and there are more.
+            match bound {
+                Some(_) if page.is_empty() => after = bound,
+                _ => return Ok(page),
+            }
         }
-        match bound {
-            // All of them are gone, yet there may be more.
-            Some(bound) if page.is_empty() => self.page(Some(&bound), most),
-            _ => Ok(page),
-        }
+    }
+
+    /// Ids of own writes in a range: behind `after`, up to and including `bound`.
+    fn own_ids(&self, after: Option<&str>, bound: Option<&str>) -> Vec<String> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let end = bound.map_or(Bound::Unbounded, Bound::Included);
+        self.own.range::<str, _>((start, end)).map(|(id, _)| id.clone()).collect()
     }
 
     fn stored_ids(&self, after: Option<&str>, most: usize) -> Result<Vec<String>, Trouble> {
