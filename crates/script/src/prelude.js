@@ -303,7 +303,7 @@
       request.pageSize = Math.max(wanted - rows.length, 1);
       const answer = ask('query', request);
       if (answer === undefined || answer.error) return answer;
-      rows.push(...through(list, answer.value.rows));
+      for (const row of through(list, answer.value.rows)) rows.push(row);
       request.continuation = answer.value.continuation;
       if (request.continuation === undefined || rows.length >= wanted) {
         return { rows, continuation: request.continuation };

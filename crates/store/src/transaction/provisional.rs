@@ -111,11 +111,11 @@ fn etag_text(etag: Etag) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_model::{DatabaseRid, Lsn, PartitionId};
+    use headwater_model::{Lsn, PartitionId};
 
     #[test]
     fn provisional_values_are_replaced_wherever_they_stand_and_nothing_else_is() {
-        let container = ContainerRid::new(DatabaseRid::new(7), 9);
+        let container = ContainerRid::new(7, 9);
         let provisional = Provisional::new(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
         let (etag, real) = (provisional.etag(3), Etag::new(PartitionId::new(1), Lsn::new(5), 2));
         let rid = ItemRid::new(container, provisional.number(3));
