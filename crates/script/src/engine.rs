@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+const GUARDS: &str = include_str!("guards.js");
 const PRELUDE: &str = include_str!("prelude.js");
 /// What is left to say why a script failed after it has used up its memory.
 const RESERVE_BYTES: usize = 1 << 20;
@@ -91,7 +92,7 @@ impl Sandbox {
         self.context.with(|ctx| work(&ctx))
     }
 
-    /// Loads the prelude; `setting` is what it has to know about the call, as JSON.
+    /// Loads guards and prelude; `setting` is what it has to know about the call, as JSON.
     pub(crate) fn prelude<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -100,6 +101,7 @@ impl Sandbox {
         setting: &str,
     ) -> Result<Object<'js>, ScriptError> {
         let prepared: Result<Object<'js>, Error> = (|| {
+            ctx.eval_with_options::<(), _>(GUARDS, options("guards.js"))?;
             let make: Function<'js> = ctx.eval_with_options(PRELUDE, options("prelude.js"))?;
             make.call((host, print, ctx.json_parse(setting)?))
         })();

@@ -283,6 +283,48 @@ fn console_output_is_kept_up_to_its_limit() {
 }
 
 #[test]
+fn built_ins_behind_guards_do_what_they_always_did() {
+    for (expression, expected) in [
+        ("[3, 1, 2].sort()", json!([1, 2, 3])),
+        ("[3, 1, 2].sort((a, b) => b - a).reverse()", json!([1, 2, 3])),
+        ("[1, [2, [3, [4]]]].flat()", json!([1, 2, [3, [4]]])),
+        ("[1, [2, [3, [4]]]].flat(Infinity)", json!([1, 2, 3, 4])),
+        ("[1, 2].flatMap((n, at) => [n, [at]])", json!([1, [0], 2, [1]])),
+        ("[1].concat(2, [3, [4]], 'x')", json!([1, 2, 3, [4], "x"])),
+        ("[1, 2, 3, 4].slice(1, -1)", json!([2, 3])),
+        (
+            "(function () { return Array.prototype.slice.call(arguments, 1) })(1, 2, 3)",
+            json!([2, 3]),
+        ),
+        (
+            "(function () { var a = [1, 2, 3, 4]; return [a.splice(1, 2, 9), a] })()",
+            json!([[2, 3], [1, 9, 4]]),
+        ),
+        ("[[1, [2]], null].join('-') + [1, 2]", json!("1,2-1,2")),
+        ("new Array(3).fill(0)", json!([0, 0, 0])),
+        ("Array.from({ length: 3 }, (_, n) => n)", json!([0, 1, 2])),
+        (
+            "(function () { var a = [1, 2]; a.unshift(0); return [a.shift(), a] })()",
+            json!([0, [1, 2]]),
+        ),
+        ("'a-b-c'.split('-')", json!(["a", "b", "c"])),
+        ("'abc'.split()", json!(["abc"])),
+        ("'a1b2'.split(/\\d/)", json!(["a", "b", ""])),
+        ("'a-b-c'.replace('-', '+') + 'a-b'.replace(/-/g, m => m + m)", json!("a+b-ca--b")),
+        ("'aXbX'.replaceAll('X', (m, at) => at)", json!("a1b3")),
+        (
+            "['abc'.indexOf('c'), 'abc'.lastIndexOf('x'), 'abc'.includes('b'), 'abcb'.indexOf('b', 2)]",
+            json!([2, -1, true, 3]),
+        ),
+        ("'e\\u0301'.normalize() === '\\u00e9'", json!(true)),
+        ("JSON.stringify({ a: 1, b: 2 }, ['b'], 1)", json!("{\n \"b\": 2\n}")),
+        ("Array.from(new Uint8Array([3, 1, 2]).sort())", json!([1, 2, 3])),
+    ] {
+        check(&format!("response.setBody({expression})"), &[], expected);
+    }
+}
+
+#[test]
 fn a_pre_trigger_changes_the_request_and_has_no_response() {
     let call = Call {
         kind: Kind::PreTrigger,

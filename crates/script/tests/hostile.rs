@@ -28,7 +28,6 @@ fn what_never_ends_is_ended() {
         "var a = []; a.length = 4294967295; for (;;) { a.sort(); a.join() }",
         "new Set(Array.prototype.values.call({ length: Number.MAX_SAFE_INTEGER }))",
         "[].values().drop.call(Array.prototype.values.call({ length: 1e15 }), 1e15).next()",
-        "var p = new Proxy({}, { get() { for (;;) {} } }); p.x",
         "(function next() { Promise.resolve().then(next) })()",
         "(async function f() { for (;;) await null })()",
         "for (var n = 3n;; n *= n) {}",
@@ -51,6 +50,55 @@ fn what_never_ends_is_ended() {
     // Not only inside of a function.
     assert!(matches!(ends("for (;;) {}"), ScriptError::Time(_)));
     assert!(matches!(ends("function f() {} for (;;) {}"), ScriptError::Time(_)));
+}
+
+#[test]
+fn built_ins_that_would_never_come_back_refuse_to_start() {
+    let mut bodies: Vec<String> = Vec::new();
+    for name in [
+        "reverse",
+        "sort",
+        "join",
+        "toLocaleString",
+        "copyWithin",
+        "slice",
+        "splice",
+        "shift",
+        "unshift",
+        "fill",
+        "toReversed",
+        "toSorted",
+        "toSpliced",
+        "with",
+        "flat",
+        "flatMap",
+    ] {
+        let call = format!("Array.prototype.{name}.call");
+        bodies.push(format!("{call}({{ length: Number.MAX_SAFE_INTEGER }}, 0, 1)"));
+        bodies.push(format!("var a = []; a.length = 4294967295; {call}(a, 0, 1)"));
+        // A length that grows after it was looked at.
+        bodies.push(format!(
+            "var n = 0; {call}({{ get length() {{ if (n++) return 9e15; return 1e7 }} }}, 0, 1)"
+        ));
+    }
+    for body in [
+        "var a = []; a.length = 4294967295; [].concat(a)",
+        "var a = []; a.length = 4294967295; [[a]].flat(Infinity)",
+        "var a = []; a.length = 4294967295; JSON.stringify({}, a)",
+        "new Uint8Array(10000000).sort()",
+        "'a'.repeat(10000000).indexOf('a'.repeat(5000000) + 'b')",
+        "'a'.repeat(10000000).split('a'.repeat(5000000) + 'b')",
+        "'\\u0315\\u0300'.repeat(1000000).normalize('NFD')",
+        "new Proxy([], {})",
+    ] {
+        bodies.push(body.to_owned());
+    }
+    for body in bodies {
+        let error = ends(&format!("function f() {{ {body} }}"));
+        let ScriptError::Thrown { text, .. } = &error else { panic!("{body}: {error:?}") };
+        let refused = ["too long", "arrays only", "not defined"];
+        assert!(refused.iter().any(|one| text.contains(one)), "{body}: {text}");
+    }
 }
 
 #[test]
