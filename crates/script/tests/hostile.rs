@@ -24,8 +24,7 @@ fn what_never_ends_is_ended() {
         "/(a+)+$/.exec('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab')",
         "Array.prototype.indexOf.call({ length: Number.MAX_SAFE_INTEGER }, 1)",
         "Array.prototype.forEach.call({ length: Number.MAX_SAFE_INTEGER }, function () {})",
-        "var a = []; a.length = 4294967295; for (;;) { a.lastIndexOf(1); a.includes(1); a.reverse() }",
-        "var a = []; a.length = 4294967295; for (;;) { a.sort(); a.join() }",
+        "var a = []; a.length = 4294967295; for (;;) { a.lastIndexOf(1); a.includes(1) }",
         "new Set(Array.prototype.values.call({ length: Number.MAX_SAFE_INTEGER }))",
         "[].values().drop.call(Array.prototype.values.call({ length: 1e15 }), 1e15).next()",
         "(function next() { Promise.resolve().then(next) })()",
@@ -111,7 +110,6 @@ fn what_takes_too_much_memory_is_ended() {
         "var o = {}; for (var i = 0;; i++) o['name' + i] = i",
         "var all = []; for (;;) all.push(__.createDocument(__.getSelfLink(), {}, function () {}))",
         "var a = []; a.length = 4294967295; JSON.stringify(a)",
-        "new Array(100000000).fill(1)",
     ] {
         let error = ends(&format!("function f() {{ {body} }}"));
         let within = match &error {

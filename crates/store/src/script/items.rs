@@ -7,10 +7,13 @@ use crate::error::WriteError;
 use crate::item::ItemWrite;
 use crate::transaction::{QueryTrouble, Seen, Transaction, Trouble};
 use bytes::Bytes;
-use headwater_query::{Query, Value};
+use headwater_query::{Limits, Query, Value};
 use headwater_script::{Collection, OperationError, Page, PageRequest, Reason, Stored, Target};
 use serde::Deserialize;
 use std::sync::Arc;
+
+/// What a query inside a script may keep: less than another, since several scripts run at a time.
+const QUERY_MEMORY_BYTES: usize = 32 << 20;
 
 /// See the head of this file.
 pub(super) struct Items {
@@ -84,7 +87,9 @@ impl Items {
             };
             parameters.push((name.clone(), value));
         }
-        Query::parse(text, &parameters)
+        let mut limits = Limits::default();
+        limits.memory_bytes = QUERY_MEMORY_BYTES;
+        Query::parse_within(text, &parameters, &limits)
             .map_err(|error| OperationError::bad_request(error.to_string()))
     }
 }
@@ -157,8 +162,8 @@ fn conditional(write: ItemWrite, etag: Option<&str>) -> ItemWrite {
 }
 
 fn check_id(body: &str, generate_id: bool) -> Result<(), OperationError> {
-    let named = serde_json::from_str::<Named>(body);
-    if !generate_id && named.is_ok_and(|named| named.id.is_none()) {
+    let has_none = || serde_json::from_str::<Named>(body).is_ok_and(|named| named.id.is_none());
+    if !generate_id && has_none() {
         return Err(OperationError::bad_request("the item has no id; give it one"));
     }
     Ok(())

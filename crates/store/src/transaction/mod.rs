@@ -44,6 +44,8 @@ use std::time::Duration;
 const OPERATIONS_MAX: usize = 5_000;
 /// Bytes in one transaction, which readers of the feed get as one page.
 const BYTES_MAX: usize = 4 << 20;
+/// Resource ids that are remembered; beyond it they are looked for.
+const REMEMBERED_MAX: usize = 50_000;
 /// How often a look follows an item that is being written again and again.
 const CHASES_MAX: u32 = 1_000;
 
@@ -212,8 +214,10 @@ impl Transaction {
     }
 
     fn remember(&mut self, id: &str, number: u64) {
-        let rid = ItemRid::new(self.rid(), number).to_string();
-        self.by_rid.insert(rid, id.to_owned());
+        if self.by_rid.len() < REMEMBERED_MAX {
+            let rid = ItemRid::new(self.rid(), number).to_string();
+            self.by_rid.insert(rid, id.to_owned());
+        }
     }
 
     /// Creates, upserts, replaces or deletes an item.
@@ -294,11 +298,7 @@ impl Transaction {
         for _ in 0..CHASES_MAX {
             match self.partition.look(&key)? {
                 Look::Found(item) => {
-                    let position = item.as_ref().map(Item::position);
-                    if self.seen.insert(id.to_owned(), position).is_some_and(|old| old != position)
-                    {
-                        return Err(Trouble::Outdated);
-                    }
+                    self.note(id, item.as_ref().map(Item::position))?;
                     return Ok(item);
                 }
                 Look::Moved => std::hint::spin_loop(),
@@ -306,6 +306,17 @@ impl Transaction {
         }
         // The partition was split away, or the index is behind: a new transaction will find it.
         Err(Trouble::Outdated)
+    }
+
+    /// Remembers what an item was. After a query nothing of the key may change, so there is no need to.
+    fn note(&mut self, id: &str, position: Option<Position>) -> Result<(), Trouble> {
+        if self.scanned {
+            return Ok(());
+        }
+        match self.seen.insert(id.to_owned(), position) {
+            Some(before) if before != position => Err(Trouble::Outdated),
+            _ => Ok(()),
+        }
     }
 
     /// Up to so many items after this id, own writes included, in the order of their ids.
