@@ -12,7 +12,7 @@
   const ELEMENTS_MAX = 1000000;
   // Characters compared by one search, at worst.
   const COMPARISONS_MAX = 1e10;
-  const NORMALIZED_MAX = 50000;
+  const NORMALIZED_MAX = 10000;
   const { isArray } = Array;
   const { apply } = Reflect;
   const { defineProperty, getPrototypeOf } = Object;
@@ -35,7 +35,7 @@
       bounded(list.length);
       return list;
     }
-    const source = Object(list), length = bounded(Math.min(Math.max(Math.trunc(source.length) || 0, 0), 2 ** 53));
+    const source = Object(list), length = bounded(Math.max(Math.trunc(source.length) || 0, 0));
     const copy = [];
     for (let at = 0; at < length; at += 1) if (at in source) copy[at] = source[at];
     copy.length = length;
@@ -113,17 +113,28 @@
     }[name]);
   }
 
+  // A search compares every character with every one at worst. Patterns with a behaviour of their own, such
+  // as regular expressions, are asked to do it themselves, and the engine can end those.
   const string = String.prototype;
+  const asked = { split: Symbol.split, replace: Symbol.replace, replaceAll: Symbol.replace };
   for (const name of ['indexOf', 'lastIndexOf', 'includes', 'split', 'replace', 'replaceAll']) {
     const native = string[name];
     install(string, name, {
       [name](...given) {
-        if (this === undefined || this === null) throw new NativeTypeError(name + ' of nothing');
-        // Patterns with a behaviour of their own, such as regular expressions, do their own searching.
         const pattern = given[0];
-        if (pattern instanceof NativeRegExp || (name === 'split' && pattern === undefined)) {
-          return apply(native, this, given);
+        if (this === undefined || this === null) throw new NativeTypeError(name + ' of nothing');
+        if (pattern !== null && typeof pattern === 'object') {
+          const isExpression = pattern instanceof NativeRegExp;
+          if (isExpression && (name === 'includes' || (name === 'replaceAll' && !pattern.global))) {
+            throw new NativeTypeError(name + ' cannot take this regular expression');
+          }
+          const method = asked[name] === undefined ? undefined : pattern[asked[name]];
+          if (method !== undefined && method !== null) {
+            given[0] = this;
+            return apply(method, pattern, given);
+          }
         }
+        if (name === 'split' && pattern === undefined) return apply(native, this, given);
         const text = String(this), searched = String(pattern);
         if (text.length * searched.length > COMPARISONS_MAX) {
           throw new NativeRangeError('the texts are too long to search one in the other');
@@ -138,6 +149,16 @@
     const text = String(this);
     if (text.length > NORMALIZED_MAX) throw new NativeRangeError('the text is too long to normalize');
     return apply(normalize, text, form === undefined ? [] : [String(form)]);
+  });
+
+  install(String, 'raw', function raw(strings, ...given) {
+    const list = arrayOf(Object(strings).raw);
+    let text = '';
+    for (let at = 0; at < list.length; at += 1) {
+      text += String(list[at]);
+      if (at + 1 < list.length && at < given.length) text += String(given[at]);
+    }
+    return text;
   });
 
   const stringify = JSON.stringify;
