@@ -14,12 +14,9 @@ use std::time::Duration;
 
 const GUARDS: &str = include_str!("guards.js");
 const PRELUDE: &str = include_str!("prelude.js");
-/// What is left to say why a script failed after it has used up its memory.
-const RESERVE_BYTES: usize = 1 << 20;
 
 /// A sandbox. Everything in it goes with it.
 pub(crate) struct Sandbox {
-    runtime: Runtime,
     context: Context,
     pub(crate) watch: Watch,
     limits: Limits,
@@ -81,10 +78,10 @@ impl Sandbox {
         let asked = watch.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || asked.must_end())));
         let context = Context::full(&runtime).map_err(engine)?;
-        Ok(Sandbox { runtime, context, watch, limits: *limits })
+        Ok(Sandbox { context, watch, limits: *limits })
     }
 
-    /// Works inside the sandbox.
+    /// Works inside the sandbox, which is locked meanwhile: nothing in there may ask for it again.
     pub(crate) fn enter<T>(
         &self,
         work: impl FnOnce(&Ctx<'_>) -> Result<T, ScriptError>,
@@ -160,7 +157,6 @@ impl Sandbox {
         match error {
             Error::Exception => {
                 let thrown = ctx.catch();
-                self.runtime.set_memory_limit(self.limits.memory_bytes + RESERVE_BYTES);
                 let explained = self.explain(ctx, prelude, &thrown);
                 if let Err(ended) = self.check() {
                     return ended;
@@ -178,6 +174,10 @@ impl Sandbox {
         prelude: Option<&Object<'js>>,
         thrown: &Value<'js>,
     ) -> ScriptError {
+        // The engine throws null when there is not even the memory for an error.
+        if thrown.is_null() {
+            return ScriptError::Memory(self.limits.memory_bytes);
+        }
         let by_prelude = || -> Option<Explained> {
             let explain: Function<'js> = prelude?.get("explain").ok()?;
             let text: String = explain.call((thrown.clone(),)).ok()?;
@@ -189,7 +189,6 @@ impl Sandbox {
         });
         let Some(explained) = explained else {
             ctx.catch();
-            // There was not even the memory for an error.
             return ScriptError::Memory(self.limits.memory_bytes);
         };
         if explained.text.contains("out of memory") {

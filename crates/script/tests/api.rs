@@ -239,7 +239,6 @@ fn what_is_thrown_is_told_with_text_stack_and_number() {
         ("throw new Error(404, 'gone')", "Error: gone", 404),
         ("throw 'text'", "text", 0),
         ("throw { number: 7, a: 1 }", "{\"number\":7,\"a\":1}", 7),
-        ("throw null", "null", 0),
         ("throw undefined", "undefined", 0),
         ("null.x", "TypeError: cannot read property 'x' of null", 0),
         ("class E extends Error {}; throw new E('mine')", "Error: mine", 0),
