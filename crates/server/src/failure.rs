@@ -13,7 +13,8 @@ use headwater_protocol::resource::{BadDocument, BadThroughput};
 use headwater_protocol::route::RouteError;
 use headwater_protocol::session::BadSessionToken;
 use headwater_store::{
-    BodyError, CatalogError, FeedError, ItemReadError, PatchError, Remedy, StorageError, WriteError,
+    BodyError, CatalogError, ExecuteError, FeedError, ItemReadError, PatchError, Remedy,
+    ScriptFailure, StorageError, WriteError,
 };
 use hyper::StatusCode;
 use std::time::Duration;
@@ -26,11 +27,13 @@ pub(crate) struct Failure {
     /// A query plan, for clients that have to run the query themselves.
     pub(crate) info: Option<String>,
     pub(crate) retry_after: Option<Duration>,
+    /// The number a script gave to its error, in the place of the code's own.
+    pub(crate) substatus: Option<u32>,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), info: None, retry_after: None }
+        Failure { code, message: message.into(), info: None, retry_after: None, substatus: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
@@ -51,7 +54,8 @@ impl Failure {
     pub(crate) fn into_answer(self, activity: &str) -> Answer {
         let status = StatusCode::from_u16(self.code.status());
         let body = body_with_info(self.code, &self.message, activity, self.info.as_deref());
-        let substatus = Some(self.code.substatus()).filter(|number| *number != 0);
+        let substatus = self.substatus.unwrap_or(self.code.substatus());
+        let substatus = Some(substatus).filter(|number| *number != 0);
         let wait = self.retry_after.map(|wait| wait.as_millis().max(1));
         Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
             .charged(Charge::ONE)
@@ -92,9 +96,51 @@ pub(crate) fn write_code(error: &WriteError) -> Code {
         WriteError::EtagMismatch { .. } => Code::PreconditionFailed,
         WriteError::ConditionFalse { .. } => Code::PatchConditionFailed,
         WriteError::ContainerGone => Code::OwnerResourceNotFound,
+        WriteError::Outdated => Code::RetryWith,
         WriteError::Storage(error) => storage_code(error),
         _ => Code::BadRequest,
     }
+}
+
+/// The sub-status of a script that is not JavaScript.
+const COMPILE_ERROR: u32 = 0xFFFF;
+/// After this a client whose script found no place tries again.
+const SCRIPT_RETRY: Duration = Duration::from_millis(200);
+
+impl Failure {
+    /// Too many scripts are running.
+    pub(crate) fn busy(message: String) -> Failure {
+        let retry_after = Some(SCRIPT_RETRY);
+        Failure { retry_after, ..Failure::new(Code::TooManyRequests, message) }
+    }
+}
+
+impl From<ExecuteError> for Failure {
+    fn from(error: ExecuteError) -> Failure {
+        match error {
+            ExecuteError::Script { error, .. } => script_failure(&error),
+            ExecuteError::Write(error) => error.into(),
+            ExecuteError::Read(error) => error.into(),
+            ExecuteError::Busy => Failure::busy(error.to_string()),
+            ExecuteError::Conflict => Failure::new(Code::RetryWith, error.to_string()),
+            other => Failure::new(Code::InternalServerError, other.to_string()),
+        }
+    }
+}
+
+/// What a script did wrong, in the shape in which the service says it.
+fn script_failure(error: &ScriptFailure) -> Failure {
+    let (code, substatus) = match error {
+        ScriptFailure::Compile(_) => (Code::BadRequest, Some(COMPILE_ERROR)),
+        ScriptFailure::Thrown { number, .. } => (Code::BadRequest, Some(*number)),
+        ScriptFailure::NoFunction => (Code::BadRequest, None),
+        ScriptFailure::Time(_) => (Code::RequestTimeout, None),
+        ScriptFailure::Memory(_) => (Code::Forbidden, None),
+        ScriptFailure::Response(_) => (Code::RequestEntityTooLarge, None),
+        _ => (Code::InternalServerError, None),
+    };
+    let errors = serde_json::json!({ "Errors": [error.to_string()] });
+    Failure { substatus, ..Failure::new(code, format!("Message: {errors}")) }
 }
 
 impl From<WriteError> for Failure {

@@ -5,6 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
+use crate::script::{ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
@@ -36,6 +37,8 @@ pub struct Options {
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
     pub compaction_dead_percent: u64,
+    /// What a script may take.
+    pub scripts: ScriptLimits,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             ring_bytes: log.ring_bytes,
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
+            scripts: ScriptLimits::default(),
         }
     }
 }
@@ -87,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
+    /// Whose turn it is to run a script.
+    pub(crate) turns: Arc<Turns>,
     wrap_log: Option<LogWrapper>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
@@ -230,6 +236,7 @@ impl Account {
             root: root.to_owned(),
             index,
             options,
+            turns: Arc::default(),
             wrap_log,
             lock: Mutex::new(None),
         });

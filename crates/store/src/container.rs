@@ -197,6 +197,14 @@ impl Container {
         resources.containers.get(&self.state.rid.as_u64()).map(|entry| entry.stamp.timestamp)
     }
 
+    /// The id of its database; `None` once that is dropped.
+    pub(crate) fn database_id(&self) -> Option<String> {
+        let resources = self.account.catalog.resources();
+        let database = resources.databases.values();
+        let mut database = database.filter(|database| database.rid == self.state.rid.database());
+        database.next().map(|database| database.id.to_string())
+    }
+
     pub(crate) fn settings(&self) -> Arc<Settings> {
         self.state.settings.read().clone()
     }

@@ -281,6 +281,9 @@ pub enum WriteError {
     /// The patch cannot be applied.
     #[error(transparent)]
     Patch(#[from] PatchError),
+    /// Somebody else has changed what a transaction has read.
+    #[error("someone else has changed what the transaction has read; run it again")]
+    Outdated,
     /// A batch without operations.
     #[error("the batch has no operations; add at least one")]
     EmptyBatch,
@@ -327,6 +330,7 @@ impl WriteError {
             | WriteError::TooManyOperations { .. }
             | WriteError::BatchTooLarge { .. } => Remedy::FixRequest,
             WriteError::NotFound { .. }
+            | WriteError::Outdated
             | WriteError::EtagMismatch { .. }
             | WriteError::ConditionFalse { .. } => Remedy::RereadItem,
             WriteError::ContainerGone => Remedy::RefreshContainer,

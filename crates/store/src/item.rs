@@ -93,6 +93,10 @@ impl Item {
         rid.map_or(0, |rid| rid.number)
     }
 
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
     /// When this version was written.
     #[must_use]
     pub fn timestamp(&self) -> Timestamp {

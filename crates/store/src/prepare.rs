@@ -8,7 +8,8 @@ use crate::definition::Settings;
 use crate::error::WriteError;
 use crate::item::{Condition, ItemKey, ItemWrite, Precondition, UNIQUE_BYTES, WriteKind};
 use bytes::Bytes;
-use headwater_model::{ItemId, PartitionKey, PartitionKeyValue};
+use headwater_log::Position;
+use headwater_model::{ItemId, Lsn, PartitionKey, PartitionKeyValue};
 use headwater_runtime::Runtime;
 
 /// An operation a writer can evaluate.
@@ -29,6 +30,10 @@ pub(crate) enum Action {
     Read,
     /// Delete it, if its time is over.
     Expire,
+    /// Refuse the transaction unless the item is still the one at this position, or still absent.
+    Unchanged(Option<Position>),
+    /// Refuse the transaction if anything of the item's partition key was written later.
+    Untouched(Lsn),
 }
 
 /// A checked body.

@@ -1,6 +1,6 @@
 //! Queries over items and over definitions, and the plans of those a client runs itself.
 
-use super::{Outcome, changes, items, list};
+use super::{Outcome, changes, items, list, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
@@ -47,7 +47,9 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     }
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
-    let page = container.query(&query, &wanted, call.continuation(), call.page_limit()?).await?;
+    let functions = scripts::functions_of(gateway, container, &query);
+    let (after, limit) = (call.continuation(), call.page_limit()?);
+    let page = container.query_with(&query, &wanted, after, limit, &functions).await?;
     let took = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
     let (body, count) = body_of("Documents", &rid, &page.rows);
@@ -173,6 +175,7 @@ impl From<QueryFailure> for Failure {
             QueryFailure::TooManyItems => {
                 Failure::new(Code::RequestTimeout, QueryFailure::TooManyItems.to_string())
             }
+            QueryFailure::Busy => Failure::busy(QueryFailure::Busy.to_string()),
             other => Failure::bad_request(other.to_string()),
         }
     }

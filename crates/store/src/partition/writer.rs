@@ -200,6 +200,7 @@ impl Writer {
             let bytes = group.bytes().slice(placed.bytes.clone());
             let applied = entry::decode_header(&bytes).and_then(|header| {
                 entry::for_each_record(&bytes, &header, |record| {
+                    self.partition.touched.note(record.epk(), record.position.lsn);
                     let understood = apply(container, &record, &mut batch);
                     debug_assert!(understood, "a writer understands what it wrote");
                 })
