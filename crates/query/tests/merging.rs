@@ -18,6 +18,7 @@ const QUERIES: &[&str] = &[
     "SELECT VALUE COUNT(c.a) FROM c",
     "SELECT VALUE SUM(c.b) FROM c",
     "SELECT VALUE AVG(c.b) FROM c",
+    "SELECT VALUE MAX(c.b) FROM c ORDER BY c.a",
     "SELECT VALUE MIN(c.a) FROM c",
     "SELECT VALUE MAX(c.a) FROM c WHERE c.b != 2",
     "SELECT VALUE COUNTIF(c.b = 1) FROM c",

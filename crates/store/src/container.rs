@@ -11,6 +11,7 @@ use crate::error::{BatchError, ItemReadError, OpenError, StorageError, WriteErro
 use crate::item::{Item, ItemKey, ItemWrite, Written};
 use crate::partition::{Answer, Look, Partition, Refusal, Work};
 use crate::prepare::{self, Operation};
+use crate::query::{Query, QueryError, Value};
 use crate::topology::Topology;
 use crate::{maintenance, topology};
 use bytes::Bytes;
@@ -181,6 +182,18 @@ impl Container {
     #[must_use]
     pub fn definition(&self) -> ContainerDefinition {
         self.settings().definition.clone()
+    }
+
+    /// Understands a query over its items.
+    ///
+    /// # Errors
+    /// When it cannot be understood.
+    pub fn parse_query(
+        &self,
+        text: &str,
+        parameters: &[(String, Value<'static>)],
+    ) -> Result<Query, QueryError> {
+        Query::parse_over(text, parameters, self.settings().definition.computed_properties())
     }
 
     /// Changes with every change of the definition; `None` once it is dropped.

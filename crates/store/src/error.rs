@@ -186,6 +186,9 @@ pub enum DefinitionError {
     /// Too many unique keys.
     #[error("a container has at most 10 unique keys of at most 16 paths each")]
     TooManyUniqueKeys,
+    /// A computed property that cannot be.
+    #[error("One of the specified inputs is invalid: computed properties: {0}")]
+    ComputedProperty(String),
     /// A default time to live of zero, or below -1.
     #[error("defaultTtl is {0}; use -1, or 1 to 2147483647, or leave it out")]
     DefaultTtl(i64),

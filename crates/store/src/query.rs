@@ -15,7 +15,7 @@ use headwater_query::{Context, EvaluationError, Kind, Next, Progress};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use headwater_query::{Problem, Query, QueryError, Value};
+pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};
 
 /// Items read for one page; a page that ends for that reason may be empty and goes on.
 const ITEMS_READ_MAX: usize = 20_000;

@@ -7,7 +7,7 @@ use super::candidates::{constant, root_alias};
 use super::document::{DistinctCount, QueryInfo};
 use crate::ast::{Collection, Expression, Node, Projection, Select};
 use crate::compile::column_names;
-use crate::compile::grouping::{aggregate_kind, contains_aggregate, has_aggregates};
+use crate::compile::grouping::{aggregate_kind, contains_aggregate, has_aggregates, is_one_row};
 use crate::error::{Problem, QueryError, Span};
 use crate::functions::AggregateKind;
 use crate::lexer::ORDER_BY_FILTER;
@@ -38,7 +38,7 @@ pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
         ..QueryInfo::default()
     };
     let grouped = !tree.group_by.is_empty() || has_aggregates(tree);
-    if grouped && !tree.order_by.is_empty() {
+    if grouped && !tree.order_by.is_empty() && !is_one_row(tree) {
         let problem = "ORDER BY together with GROUP BY or aggregates, across ranges";
         return Err(refuse(query, Problem::NotSupported(problem.to_owned())));
     }

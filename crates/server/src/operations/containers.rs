@@ -38,7 +38,9 @@ pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outc
 async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome {
     let definition = definition_of(call, None)?;
     let throughput = databases::throughput_of(call)?;
-    let container = database.create_container(definition).await?;
+    let partitions = throughput.map_or(0, Throughput::partitions_of_new);
+    let partitions = partitions.max(gateway.account.default_partitions());
+    let container = database.create_container_with(definition, partitions).await?;
     let owner = ResourceId::Database(database.rid());
     let shared = !gateway.account.resources(ResourceType::Offer, Some(owner)).is_empty();
     // Inside of a database with throughput of its own a container has none, unless it asks.

@@ -11,7 +11,7 @@ use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{Query, QueryFailure, Value, condition, query_documents};
-use headwater_store::{Condition, Patch};
+use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -35,7 +35,7 @@ struct Parameter<'a> {
 /// `POST …/docs` with a query.
 pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
-    let query = parse(call)?;
+    let query = parse(call, Some(container))?;
     let scope = call.scope()?;
     items::check_session(call, container)?;
     let unscoped = scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none();
@@ -85,7 +85,7 @@ pub(super) fn documents(
     rid: &str,
     all: &[Bytes],
 ) -> Outcome {
-    let query = parse(call)?;
+    let query = parse(call, None)?;
     let rows = query_documents(&query, all, gateway.runtime.unix_millis())
         .map_err(|error| Failure::from(QueryFailure::from(error)))?;
     list::documents(call, key, rid, &rows)
@@ -93,7 +93,7 @@ pub(super) fn documents(
 
 /// How a client runs a query over several ranges.
 pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
-    let query = parse(call)?;
+    let query = parse(call, Some(&target.container))?;
     let definition = target.container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
@@ -126,7 +126,15 @@ pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> 
     }
 }
 
-fn parse(call: &Call) -> Result<Query, Failure> {
+/// The query a client sent, over the items of a container or over documents.
+fn parse(call: &Call, container: Option<&Container>) -> Result<Query, Failure> {
+    let understood = |text: &str, parameters: &[(String, Value<'static>)]| {
+        let parsed = match container {
+            Some(container) => container.parse_query(text, parameters),
+            None => Query::parse(text, parameters),
+        };
+        parsed.map_err(|error| Failure::bad_request(error.service_message()))
+    };
     let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
     if headers::has_media_type(kind, "application/sql") {
         return understood(call.text()?, &[]);
@@ -148,11 +156,6 @@ fn parse(call: &Call) -> Result<Query, Failure> {
         parameters.push((parameter.name, value));
     }
     understood(&body.query, &parameters)
-}
-
-fn understood(text: &str, parameters: &[(String, Value<'static>)]) -> Result<Query, Failure> {
-    let parsed = Query::parse(text, parameters);
-    parsed.map_err(|error| Failure::bad_request(error.service_message()))
 }
 
 fn body_of(key: &str, rid: &str, rows: &[Bytes]) -> (Vec<u8>, usize) {
