@@ -2,7 +2,7 @@
 //! a status here and nowhere else.
 
 use crate::answer::Answer;
-use headwater_model::{BadPageLimit, BadPartitionKey};
+use headwater_model::{BadPageLimit, BadPartitionKey, PartitionKeyError};
 use headwater_protocol::auth::AuthError;
 use headwater_protocol::batch::BatchError;
 use headwater_protocol::charge::Charge;
@@ -86,7 +86,10 @@ pub(crate) fn write_code(error: &WriteError) -> Code {
         WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
             Code::RequestEntityTooLarge
         }
-        WriteError::PartitionKeyMismatch { .. } => Code::PartitionKeyMismatch,
+        WriteError::PartitionKeyMismatch { .. }
+        | WriteError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+            Code::PartitionKeyMismatch
+        }
         WriteError::AlreadyExists { .. } | WriteError::UniqueKey { .. } => Code::Conflict,
         WriteError::NotFound { .. } => Code::NotFound,
         WriteError::EtagMismatch { .. } => Code::PreconditionFailed,
@@ -120,6 +123,9 @@ impl From<WriteError> for Failure {
 impl From<ItemReadError> for Failure {
     fn from(error: ItemReadError) -> Failure {
         let code = match &error {
+            ItemReadError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+                Code::PartitionKeyMismatch
+            }
             ItemReadError::RangeGone(_) => Code::PartitionKeyRangeGone,
             ItemReadError::ContainerGone => Code::OwnerResourceNotFound,
             ItemReadError::Storage(error) => storage_code(error),

@@ -233,14 +233,6 @@ pub enum WriteError {
         /// As the body says.
         in_body: String,
     },
-    /// The id given beside the body is not the one in the body.
-    #[error("the item's id is {in_body}, not {given}; an id cannot be changed")]
-    IdMismatch {
-        /// As the caller said.
-        given: String,
-        /// As the body says.
-        in_body: String,
-    },
     /// A time to live of zero, of null, or below -1.
     #[error("ttl must be -1, or 1 to 2147483647; leave it out for the container's default")]
     Ttl,
@@ -320,7 +312,6 @@ impl WriteError {
             | WriteError::Id(_)
             | WriteError::PartitionKey(_)
             | WriteError::PartitionKeyMismatch { .. }
-            | WriteError::IdMismatch { .. }
             | WriteError::Ttl
             | WriteError::AlreadyExists { .. }
             | WriteError::UniqueKey { .. }

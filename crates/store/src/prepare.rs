@@ -10,6 +10,7 @@ use crate::item::{Condition, ItemKey, ItemWrite, Precondition, UNIQUE_BYTES, Wri
 use bytes::Bytes;
 use headwater_model::{ItemId, PartitionKey, PartitionKeyValue};
 use headwater_runtime::Runtime;
+use smallvec::{SmallVec, smallvec};
 
 /// An operation a writer can evaluate.
 #[derive(Clone)]
@@ -54,12 +55,15 @@ impl Operation {
     }
 }
 
+/// What a write does, in order and as one. The last step answers for it.
+pub(crate) type Steps = SmallVec<[Operation; 1]>;
+
 /// Checks a write. `key` is the partition key of the batch it is in, if it is in one.
 pub(crate) fn prepare(
     settings: &Settings,
     write: ItemWrite,
     runtime: &Runtime,
-) -> Result<Operation, WriteError> {
+) -> Result<Steps, WriteError> {
     let ItemWrite { kind, partition_key, precondition } = write;
     let given = partition_key.as_ref();
     let (key, action) = match kind {
@@ -73,6 +77,9 @@ pub(crate) fn prepare(
         }
         WriteKind::Replace(id, body) => {
             let (key, body) = prepare_body(settings, &body, given, Some(&id), None)?;
+            if !key.is_of(&id) {
+                return rename(key, body, &id, precondition);
+            }
             (key, Action::Replace(body))
         }
         WriteKind::Delete(id) => (key_of(settings, given, &id)?, Action::Delete),
@@ -81,7 +88,21 @@ pub(crate) fn prepare(
             (key_of(settings, given, &id)?, Action::Patch(patch, condition))
         }
     };
-    Ok(Operation { key, action, precondition })
+    Ok(smallvec![Operation { key, action, precondition }])
+}
+
+/// A replacement under another id: the item of the old id goes, and one of the new id comes.
+fn rename(
+    key: ItemKey,
+    body: Prepared,
+    old_id: &str,
+    precondition: Precondition,
+) -> Result<Steps, WriteError> {
+    let old = key.with_id(&ItemId::new(old_id)?);
+    Ok(smallvec![
+        Operation { key: old, action: Action::Delete, precondition },
+        Operation { key, action: Action::Create(body), precondition: Precondition::None },
+    ])
 }
 
 /// The key of an item whose body is not at hand.
@@ -113,12 +134,6 @@ fn prepare_body(
     }
     let epk = settings.definition.partition_key().epk(&key)?;
     let (id, generated) = match (scanned.id(), given_id) {
-        (Some(in_body), Some(given)) if in_body != given => {
-            return Err(WriteError::IdMismatch {
-                given: given.to_owned(),
-                in_body: in_body.into_owned(),
-            });
-        }
         (Some(in_body), _) => (ItemId::new(&in_body)?, None),
         (None, Some(given)) => (ItemId::new(given)?, Some(given.to_owned())),
         (None, None) => {
