@@ -180,7 +180,7 @@ fn messages_about_partition_keys() {
         ),
         (
             Definition::Path { path: "pk".to_owned(), problem }.to_string(),
-            r#""pk" cannot place items: partition key path does not start with a slash; write /name"#,
+            "The partition key component definition path 'pk' could not be accepted: partition key path does not start with a slash; write /name",
         ),
         (
             Definition::NotOnePath { kind, paths: 2 }.to_string(),

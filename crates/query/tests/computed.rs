@@ -22,7 +22,10 @@ fn a_computed_property_is_used_like_any_other() {
         ("SELECT VALUE c.town FROM c", r#"["seattle","ny"]"#),
         (r#"SELECT VALUE c["town"] FROM c WHERE c.square > 1"#, r#"["ny"]"#),
         ("SELECT VALUE f.square FROM f ORDER BY f.square DESC", "[9,4,1]"),
-        ("SELECT c.square, COUNT(1) AS n FROM c WHERE c.n = 2 GROUP BY c.square", r#"[{"square":4,"n":1}]"#),
+        (
+            "SELECT c.square, COUNT(1) AS n FROM c WHERE c.n = 2 GROUP BY c.square",
+            r#"[{"square":4,"n":1}]"#,
+        ),
         ("SELECT VALUE SUM(c.square) FROM c", "[14]"),
         ("SELECT VALUE (SELECT VALUE c.square) FROM c WHERE c.n = 3", "[9]"),
         ("SELECT * FROM c WHERE c.square = 9", r#"[{"id":"miller","n":3,"tags":null}]"#),

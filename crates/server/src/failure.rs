@@ -37,6 +37,13 @@ impl Failure {
         Failure::new(Code::BadRequest, message)
     }
 
+    /// More than a request may bring, in the words clients look for.
+    pub(crate) fn too_large(detail: &str) -> Failure {
+        let message =
+            format!("Message: {{\"Errors\":[\"Request size is too large\"]}}\r\n{detail}");
+        Failure::new(Code::RequestEntityTooLarge, message)
+    }
+
     pub(crate) fn not_found(what: &str, id: &str) -> Failure {
         let message = format!("Resource Not Found: {what} {id} does not exist; check its id.");
         Failure::new(Code::NotFound, message)
@@ -114,6 +121,9 @@ impl From<WriteError> for Failure {
                 format!("One of the specified pre-condition is not met: {error}.")
             }
             WriteError::NotFound { .. } => format!("Resource Not Found: {error}."),
+            WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
+                return Failure::too_large(&error.to_string());
+            }
             other => explain(other),
         };
         Failure::new(write_code(&error), message)

@@ -183,10 +183,7 @@ impl Gateway {
             return Ok(Bytes::new());
         }
         let limits = &self.config.limits;
-        let too_large = || {
-            let message = format!("Request size is too large: at most {} bytes", limits.body_bytes);
-            Failure::new(Code::RequestEntityTooLarge, message)
-        };
+        let too_large = || Failure::too_large(&format!("send at most {} bytes", limits.body_bytes));
         if body.size_hint().lower() > limits.body_bytes as u64 {
             return Err(too_large());
         }

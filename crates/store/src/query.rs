@@ -52,7 +52,7 @@ pub enum QueryFailure {
     #[error(transparent)]
     Read(#[from] ItemReadError),
     /// A position that no page of this query has returned.
-    #[error("the continuation is not one of this query's; start again without it")]
+    #[error("Invalid Continuation Token: it is not one of this query's; start again without it")]
     BadContinuation,
     /// More items than a query that needs all of them may read.
     #[error("the query needs more than {ITEMS_COLLECTED_MAX} items; narrow it by partition key")]

@@ -468,7 +468,7 @@ async fn container_definitions_that_are_not_allowed() {
         (r#"{"id":"c"}"#.to_owned(), "partitionKey is missing"),
         (r#"{"id":"c","partitionKey":null}"#.to_owned(), "not valid"),
         (r#"{"id":"c","partitionKey":{"paths":[]}}"#.to_owned(), "exactly one"),
-        (r#"{"id":"c","partitionKey":{"paths":["pk"]}}"#.to_owned(), "cannot place items"),
+        (r#"{"id":"c","partitionKey":{"paths":["pk"]}}"#.to_owned(), "could not be accepted"),
         (r#"{"id":"c","partitionKey":{"paths":["/a","/b"]}}"#.to_owned(), "MultiHash"),
         (
             r#"{"id":"c","partitionKey":{"paths":["/a","/b"],"kind":"MultiHash"}}"#.to_owned(),

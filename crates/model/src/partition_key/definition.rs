@@ -63,7 +63,9 @@ pub enum BadPartitionKeyDefinition {
     )]
     NotJson(String),
     /// One of the paths cannot be read.
-    #[error("{path:?} cannot place items: {problem}")]
+    #[error(
+        "The partition key component definition path '{path}' could not be accepted: {problem}"
+    )]
     Path {
         /// The path as sent.
         path: String,

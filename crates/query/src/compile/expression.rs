@@ -75,7 +75,8 @@ impl Compiler<'_> {
             Node::UserCall(..) | Node::Scalar(_) | Node::ArrayOf(_) | Node::Exists(_)
                 if self.computed.is_none() =>
             {
-                let problem = "A computed property cannot use sub-queries or user-defined functions";
+                let problem =
+                    "A computed property cannot use sub-queries or user-defined functions";
                 return Err(self.meaning(problem, span));
             }
             Node::UserCall(name, list) => {
@@ -120,10 +121,8 @@ impl Compiler<'_> {
         let Some(property) = all.iter().find(|one| one.name() == name) else {
             return Ok(Operation::Wanted(self.want(name)));
         };
-        let names = std::mem::replace(
-            &mut self.names,
-            vec![(property.item().into(), Binding::Root)],
-        );
+        let names =
+            std::mem::replace(&mut self.names, vec![(property.item().into(), Binding::Root)]);
         let computed = self.computed.take();
         let operation = self.plain(property.expression());
         self.names = names;

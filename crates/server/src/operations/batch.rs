@@ -14,6 +14,9 @@ use headwater_protocol::headers;
 use headwater_store::{ItemWrite, Patch, Written};
 use hyper::StatusCode;
 
+/// The most that operations which are no transaction bring in one request, as in the service.
+const BULK_BYTES_MAX: usize = 2 << 20;
+
 /// What became of an operation, until it is written down.
 struct Done {
     status: u16,
@@ -83,9 +86,8 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
         }
         // An operation that was refused is told apart from a batch that was.
         Err(error) => match write_code(&error.error) {
-            code @ (Code::RequestEntityTooLarge | Code::OwnerResourceNotFound) => {
-                Err(Failure::new(code, error.to_string()))
-            }
+            Code::RequestEntityTooLarge => Err(Failure::too_large(&error.to_string())),
+            code @ Code::OwnerResourceNotFound => Err(Failure::new(code, error.to_string())),
             code if code.status() >= 500 => Err(error.error.into()),
             code => Ok(undone(operations.len(), error.index, code)),
         },
@@ -101,6 +103,10 @@ fn undone(count: usize, failed: usize, code: Code) -> Answer {
 }
 
 async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
+    if call.body.len() > BULK_BYTES_MAX {
+        let detail = format!("operations in one request have at most {BULK_BYTES_MAX} bytes");
+        return Err(Failure::too_large(&detail));
+    }
     let range = call.scope()?.range;
     let default = call.partition_key()?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
