@@ -68,6 +68,8 @@ pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
 
 async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
     let key = call.required_partition_key()?;
+    // A key that no item can have is the fault of the request and not of its first operation.
+    target.container.locate(&key)?;
     let mut writes = Vec::with_capacity(operations.len());
     for (index, operation) in operations.iter().enumerate() {
         match write_of(operation, &call.body, &key) {

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::gateway::Gateway;
 use crate::request::Call;
 use bytes::Bytes;
-use headwater_model::ResourceId;
+use headwater_model::{PartitionId, ResourceId};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, ApiVersion};
@@ -79,6 +79,9 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     }
     if let Some(Value::Object(key)) = json.get_mut("partitionKey") {
         spell_version(key);
+    }
+    if let Some(Value::Object(policy)) = json.get_mut("indexingPolicy") {
+        resource::complete_indexing_policy(policy);
     }
     let text = Value::Object(json).to_string();
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
@@ -170,10 +173,13 @@ fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
 }
 
 fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
-    let mut answer = Answer::json(status, document(container)?)
+    let mut body = document(container)?;
+    if call.flag(headers::POPULATE_PARTITION_STATISTICS) {
+        add_statistics(container, &mut body);
+    }
+    let mut answer = Answer::json(status, body)
         .charged(Charge::METADATA_READ)
         .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
-        .header(headers::LAZY_INDEXING_PROGRESS, -1)
         .header(headers::CONTENT_PATH, container.rid().database());
     if let Some(etag) = container.etag() {
         answer = answer.etag(etag);
@@ -186,6 +192,15 @@ fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
             answer.header(headers::RESOURCE_USAGE, usage).header(headers::RESOURCE_QUOTA, quota);
     }
     Ok(answer)
+}
+
+/// How large each range is, behind the other members of a container.
+fn add_statistics(container: &Container, document: &mut Vec<u8>) {
+    let of = |&(id, bytes): &(PartitionId, u64)| json!({ "id": id.to_string(), "sizeInKB": bytes.div_ceil(1024), "partitionKeys": [] });
+    let all: Vec<Value> = container.live_bytes_by_range().iter().map(of).collect();
+    if document.pop() == Some(b'}') {
+        document.extend_from_slice(format!(",\"statistics\":{}}}", json!(all)).as_bytes());
+    }
 }
 
 fn documents(database: &Database) -> Result<Vec<Bytes>, Failure> {

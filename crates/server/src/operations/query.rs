@@ -39,7 +39,11 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let scope = call.scope()?;
     items::check_session(call, container)?;
     let unscoped = scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none();
-    if unscoped && !call.flag(headers::ENABLE_CROSS_PARTITION) && container.ranges().len() > 1 {
+    // An empty key is a key only where items can have none.
+    let keyless = scope.key.as_ref().is_some_and(|key| key.components().is_empty())
+        && !container.definition().partition_key().system_key;
+    let crosses = keyless || (unscoped && container.ranges().len() > 1);
+    if crosses && !call.flag(headers::ENABLE_CROSS_PARTITION) {
         let message = "Cross partition query is required but disabled. Please set \
                        x-ms-documentdb-query-enablecrosspartition to true, specify \
                        x-ms-documentdb-partitionkey, or revise your query.";
