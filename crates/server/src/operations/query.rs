@@ -13,7 +13,7 @@ use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{Query, QueryFailure, Value, condition, query_documents};
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// What a client sends.
@@ -27,9 +27,14 @@ struct Body<'a> {
 #[derive(Deserialize)]
 struct Parameter<'a> {
     name: String,
-    /// Absent for a value that is undefined.
-    #[serde(borrow, default)]
+    /// Absent for a value that is undefined; null is a value like any other.
+    #[serde(borrow, default, deserialize_with = "given")]
     value: Option<&'a RawValue>,
+}
+
+/// A member that is there, whatever its value.
+fn given<'de: 'a, 'a, D: Deserializer<'de>>(text: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(text).map(Some)
 }
 
 /// `POST …/docs` with a query.
