@@ -196,7 +196,10 @@ fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
 
 /// How large each range is, behind the other members of a container.
 fn add_statistics(container: &Container, document: &mut Vec<u8>) {
-    let of = |&(id, bytes): &(PartitionId, u64)| json!({ "id": id.to_string(), "sizeInKB": bytes.div_ceil(1024), "partitionKeys": [] });
+    let of = |&(id, bytes): &(PartitionId, u64)| {
+        let (id, kilobytes) = (id.to_string(), bytes.div_ceil(1024));
+        json!({ "id": id, "sizeInKB": kilobytes, "partitionKeys": [] })
+    };
     let all: Vec<Value> = container.live_bytes_by_range().iter().map(of).collect();
     if document.pop() == Some(b'}') {
         document.extend_from_slice(format!(",\"statistics\":{}}}", json!(all)).as_bytes());
