@@ -21,7 +21,10 @@ pub enum IdError {
     #[error("id is empty; give it at least one character")]
     Empty,
     /// Longer than the limit for this resource.
-    #[error("id has {length} {unit}; use at most {limit}")]
+    #[error(
+        "id has {length} {unit}; use at most {limit}. Ensure to provide a unique non-empty string less \
+         than '{limit}' {unit}."
+    )]
     TooLong {
         /// Its length.
         length: usize,

@@ -17,6 +17,8 @@ use serde_json::{Map, Value, json};
 
 /// Request units of a container nobody asked for more of.
 const THROUGHPUT: u32 = 400;
+/// What the service lets a partition grow to before it is split. We have no such limit.
+const PARTITION_KILOBYTES: usize = 10 << 20;
 /// Properties the server fills in; a client that sends back what it read sends them too.
 const SYSTEM: [&str; 9] =
     ["_rid", "_self", "_etag", "_ts", "_docs", "_sprocs", "_triggers", "_udfs", "_conflicts"];
@@ -187,7 +189,8 @@ fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
     if call.flag(headers::POPULATE_QUOTA_INFO) {
         let bytes = container.live_bytes() / 1024;
         let usage = format!("documentSize=0;documentsSize={bytes};collectionSize={bytes};");
-        let quota = "documentSize=10240;documentsSize=52428800;collectionSize=52428800;";
+        let most = container.ranges().len() * PARTITION_KILOBYTES;
+        let quota = format!("documentSize=10240;documentsSize={most};collectionSize={most};");
         answer =
             answer.header(headers::RESOURCE_USAGE, usage).header(headers::RESOURCE_QUOTA, quota);
     }
