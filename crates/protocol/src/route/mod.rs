@@ -290,7 +290,7 @@ mod tests {
             ("/dbs/d/colls/c/docs/1/attachments/2", 404),
             ("/dbs/d/users/u/docs", 404),
             ("/dbs/d/colls/c/operations/other", 404),
-            ("/offers/a/b", 404),
+            ("/offers/a/b", 400),
             ("/dbs/%FF", 400),
             (&format!("/dbs/{}", "a".repeat(PATH_BYTES_MAX)), 400),
         ] {
