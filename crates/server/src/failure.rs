@@ -223,6 +223,9 @@ bad_requests!(
 
 impl From<BatchError> for Failure {
     fn from(error: BatchError) -> Failure {
-        Failure::new(error.code(), error.to_string())
+        match error.code() {
+            Code::RequestEntityTooLarge => Failure::too_large(&error.to_string()),
+            code => Failure::new(code, error.to_string()),
+        }
     }
 }
