@@ -23,7 +23,8 @@ pub enum IdError {
     /// Longer than the limit for this resource.
     #[error(
         "id has {length} {unit}; use at most {limit}. Ensure to provide a unique non-empty string less \
-         than '{limit}' {unit}."
+         than '{}' characters.",
+        service_limit(.limit)
     )]
     TooLong {
         /// Its length.
@@ -48,6 +49,11 @@ pub enum IdError {
     /// A space at the end, which SDKs and proxies cut off.
     #[error("id ends in a space; remove it")]
     TrailingSpace,
+}
+
+/// The limit as the service words it, which clients look for.
+fn service_limit(limit: &usize) -> usize {
+    if *limit == ITEM_BYTES_MAX { ITEM_BYTES_MAX + 1 } else { *limit }
 }
 
 /// Characters of the id of a database or container.
