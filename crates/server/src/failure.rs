@@ -2,7 +2,7 @@
 //! a status here and nowhere else.
 
 use crate::answer::Answer;
-use headwater_model::{BadPageLimit, BadPartitionKey};
+use headwater_model::{BadPageLimit, BadPartitionKey, PartitionKeyError};
 use headwater_protocol::auth::AuthError;
 use headwater_protocol::batch::BatchError;
 use headwater_protocol::charge::Charge;
@@ -18,6 +18,10 @@ use headwater_store::{
 };
 use hyper::StatusCode;
 use std::time::Duration;
+
+/// The service's words for a key that does not fit, which clients look for.
+const KEY_MISMATCH: &str = "Partition key provided either doesn't correspond to definition in the \
+     collection or doesn't match partition key field values specified in the document.";
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -38,6 +42,13 @@ impl Failure {
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
         Failure::new(Code::BadRequest, message)
+    }
+
+    /// More than a request may bring, in the words clients look for.
+    pub(crate) fn too_large(detail: &str) -> Failure {
+        let message =
+            format!("Message: {{\"Errors\":[\"Request size is too large\"]}}\r\n{detail}");
+        Failure::new(Code::RequestEntityTooLarge, message)
     }
 
     pub(crate) fn not_found(what: &str, id: &str) -> Failure {
@@ -90,7 +101,10 @@ pub(crate) fn write_code(error: &WriteError) -> Code {
         WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
             Code::RequestEntityTooLarge
         }
-        WriteError::PartitionKeyMismatch { .. } => Code::PartitionKeyMismatch,
+        WriteError::PartitionKeyMismatch { .. }
+        | WriteError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+            Code::PartitionKeyMismatch
+        }
         WriteError::AlreadyExists { .. } | WriteError::UniqueKey { .. } => Code::Conflict,
         WriteError::NotFound { .. } => Code::NotFound,
         WriteError::EtagMismatch { .. } => Code::PreconditionFailed,
@@ -156,7 +170,14 @@ impl From<WriteError> for Failure {
             WriteError::EtagMismatch { .. } | WriteError::ConditionFalse { .. } => {
                 format!("One of the specified pre-condition is not met: {error}.")
             }
+            WriteError::PartitionKeyMismatch { .. }
+            | WriteError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+                format!("{KEY_MISMATCH} {error}.")
+            }
             WriteError::NotFound { .. } => format!("Resource Not Found: {error}."),
+            WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
+                return Failure::too_large(&error.to_string());
+            }
             other => explain(other),
         };
         Failure::new(write_code(&error), message)
@@ -166,6 +187,10 @@ impl From<WriteError> for Failure {
 impl From<ItemReadError> for Failure {
     fn from(error: ItemReadError) -> Failure {
         let code = match &error {
+            ItemReadError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+                let message = format!("{KEY_MISMATCH} {error}.");
+                return Failure::new(Code::PartitionKeyMismatch, message);
+            }
             ItemReadError::RangeGone(_) => Code::PartitionKeyRangeGone,
             ItemReadError::ContainerGone => Code::OwnerResourceNotFound,
             ItemReadError::Storage(error) => storage_code(error),
@@ -244,6 +269,9 @@ bad_requests!(
 
 impl From<BatchError> for Failure {
     fn from(error: BatchError) -> Failure {
-        Failure::new(error.code(), error.to_string())
+        match error.code() {
+            Code::RequestEntityTooLarge => Failure::too_large(&error.to_string()),
+            code => Failure::new(code, error.to_string()),
+        }
     }
 }

@@ -300,6 +300,12 @@ impl Account {
         Ok(())
     }
 
+    /// How many partitions a container gets that does not say.
+    #[must_use]
+    pub fn default_partitions(&self) -> u32 {
+        self.0.shared.options.partitions
+    }
+
     /// Creates a database.
     ///
     /// # Errors
@@ -375,7 +381,9 @@ impl Account {
         self.0.containers.read().values().cloned().collect()
     }
 
-    pub(crate) fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
+    /// The container with this resource id, if it is there.
+    #[must_use]
+    pub fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
         let state = self.0.containers.read().get(&rid).cloned()?;
         Some(Container::new(state, self.0.clone()))
     }

@@ -186,6 +186,9 @@ pub enum DefinitionError {
     /// Too many unique keys.
     #[error("a container has at most 10 unique keys of at most 16 paths each")]
     TooManyUniqueKeys,
+    /// A computed property that cannot be.
+    #[error("One of the specified inputs is invalid: computed properties: {0}")]
+    ComputedProperty(String),
     /// A default time to live of zero, or below -1.
     #[error("defaultTtl is {0}; use -1, or 1 to 2147483647, or leave it out")]
     DefaultTtl(i64),
@@ -219,20 +222,18 @@ pub enum WriteError {
     /// The id is not allowed.
     #[error(transparent)]
     Id(#[from] IdError),
+    /// A body without an id.
+    #[error(
+        "The input content is invalid because the required properties - 'id; ' - are missing; give \
+         the item an id"
+    )]
+    MissingId,
     /// The partition key is not allowed.
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
     /// The key given beside the body is not the one in the body.
     #[error("the item's partition key is {in_body}, not {given}; send the key the item has")]
     PartitionKeyMismatch {
-        /// As the caller said.
-        given: String,
-        /// As the body says.
-        in_body: String,
-    },
-    /// The id given beside the body is not the one in the body.
-    #[error("the item's id is {in_body}, not {given}; an id cannot be changed")]
-    IdMismatch {
         /// As the caller said.
         given: String,
         /// As the body says.
@@ -318,9 +319,9 @@ impl WriteError {
         match self {
             WriteError::Body(_)
             | WriteError::Id(_)
+            | WriteError::MissingId
             | WriteError::PartitionKey(_)
             | WriteError::PartitionKeyMismatch { .. }
-            | WriteError::IdMismatch { .. }
             | WriteError::Ttl
             | WriteError::AlreadyExists { .. }
             | WriteError::UniqueKey { .. }

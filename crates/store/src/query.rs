@@ -16,7 +16,7 @@ use headwater_query::{Context, EvaluationError, Kind, Next, Progress};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use headwater_query::{Problem, Query, QueryError, Value};
+pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};
 
 /// Items read for one page; a page that ends for that reason may be empty and goes on.
 const ITEMS_READ_MAX: usize = 20_000;
@@ -53,7 +53,7 @@ pub enum QueryFailure {
     #[error(transparent)]
     Read(#[from] ItemReadError),
     /// A position that no page of this query has returned.
-    #[error("the continuation is not one of this query's; start again without it")]
+    #[error("Invalid Continuation Token: it is not one of this query's; start again without it")]
     BadContinuation,
     /// Too many scripts are running, and the query calls user-defined functions.
     #[error("too many scripts are running; try again in a moment")]

@@ -119,6 +119,46 @@ async fn a_batch_is_one_transaction() {
 }
 
 #[tokio::test]
+async fn a_replacement_under_another_id_moves_the_item() {
+    let (_account, items) = container(plain().with_unique_key(&["/mail"])).await;
+    items.create(r#"{"id":"1","pk":"a","mail":"x"}"#).await.unwrap();
+    items.create(r#"{"id":"3","pk":"a","mail":"z"}"#).await.unwrap();
+    let taken = items.replace("1", r#"{"id":"3","pk":"a"}"#).await.unwrap_err();
+    assert!(matches!(taken, WriteError::AlreadyExists { .. }), "{taken}");
+    let missing = items.replace("2", r#"{"id":"4","pk":"a"}"#).await.unwrap_err();
+    assert!(matches!(&missing, WriteError::NotFound { id } if id == "2"), "{missing}");
+    let stale = ItemWrite::replace("1", r#"{"id":"2","pk":"a"}"#).if_match("\"stale\"");
+    let stale = items.write(stale).await.unwrap_err();
+    assert!(matches!(stale, WriteError::EtagMismatch { .. }), "{stale}");
+    assert!(items.read("a", "1").await.unwrap().is_some(), "nothing of what was refused happened");
+
+    let moved = items.replace("1", r#"{"id":"2","pk":"a","mail":"x"}"#).await.unwrap();
+    assert_eq!(moved.change, Some(ChangeKind::Replace));
+    assert!(text(&moved.into_item()).starts_with(r#"{"id":"2","pk":"a","mail":"x""#));
+    assert!(items.read("a", "1").await.unwrap().is_none());
+
+    let writes = || {
+        vec![
+            ItemWrite::create(r#"{"id":"5","pk":"a","mail":"5"}"#),
+            ItemWrite::replace("5", r#"{"id":"6","pk":"a","mail":"6"}"#),
+            ItemWrite::read("6"),
+        ]
+    };
+    let written = items.batch("a", writes()).await.unwrap();
+    let ids: Vec<_> = written.iter().map(|one| text(one.item.as_ref().unwrap())).collect();
+    assert_eq!(ids.len(), 3);
+    assert!(ids[1].starts_with(r#"{"id":"6""#) && ids[2] == ids[1], "{ids:?}");
+    let failed = items.batch("a", writes()).await.unwrap_err();
+    assert_eq!(failed.index, 1, "the id it moves to is taken: {failed}");
+    let mut behind = writes();
+    behind.truncate(1);
+    behind.push(ItemWrite::replace("5", r#"{"id":"7","pk":"a","mail":"7"}"#));
+    behind.push(ItemWrite::read("5"));
+    let failed = items.batch("a", behind).await.unwrap_err();
+    assert_eq!(failed.index, 2, "steps are counted with the write they belong to: {failed}");
+}
+
+#[tokio::test]
 async fn unique_keys_are_unique_within_a_partition_key() {
     let (_account, items) = container(plain().with_unique_key(&["/mail"])).await;
     items.create(r#"{"id":"1","pk":"a","mail":"x"}"#).await.unwrap();

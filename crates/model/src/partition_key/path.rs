@@ -32,6 +32,12 @@ pub enum BadPartitionKeyPath {
     /// Two slashes in a row, or one at the end.
     #[error("partition key path has an empty segment; write a property name after each slash")]
     EmptySegment,
+    /// White space or a wildcard outside of quotes.
+    #[error(
+        "Partition key paths must contain only valid characters and not contain a trailing slash or \
+         wildcard character; put a name with {0:?} in quotes"
+    )]
+    Character(char),
     /// A quoted segment without its end.
     #[error(
         "partition key path has an opening quote without a closing one; close it or write \\\" inside"
@@ -62,7 +68,7 @@ impl PartitionKeyPath {
         loop {
             let segment = match rest.next_if(|&c| c == '"' || c == '\'') {
                 Some(quote) => quoted(&mut rest, quote)?,
-                None => plain(&mut rest),
+                None => plain(&mut rest)?,
             };
             if segment.is_empty() {
                 return Err(BadPartitionKeyPath::EmptySegment);
@@ -89,12 +95,15 @@ impl PartitionKeyPath {
     }
 }
 
-fn plain(rest: &mut Peekable<Chars<'_>>) -> String {
+fn plain(rest: &mut Peekable<Chars<'_>>) -> Result<String, BadPartitionKeyPath> {
     let mut segment = String::new();
     while let Some(character) = rest.next_if(|&c| c != '/') {
+        if character.is_whitespace() || character == '*' {
+            return Err(BadPartitionKeyPath::Character(character));
+        }
         segment.push(character);
     }
-    segment
+    Ok(segment)
 }
 
 /// Reads up to the closing quote; the opening one has been taken.

@@ -65,6 +65,8 @@ pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
 
 async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
     let key = call.required_partition_key()?;
+    // A key that no item can have is the fault of the request and not of its first operation.
+    target.container.locate(&key)?;
     let mut writes = Vec::with_capacity(operations.len());
     for (index, operation) in operations.iter().enumerate() {
         match write_of(operation, &call.body, &key) {
@@ -83,9 +85,8 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
         }
         // An operation that was refused is told apart from a batch that was.
         Err(error) => match write_code(&error.error) {
-            code @ (Code::RequestEntityTooLarge | Code::OwnerResourceNotFound) => {
-                Err(Failure::new(code, error.to_string()))
-            }
+            Code::RequestEntityTooLarge => Err(Failure::too_large(&error.to_string())),
+            code @ Code::OwnerResourceNotFound => Err(Failure::new(code, error.to_string())),
             code if code.status() >= 500 => Err(error.error.into()),
             code => Ok(undone(operations.len(), error.index, code)),
         },
