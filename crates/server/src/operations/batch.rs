@@ -29,9 +29,10 @@ impl Done {
         Done { status, substatus, charge: Charge::ZERO, etag: None, body: None }
     }
 
-    fn written(written: &Written, call: &Call) -> Done {
+    fn written(written: &Written, call: &Call, operation: &Operation<'_>) -> Done {
         let item = written.item.as_ref();
-        let shown = item.filter(|_| !call.wants_minimal() || written.change.is_none());
+        let is_minimal = call.wants_minimal() || operation.wants_minimal;
+        let shown = item.filter(|_| !is_minimal || written.change.is_none());
         Done {
             status: items::status_of(written).as_u16(),
             substatus: 0,
@@ -74,7 +75,11 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
     }
     match target.container.batch(key.clone(), writes).await {
         Ok(written) => {
-            let done: Vec<Done> = written.iter().map(|one| Done::written(one, call)).collect();
+            let done: Vec<Done> = written
+                .iter()
+                .zip(operations)
+                .map(|(one, operation)| Done::written(one, call, operation))
+                .collect();
             let answer = answer_all(&done);
             Ok(match written.first() {
                 Some(first) => answer.served_by(first.partition, first.lsn),
@@ -115,7 +120,7 @@ async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Out
         match one(call, target, operation, default.as_ref(), range).await {
             Ok(written) => {
                 served = Some((written.partition, written.lsn));
-                done.push(Done::written(&written, call));
+                done.push(Done::written(&written, call, operation));
             }
             Err(failure) => done.push(Done::failed(failure.code)),
         }

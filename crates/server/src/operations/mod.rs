@@ -24,10 +24,11 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::request::{Call, Caller};
-use headwater_protocol::auth::GrantMode;
+use headwater_protocol::auth::{Grant, GrantMode};
 use headwater_protocol::error::Code;
-use headwater_protocol::headers;
+use headwater_protocol::headers::{self, ApiVersion};
 use headwater_protocol::route::Route;
+use headwater_protocol::session::SessionToken;
 use headwater_store::ResourceType;
 use hyper::Method;
 use std::sync::Arc;
@@ -38,10 +39,22 @@ pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// Carries out a request.
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
-    permit(gateway, call)?;
+    permit(gateway, call).await?;
     call.check_consistency()?;
     let answer = carry_out(gateway, call).await?;
-    Ok(answer.header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route)))
+    let answer = answer.header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route));
+    Ok(with_readable_session(call, answer))
+}
+
+/// Old clients take a session token apart themselves, and end at a form they do not know.
+fn with_readable_session(call: &Call, answer: Answer) -> Answer {
+    let version = call.header(headers::VERSION);
+    if version.is_none() || ApiVersion::of(version) >= ApiVersion::V2018_06_18 {
+        return answer;
+    }
+    let token = answer.headers.get(headers::SESSION_TOKEN).and_then(|token| token.to_str().ok());
+    let token = token.and_then(|token| token.parse::<SessionToken>().ok());
+    answer.header_if(headers::SESSION_TOKEN, token.map(|token| token.lsns_alone()))
 }
 
 /// By what names the owner of a definition goes. The Java client makes the address of what it read of
@@ -134,7 +147,9 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
 fn target_of(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
     let target = gateway.target(db, coll)?;
     let intended = call.head.get(headers::INTENDED_COLLECTION_RID);
-    if intended.is_some_and(|intended| intended.as_bytes() != target.rid()) {
+    // Only a name can have come to mean another container; a resource id is what it is.
+    let is_named = coll.as_bytes() != target.rid();
+    if is_named && intended.is_some_and(|intended| intended.as_bytes() != target.rid()) {
         let message = format!("the container {coll} was made anew; look it up again");
         return Err(Failure::new(Code::CollectionRidMismatch, message));
     }
@@ -173,38 +188,63 @@ impl Target {
     }
 }
 
-fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
+async fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
     let reads = call.verb == Method::GET || (call.verb == Method::POST && call.is_query());
     match &call.caller {
         Caller::Owner => Ok(()),
         Caller::Reader if reads => Ok(()),
         Caller::Reader => Err(Failure::new(Code::Forbidden, "a read-only key cannot write")),
         Caller::Guest(_) if call.route == Route::Account => Ok(()),
-        Caller::Guest(grant) => {
-            let link = link_of(gateway, &call.route)?;
-            // A client that may read items must also learn which ranges there are.
-            let covered = grant.covers(&link)
-                || (reads
-                    && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
-                    && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
-            if !covered {
-                let message = "the resource token does not cover this resource";
-                return Err(Failure::new(Code::Forbidden, message));
-            }
-            if grant.mode == GrantMode::Read && !reads {
-                return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
-            }
-            let wanted = grant.partition_key.as_ref();
-            let is_items = matches!(call.route, Route::Items { .. } | Route::Item { .. });
-            match wanted.filter(|_| is_items) {
-                Some(key) if call.partition_key()?.as_ref() != Some(key) => {
-                    let message = "the resource token is for another partition key";
-                    Err(Failure::new(Code::Forbidden, message))
-                }
-                _ => Ok(()),
-            }
-        }
+        Caller::Guest(grant) => permit_guest(gateway, call, grant, reads).await,
     }
+}
+
+async fn permit_guest(
+    gateway: &Gateway,
+    call: &Call,
+    grant: &Grant,
+    reads: bool,
+) -> Result<(), Failure> {
+    let link = link_of(gateway, &call.route)?;
+    // A client that may read items must also learn which ranges there are.
+    let covered = grant.covers(&link)
+        || (reads
+            && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
+            && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
+    if !covered && !is_granted_item(gateway, call, grant).await? {
+        let message = "the resource token does not cover this resource";
+        return Err(Failure::new(Code::Forbidden, message));
+    }
+    if grant.mode == GrantMode::Read && !reads {
+        return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
+    }
+    let wanted = grant.partition_key.as_ref();
+    let is_items = matches!(call.route, Route::Items { .. } | Route::Item { .. });
+    match wanted.filter(|_| is_items) {
+        Some(key) if call.partition_key()?.as_ref() != Some(key) => {
+            let message = "the resource token is for another partition key";
+            Err(Failure::new(Code::Forbidden, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a grant for one item is for the one a call is about, where one of them names it by its
+/// resource id and the other by its id. Links alone cannot tell: only the item knows both.
+async fn is_granted_item(gateway: &Gateway, call: &Call, grant: &Grant) -> Result<bool, Failure> {
+    let Route::Item { db, coll, id } = &call.route else {
+        return Ok(false);
+    };
+    let items = link_of(gateway, &Route::Items { db: db.clone(), coll: coll.clone() })?;
+    let granted = grant.resource.trim_matches('/').strip_prefix(&items);
+    let Some(granted) = granted.and_then(|rest| rest.strip_prefix('/')) else {
+        return Ok(false);
+    };
+    let Some(key) = call.partition_key()? else {
+        return Ok(false);
+    };
+    let target = gateway.target(db, coll)?;
+    by_rid::is_same(&target, &key, id, granted).await
 }
 
 /// The link of what a route names, by resource ids as far as there are any.
@@ -219,6 +259,9 @@ fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
         Route::Items { db, coll } => of_container(db, coll, "/docs"),
         Route::Item { db, coll, id } => of_container(db, coll, &format!("/docs/{id}")),
         Route::PkRanges { db, coll } => of_container(db, coll, "/pkranges"),
+        Route::StoredProcedures { db, coll } => of_container(db, coll, "/sprocs"),
+        Route::Triggers { db, coll } => of_container(db, coll, "/triggers"),
+        Route::Udfs { db, coll } => of_container(db, coll, "/udfs"),
         Route::StoredProcedure { db, coll, id } => of_container(db, coll, &format!("/sprocs/{id}")),
         Route::Trigger { db, coll, id } => of_container(db, coll, &format!("/triggers/{id}")),
         Route::Udf { db, coll, id } => of_container(db, coll, &format!("/udfs/{id}")),
