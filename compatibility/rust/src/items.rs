@@ -3,8 +3,8 @@
 use crate::harness::{Checked, Context, equal, fails};
 use azure_data_cosmos::models::{PatchInstructions, PatchOperation};
 use azure_data_cosmos::options::{
-    ContentResponseOnWrite, ItemReadOptions, ItemWriteOptions, OperationOptions, PatchItemOptions,
-    PatchStrategy, Precondition, QueryOptions, QueryPlanMode,
+    ContentResponseOnWrite, ItemReadOptions, ItemWriteOptions, OperationOptionsBuilder,
+    PatchItemOptions, PatchStrategy, Precondition, QueryOptions, QueryPlanMode,
 };
 use azure_data_cosmos::{ContainerClient, FeedScope, Query, TransactionalBatch};
 use futures::TryStreamExt;
@@ -93,7 +93,8 @@ pub async fn run(run: &mut Context) {
         for (wanted, is_sent) in
             [(ContentResponseOnWrite::Disabled, false), (ContentResponseOnWrite::Enabled, true)]
         {
-            let operation = OperationOptions::default().with_content_response_on_write(wanted);
+            let operation =
+                OperationOptionsBuilder::new().with_content_response_on_write(wanted).build();
             let options = ItemWriteOptions::default().with_operation_options(operation);
             let written = container.upsert_item("a", "1", &item, Some(options)).await?;
             equal(&written.headers().etag().is_some(), &true)?;

@@ -115,7 +115,8 @@ async fn time_to_live(run: &mut Context) {
     })
     .await;
     run.check("ttl", "the container's default applies", async |stage| {
-        let container = stage.container_with(|properties| properties.with_default_ttl(1)).await?;
+        let container =
+            stage.container_with(|properties| properties.with_default_ttl(1_u32)).await?;
         container.create_item("a", "default", &json!({ "id": "default", "pk": "a" }), None).await?;
         let own = json!({ "id": "own", "pk": "a", "ttl": 100 });
         container.create_item("a", "own", &own, None).await?;

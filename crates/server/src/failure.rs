@@ -2,7 +2,7 @@
 //! a status here and nowhere else.
 
 use crate::answer::Answer;
-use headwater_model::{BadPageLimit, BadPartitionKey};
+use headwater_model::{BadPageLimit, BadPartitionKey, Lsn, PartitionId};
 use headwater_protocol::auth::AuthError;
 use headwater_protocol::batch::BatchError;
 use headwater_protocol::charge::Charge;
@@ -26,11 +26,17 @@ pub(crate) struct Failure {
     /// A query plan, for clients that have to run the query themselves.
     pub(crate) info: Option<String>,
     pub(crate) retry_after: Option<Duration>,
+    /// The partition that has nothing to give, and how far it is.
+    pub(crate) served: Option<(PartitionId, Lsn)>,
+    /// Whether the client reads only session tokens of the old form.
+    pub(crate) is_for_old_client: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), info: None, retry_after: None }
+        let (info, retry_after, served) = (None, None, None);
+        let message = message.into();
+        Failure { code, message, info, retry_after, served, is_for_old_client: false }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
@@ -53,10 +59,15 @@ impl Failure {
         let body = body_with_info(self.code, &self.message, activity, self.info.as_deref());
         let substatus = Some(self.code.substatus()).filter(|number| *number != 0);
         let wait = self.retry_after.map(|wait| wait.as_millis().max(1));
-        Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
+        let answer = Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
             .charged(Charge::ONE)
             .header_if(headers::SUBSTATUS, substatus)
-            .header_if(headers::RETRY_AFTER_MS, wait)
+            .header_if(headers::RETRY_AFTER_MS, wait);
+        let answer = match self.served {
+            Some((partition, lsn)) => answer.served_by(partition, lsn),
+            None => answer,
+        };
+        if self.is_for_old_client { answer.with_old_session() } else { answer }
     }
 }
 

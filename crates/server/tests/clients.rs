@@ -80,21 +80,6 @@ async fn changes_are_wrapped_for_those_who_name_a_wire_format() {
     world.stop().await;
 }
 
-/// Go sends the option of its users as it is, and they expect a refusal.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_query_over_all_keys_is_refused_to_a_client_that_does_not_want_it() {
-    let world = World::new().await.with_container().await;
-    world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], r#"{"id":"1","pk":"a"}"#).await;
-    for (allowed, status) in [(None, 200), (Some("True"), 200), (Some("False"), 400)] {
-        let mut head = vec![("content-type", "application/query+json")];
-        head.push(("x-ms-documentdb-isquery", "True"));
-        head.extend(allowed.map(|allowed| ("x-ms-documentdb-query-enablecrosspartition", allowed)));
-        let found = world.send("POST", ITEMS, &head, r#"{"query":"SELECT * FROM c"}"#).await;
-        assert_eq!(found.status, status, "{allowed:?}: {found:?}");
-    }
-    world.stop().await;
-}
-
 /// npm `documentdb` reads a session token as one number, and its process ends at anything else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_token_has_the_form_the_client_reads() {
@@ -179,6 +164,37 @@ async fn a_container_named_by_its_resource_id_is_no_other() {
     assert_eq!(by_rid.status, 200, "{by_rid:?}");
     let by_name = world.send("GET", "/dbs/db/colls/c/docs/1", &head, "").await;
     assert_eq!((by_name.status, by_name.substatus()), (400, Some(1024)));
+    world.stop().await;
+}
+
+/// Rust takes the position of the partition from the answer that there is no such item.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_item_says_which_partition_lacks_it() {
+    let world = World::new().await.with_container().await;
+    for (version, form) in [("2020-07-15", "0:-1#"), ("2017-11-15", "0:")] {
+        let head = [(KEY, r#"["a"]"#), ("x-ms-version", version)];
+        let missing = world.send("GET", "/dbs/db/colls/c/docs/none", &head, "").await;
+        assert_eq!(missing.status, 404);
+        assert_eq!(missing.header("x-ms-documentdb-partitionkeyrangeid"), Some("0"));
+        let token = missing.header("x-ms-session-token").unwrap();
+        assert!(token.strip_prefix(form).unwrap().parse::<u64>().is_ok(), "{token}");
+        assert!(missing.header("lsn").is_some(), "{missing:?}");
+    }
+    world.stop().await;
+}
+
+/// Rust tells a query that it cannot run itself from one that is wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_the_client_cannot_follow_has_a_sub_status() {
+    let world = World::new().await.with_container().await;
+    let head = [
+        ("content-type", "application/query+json"),
+        ("x-ms-cosmos-is-query-plan-request", "True"),
+        ("x-ms-cosmos-supported-query-features", "None"),
+    ];
+    let query = r#"{"query":"SELECT DISTINCT c.a FROM c"}"#;
+    let refused = world.send("POST", ITEMS, &head, query).await;
+    assert_eq!((refused.status, refused.substatus()), (400, Some(1004)), "{refused:?}");
     world.stop().await;
 }
 

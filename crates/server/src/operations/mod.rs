@@ -28,7 +28,6 @@ use headwater_protocol::auth::{Grant, GrantMode};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, ApiVersion};
 use headwater_protocol::route::Route;
-use headwater_protocol::session::SessionToken;
 use headwater_store::ResourceType;
 use hyper::Method;
 use std::sync::Arc;
@@ -41,20 +40,18 @@ pub(crate) type Outcome = Result<Answer, Failure>;
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     permit(gateway, call).await?;
     call.check_consistency()?;
-    let answer = carry_out(gateway, call).await?;
-    let answer = answer.header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route));
-    Ok(with_readable_session(call, answer))
+    let is_for_old_client = reads_old_sessions(call);
+    let answer = carry_out(gateway, call)
+        .await
+        .map_err(|failure| Failure { is_for_old_client, ..failure })?
+        .header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route));
+    Ok(if is_for_old_client { answer.with_old_session() } else { answer })
 }
 
-/// Old clients take a session token apart themselves, and end at a form they do not know.
-fn with_readable_session(call: &Call, answer: Answer) -> Answer {
+/// Whether the client is from before session tokens had versions.
+fn reads_old_sessions(call: &Call) -> bool {
     let version = call.header(headers::VERSION);
-    if version.is_none() || ApiVersion::of(version) >= ApiVersion::V2018_06_18 {
-        return answer;
-    }
-    let token = answer.headers.get(headers::SESSION_TOKEN).and_then(|token| token.to_str().ok());
-    let token = token.and_then(|token| token.parse::<SessionToken>().ok());
-    answer.header_if(headers::SESSION_TOKEN, token.map(|token| token.lsns_alone()))
+    version.is_some() && ApiVersion::of(version) < ApiVersion::V2018_06_18
 }
 
 /// By what names the owner of a definition goes. The Java client makes the address of what it read of

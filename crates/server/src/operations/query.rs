@@ -4,7 +4,7 @@ use super::{Outcome, changes, items, list};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
-use crate::request::{Call, Scope};
+use crate::request::Call;
 use bytes::Bytes;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
@@ -37,7 +37,6 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let container = &target.container;
     let query = parse(call)?;
     let scope = call.scope()?;
-    refuse_unwanted_crossing(call, &scope)?;
     items::check_session(call, container)?;
     let unscoped = scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none();
     if unscoped && !call.flag(headers::ENABLE_CROSS_PARTITION) && container.ranges().len() > 1 {
@@ -78,19 +77,6 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     Ok(changes::served(container, &scope, answer))
 }
 
-/// A client that says so gets no answer over all keys, even where there is only one partition.
-fn refuse_unwanted_crossing(call: &Call, scope: &Scope) -> Result<(), Failure> {
-    let is_unwanted =
-        call.header(headers::ENABLE_CROSS_PARTITION).is_some_and(|text| !headers::bool_of(text));
-    if is_unwanted && scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none() {
-        let message = "Cross partition query is required but disabled. Please set \
-                       x-ms-documentdb-query-enablecrosspartition to true, specify \
-                       x-ms-documentdb-partitionkey, or revise your query.";
-        return Err(Failure::bad_request(message));
-    }
-    Ok(())
-}
-
 /// A query over documents that are all at hand.
 pub(super) fn documents(
     gateway: &Gateway,
@@ -121,7 +107,7 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
             "Query contains the following features, which the calling client does not support: {}",
             lacking.join(", ")
         );
-        return Err(Failure::bad_request(message));
+        return Err(Failure::new(Code::CrossPartitionQueryNotServable, message));
     }
     let body = serde_json::to_vec(&plan).map_err(|error| {
         Failure::new(Code::InternalServerError, format!("the plan cannot be written: {error}"))
