@@ -167,6 +167,45 @@ async fn a_container_named_by_its_resource_id_is_no_other() {
     world.stop().await;
 }
 
+/// Java adds up what the operations of a refused batch cost, and keeps its session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_batch_says_what_it_cost_and_where_it_was_refused() {
+    let world = World::new().await.with_container().await;
+    let head = [(KEY, r#"["a"]"#), ("x-ms-cosmos-is-batch-request", "True")];
+    let body = r#"[{"operationType":"Create","resourceBody":{"id":"1","pk":"a"}},
+        {"operationType":"Delete","id":"none"}]"#;
+    let refused = world.send("POST", ITEMS, &head, body).await;
+    let results = refused.json();
+    assert_eq!([&results[0]["statusCode"], &results[1]["statusCode"]], [424, 404], "{results}");
+    let charge = |index: usize| results[index]["requestCharge"].as_f64().unwrap();
+    let whole: f64 = refused.header("x-ms-request-charge").unwrap().parse().unwrap();
+    assert!((charge(0) + charge(1) - whole).abs() < 0.01, "{refused:?}");
+    assert!(refused.header("x-ms-session-token").is_some(), "{refused:?}");
+    world.stop().await;
+}
+
+/// Java reads in bulk only what it does not know, and says so with the condition of a write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_of_a_batch_sends_only_what_the_client_does_not_know() {
+    let world = World::new().await.with_container().await;
+    let key = (KEY, r#"["a"]"#);
+    let created = world.send("POST", ITEMS, &[key], r#"{"id":"1","pk":"a"}"#).await;
+    let etag = created.json()["_etag"].as_str().unwrap().replace('"', "\\\"");
+    for condition in ["ifMatch", "ifNoneMatch"] {
+        let body = format!(
+            r#"[{{"operationType":"Read","id":"1","{condition}":"{etag}"}},
+                {{"operationType":"Read","id":"1","{condition}":"\"other\""}}]"#
+        );
+        let head = [key, ("x-ms-cosmos-is-batch-request", "True")];
+        let answer = world.send("POST", ITEMS, &head, &body).await;
+        let results = answer.json();
+        let statuses = [&results[0]["statusCode"], &results[1]["statusCode"]];
+        assert_eq!(statuses, [304, 200], "{condition}: {results}");
+        assert!(results[0].get("resourceBody").is_none(), "{results}");
+    }
+    world.stop().await;
+}
+
 /// Rust takes the position of the partition from the answer that there is no such item.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_item_says_which_partition_lacks_it() {
