@@ -2,7 +2,7 @@
 //! a status here and nowhere else.
 
 use crate::answer::Answer;
-use headwater_model::{BadPageLimit, BadPartitionKey, PartitionKeyError};
+use headwater_model::{BadPageLimit, BadPartitionKey, Lsn, PartitionId, PartitionKeyError};
 use headwater_protocol::auth::AuthError;
 use headwater_protocol::batch::BatchError;
 use headwater_protocol::charge::Charge;
@@ -33,11 +33,23 @@ pub(crate) struct Failure {
     pub(crate) retry_after: Option<Duration>,
     /// The number a script gave to its error, in the place of the code's own.
     pub(crate) substatus: Option<u32>,
+    /// The partition that has nothing to give, and how far it is.
+    pub(crate) served: Option<(PartitionId, Lsn)>,
+    /// Whether the client reads only session tokens of the old form.
+    pub(crate) is_for_old_client: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), info: None, retry_after: None, substatus: None }
+        Failure {
+            code,
+            message: message.into(),
+            info: None,
+            retry_after: None,
+            substatus: None,
+            served: None,
+            is_for_old_client: false,
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
@@ -68,10 +80,15 @@ impl Failure {
         let substatus = self.substatus.unwrap_or(self.code.substatus());
         let substatus = Some(substatus).filter(|number| *number != 0);
         let wait = self.retry_after.map(|wait| wait.as_millis().max(1));
-        Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
+        let answer = Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
             .charged(Charge::ONE)
             .header_if(headers::SUBSTATUS, substatus)
-            .header_if(headers::RETRY_AFTER_MS, wait)
+            .header_if(headers::RETRY_AFTER_MS, wait);
+        let answer = match self.served {
+            Some((partition, lsn)) => answer.served_by(partition, lsn),
+            None => answer,
+        };
+        if self.is_for_old_client { answer.with_old_session() } else { answer }
     }
 }
 

@@ -232,7 +232,10 @@ pub enum WriteError {
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
     /// The key given beside the body is not the one in the body.
-    #[error("the item's partition key is {in_body}, not {given}; send the key the item has")]
+    #[error(
+        "PartitionKey extracted from document doesn't match the one specified in the header \
+         (wrong-pk-value): it is {in_body}, not {given}; send the key the item has"
+    )]
     PartitionKeyMismatch {
         /// As the caller said.
         given: String,

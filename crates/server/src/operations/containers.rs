@@ -65,6 +65,7 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     for name in SYSTEM {
         json.remove(name);
     }
+    index_at_once(&mut json);
     match known {
         // What cannot change may be left out of a replace.
         Some(container) => {
@@ -87,6 +88,17 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     }
     let text = Value::Object(json).to_string();
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
+}
+
+/// An index that is written later is none that a query can rely on: as in the service, what asks for one
+/// is indexed at once.
+fn index_at_once(json: &mut Map<String, Value>) {
+    let mode = json.get_mut("indexingPolicy").and_then(|policy| policy.get_mut("indexingMode"));
+    if let Some(Value::String(mode)) = mode
+        && mode.eq_ignore_ascii_case("lazy")
+    {
+        *mode = "consistent".to_owned();
+    }
 }
 
 /// Clients leave out what they do not know of; the definition in the answer tells them how to hash.

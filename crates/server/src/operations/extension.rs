@@ -87,7 +87,7 @@ pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
 
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call, asked: &Extension) -> Outcome {
     let writes = matches!(asked.what, What::Split | What::Merge);
-    super::permit(gateway, call)?;
+    super::permit(gateway, call).await?;
     if writes && !matches!(call.caller, Caller::Owner) {
         return Err(Failure::new(Code::Forbidden, "only the account's own key moves ranges"));
     }

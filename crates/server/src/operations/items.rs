@@ -158,7 +158,9 @@ async fn read(call: &Call, target: &Target, id: &str) -> Outcome {
     check_session(call, &target.container)?;
     let found = target.container.read(key, id).await?;
     let Some(item) = found else {
-        return Err(Failure::not_found("item", id));
+        // That there is nothing is an answer too: a client reads on from here.
+        let served = Some((partition, lsn));
+        return Err(Failure { served, ..Failure::not_found("item", id) });
     };
     let answer = answer_item(call, &item);
     // The item may be newer than the look at the partition that came before it.

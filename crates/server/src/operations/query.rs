@@ -144,7 +144,7 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
             "Query contains the following features, which the calling client does not support: {}",
             lacking.join(", ")
         );
-        return Err(Failure::bad_request(message));
+        return Err(Failure::new(Code::CrossPartitionQueryNotServable, message));
     }
     let body = serde_json::to_vec(&plan).map_err(|error| {
         Failure::new(Code::InternalServerError, format!("the plan cannot be written: {error}"))
