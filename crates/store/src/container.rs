@@ -372,16 +372,6 @@ impl Container {
         Ok((partition.id, partition.visible()))
     }
 
-    /// Bytes of all live versions in the logs of the container.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        let of = |partition: &std::sync::Arc<crate::partition::Partition>| {
-            let statistics = partition.local.statistics();
-            statistics.bytes.saturating_sub(statistics.dead_bytes)
-        };
-        self.state.topology().partitions.iter().map(of).sum()
-    }
-
     /// The newest change that is visible in a range; `None` if it is gone.
     #[must_use]
     pub fn newest(&self, range: PartitionId) -> Option<Lsn> {

@@ -51,6 +51,7 @@ mod prepare;
 pub mod query;
 mod resource;
 mod scan;
+mod statistics;
 mod topology;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
@@ -74,4 +75,5 @@ pub use item::{Condition, Item, ItemWrite, Precondition, Written};
 pub use partition::feed::Change;
 pub use resource::{Resource, ResourceType};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
+pub use statistics::RangeStatistics;
 pub use topology::RangeInfo;

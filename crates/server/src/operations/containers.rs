@@ -11,15 +11,27 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, ApiVersion};
 use headwater_protocol::resource::{self, System, Throughput};
-use headwater_store::{Container, ContainerDefinition, Database, ResourceType};
+use headwater_store::{
+    Container, ContainerDefinition, Database, ItemReadError, RangeStatistics, ResourceType,
+};
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 /// Request units of a container nobody asked for more of.
 const THROUGHPUT: u32 = 400;
 /// Properties the server fills in; a client that sends back what it read sends them too.
-const SYSTEM: [&str; 9] =
-    ["_rid", "_self", "_etag", "_ts", "_docs", "_sprocs", "_triggers", "_udfs", "_conflicts"];
+const SYSTEM: [&str; 10] = [
+    "_rid",
+    "_self",
+    "_etag",
+    "_ts",
+    "_docs",
+    "_sprocs",
+    "_triggers",
+    "_udfs",
+    "_conflicts",
+    "statistics",
+];
 
 /// `/dbs/{db}/colls`
 pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
@@ -49,7 +61,7 @@ async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome 
     if let Some(throughput) = throughput {
         offers::create(gateway, ResourceId::Container(container.rid()), throughput).await?;
     }
-    Ok(answer(call, &container, StatusCode::CREATED)?.charged(Charge::METADATA_WRITE))
+    Ok(answer(gateway, call, &container, StatusCode::CREATED)?.charged(Charge::METADATA_WRITE))
 }
 
 /// The definition in a body, with what it leaves out and decides how items are hashed.
@@ -133,7 +145,7 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) ->
             if let Some((etag, _)) = seen.filter(|(etag, wanted)| etag.matches(wanted)) {
                 return Ok(Answer::empty(StatusCode::NOT_MODIFIED).etag(etag));
             }
-            answer(call, &container, StatusCode::OK)
+            answer(gateway, call, &container, StatusCode::OK)
         }
         Method::PUT => {
             check_etag(call, &container)?;
@@ -142,7 +154,8 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) ->
                 return Err(Failure::bad_request("the id of a container cannot be changed"));
             }
             let container = database.replace_container(definition).await?;
-            Ok(answer(call, &container, StatusCode::OK)?.charged(Charge::METADATA_WRITE))
+            let answer = answer(gateway, call, &container, StatusCode::OK)?;
+            Ok(answer.charged(Charge::METADATA_WRITE))
         }
         Method::DELETE => {
             check_etag(call, &container)?;
@@ -167,8 +180,19 @@ fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
     }
 }
 
-fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
-    let mut answer = Answer::json(status, document(container)?)
+fn answer(gateway: &Gateway, call: &Call, container: &Container, status: StatusCode) -> Outcome {
+    let wants_statistics = call.flag(headers::POPULATE_PARTITION_STATISTICS);
+    let wants_quota = call.flag(headers::POPULATE_QUOTA_INFO);
+    let statistics = match wants_statistics || wants_quota {
+        // All of the container's rows are counted, which may take a moment.
+        true => gateway.runtime.blocking(|| container.statistics()).map_err(ItemReadError::from)?,
+        false => Vec::new(),
+    };
+    let mut body = document(container)?;
+    if wants_statistics {
+        add_statistics(&mut body, &statistics);
+    }
+    let mut answer = Answer::json(status, body)
         .charged(Charge::METADATA_READ)
         .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
         .header(headers::LAZY_INDEXING_PROGRESS, -1)
@@ -176,14 +200,40 @@ fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
     if let Some(etag) = container.etag() {
         answer = answer.etag(etag);
     }
-    if call.flag(headers::POPULATE_QUOTA_INFO) {
-        let bytes = container.live_bytes() / 1024;
-        let usage = format!("documentSize=0;documentsSize={bytes};collectionSize={bytes};");
-        let quota = "documentSize=10240;documentsSize=52428800;collectionSize=52428800;";
+    if wants_quota {
+        let size = statistics.iter().map(|range| range.bytes).sum::<u64>() / 1024;
+        let count: u64 = statistics.iter().map(|range| range.items).sum();
+        let usage = format!(
+            "documentSize=0;documentsSize={size};documentsCount={count};collectionSize={size};"
+        );
+        let quota = "documentSize=10240;documentsSize=52428800;documentsCount=-1;\
+                     collectionSize=52428800;";
         answer =
             answer.header(headers::RESOURCE_USAGE, usage).header(headers::RESOURCE_QUOTA, quota);
     }
     Ok(answer)
+}
+
+/// Puts the figures of each range behind the other properties of a container.
+fn add_statistics(body: &mut Vec<u8>, statistics: &[RangeStatistics]) {
+    let ranges = statistics.iter().map(|range| {
+        let keys = range.largest_keys.iter().map(|(key, bytes)| {
+            let key: Value = serde_json::from_str(&key.to_json()).unwrap_or_default();
+            json!({ "partitionKey": key, "sizeInKB": bytes / 1024 })
+        });
+        json!({
+            "id": range.id.to_string(),
+            "sizeInKB": range.bytes / 1024,
+            "documentCount": range.items,
+            "sampledDistinctPartitionKeyCount": range.distinct_keys,
+            "partitionKeys": keys.collect::<Vec<_>>(),
+        })
+    });
+    let ranges = Value::Array(ranges.collect()).to_string();
+    body.pop();
+    body.extend_from_slice(b",\"statistics\":");
+    body.extend_from_slice(ranges.as_bytes());
+    body.push(b'}');
 }
 
 fn documents(database: &Database) -> Result<Vec<Bytes>, Failure> {

@@ -10,6 +10,7 @@ mod changes;
 mod containers;
 mod databases;
 mod documents;
+mod encryption;
 pub(crate) mod extension;
 mod items;
 mod list;
@@ -49,7 +50,10 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
 fn owner_path(route: &Route) -> Option<String> {
     match route {
         Route::Containers { db } | Route::Container { db, .. } => Some(list::path_of(&["dbs", db])),
-        Route::Users { db } | Route::User { db, .. } => Some(list::path_of(&["dbs", db])),
+        Route::Users { db }
+        | Route::User { db, .. }
+        | Route::ClientEncryptionKeys { db }
+        | Route::ClientEncryptionKey { db, .. } => Some(list::path_of(&["dbs", db])),
         Route::Permissions { db, user } | Route::Permission { db, user, .. } => {
             Some(list::path_of(&["dbs", db, "users", user]))
         }
@@ -117,16 +121,11 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         Route::User { db, user } => permissions::user(gateway, call, db, user).await,
         Route::Permissions { db, user } => permissions::collection(gateway, call, db, user).await,
         Route::Permission { db, user, id } => permissions::one(gateway, call, db, user, id).await,
-        Route::ClientEncryptionKeys { db } if call.verb == Method::GET => {
-            let database = gateway.database(db)?;
-            list::nothing(call, "ClientEncryptionKeys", &database.rid().to_string())
-        }
-        Route::ClientEncryptionKey { id, .. } if call.verb == Method::GET => {
-            Err(Failure::not_found("client encryption key", id))
-        }
+        Route::ClientEncryptionKeys { db } => encryption::collection(gateway, call, db).await,
+        Route::ClientEncryptionKey { db, id } => encryption::one(gateway, call, db, id).await,
         Route::Offers => offers::collection(gateway, call),
         Route::Offer { rid } => offers::one(gateway, call, rid).await,
-        _ => Err(Failure::bad_request("client encryption keys are not supported yet")),
+        other => Err(Failure::not_found("path", other.resource_type())),
     }
 }
 
