@@ -125,11 +125,12 @@ impl Tour {
         if words.contains(&"serve") {
             return self.serve(&step.command);
         }
-        let output = self.shell(&step.command).stdin(Stdio::null()).output().unwrap();
-        let complaint = String::from_utf8_lossy(&output.stderr);
         let Step { line, command, .. } = step;
-        assert!(output.status.success(), "README.md:{line}: {command}\n{complaint}");
+        // A terminal shows both, in the order in which they were printed.
+        let shell = &mut self.shell(&format!("exec 2>&1\n{command}"));
+        let output = shell.stdin(Stdio::null()).output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "README.md:{line}: {command}\n{printed}");
         let printed = match &self.address {
             Some(address) => printed.replace(address, ADDRESS),
             None => printed,
