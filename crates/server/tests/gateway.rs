@@ -274,6 +274,29 @@ async fn a_browser_can_listen_and_goes_on_where_it_was() {
     world.stop().await;
 }
 
+/// It was answered with a stream that said no, which browsers ask for again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_of_all_versions_begins_at_their_beginning() {
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    create(&world, "before").await;
+    let deleted = world.send("DELETE", &format!("{DOCS}/before"), &[KEY], "").await;
+    assert_eq!(deleted.status, 204);
+    let mut stream = world.connect().await;
+    let request =
+        "GET /_headwater/changes/db/c?from=beginning&mode=all HTTP/1.1\r\nHost: x\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("event: delete") {
+        let read = world.runtime.timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+        assert!(!seen.contains("event: error"), "{seen}");
+    }
+    assert!(seen.contains("event: create"), "{seen}");
+    drop(stream);
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_reader_is_told_and_does_not_keep_the_server_from_stopping() {
     let world = World::new().await.with_container().await;

@@ -408,22 +408,6 @@ impl Container {
         Ok((partition.id, partition.visible()))
     }
 
-    /// Bytes of all live versions in the logs of the container.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        self.live_bytes_by_range().iter().map(|(_, bytes)| bytes).sum()
-    }
-
-    /// Bytes of all live versions in the log of each range.
-    #[must_use]
-    pub fn live_bytes_by_range(&self) -> Vec<(PartitionId, u64)> {
-        let of = |partition: &Arc<Partition>| {
-            let statistics = partition.local.statistics();
-            (partition.id, statistics.bytes.saturating_sub(statistics.dead_bytes))
-        };
-        self.state.topology().partitions.iter().map(of).collect()
-    }
-
     /// The newest change that is visible in a range; `None` if it is gone.
     #[must_use]
     pub fn newest(&self, range: PartitionId) -> Option<Lsn> {

@@ -52,6 +52,7 @@ pub mod query;
 mod resource;
 mod scan;
 mod script;
+mod statistics;
 mod topology;
 mod transaction;
 
@@ -79,4 +80,5 @@ pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use script::{
     ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,
 };
+pub use statistics::RangeStatistics;
 pub use topology::RangeInfo;

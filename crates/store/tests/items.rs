@@ -277,3 +277,29 @@ async fn a_durable_store_is_what_it_was_after_reopening() {
     let second = Account::open(dir.path(), Options::default()).await.unwrap_err();
     assert!(second.to_string().contains("in use"), "{second}");
 }
+
+#[tokio::test]
+async fn statistics_count_items_and_name_the_largest_partition_keys() {
+    let account = Account::ephemeral().await.unwrap();
+    let database = account.create_database("db").await.unwrap();
+    let definition = ContainerDefinition::new("c", "/pk").unwrap();
+    let container = database.create_container(definition).await.unwrap();
+    assert_eq!(container.statistics().unwrap()[0].items, 0);
+    for (key, count) in [("big", 30), ("small", 3), ("a\u{0}b", 1)] {
+        for id in 0..count {
+            let item = serde_json::json!({"id": id.to_string(), "pk": key, "x": "x".repeat(500)});
+            container.create(item.to_string()).await.unwrap();
+        }
+    }
+    container.delete("small", "0").await.unwrap();
+    let [range] = &container.statistics().unwrap()[..] else { panic!("one range") };
+    assert_eq!((range.items, range.distinct_keys), (33, 3));
+    let keys: Vec<_> = range.largest_keys.iter().map(|(key, _)| key.to_json()).collect();
+    assert_eq!(keys, [r#"["big"]"#, r#"["small"]"#, r#"["a\u0000b"]"#]);
+    assert!(range.bytes > 33 * 500 && range.largest_keys[0].1 > 30 * 500, "{range:?}");
+    container.split(range.id, None).await.unwrap();
+    let halves = container.statistics().unwrap();
+    assert_eq!(halves.len(), 2);
+    assert_eq!(halves.iter().map(|half| half.items).sum::<u64>(), 33);
+    account.close().await.unwrap();
+}
