@@ -237,13 +237,12 @@ impl Report {
         text.push_str(
             "\nA ratio is the median of the rounds' own ratios. Machines are noisy: what runs beside this \
              moves\nthe figures by a factor and the ratios by some percent. \
-             `headwater bench store --help` explains the rows.\n",
+             --help explains the rows.\n",
         );
         if self.machine.is_busy() {
             text.push_str(
                 "\nThis machine was busy before we began. A thread that waits for the disk then waits for a \
-                 core\nas well, so the rows of commits and writers say more about the scheduler than about \
-                 any store.\n",
+                 core\nas well, so the rows of writes say more about the scheduler than about any store.\n",
             );
         }
     }
