@@ -9,6 +9,7 @@
 //! not show them. One never sees another, so they cannot go in circles.
 
 use crate::ast::{Expression, Node, Projection, Select};
+use crate::compile::grouping::has_aggregates;
 use crate::compile::{Parameters, compile};
 use crate::error::{Problem, QueryError, Span};
 use crate::limits::Limits;
@@ -62,7 +63,8 @@ fn item_name(tree: &Select) -> Option<&str> {
         && tree.filter.is_none()
         && tree.group_by.is_empty()
         && tree.order_by.is_empty()
-        && tree.offset_limit.is_none();
+        && tree.offset_limit.is_none()
+        && !has_aggregates(tree);
     let from = tree.from.as_ref().filter(|from| only_projects && from.joins.is_empty())?;
     match &from.first.collection {
         crate::ast::Collection::Path(Expression { node: Node::Name(name), .. })

@@ -80,6 +80,21 @@ async fn changes_are_wrapped_for_those_who_name_a_wire_format() {
     world.stop().await;
 }
 
+/// Go sends the option of its users as it is, and they expect a refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_over_all_keys_is_refused_to_a_client_that_does_not_want_it() {
+    let world = World::new().await.with_container().await;
+    world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], r#"{"id":"1","pk":"a"}"#).await;
+    for (allowed, status) in [(None, 400), (Some("True"), 200), (Some("False"), 400)] {
+        let mut head = vec![("content-type", "application/query+json")];
+        head.push(("x-ms-documentdb-isquery", "True"));
+        head.extend(allowed.map(|allowed| ("x-ms-documentdb-query-enablecrosspartition", allowed)));
+        let found = world.send("POST", ITEMS, &head, r#"{"query":"SELECT * FROM c"}"#).await;
+        assert_eq!(found.status, status, "{allowed:?}: {found:?}");
+    }
+    world.stop().await;
+}
+
 /// npm `documentdb` reads a session token as one number, and its process ends at anything else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_token_has_the_form_the_client_reads() {

@@ -228,6 +228,16 @@ pub enum WriteError {
          the item an id"
     )]
     MissingId,
+    /// A replacement inside a script's transaction that would change the id.
+    #[error(
+        "inside a script the item {given} cannot become {in_body}; delete it and create the other"
+    )]
+    Rename {
+        /// The id it has.
+        given: String,
+        /// The id in the body.
+        in_body: String,
+    },
     /// The partition key is not allowed.
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
@@ -323,6 +333,7 @@ impl WriteError {
             WriteError::Body(_)
             | WriteError::Id(_)
             | WriteError::MissingId
+            | WriteError::Rename { .. }
             | WriteError::PartitionKey(_)
             | WriteError::PartitionKeyMismatch { .. }
             | WriteError::Ttl

@@ -398,7 +398,7 @@ async fn an_expired_item_is_gone_for_scripts_too_and_can_be_made_anew() {
         if items.read("k", "1").await.unwrap().is_none() {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        headwater_runtime::Runtime::system().sleep(Duration::from_millis(50)).await;
     }
     let body = "__.readDocument(link + 'docs/1', function (e) {
         __.createDocument(link, { id: '1', pk: 'k', n: 2 }, function (x, made) { must(x); response.setBody([e.number, made.n]) }) })";

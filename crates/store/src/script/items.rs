@@ -76,6 +76,20 @@ impl Items {
         }
     }
 
+    /// A body that has an id: its own, or a new one if it may be given one.
+    fn with_id(&self, body: &str, generate_id: bool) -> Result<String, OperationError> {
+        let has_none = serde_json::from_str::<Named>(body).is_ok_and(|named| named.id.is_none());
+        let Some(members) = body.strip_prefix('{').filter(|_| has_none) else {
+            return Ok(body.to_owned());
+        };
+        if !generate_id {
+            return Err(OperationError::bad_request("the item has no id; give it one"));
+        }
+        let id = self.transaction.new_id();
+        let comma = if members.trim_start().starts_with('}') { "" } else { "," };
+        Ok(format!("{{\"id\":\"{id}\"{comma}{members}"))
+    }
+
     fn parse(request: &PageRequest<'_>, text: &str) -> Result<Query, OperationError> {
         let mut parameters = Vec::with_capacity(request.parameters.len());
         for (name, json) in &request.parameters {
@@ -100,8 +114,8 @@ impl Collection for Items {
     }
 
     fn create(&mut self, body: &str, generate_id: bool) -> Result<Stored, OperationError> {
-        check_id(body, generate_id)?;
-        self.put(ItemWrite::create(body.to_owned()))
+        let body = self.with_id(body, generate_id)?;
+        self.put(ItemWrite::create(body))
     }
 
     fn upsert(
@@ -110,8 +124,8 @@ impl Collection for Items {
         generate_id: bool,
         etag: Option<&str>,
     ) -> Result<Stored, OperationError> {
-        check_id(body, generate_id)?;
-        self.put(conditional(ItemWrite::upsert(body.to_owned()), etag))
+        let body = self.with_id(body, generate_id)?;
+        self.put(conditional(ItemWrite::upsert(body), etag))
     }
 
     fn replace(
@@ -159,14 +173,6 @@ fn conditional(write: ItemWrite, etag: Option<&str>) -> ItemWrite {
         Some(etag) => write.if_match(etag),
         None => write,
     }
-}
-
-fn check_id(body: &str, generate_id: bool) -> Result<(), OperationError> {
-    let has_none = || serde_json::from_str::<Named>(body).is_ok_and(|named| named.id.is_none());
-    if !generate_id && has_none() {
-        return Err(OperationError::bad_request("the item has no id; give it one"));
-    }
-    Ok(())
 }
 
 fn stored(seen: Seen) -> Stored {

@@ -157,11 +157,10 @@ impl Container {
         write: ItemWrite,
         triggers: &Triggers,
     ) -> Result<Executed, ExecuteError> {
-        let runtime = &self.state().shared.runtime;
         let key = match &write.partition_key {
             Some(key) => key.clone(),
             None => {
-                let operation = prepare::prepare(&self.settings(), write.clone(), runtime)?;
+                let operation = prepare::prepare_step(&self.settings(), write.clone())?;
                 PartitionKey::decode(operation.key.encoded_key()).unwrap_or(PartitionKey::empty())
             }
         };

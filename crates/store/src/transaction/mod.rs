@@ -220,14 +220,19 @@ impl Transaction {
         }
     }
 
+    /// An id nobody has.
+    pub(crate) fn new_id(&self) -> String {
+        let hex = format!("{:032x}", self.container.state().shared.runtime.random_u128());
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
     /// Creates, upserts, replaces or deletes an item.
     pub(crate) fn write(&mut self, write: ItemWrite) -> Result<Option<Seen>, Trouble> {
         if self.operations.len() >= OPERATIONS_MAX {
             return Err(Trouble::Full);
         }
-        let runtime = self.container.state().shared.runtime.clone();
         let write = write.partition_key(self.key.clone());
-        let mut operation = prepare::prepare(&self.settings, write, &runtime)?;
+        let mut operation = prepare::prepare_step(&self.settings, write)?;
         if self.bytes + operation.byte_count() > BYTES_MAX && !self.operations.is_empty() {
             return Err(Trouble::Full);
         }
