@@ -331,7 +331,7 @@ fn path_of(uri: &Uri) -> Cow<'_, str> {
     let path = uri.path();
     match uri.query() {
         Some(query) if path.starts_with("/dbs/") && path.contains("/docs/") => {
-            format!("{path}?{query}").into()
+            format!("{path}%3F{query}").into()
         }
         _ => path.into(),
     }
@@ -358,5 +358,22 @@ fn finish(head: &mut HeaderMap, activity: &str, cross_origin: bool) {
     head.insert("cache-control", NO_STORE);
     if cross_origin {
         operations::service::allow_cross_origin(head);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_mark_in_an_id_is_part_of_the_path() {
+        for (uri, expected) in [
+            ("/dbs/d/colls/c/docs/a?b", "/dbs/d/colls/c/docs/a%3Fb"),
+            ("/dbs/d/colls/c/docs/a%3Fb", "/dbs/d/colls/c/docs/a%3Fb"),
+            ("/dbs/d/colls/c?x=1", "/dbs/d/colls/c"),
+            ("/_headwater/changes/docs/c?from=now", "/_headwater/changes/docs/c"),
+        ] {
+            assert_eq!(path_of(&uri.parse().unwrap()), expected, "{uri}");
+        }
     }
 }

@@ -64,7 +64,8 @@ pub enum BadPartitionKeyDefinition {
     NotJson(String),
     /// One of the paths cannot be read.
     #[error(
-        "The partition key component definition path '{path}' could not be accepted: {problem}"
+        "partition key is refused. The partition key component definition path '{path}' could not be \
+         accepted: {problem}"
     )]
     Path {
         /// The path as sent.
@@ -109,7 +110,7 @@ pub enum BadPartitionKeyDefinition {
 
 /// The service's own words for it, which clients look for.
 fn too_many(paths: &usize, max: usize) -> &'static str {
-    if *paths > max { "Too many partition key paths: " } else { "" }
+    if *paths > max { "partition key is refused. Too many partition key paths: " } else { "" }
 }
 
 /// Why a partition key does not fit a container.
