@@ -67,6 +67,10 @@ impl Sandbox {
     pub(crate) fn new(limits: &Limits, clock: &Clock) -> Result<Sandbox, ScriptError> {
         let runtime = Runtime::new().map_err(engine)?;
         runtime.set_memory_limit(limits.memory_bytes);
+        // Nothing looks for cycles of garbage while a script runs. When memory ends in the middle of a
+        // change to an object, the engine makes an error object, and looking for garbage at that moment
+        // follows pointers that are not right yet. A script that leaves cycles ends at its cap instead.
+        runtime.set_gc_threshold(usize::MAX);
         runtime.set_max_stack_size(limits.stack_bytes);
         let watch = Watch {
             started: clock(),

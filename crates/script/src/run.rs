@@ -6,7 +6,7 @@ use crate::error::ScriptError;
 use crate::limits::{Clock, Limits};
 use parking_lot::Mutex;
 use rquickjs::{Ctx, Function, Object};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -72,10 +72,15 @@ pub struct Outcome {
 
 #[derive(Deserialize)]
 struct Finished<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "given")]
     response: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "given")]
     request: Option<&'a RawValue>,
+}
+
+/// A `null` that is there is a body; only what is missing is none.
+fn given<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
 }
 
 /// What host functions share with the one who runs the script.

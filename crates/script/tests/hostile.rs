@@ -85,8 +85,8 @@ fn built_ins_that_would_never_come_back_refuse_to_start() {
         "var a = []; a.length = 4294967295; [[a]].flat(Infinity)",
         "var a = []; a.length = 4294967295; JSON.stringify({}, a)",
         "new Uint8Array(10000000).sort()",
-        "'a'.repeat(10000000).indexOf('a'.repeat(5000000) + 'b')",
-        "'a'.repeat(10000000).split('a'.repeat(5000000) + 'b')",
+        "'a'.repeat(4000000).indexOf('a'.repeat(3000000) + 'b')",
+        "'a'.repeat(4000000).split('a'.repeat(3000000) + 'b')",
         "'\\u0315\\u0300'.repeat(1000000).normalize('NFD')",
         "new Proxy([], {})",
     ] {
@@ -115,7 +115,9 @@ fn what_takes_too_much_memory_is_ended() {
         let within = match &error {
             ScriptError::Memory(_) | ScriptError::Time(_) => true,
             // The engine has bounds of its own, on the length of a text.
-            ScriptError::Thrown { text, .. } => text.contains("length"),
+            ScriptError::Thrown { text, .. } => {
+                text.contains("length") || text.contains("string too long")
+            }
             _ => false,
         };
         assert!(within, "{body}: {error:?}");
