@@ -216,7 +216,8 @@ async fn preconditions(run: &mut Context) {
         let etag = first.headers().etag().cloned().ok_or("no etag")?;
         let unless = Precondition::if_none_match(etag);
         let options = ItemReadOptions::default().with_precondition(unless);
-        fails(304, container.read_item("a", "1", Some(options.clone())).await)?;
+        let same = container.read_item("a", "1", Some(options.clone())).await?;
+        equal(&u16::from(same.status().status_code()), &304)?;
         container.upsert_item("a", "1", &json!({ "id": "1", "pk": "a", "n": 1 }), None).await?;
         let found: Value = container.read_item("a", "1", Some(options)).await?.into_model()?;
         equal(&found["n"], &json!(1))

@@ -45,7 +45,7 @@ async fn kinds(run: &mut Context) {
         let container = stage.container().await?;
         let keys: [(&str, Value, PartitionKey); 5] = [
             ("text", json!("ä b+%"), "ä b+%".into()),
-            ("number", json!(4.5), 4.5.into()),
+            ("number", json!(4.5), PartitionKey::try_from(4.5)?),
             ("integer", json!(42), 42.into()),
             ("true", json!(true), true.into()),
             ("null", Value::Null, Option::<String>::None.into()),
