@@ -181,7 +181,8 @@ impl SessionToken {
     }
 }
 
-/// Also takes the old form of a part, `0:28535`, which is an LSN alone.
+/// Also takes the old form of a part, `0:28535`, which is an LSN alone, and a comma behind the last part:
+/// users who put tokens together leave one there.
 impl FromStr for SessionToken {
     type Err = BadSessionToken;
 
@@ -190,7 +191,7 @@ impl FromStr for SessionToken {
             return Err(BadSessionToken::TooLong);
         }
         let mut parts = SmallVec::new();
-        for part in text.split(',') {
+        for part in text.strip_suffix(',').unwrap_or(text).split(',') {
             let (partition, value) = part.trim().split_once(':').ok_or(BadSessionToken::Form)?;
             let partition = partition.parse().map_err(|_| BadSessionToken::Form)?;
             let progress = match unsigned(value) {
@@ -224,6 +225,7 @@ mod tests {
         assert_eq!(token.to_string(), "0:-1#28535");
         assert_eq!("0:-1#28535".parse(), Ok(token.clone()));
         assert_eq!("0:28535".parse(), Ok(token.clone())); // of ancient accounts
+        assert_eq!("0:-1#28535,".parse(), Ok(token.clone()));
         assert_eq!(token.lsn_of(PartitionId::new(0)), Some(Lsn::new(28535)));
         assert_eq!(token.lsn_of(PartitionId::new(1)), None);
         assert_eq!(token.lsns_alone(), "0:28535");
@@ -247,7 +249,7 @@ mod tests {
             "0:1#2#1",
             "0:1#2#1=",
             "0:1#2#1=1#1=1",
-            "0:1#2,",
+            "0:1#2,,",
             "-1:1#2",
             "0:1#2#-1=1",
             "4294967296:1#2",
