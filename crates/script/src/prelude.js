@@ -416,6 +416,11 @@
     globalThis.console[name] = (first, ...rest) => { print(formatted(first, rest)); };
   }
 
+  // In a list, so that null is something and undefined is nothing.
+  function boxed(value) {
+    return ['undefined', 'function', 'symbol'].includes(typeof value) ? undefined : [value];
+  }
+
   // What the host drives.
   return {
     explain,
@@ -433,8 +438,8 @@
     },
     finish() {
       return stringify({
-        request: messages[0](),
-        response: response ? messages[1]() : undefined,
+        request: boxed(messages[0]()),
+        response: response ? boxed(messages[1]()) : undefined,
       });
     },
     // A user-defined function: values in, value out, `undefined` as nothing.

@@ -73,9 +73,9 @@ pub struct Outcome {
 #[derive(Deserialize)]
 struct Finished<'a> {
     #[serde(borrow, default)]
-    response: Option<&'a RawValue>,
+    response: Option<[&'a RawValue; 1]>,
     #[serde(borrow, default)]
-    request: Option<&'a RawValue>,
+    request: Option<[&'a RawValue; 1]>,
 }
 
 /// What host functions share with the one who runs the script.
@@ -153,7 +153,7 @@ fn finish(
     let text: String = finish.call(()).map_err(Ok)?;
     let finished: Finished<'_> = serde_json::from_str(&text)
         .map_err(|error| Err(ScriptError::Engine(format!("the response: {error}"))))?;
-    let owned = |raw: Option<&RawValue>| raw.map(|raw| raw.get().to_owned());
+    let owned = |boxed: Option<[&RawValue; 1]>| boxed.map(|[raw]| raw.get().to_owned());
     let response = owned(finished.response);
     if response.as_ref().is_some_and(|response| response.len() > limits.response_bytes) {
         return Err(Err(ScriptError::Response(limits.response_bytes)));

@@ -85,8 +85,8 @@ fn built_ins_that_would_never_come_back_refuse_to_start() {
         "var a = []; a.length = 4294967295; [[a]].flat(Infinity)",
         "var a = []; a.length = 4294967295; JSON.stringify({}, a)",
         "new Uint8Array(10000000).sort()",
-        "'a'.repeat(10000000).indexOf('a'.repeat(5000000) + 'b')",
-        "'a'.repeat(10000000).split('a'.repeat(5000000) + 'b')",
+        "'a'.repeat(3000000).indexOf('a'.repeat(1500000) + 'b')",
+        "'a'.repeat(3000000).split('a'.repeat(1500000) + 'b')",
         "'\\u0315\\u0300'.repeat(1000000).normalize('NFD')",
         "new Proxy([], {})",
     ] {
@@ -115,7 +115,9 @@ fn what_takes_too_much_memory_is_ended() {
         let within = match &error {
             ScriptError::Memory(_) | ScriptError::Time(_) => true,
             // The engine has bounds of its own, on the length of a text.
-            ScriptError::Thrown { text, .. } => text.contains("length"),
+            ScriptError::Thrown { text, .. } => {
+                text.contains("length") || text.contains("too long")
+            }
             _ => false,
         };
         assert!(within, "{body}: {error:?}");
@@ -134,7 +136,10 @@ fn what_goes_too_deep_is_told_so() {
         "var o = {}; o.o = o; JSON.stringify(o)",
         "__.response.setBody((function () { var a = []; for (var i = 0; i < 100000; i++) a = [a]; return a })())",
     ] {
-        let error = ends(&format!("function f() {{ {body} }}"));
+        let source = format!("function f() {{ {body} }}");
+        // With time enough, so that depth is what ends it.
+        let (_, outcome) = procedure(&source, "[]", Memory::default());
+        let error = outcome.unwrap_err();
         let told = matches!(error, ScriptError::Thrown { .. } | ScriptError::Memory(_));
         assert!(told, "{body}: {error:?}");
     }
