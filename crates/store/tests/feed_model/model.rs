@@ -1,7 +1,7 @@
 //! What happened, as a list: everything a reader must see follows from it.
 
 use bytes::Bytes;
-use headwater_store::{ChangeKind, Continuation, Item, Lsn, PartitionId, PartitionKey};
+use headwater_store::{ChangeKind, Continuation, Lsn, PartitionId, PartitionKey};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

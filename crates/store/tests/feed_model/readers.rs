@@ -5,8 +5,8 @@ use crate::model::{Name, Version, position_of};
 use crate::support::{Reader, Scope};
 use bytes::Bytes;
 use headwater_store::{
-    Change, ChangeKind, Container, Continuation, Epk, FeedError, FeedMode, FeedStart, Item,
-    KeyRange, Lsn, PartitionId, PartitionKey, Timestamp,
+    Change, ChangeKind, Continuation, Epk, FeedError, FeedMode, FeedStart, Item, KeyRange, Lsn,
+    PartitionId, PartitionKey, Timestamp,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
