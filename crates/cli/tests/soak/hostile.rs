@@ -20,6 +20,14 @@ const STORM: usize = 300;
 /// How often each trick was tried, and how often which status answered it; 0 is none.
 pub(crate) type Tally = BTreeMap<&'static str, BTreeMap<u16, u64>>;
 
+/// Adds what another client counted.
+pub(crate) fn add(tally: &mut Tally, other: Tally) {
+    for (trick, statuses) in other {
+        let known = tally.entry(trick).or_default();
+        statuses.into_iter().for_each(|(status, count)| *known.entry(status).or_default() += count);
+    }
+}
+
 /// Plays tricks until writing is over.
 pub(crate) async fn attack(world: Arc<World>, seed: u64) -> Tally {
     let mut hostile = Hostile { world, random: Random::seeded(seed) };

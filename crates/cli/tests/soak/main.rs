@@ -108,10 +108,11 @@ async fn soak() {
     let mut writes: Vec<Write> =
         written.iter_mut().flat_map(|one| std::mem::take(&mut one.writes)).collect();
     writes.extend(writers::write_ends(&world).await);
+    let mut tally = hostile::Tally::new();
     for attack in attacks {
-        let tally = attack.await.expect("a hostile client does not panic");
-        println!("hostile: {tally:?}");
+        hostile::add(&mut tally, attack.await.expect("a hostile client does not panic"));
     }
+    tally.iter().for_each(|(trick, statuses)| println!("hostile: {trick}, answered {statuses:?}"));
     report(&world, &written, &writes);
 
     let truth = Truth::establish(read_everything(&world).await, &writes);
