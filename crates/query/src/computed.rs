@@ -9,6 +9,7 @@
 //! not show them. One never sees another, so they cannot go in circles.
 
 use crate::ast::{Expression, Node, Projection, Select};
+use crate::compile::grouping::has_aggregates;
 use crate::compile::{Parameters, compile};
 use crate::error::{Problem, QueryError, Span};
 use crate::limits::Limits;
@@ -58,6 +59,7 @@ impl ComputedProperty {
 /// What a query that only projects calls the item; `None` if it does more.
 fn item_name(tree: &Select) -> Option<&str> {
     let only_projects = !tree.distinct
+        && !has_aggregates(tree)
         && tree.top.is_none()
         && tree.filter.is_none()
         && tree.group_by.is_empty()

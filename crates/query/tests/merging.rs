@@ -30,6 +30,8 @@ const QUERIES: &[&str] = &[
     "SELECT TOP 3 VALUE c.id FROM c ORDER BY c.a DESC, c.id",
     "SELECT VALUE c.id FROM c ORDER BY c.id OFFSET 2 LIMIT 3",
     "SELECT DISTINCT VALUE c.a FROM c ORDER BY c.a",
+    "SELECT DISTINCT TOP 3 VALUE c.a FROM c ORDER BY c.a",
+    "SELECT DISTINCT VALUE c.b FROM c ORDER BY c.b OFFSET 1 LIMIT 2",
     "SELECT c.a, COUNT(1) AS n, MIN(c.id) AS first FROM c GROUP BY c.a",
     "SELECT c.a, c.b, SUM(c.id) AS s, AVG(c.b) AS m FROM c GROUP BY c.a, c.b",
     "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.a FROM c)",

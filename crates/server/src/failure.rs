@@ -18,6 +18,10 @@ use headwater_store::{
 use hyper::StatusCode;
 use std::time::Duration;
 
+/// The service's words for a key that does not fit, which clients look for.
+const KEY_MISMATCH: &str = "Partition key provided either doesn't correspond to definition in the \
+     collection or doesn't match partition key field values specified in the document.";
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -120,6 +124,10 @@ impl From<WriteError> for Failure {
             WriteError::EtagMismatch { .. } | WriteError::ConditionFalse { .. } => {
                 format!("One of the specified pre-condition is not met: {error}.")
             }
+            WriteError::PartitionKeyMismatch { .. }
+            | WriteError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+                format!("{KEY_MISMATCH} {error}.")
+            }
             WriteError::NotFound { .. } => format!("Resource Not Found: {error}."),
             WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
                 return Failure::too_large(&error.to_string());
@@ -134,7 +142,8 @@ impl From<ItemReadError> for Failure {
     fn from(error: ItemReadError) -> Failure {
         let code = match &error {
             ItemReadError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
-                Code::PartitionKeyMismatch
+                let message = format!("{KEY_MISMATCH} {error}.");
+                return Failure::new(Code::PartitionKeyMismatch, message);
             }
             ItemReadError::RangeGone(_) => Code::PartitionKeyRangeGone,
             ItemReadError::ContainerGone => Code::OwnerResourceNotFound,
@@ -214,6 +223,9 @@ bad_requests!(
 
 impl From<BatchError> for Failure {
     fn from(error: BatchError) -> Failure {
-        Failure::new(error.code(), error.to_string())
+        match error.code() {
+            Code::RequestEntityTooLarge => Failure::too_large(&error.to_string()),
+            code => Failure::new(code, error.to_string()),
+        }
     }
 }

@@ -477,6 +477,7 @@ impl Database {
         partitions: u32,
     ) -> Result<Container, CatalogError> {
         let definition = definition.checked()?;
+        definition.check_new()?;
         if partitions == 0 || partitions > PARTITIONS_MAX {
             return Err(DefinitionError::Partitions(partitions).into());
         }

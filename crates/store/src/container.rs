@@ -268,7 +268,7 @@ impl Container {
     /// # Errors
     /// When it is refused; nothing was changed then.
     pub async fn write(&self, write: ItemWrite) -> Result<Written, WriteError> {
-        let steps = prepare::prepare(&self.settings(), write, &self.state.shared.runtime)?;
+        let steps = prepare::prepare(&self.settings(), write)?;
         let Some(epk) = steps.first().map(|step| step.key.epk.clone()) else {
             return Err(WriteError::EmptyBatch);
         };
@@ -344,8 +344,7 @@ impl Container {
                 }
                 _ => write.partition_key(key.clone()),
             };
-            let prepared =
-                prepare::prepare(&settings, write, &self.state.shared.runtime).map_err(failed)?;
+            let prepared = prepare::prepare(&settings, write).map_err(failed)?;
             bytes += prepared.iter().map(Operation::byte_count).sum::<usize>();
             if bytes > BATCH_BYTES_MAX {
                 let error = WriteError::BatchTooLarge { bytes, limit: BATCH_BYTES_MAX };
@@ -404,11 +403,17 @@ impl Container {
     /// Bytes of all live versions in the logs of the container.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        let of = |partition: &std::sync::Arc<crate::partition::Partition>| {
+        self.live_bytes_by_range().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes of all live versions in the log of each range.
+    #[must_use]
+    pub fn live_bytes_by_range(&self) -> Vec<(PartitionId, u64)> {
+        let of = |partition: &Arc<Partition>| {
             let statistics = partition.local.statistics();
-            statistics.bytes.saturating_sub(statistics.dead_bytes)
+            (partition.id, statistics.bytes.saturating_sub(statistics.dead_bytes))
         };
-        self.state.topology().partitions.iter().map(of).sum()
+        self.state.topology().partitions.iter().map(of).collect()
     }
 
     /// The newest change that is visible in a range; `None` if it is gone.

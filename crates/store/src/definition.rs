@@ -6,7 +6,10 @@
 use crate::body::Wanted;
 use crate::error::DefinitionError;
 use crate::query::ComputedProperty;
-use headwater_model::{ContainerId, Epk, PartitionKeyDefinition, PartitionKeyPath, Timestamp};
+use headwater_model::{
+    BadPartitionKeyDefinition, ContainerId, Epk, PartitionKeyDefinition, PartitionKeyPath,
+    Timestamp,
+};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,6 +143,17 @@ impl ContainerDefinition {
         }
         parse_computed(&self.json)?;
         ContainerDefinition::from_value(Value::Object(self.json.clone()))
+    }
+
+    /// What is refused in a new container, though one that is there may have it.
+    pub(crate) fn check_new(&self) -> Result<(), DefinitionError> {
+        for path in &self.partition_key.paths {
+            path.check_new().map_err(|problem| BadPartitionKeyDefinition::Path {
+                path: path.as_str().to_owned(),
+                problem,
+            })?;
+        }
+        Ok(())
     }
 
     /// Its id.
@@ -377,7 +391,7 @@ mod tests {
             (r#"[{"name":"a"}]"#, "no query"),
             (r#"[{"name":"_ts","query":"SELECT VALUE 1 FROM c"}]"#, "not free"),
             (r#"[{"name":"a","query":"SELECT c.a FROM c"}]"#, "SELECT VALUE"),
-            (r#"[{"name":"a","query":"SELECT VALUE COUNT(1) FROM c"}]"#, "a: "),
+            (r#"[{"name":"a","query":"SELECT VALUE COUNT(1) FROM c"}]"#, "SELECT VALUE"),
         ] {
             let json = format!(
                 r#"{{"id":"c","partitionKey":{{"paths":["/p"]}},"computedProperties":{computed}}}"#

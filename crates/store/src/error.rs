@@ -222,6 +222,12 @@ pub enum WriteError {
     /// The id is not allowed.
     #[error(transparent)]
     Id(#[from] IdError),
+    /// A body without an id.
+    #[error(
+        "The input content is invalid because the required properties - 'id; ' - are missing; give \
+         the item an id"
+    )]
+    MissingId,
     /// The partition key is not allowed.
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
@@ -310,6 +316,7 @@ impl WriteError {
         match self {
             WriteError::Body(_)
             | WriteError::Id(_)
+            | WriteError::MissingId
             | WriteError::PartitionKey(_)
             | WriteError::PartitionKeyMismatch { .. }
             | WriteError::Ttl

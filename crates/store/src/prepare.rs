@@ -9,7 +9,6 @@ use crate::error::WriteError;
 use crate::item::{Condition, ItemKey, ItemWrite, Precondition, UNIQUE_BYTES, WriteKind};
 use bytes::Bytes;
 use headwater_model::{ItemId, PartitionKey, PartitionKeyValue};
-use headwater_runtime::Runtime;
 use smallvec::{SmallVec, smallvec};
 
 /// An operation a writer can evaluate.
@@ -59,24 +58,20 @@ impl Operation {
 pub(crate) type Steps = SmallVec<[Operation; 1]>;
 
 /// Checks a write. `key` is the partition key of the batch it is in, if it is in one.
-pub(crate) fn prepare(
-    settings: &Settings,
-    write: ItemWrite,
-    runtime: &Runtime,
-) -> Result<Steps, WriteError> {
+pub(crate) fn prepare(settings: &Settings, write: ItemWrite) -> Result<Steps, WriteError> {
     let ItemWrite { kind, partition_key, precondition } = write;
     let given = partition_key.as_ref();
     let (key, action) = match kind {
         WriteKind::Create(body) => {
-            let (key, body) = prepare_body(settings, &body, given, None, Some(runtime))?;
+            let (key, body) = prepare_body(settings, &body, given, None)?;
             (key, Action::Create(body))
         }
         WriteKind::Upsert(body) => {
-            let (key, body) = prepare_body(settings, &body, given, None, Some(runtime))?;
+            let (key, body) = prepare_body(settings, &body, given, None)?;
             (key, Action::Upsert(body))
         }
         WriteKind::Replace(id, body) => {
-            let (key, body) = prepare_body(settings, &body, given, Some(&id), None)?;
+            let (key, body) = prepare_body(settings, &body, given, Some(&id))?;
             if !key.is_of(&id) {
                 return rename(key, body, &id, precondition);
             }
@@ -122,7 +117,6 @@ fn prepare_body(
     body: &Bytes,
     given_key: Option<&PartitionKey>,
     given_id: Option<&str>,
-    generate_id: Option<&Runtime>,
 ) -> Result<(ItemKey, Prepared), WriteError> {
     let scanned = body::scan(body, &settings.wanted)?;
     let key = partition_key_in(settings, &scanned);
@@ -133,15 +127,12 @@ fn prepare_body(
         });
     }
     let epk = settings.definition.partition_key().epk(&key)?;
-    let (id, generated) = match (scanned.id(), given_id) {
+    let (id, added) = match (scanned.id(), given_id) {
         (Some(in_body), _) => (ItemId::new(&in_body)?, None),
-        (None, Some(given)) => (ItemId::new(given)?, Some(given.to_owned())),
-        (None, None) => {
-            let id = generate_id.map(|runtime| guid(runtime.random_u128())).unwrap_or_default();
-            (ItemId::new(&id)?, Some(id))
-        }
+        (None, Some(given)) => (ItemId::new(given)?, Some(given)),
+        (None, None) => return Err(WriteError::MissingId),
     };
-    let prepared = prepared_from(settings, body, &scanned, generated.as_deref())?;
+    let prepared = prepared_from(settings, body, &scanned, added)?;
     Ok((ItemKey::new(epk, &key, &id), prepared))
 }
 
@@ -155,7 +146,7 @@ fn prepared_from(
     settings: &Settings,
     body: &Bytes,
     scanned: &Scanned<'_>,
-    generated_id: Option<&str>,
+    added_id: Option<&str>,
 ) -> Result<Prepared, WriteError> {
     let ttl = match scanned.ttl() {
         Ttl::Absent => 0,
@@ -166,7 +157,7 @@ fn prepared_from(
         Ttl::Null | Ttl::Other => return Err(WriteError::Ttl),
     };
     Ok(Prepared {
-        members: body::members(body, scanned, generated_id),
+        members: body::members(body, scanned, added_id),
         ttl,
         unique: unique_keys_in(settings, scanned),
     })
@@ -247,9 +238,4 @@ fn encode_value(body: &[u8], span: Option<ValueSpan>, out: &mut Vec<u8>) {
             out.extend_from_slice(text);
         }
     }
-}
-
-fn guid(random: u128) -> String {
-    let hex = format!("{random:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

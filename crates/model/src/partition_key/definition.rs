@@ -64,7 +64,8 @@ pub enum BadPartitionKeyDefinition {
     NotJson(String),
     /// One of the paths cannot be read.
     #[error(
-        "The partition key component definition path '{path}' could not be accepted: {problem}"
+        "partition key is refused. The partition key component definition path '{path}' could not be \
+         accepted: {problem}"
     )]
     Path {
         /// The path as sent.
@@ -76,7 +77,7 @@ pub enum BadPartitionKeyDefinition {
     /// `Hash` and `Range` take one path.
     #[error(
         "{}partition key of kind {kind:?} has {paths} paths; give it exactly one, or use MultiHash",
-        too_many(*paths, 1)
+        too_many(.paths, 1)
     )]
     NotOnePath {
         /// The kind asked for.
@@ -87,7 +88,7 @@ pub enum BadPartitionKeyDefinition {
     /// `MultiHash` takes one to three paths.
     #[error(
         "{}partition key of kind MultiHash has {paths} paths; give it 1 to {LEVELS_MAX}",
-        too_many(*paths, LEVELS_MAX)
+        too_many(.paths, LEVELS_MAX)
     )]
     LevelCount {
         /// How many paths there were.
@@ -108,8 +109,8 @@ pub enum BadPartitionKeyDefinition {
 }
 
 /// The service's own words for it, which clients look for.
-fn too_many(paths: usize, max: usize) -> &'static str {
-    if paths > max { "Too many partition key paths: " } else { "" }
+fn too_many(paths: &usize, max: usize) -> &'static str {
+    if *paths > max { "partition key is refused. Too many partition key paths: " } else { "" }
 }
 
 /// Why a partition key does not fit a container.

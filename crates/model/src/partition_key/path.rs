@@ -34,8 +34,8 @@ pub enum BadPartitionKeyPath {
     EmptySegment,
     /// White space or a wildcard outside of quotes.
     #[error(
-        "Partition key paths must contain only valid characters and not contain a trailing slash or \
-         wildcard character; put a name with {0:?} in quotes"
+        "put a name with {0:?} in quotes. Partition key paths must contain only valid characters and \
+         not contain a trailing slash or wildcard character"
     )]
     Character(char),
     /// A quoted segment without its end.
@@ -68,7 +68,7 @@ impl PartitionKeyPath {
         loop {
             let segment = match rest.next_if(|&c| c == '"' || c == '\'') {
                 Some(quote) => quoted(&mut rest, quote)?,
-                None => plain(&mut rest)?,
+                None => plain(&mut rest),
             };
             if segment.is_empty() {
                 return Err(BadPartitionKeyPath::EmptySegment);
@@ -84,6 +84,20 @@ impl PartitionKeyPath {
         }
     }
 
+    /// Whether a new container may have it: the service wants white space and wildcards in quotes.
+    /// Containers made before we knew that keep their paths.
+    pub fn check_new(&self) -> Result<(), BadPartitionKeyPath> {
+        let mut rest = self.text.chars().peekable();
+        while rest.next().is_some() {
+            if let Some(quote) = rest.next_if(|&c| c == '"' || c == '\'') {
+                quoted(&mut rest, quote)?;
+            } else if let Some(found) = plain(&mut rest).chars().find(|c| is_special(*c)) {
+                return Err(BadPartitionKeyPath::Character(found));
+            }
+        }
+        Ok(())
+    }
+
     /// The property names from the root of the item downwards, without quotes; at least one.
     pub fn segments(&self) -> &[String] {
         &self.segments
@@ -95,15 +109,16 @@ impl PartitionKeyPath {
     }
 }
 
-fn plain(rest: &mut Peekable<Chars<'_>>) -> Result<String, BadPartitionKeyPath> {
+fn plain(rest: &mut Peekable<Chars<'_>>) -> String {
     let mut segment = String::new();
     while let Some(character) = rest.next_if(|&c| c != '/') {
-        if character.is_whitespace() || character == '*' {
-            return Err(BadPartitionKeyPath::Character(character));
-        }
         segment.push(character);
     }
-    Ok(segment)
+    segment
+}
+
+fn is_special(character: char) -> bool {
+    character.is_whitespace() || character == '*'
 }
 
 /// Reads up to the closing quote; the opening one has been taken.
@@ -162,6 +177,18 @@ mod tests {
         check(r#"/'a"b'/c"#, Ok(&["a\"b", "c"]));
         check(r#"/"a\"b\\c\d""#, Ok(&["a\"b\\c\\d"]));
         check(r#"/a"b"#, Ok(&["a\"b"]));
+    }
+
+    #[test]
+    fn new_paths_have_special_characters_in_quotes() {
+        for (text, expected) in [
+            ("/pk/a-b", Ok(())),
+            (r#"/"odd name"/'*'/x"#, Ok(())),
+            ("/odd name", Err(BadPartitionKeyPath::Character(' '))),
+            (r#"/"quoted"/a*"#, Err(BadPartitionKeyPath::Character('*'))),
+        ] {
+            assert_eq!(PartitionKeyPath::parse(text).unwrap().check_new(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -135,7 +135,10 @@ fn order(tree: &Select, info: &mut QueryInfo) {
         Some(filter) => format!("(({filter}) AND ({ORDER_BY_FILTER}))"),
         None => format!("({ORDER_BY_FILTER})"),
     };
-    let top = info.top.map_or(String::new(), |top| format!("TOP {top} "));
+    // Equal rows are dropped behind the merge, so nobody knows how many a range has to send.
+    let bounded = !tree.distinct;
+    let top = info.top.filter(|_| bounded).map_or(String::new(), |top| format!("TOP {top} "));
+    let window = if bounded { window(info) } else { String::new() };
     let keys: Vec<_> = tree.order_by.iter().map(ToString::to_string).collect();
     info.rewritten_query = format!(
         "SELECT {top}{root}._rid, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter} \
@@ -143,7 +146,7 @@ fn order(tree: &Select, info: &mut QueryInfo) {
         items.join(", "),
         from(tree),
         keys.join(", "),
-        window(info),
+        window,
     );
 }
 

@@ -14,9 +14,6 @@ use headwater_protocol::headers;
 use headwater_store::{ItemWrite, Patch, Written};
 use hyper::StatusCode;
 
-/// The most that operations which are no transaction bring in one request, as in the service.
-const BULK_BYTES_MAX: usize = 2 << 20;
-
 /// What became of an operation, until it is written down.
 struct Done {
     status: u16,
@@ -68,6 +65,8 @@ pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
 
 async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
     let key = call.required_partition_key()?;
+    // A key that no item can have is the fault of the request and not of its first operation.
+    target.container.locate(&key)?;
     let mut writes = Vec::with_capacity(operations.len());
     for (index, operation) in operations.iter().enumerate() {
         match write_of(operation, &call.body, &key) {
@@ -103,10 +102,6 @@ fn undone(count: usize, failed: usize, code: Code) -> Answer {
 }
 
 async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
-    if call.body.len() > BULK_BYTES_MAX {
-        let detail = format!("operations in one request have at most {BULK_BYTES_MAX} bytes");
-        return Err(Failure::too_large(&detail));
-    }
     let range = call.scope()?.range;
     let default = call.partition_key()?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::gateway::Gateway;
 use crate::request::Call;
 use bytes::Bytes;
-use headwater_model::ResourceId;
+use headwater_model::{PartitionId, ResourceId};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, ApiVersion};
@@ -17,6 +17,8 @@ use serde_json::{Map, Value, json};
 
 /// Request units of a container nobody asked for more of.
 const THROUGHPUT: u32 = 400;
+/// What the service lets a partition grow to before it is split. We have no such limit.
+const PARTITION_KILOBYTES: usize = 10 << 20;
 /// Properties the server fills in; a client that sends back what it read sends them too.
 const SYSTEM: [&str; 9] =
     ["_rid", "_self", "_etag", "_ts", "_docs", "_sprocs", "_triggers", "_udfs", "_conflicts"];
@@ -79,6 +81,9 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     }
     if let Some(Value::Object(key)) = json.get_mut("partitionKey") {
         spell_version(key);
+    }
+    if let Some(Value::Object(policy)) = json.get_mut("indexingPolicy") {
+        resource::complete_indexing_policy(policy);
     }
     let text = Value::Object(json).to_string();
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
@@ -170,10 +175,13 @@ fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
 }
 
 fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
-    let mut answer = Answer::json(status, document(container)?)
+    let mut body = document(container)?;
+    if call.flag(headers::POPULATE_PARTITION_STATISTICS) {
+        add_statistics(container, &mut body);
+    }
+    let mut answer = Answer::json(status, body)
         .charged(Charge::METADATA_READ)
         .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
-        .header(headers::LAZY_INDEXING_PROGRESS, -1)
         .header(headers::CONTENT_PATH, container.rid().database());
     if let Some(etag) = container.etag() {
         answer = answer.etag(etag);
@@ -181,11 +189,24 @@ fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
     if call.flag(headers::POPULATE_QUOTA_INFO) {
         let bytes = container.live_bytes() / 1024;
         let usage = format!("documentSize=0;documentsSize={bytes};collectionSize={bytes};");
-        let quota = "documentSize=10240;documentsSize=52428800;collectionSize=52428800;";
+        let most = container.ranges().len() * PARTITION_KILOBYTES;
+        let quota = format!("documentSize=10240;documentsSize={most};collectionSize={most};");
         answer =
             answer.header(headers::RESOURCE_USAGE, usage).header(headers::RESOURCE_QUOTA, quota);
     }
     Ok(answer)
+}
+
+/// How large each range is, behind the other members of a container.
+fn add_statistics(container: &Container, document: &mut Vec<u8>) {
+    let of = |&(id, bytes): &(PartitionId, u64)| {
+        let (id, kilobytes) = (id.to_string(), bytes.div_ceil(1024));
+        json!({ "id": id, "sizeInKB": kilobytes, "partitionKeys": [] })
+    };
+    let all: Vec<Value> = container.live_bytes_by_range().iter().map(of).collect();
+    if document.pop() == Some(b'}') {
+        document.extend_from_slice(format!(",\"statistics\":{}}}", json!(all)).as_bytes());
+    }
 }
 
 fn documents(database: &Database) -> Result<Vec<Bytes>, Failure> {

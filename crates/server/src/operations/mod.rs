@@ -105,6 +105,9 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         }
         Route::Conflicts { db, coll } => {
             let container = gateway.container(db, coll)?;
+            if call.is_query() {
+                query::check_crossing(call, &container, &call.scope()?, None)?;
+            }
             list::nothing(call, "Conflicts", &container.rid().to_string())
         }
         Route::Schemas { db, coll } => {

@@ -4,8 +4,9 @@ use super::{Outcome, changes, items, list};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
-use crate::request::Call;
+use crate::request::{Call, Scope};
 use bytes::Bytes;
+use headwater_model::{PartitionKeyDefinition, PartitionKeyPath};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
@@ -13,7 +14,7 @@ use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{Query, QueryFailure, Value, condition, query_documents};
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// What a client sends.
@@ -27,9 +28,14 @@ struct Body<'a> {
 #[derive(Deserialize)]
 struct Parameter<'a> {
     name: String,
-    /// Absent for a value that is undefined.
-    #[serde(borrow, default)]
+    /// Absent for a value that is undefined; null is a value like any other.
+    #[serde(borrow, default, deserialize_with = "given")]
     value: Option<&'a RawValue>,
+}
+
+/// A member that is there, whatever its value.
+fn given<'de: 'a, 'a, D: Deserializer<'de>>(text: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(text).map(Some)
 }
 
 /// `POST …/docs` with a query.
@@ -38,13 +44,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let query = parse(call, Some(container))?;
     let scope = call.scope()?;
     items::check_session(call, container)?;
-    let unscoped = scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none();
-    if unscoped && !call.flag(headers::ENABLE_CROSS_PARTITION) && container.ranges().len() > 1 {
-        let message = "Cross partition query is required but disabled. Please set \
-                       x-ms-documentdb-query-enablecrosspartition to true, specify \
-                       x-ms-documentdb-partitionkey, or revise your query.";
-        return Err(Failure::bad_request(message));
-    }
+    check_crossing(call, container, &scope, Some(&query))?;
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
     let page = container.query(&query, &wanted, call.continuation(), call.page_limit()?).await?;
@@ -75,6 +75,41 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
         answer = answer.header(headers::QUERY_METRICS, metrics);
     }
     Ok(changes::served(container, &scope, answer))
+}
+
+/// A query over more than one partition key has to say that it means it, however many partitions there
+/// are: they may be more tomorrow.
+pub(super) fn check_crossing(
+    call: &Call,
+    container: &Container,
+    scope: &Scope,
+    query: Option<&Query>,
+) -> Result<(), Failure> {
+    let has_key = scope.key.as_ref().is_some_and(|key| !key.components().is_empty());
+    let scoped = has_key || scope.range.is_some() || scope.hashes.is_some();
+    if scoped || call.flag(headers::ENABLE_CROSS_PARTITION) {
+        return Ok(());
+    }
+    let definition = container.definition();
+    let key = definition.partition_key();
+    // Where items can have no key, the empty one is theirs.
+    if key.system_key || query.is_some_and(|query| names_one_key(query, key)) {
+        return Ok(());
+    }
+    let message = "Cross partition query is required but disabled. Please set \
+                   x-ms-documentdb-query-enablecrosspartition to true, specify \
+                   x-ms-documentdb-partitionkey, or revise your query.";
+    Err(Failure::bad_request(message))
+}
+
+/// Whether the filter leaves only one partition key possible.
+fn names_one_key(query: &Query, definition: &PartitionKeyDefinition) -> bool {
+    let segments = |path: &PartitionKeyPath| path.segments().to_vec();
+    let paths: Vec<Vec<String>> = definition.paths.iter().map(segments).collect();
+    let paths: Vec<Vec<&str>> =
+        paths.iter().map(|path| path.iter().map(String::as_str).collect()).collect();
+    let candidates = query.candidates(&paths);
+    candidates.is_some_and(|all| all.len() <= 1 && all.iter().flatten().all(Option::is_some))
 }
 
 /// A query over documents that are all at hand.
