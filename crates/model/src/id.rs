@@ -22,8 +22,8 @@ pub enum IdError {
     Empty,
     /// Longer than the limit for this resource.
     #[error(
-        "id has {length} {unit}. Ensure to provide a unique non-empty string less than '{}' characters; \
-         use at most {limit}",
+        "id has {length} {unit}; give it fewer. Ensure to provide a unique non-empty string less than \
+         '{}' characters. Use at most {limit}",
         service_limit(.limit)
     )]
     TooLong {

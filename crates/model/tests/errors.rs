@@ -76,7 +76,7 @@ fn messages() {
         (IdError::Empty.to_string(), "id is empty; give it at least one character"),
         (
             IdError::TooLong { length: 256, limit: 255, unit: "characters" }.to_string(),
-            "id has 256 characters. Ensure to provide a unique non-empty string less than '255' characters; use at most 255",
+            "id has 256 characters; give it fewer. Ensure to provide a unique non-empty string less than '255' characters. Use at most 255",
         ),
         (
             IdError::ForbiddenCharacter { character: '?' }.to_string(),

@@ -193,7 +193,7 @@ async fn ids_that_are_not_allowed() {
     let long = "x".repeat(1024);
     for (id, says) in [
         ("", "at least one character"),
-        (long.as_str(), "use at most 1023"),
+        (long.as_str(), "Use at most 1023"),
         ("a/b", "remove every"),
         ("a\\b", "remove every"),
         ("#a", "remove every"),
@@ -220,7 +220,7 @@ async fn ids_that_are_not_allowed() {
     let long = "x".repeat(256);
     for (id, says) in [
         ("", "at least one character"),
-        (long.as_str(), "use at most 255"),
+        (long.as_str(), "Use at most 255"),
         ("a/b", "remove every"),
         ("a\u{7}b", "remove it"),
         ("a ", "remove it"),
