@@ -7,6 +7,7 @@
 use super::{Batch, Index, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::Value;
+use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{
     AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
 };
@@ -83,9 +84,7 @@ impl FjallIndex {
             .worker_threads(1)
             .max_journaling_size(64 << 20)
             .open()?;
-        let rows = database.keyspace("rows", || {
-            KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES)
-        })?;
+        let rows = database.keyspace("rows", row_options)?;
         let open = RwLock::new(Some(Open { database, rows }));
         let journals = if known { doubt::journals(dir).unwrap_or_default() } else { Vec::new() };
         let lengths = journals.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
@@ -96,6 +95,20 @@ impl FjallIndex {
     fn opened(&self) -> Result<Open, StorageError> {
         self.open.read().clone().ok_or(StorageError::Closed)
     }
+}
+
+/// How rows are kept.
+///
+/// A filter says at once that a new item is not there yet, and is asked at every write. Its 10 bits per row
+/// stay in memory: as one block of a megabyte for each table, they would push each other out of the cache
+/// as soon as there are ten million rows, and every write would read some of them again. Where in a table
+/// a row is, is looked up in small pieces for the same reason.
+fn row_options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+        .index_block_partitioning_policy(PartitioningPolicy::new([false, false, true]))
 }
 
 /// Has every row written to tables. False when that does not happen for whatever reason: then the journal
