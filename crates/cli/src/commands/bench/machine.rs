@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 /// What a reader must know to compare figures.
 #[derive(Clone, Debug, Serialize)]
@@ -104,6 +105,18 @@ pub(crate) fn resident_bytes_of(process: u32) -> Result<f64> {
     let bytes = field(&status, "VmRSS:");
     ensure!(bytes > 0, "process {process} does not say how much memory it has");
     Ok(bytes as f64)
+}
+
+/// CPU time of the threads that a process we started has now.
+pub(crate) fn cpu_of(process: u32) -> Result<Duration> {
+    let mut nanos = 0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        // A thread that has ended meanwhile no longer counts.
+        let said = std::fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        let spent = said.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok());
+        nanos += spent.unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(nanos))
 }
 
 fn field(status: &str, name: &str) -> u64 {

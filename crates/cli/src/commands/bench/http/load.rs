@@ -105,6 +105,52 @@ pub(in crate::commands::bench) struct Got {
     pub(in crate::commands::bench) items: u64,
 }
 
+/// What matters of the head of an answer. Read in one go: what a client spends on each header it does
+/// not want would count against whoever sends more of them.
+#[derive(Debug, Default)]
+struct Head {
+    status: u16,
+    etag: Option<String>,
+    items: u64,
+    chunked: bool,
+    closing: bool,
+    length: Option<usize>,
+}
+
+impl Head {
+    fn of(text: &str) -> Result<Head> {
+        let status = text.get(9..12).unwrap_or_default().parse()?;
+        let mut head = Head { status, ..Head::default() };
+        let mut rest = text;
+        while let Some(end) = memchr::memchr(b'\n', rest.as_bytes()) {
+            let (line, behind) = rest.split_at(end + 1);
+            rest = behind;
+            // The lengths of the names tell most of them apart.
+            let colon = memchr::memchr(b':', line.as_bytes());
+            if let Some(at) = colon.filter(|at| matches!(at, 4 | 10 | 14 | 15 | 17)) {
+                head.note(&line[..at], line[at + 1..].trim())?;
+            }
+        }
+        Ok(head)
+    }
+
+    fn note(&mut self, name: &str, value: &str) -> Result<()> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if is("etag") {
+            self.etag = Some(value.to_owned());
+        } else if is("content-length") {
+            self.length = Some(value.parse()?);
+        } else if is("x-ms-item-count") {
+            self.items = value.parse().unwrap_or(0);
+        } else if is("transfer-encoding") {
+            self.chunked = value.eq_ignore_ascii_case("chunked");
+        } else if is("connection") {
+            self.closing = value.eq_ignore_ascii_case("close");
+        }
+        Ok(())
+    }
+}
+
 impl Connection {
     pub(in crate::commands::bench) async fn open(address: SocketAddr) -> Result<Connection> {
         let stream = connect(address).await?;
@@ -120,24 +166,14 @@ impl Connection {
         self.filled = 0;
         let head_end = loop {
             self.fill().await?;
-            let known = &self.buffer[..self.filled];
-            if let Some(at) = known.windows(4).position(|window| window == b"\r\n\r\n") {
+            if let Some(at) = memchr::memmem::find(&self.buffer[..self.filled], b"\r\n\r\n") {
                 break at + 4;
             }
         };
-        let head = std::str::from_utf8(&self.buffer[..head_end])?;
-        let status: u16 = head.get(9..12).unwrap_or_default().parse()?;
-        let header = |name: &str| {
-            let mut lines = head.split("\r\n").filter_map(|line| line.split_once(':'));
-            let found = lines.find(|(known, _)| known.eq_ignore_ascii_case(name));
-            found.map(|(_, value)| value.trim().to_owned())
-        };
-        let etag = header("etag");
-        let items = header("x-ms-item-count").unwrap_or_default().parse().unwrap_or(0);
-        let chunked = header("transfer-encoding").is_some_and(|coding| coding == "chunked");
-        self.closing = header("connection").is_some_and(|what| what.eq_ignore_ascii_case("close"));
-        let length = header("content-length");
-        let total = match length.map(|length| length.parse::<usize>()).transpose()? {
+        let head = Head::of(std::str::from_utf8(&self.buffer[..head_end])?)?;
+        self.closing = head.closing;
+        let Head { status, etag, items, chunked, length, .. } = head;
+        let total = match length {
             Some(bytes) => self.read_to(head_end + bytes).await?,
             None if chunked => self.read_chunks(head_end).await?,
             None => head_end,
@@ -306,6 +342,20 @@ mod tests {
         check("0\r\n", 0, Some((5, true)));
         // The chunk before has not arrived whole.
         check("5\r\nab", 10, None);
+    }
+
+    #[test]
+    fn a_head_says_how_an_answer_goes_on() {
+        let head = Head::of(
+            "HTTP/1.1 206 Odd\r\nX-MS-Item-Count:7\r\nx-ms-item-counter: 9\r\nETAG: \"a:b\"\r\n\
+             content-length: 12\r\nConnection: Close\r\nTransfer-Encoding: chunked\r\n\r\n",
+        )
+        .unwrap();
+        assert_eq!((head.status, head.items, head.length), (206, 7, Some(12)));
+        assert_eq!(head.etag.as_deref(), Some("\"a:b\""));
+        assert!(head.closing && head.chunked);
+        assert!(Head::of("HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n").is_err());
+        assert!(Head::of("SSH-2.0\r\n\r\n").is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::machine;
 use super::report::{Hold, Of, Report, Row, Unit};
 use super::workload::{Key, Workload};
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use load::{Channel, Connection, Requests, Signer, Target, Until};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -48,6 +48,22 @@ pub(crate) struct HttpArguments {
     /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
     #[arg(long)]
     json: bool,
+    /// Only these rows, separated by commas
+    #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',')]
+    only: Vec<Asked>,
+}
+
+/// Rows that are measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Asked {
+    Writes,
+    Reads,
+    Feed,
+    Visible,
+}
+
+impl Asked {
+    const ALL: [Asked; 4] = [Asked::Writes, Asked::Reads, Asked::Feed, Asked::Visible];
 }
 
 pub(crate) fn run(arguments: &HttpArguments) -> Result<()> {
@@ -63,7 +79,8 @@ pub(crate) fn run(arguments: &HttpArguments) -> Result<()> {
     };
     let harness = Harness::new(plan, parent)?;
     let machine = machine::describe(&harness)?;
-    let report = Report { machine, rows: rows(&harness)? };
+    let asked = if arguments.only.is_empty() { &Asked::ALL[..] } else { &arguments.only };
+    let report = Report { machine, rows: rows(&harness, asked)? };
     if arguments.json {
         println!("{}", report.to_json()?);
     } else {
@@ -111,6 +128,10 @@ impl Process {
         Process::start(harness, &["bench", "bare-http", &bytes.to_string()])
     }
 
+    fn cpu(&self) -> Result<Duration> {
+        machine::cpu_of(self.child.id())
+    }
+
     pub(super) fn resident_bytes(&self) -> Result<f64> {
         machine::resident_bytes_of(self.child.id())
     }
@@ -123,7 +144,7 @@ impl Drop for Process {
     }
 }
 
-fn rows(harness: &Harness) -> Result<Vec<Row>> {
+fn rows(harness: &Harness, asked: &[Asked]) -> Result<Vec<Row>> {
     let dir = harness.dir("served");
     let empty = Process::serve(harness, &harness.dir("empty"))?;
     let idle = empty.resident_bytes()?;
@@ -137,10 +158,15 @@ fn rows(harness: &Harness) -> Result<Vec<Row>> {
     let written = Arc::new(AtomicU64::new(0));
     let writes = write_requests(&signer, &written, "x-ms-documentdb-is-upsert: True\r\n");
     fill::<Connection>(harness, &Target::at(address), "the server", &writes)?;
-    let mut rows = vec![measure_writes(harness, address, writes)?];
-    rows.extend(measure_reads(harness, address, &signer)?);
-    rows.extend(measure_feeds(harness, address, &signer)?);
-    rows.push(measure_visible(harness, address, &signer)?);
+    let mut rows = Vec::new();
+    for topic in Asked::ALL.iter().filter(|topic| asked.contains(topic)) {
+        match topic {
+            Asked::Writes => rows.push(measure_writes(harness, &ours, writes.clone())?),
+            Asked::Reads => rows.extend(measure_reads(harness, &ours, &signer)?),
+            Asked::Feed => rows.extend(measure_feeds(harness, &ours, &signer)?),
+            Asked::Visible => rows.push(measure_visible(harness, address, &signer)?),
+        }
+    }
     let memory = ours.resident_bytes()?;
     drop(ours);
     let row = Row::new("start to ready, in a new directory", Unit::Milliseconds);
@@ -217,33 +243,43 @@ pub(super) fn fill<C: Channel>(
 fn compare(
     harness: &Harness,
     question: &str,
-    (ours, bare): (SocketAddr, SocketAddr),
+    (ours, bare): (&Process, &Process),
     connections: u64,
     requests: &Requests,
     (per_answer, hold): (f64, f64),
 ) -> Result<Row> {
-    let (mut own, mut limit, mut ratio) = (Series::default(), Series::default(), Series::default());
+    let mut rates = [Series::default(), Series::default()];
+    let mut micros = [Series::default(), Series::default()];
+    let mut ratio = Series::default();
     harness.rounds(question, |_| {
         let mut measured = [0.0; 2];
-        for (place, address) in [(0, ours), (1, bare)] {
-            let (clock, requests) = (harness.clock.clone(), requests.clone());
-            let window = harness.plan.window;
-            measured[place] = per_answer
-                * harness.run(async move {
-                    load::rate(&clock, address, connections, window, requests).await
-                })?;
+        for (place, process) in [ours, bare].into_iter().enumerate() {
+            let (clock, requests, address) =
+                (harness.clock.clone(), requests.clone(), process.address);
+            let (window, began) = (harness.plan.window, harness.clock.elapsed());
+            let cpu = process.cpu()?;
+            let rate = harness.run(async move {
+                load::rate(&clock, address, connections, window, requests).await
+            })?;
+            let answers = rate * (harness.clock.elapsed() - began).as_secs_f64();
+            let cpu = process.cpu()?.saturating_sub(cpu);
+            micros[place].push(cpu.as_secs_f64() * 1e6 / answers.max(1.0));
+            measured[place] = per_answer * rate;
+            rates[place].push(measured[place]);
         }
-        own.push(measured[0]);
-        limit.push(measured[1]);
         ratio.push(measured[0] / measured[1]);
         Ok(())
     })?;
+    let [ours_micros, bare_micros] = micros.map(|micros| micros.median().unwrap_or(0.0));
+    let note =
+        format!("CPU of the server per answer: {ours_micros:.1} µs, bare {bare_micros:.1} µs");
+    let [own, limit] = rates;
     Ok(Row {
         ours: own.median(),
         limit: limit.median(),
         ratio: ratio.median(),
         hold: Some(Hold::AtLeast(Of::Ratio, hold)),
-        ..Row::new(question, Unit::PerSecond)
+        ..Row::new(question, Unit::PerSecond).noted(note)
     })
 }
 
@@ -256,19 +292,19 @@ fn answer_bytes(harness: &Harness, address: SocketAddr, request: Vec<u8>) -> Res
     })
 }
 
-fn measure_writes(harness: &Harness, address: SocketAddr, requests: Requests) -> Result<Row> {
-    let bytes = answer_bytes(harness, address, requests(0))?;
+fn measure_writes(harness: &Harness, ours: &Process, requests: Requests) -> Result<Row> {
+    let bytes = answer_bytes(harness, ours.address, requests(0))?;
     let bare = Process::bare(harness, bytes)?;
     let question = "durable writes, 64 connections ÷ bare hyper";
-    compare(harness, question, (address, bare.address), MANY, &requests, (1.0, 0.4))
+    compare(harness, question, (ours, &bare), MANY, &requests, (1.0, 0.4))
 }
 
-fn measure_reads(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Vec<Row>> {
+fn measure_reads(harness: &Harness, ours: &Process, signer: &Signer) -> Result<Vec<Row>> {
     let requests = read_requests(harness, signer);
-    let bytes = answer_bytes(harness, address, requests[0].clone())?;
+    let bytes = answer_bytes(harness, ours.address, requests[0].clone())?;
     let bare = Process::bare(harness, bytes)?;
     let requests = in_turn(requests);
-    let both = (address, bare.address);
+    let both = (ours, &bare);
     Ok(vec![
         compare(harness, "point reads, 1 connection ÷ bare hyper", both, 1, &requests, (1.0, 0.6))?,
         compare(
@@ -302,15 +338,15 @@ pub(super) fn in_turn(requests: Vec<Vec<u8>>) -> Requests {
     Arc::new(move |number| requests[usize::try_from(number % count).unwrap_or(0)].clone())
 }
 
-fn measure_feeds(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Vec<Row>> {
+fn measure_feeds(harness: &Harness, ours: &Process, signer: &Signer) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (items, hold) in [(1000_u64, 0.6), (100, 0.5)] {
-        let pages = pages(harness, address, signer, items)?;
-        let bytes = answer_bytes(harness, address, pages[0].clone())?;
+        let pages = pages(harness, ours.address, signer, items)?;
+        let bytes = answer_bytes(harness, ours.address, pages[0].clone())?;
         let bare = Process::bare(harness, bytes)?;
         let requests = in_turn(pages);
         let question = format!("feed items/s, pages of {items} ÷ bare hyper");
-        let both = (address, bare.address);
+        let both = (ours, &bare);
         rows.push(compare(harness, &question, both, 1, &requests, (items as f64, hold))?);
     }
     Ok(rows)
