@@ -127,6 +127,12 @@ impl Record {
         self.content.len()
     }
 
+    /// The same with memory of its own, for whoever keeps it longer than what was read with it.
+    #[must_use]
+    pub fn detached(&self) -> Record {
+        Record { content: Bytes::copy_from_slice(&self.content), ..self.clone() }
+    }
+
     fn body_at(&self) -> usize {
         usize::from(self.epk_bytes) + self.meta_bytes as usize
     }

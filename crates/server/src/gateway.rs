@@ -174,7 +174,7 @@ impl Gateway {
             origin,
         };
         if let Some(extension) = extension {
-            return operations::extension::answer(self, &call, &extension).await;
+            return Box::pin(operations::extension::answer(self, &call, &extension)).await;
         }
         operations::answer(self, &call).await
     }

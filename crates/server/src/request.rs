@@ -121,12 +121,7 @@ impl Call {
     }
 
     pub(crate) fn required_partition_key(&self) -> Result<PartitionKey, Failure> {
-        self.partition_key()?.ok_or_else(|| {
-            Failure::bad_request(
-                "PartitionKey value must be supplied for this operation: send \
-                 x-ms-documentdb-partitionkey.",
-            )
-        })
+        self.partition_key()?.ok_or_else(no_partition_key)
     }
 
     /// What part of the container is meant.
@@ -166,4 +161,10 @@ impl Call {
     pub(crate) fn is_query(&self) -> bool {
         headers::is_query(self.header(headers::IS_QUERY), self.header(headers::CONTENT_TYPE))
     }
+}
+
+pub(crate) fn no_partition_key() -> Failure {
+    Failure::bad_request(
+        "PartitionKey value must be supplied for this operation: send x-ms-documentdb-partitionkey.",
+    )
 }

@@ -5,6 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
+use crate::recent::Recent;
 use crate::script::{ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
@@ -33,6 +34,8 @@ pub struct Options {
     pub segment_bytes: u32,
     /// How much of each partition's newest changes stays in memory.
     pub ring_bytes: usize,
+    /// How much of the items that were read stays in memory, of all containers together.
+    pub recent_bytes: usize,
     /// How often expired items are deleted and logs compacted; zero for only when asked.
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
@@ -49,6 +52,7 @@ impl Default for Options {
             partitions: 1,
             segment_bytes: log.segment_bytes,
             ring_bytes: log.ring_bytes,
+            recent_bytes: 16 << 20,
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
             scripts: ScriptLimits::default(),
@@ -89,6 +93,7 @@ pub(crate) struct Shared {
     pub(crate) root: PathBuf,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
+    pub(crate) recent: Recent,
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
     /// Whose turn it is to run a script.
@@ -235,6 +240,7 @@ impl Account {
             disk,
             root: root.to_owned(),
             index,
+            recent: Recent::new(options.recent_bytes),
             options,
             turns: Arc::default(),
             wrap_log,

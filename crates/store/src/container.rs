@@ -423,19 +423,45 @@ impl Container {
         partition_key: impl Into<PartitionKey>,
         id: &str,
     ) -> Result<Option<Item>, ItemReadError> {
-        let key = partition_key.into();
-        let epk = self.settings().definition.partition_key().epk(&key)?;
-        self.read_key(&ItemKey::new(epk, &key, &ItemId::new(id)?)).await
+        Ok(self.find(&partition_key.into(), id).await?.2)
+    }
+
+    /// The same, with the range that has answered and a change in it that everything read is part of.
+    ///
+    /// # Errors
+    /// When the key or id is not allowed, or the store fails.
+    pub async fn find(
+        &self,
+        partition_key: &PartitionKey,
+        id: &str,
+    ) -> Result<(PartitionId, Lsn, Option<Item>), ItemReadError> {
+        let epk = self.settings().definition.partition_key().epk(partition_key)?;
+        let key = ItemKey::new(epk, partition_key, &ItemId::new(id)?);
+        self.find_key(&key).await
     }
 
     /// Reads one item as it is now.
     pub(crate) async fn read_key(&self, key: &ItemKey) -> Result<Option<Item>, ItemReadError> {
+        Ok(self.find_key(key).await?.2)
+    }
+
+    async fn find_key(
+        &self,
+        key: &ItemKey,
+    ) -> Result<(PartitionId, Lsn, Option<Item>), ItemReadError> {
         for _ in 0..CHASES_MAX {
             let topology = self.state.topology();
             let partition = topology.partition_of(key.epk.as_bytes());
             let partition = partition.ok_or(ItemReadError::ContainerGone)?;
+            let seen = partition.visible();
             match partition.look(key)? {
-                Look::Found(item) => return Ok(item),
+                Look::Found(item) => {
+                    // The item may be newer than the look at the partition that came before it. LSNs
+                    // of other partitions say nothing here.
+                    let own = item.as_ref().filter(|item| item.partition() == partition.id);
+                    let seen = own.map_or(seen, |item| seen.max(item.lsn()));
+                    return Ok((partition.id, seen, item));
+                }
                 Look::Moved => partition.until_applied().await,
             }
         }

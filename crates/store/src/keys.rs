@@ -118,6 +118,11 @@ pub(crate) fn item(container: ContainerRid, epk: &[u8], tail: &[u8]) -> Key {
     key
 }
 
+/// Whether a key is that of an item's row.
+pub(crate) fn is_item(key: &[u8]) -> bool {
+    key.get(8) == Some(&ITEM)
+}
+
 /// Takes an item's key apart into hashed key and tail.
 pub(crate) fn parse_item(key: &[u8]) -> Option<(Epk, &[u8])> {
     let mut rest = key.get(9..)?;

@@ -49,6 +49,7 @@ mod maintenance;
 mod partition;
 mod prepare;
 pub mod query;
+mod recent;
 mod resource;
 mod scan;
 mod script;

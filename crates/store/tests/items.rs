@@ -7,6 +7,10 @@ use headwater_store::{
     Options, PageLimit, Patch, ScanScope, WriteError,
 };
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::task::JoinSet;
+
 async fn container(definition: ContainerDefinition) -> (Account, Container) {
     let account = Account::ephemeral().await.unwrap();
     let database = account.create_database("db").await.unwrap();
@@ -301,5 +305,62 @@ async fn statistics_count_items_and_name_the_largest_partition_keys() {
     let halves = container.statistics().unwrap();
     assert_eq!(halves.len(), 2);
     assert_eq!(halves.iter().map(|half| half.items).sum::<u64>(), 33);
+    account.close().await.unwrap();
+}
+
+/// Items that are read again and again come out of memory; what comes out of it must be as new as what
+/// comes from the log, also while ranges are split.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_shows_every_write_that_was_answered_before_it() {
+    const KEYS: usize = 8;
+    const WRITES: u64 = 600;
+    let (account, items) = container(plain()).await;
+    let answered: Arc<[AtomicU64; KEYS]> = Arc::default();
+    let mut tasks = JoinSet::new();
+    for key in 0..KEYS {
+        let (items, answered) = (items.clone(), answered.clone());
+        tasks.spawn(async move {
+            for number in 1..=WRITES {
+                match number % 7 {
+                    0 => drop(items.delete(format!("k{key}"), "1").await.unwrap()),
+                    _ => {
+                        let body = format!(r#"{{"id":"1","pk":"k{key}","n":{number}}}"#);
+                        items.upsert(body).await.unwrap();
+                    }
+                }
+                answered[key].store(number, Ordering::SeqCst);
+            }
+        });
+    }
+    for reader in 0..4 {
+        let (items, answered) = (items.clone(), answered.clone());
+        tasks.spawn(async move {
+            for round in 0..200_000_usize {
+                let key = (round * 3 + reader) % KEYS;
+                let before = answered[key].load(Ordering::SeqCst);
+                let found = items.read(format!("k{key}"), "1").await.unwrap();
+                let Some(item) = found else {
+                    let after = answered[key].load(Ordering::SeqCst);
+                    // A delete may have been on its way, or answered and nothing written since.
+                    let gone = (before..=after + 1).any(|number| number % 7 == 0);
+                    assert!(gone, "k{key} is missing after write {before} of it was answered");
+                    continue;
+                };
+                let n = item.parse::<serde_json::Value>().unwrap()["n"].as_u64().unwrap();
+                assert!(n >= before, "k{key} is at {n} after {before} was answered");
+                if answered.iter().all(|done| done.load(Ordering::SeqCst) == WRITES) {
+                    break;
+                }
+            }
+        });
+    }
+    for _ in 0..3 {
+        let widest = items.ranges().first().unwrap().id;
+        items.split(widest, None).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
     account.close().await.unwrap();
 }

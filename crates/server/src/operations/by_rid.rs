@@ -21,6 +21,11 @@ struct Names {
     rid: String,
 }
 
+/// Whether a name may be the resource id of an item of this container.
+pub(super) fn may_be(target: &Target, named: &str) -> bool {
+    ItemRid::parse(named).is_ok_and(|rid| rid.container == target.container.rid())
+}
+
 /// The id of the item a path names; `None` if the path names it by its id already.
 pub(super) async fn id_of(
     target: &Target,
@@ -29,8 +34,7 @@ pub(super) async fn id_of(
     body: &[u8],
 ) -> Result<Option<String>, Failure> {
     let container = &target.container;
-    let is_ours = ItemRid::parse(named).is_ok_and(|rid| rid.container == container.rid());
-    let Some(key) = key.filter(|_| is_ours) else {
+    let Some(key) = key.filter(|_| may_be(target, named)) else {
         return Ok(None);
     };
     // An id may look like a resource id, and then it is one.

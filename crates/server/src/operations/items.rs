@@ -4,9 +4,9 @@ use super::{Outcome, batch, by_rid, changes, list, no_such_verb, query, scripts}
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
-use crate::request::Call;
+use crate::request::{Call, no_partition_key};
 use bytes::Bytes;
-use headwater_model::ChangeKind;
+use headwater_model::{ChangeKind, PartitionKey};
 use headwater_protocol::binary;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
     match call.verb {
         Method::GET if call.header("a-im").is_some_and(|text| !text.trim().is_empty()) => {
-            changes::read(gateway, call, target).await
+            Box::pin(changes::read(gateway, call, target)).await
         }
-        Method::GET => list::items(call, target).await,
+        Method::GET => Box::pin(list::items(call, target)).await,
         Method::POST => match PostItems::of(|name| call.header(name)) {
             PostItems::QueryPlan => query::plan(call, target),
-            PostItems::Batch => batch::answer(call, target).await,
-            PostItems::Query => query::items(gateway, call, target).await,
+            PostItems::Batch => Box::pin(batch::answer(call, target)).await,
+            PostItems::Query => Box::pin(query::items(gateway, call, target)).await,
             PostItems::Upsert => {
                 let write = ItemWrite::upsert(call.body.clone());
                 write_body(gateway, call, target, write, "Upsert").await
@@ -42,10 +42,14 @@ pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Tar
 
 /// `…/docs/{id}`
 pub(super) async fn one(gateway: &Gateway, call: &Call, target: &Target, id: &str) -> Outcome {
-    let by_rid = by_rid::id_of(target, id, call.partition_key()?.as_ref(), &call.body).await?;
+    let key = call.partition_key()?;
+    let by_rid = match by_rid::may_be(target, id) {
+        true => Box::pin(by_rid::id_of(target, id, key.as_ref(), &call.body)).await?,
+        false => None,
+    };
     let id = by_rid.as_deref().unwrap_or(id);
     match call.verb {
-        Method::GET => read(call, target, id).await,
+        Method::GET => read(call, target, key, id).await,
         Method::PUT => {
             let write = ItemWrite::replace(id, call.body.clone());
             write_body(gateway, call, target, write, "Replace").await
@@ -93,7 +97,7 @@ async fn carry_out(
 ) -> Outcome {
     let write = conditional(call, write);
     match scripts::triggers_of(gateway, call, &target.container, operation)? {
-        Some(triggers) => scripts::triggered(call, target, write, &triggers).await,
+        Some(triggers) => Box::pin(scripts::triggered(call, target, write, &triggers)).await,
         None => answer_write(call, target, write).await,
     }
 }
@@ -152,19 +156,16 @@ pub(super) fn charge_of(written: &Written) -> Charge {
     }
 }
 
-async fn read(call: &Call, target: &Target, id: &str) -> Outcome {
-    let key = call.required_partition_key()?;
-    let (partition, lsn) = target.container.locate(&key)?;
+async fn read(call: &Call, target: &Target, key: Option<PartitionKey>, id: &str) -> Outcome {
+    let Some(key) = key else { return Err(no_partition_key()) };
     check_session(call, &target.container)?;
-    let found = target.container.read(key, id).await?;
-    let Some(item) = found else {
+    let (partition, lsn, item) = target.container.find(&key, id).await?;
+    let Some(item) = item else {
         // That there is nothing is an answer too: a client reads on from here.
         let served = Some((partition, lsn));
         return Err(Failure { served, ..Failure::not_found("item", id) });
     };
     let answer = answer_item(call, &item);
-    // The item may be newer than the look at the partition that came before it.
-    let lsn = if item.partition() == partition { lsn.max(item.lsn()) } else { lsn };
     Ok(answer.served_by(partition, lsn).number(headers::ITEM_LSN, item.lsn().get()))
 }
 

@@ -77,14 +77,16 @@ fn owner_path(route: &Route) -> Option<String> {
     }
 }
 
+/// What is asked for rarely is boxed: the size of all this is moved about with every request, and items
+/// alone are small.
 async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     match &call.route {
         Route::Account => account::answer(gateway, call),
         Route::Addresses => Err(Failure::not_found("path", "/addresses")),
-        Route::Databases => databases::collection(gateway, call).await,
-        Route::Database { db } => databases::one(gateway, call, db).await,
-        Route::Containers { db } => containers::collection(gateway, call, db).await,
-        Route::Container { db, coll } => containers::one(gateway, call, db, coll).await,
+        Route::Databases => Box::pin(databases::collection(gateway, call)).await,
+        Route::Database { db } => Box::pin(databases::one(gateway, call, db)).await,
+        Route::Containers { db } => Box::pin(containers::collection(gateway, call, db)).await,
+        Route::Container { db, coll } => Box::pin(containers::one(gateway, call, db, coll)).await,
         Route::Items { db, coll } => {
             let target = target_of(gateway, call, db, coll)?;
             target.spend(gateway, items::collection(gateway, call, &target).await)
@@ -95,27 +97,36 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         }
         Route::PartitionKeyDelete { db, coll } => {
             let target = target_of(gateway, call, db, coll)?;
-            target.spend(gateway, items::delete_partition_key(call, &target).await)
+            target.spend(gateway, Box::pin(items::delete_partition_key(call, &target)).await)
         }
         Route::PkRanges { db, coll } => ranges::collection(gateway, call, db, coll),
         Route::PkRange { db, coll, id } => ranges::one(gateway, call, db, coll, id),
         Route::StoredProcedures { db, coll } => {
-            scripts::collection(gateway, call, ResourceType::StoredProcedure, db, coll).await
+            Box::pin(scripts::collection(gateway, call, ResourceType::StoredProcedure, db, coll))
+                .await
         }
         Route::StoredProcedure { db, coll, id } => {
-            scripts::one(gateway, call, ResourceType::StoredProcedure, db, coll, id).await
+            Box::pin(scripts::one(gateway, call, ResourceType::StoredProcedure, db, coll, id)).await
         }
         Route::Triggers { db, coll } => {
-            scripts::collection(gateway, call, ResourceType::Trigger, db, coll).await
+            Box::pin(scripts::collection(gateway, call, ResourceType::Trigger, db, coll)).await
         }
         Route::Trigger { db, coll, id } => {
-            scripts::one(gateway, call, ResourceType::Trigger, db, coll, id).await
+            Box::pin(scripts::one(gateway, call, ResourceType::Trigger, db, coll, id)).await
         }
         Route::Udfs { db, coll } => {
-            scripts::collection(gateway, call, ResourceType::UserDefinedFunction, db, coll).await
+            Box::pin(scripts::collection(
+                gateway,
+                call,
+                ResourceType::UserDefinedFunction,
+                db,
+                coll,
+            ))
+            .await
         }
         Route::Udf { db, coll, id } => {
-            scripts::one(gateway, call, ResourceType::UserDefinedFunction, db, coll, id).await
+            Box::pin(scripts::one(gateway, call, ResourceType::UserDefinedFunction, db, coll, id))
+                .await
         }
         Route::Conflicts { db, coll } => {
             let container = gateway.container(db, coll)?;
@@ -130,14 +141,22 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         }
         Route::Conflict { id, .. } => Err(Failure::not_found("conflict", id)),
         Route::Schema { id, .. } => Err(Failure::not_found("schema", id)),
-        Route::Users { db } => permissions::users(gateway, call, db).await,
-        Route::User { db, user } => permissions::user(gateway, call, db, user).await,
-        Route::Permissions { db, user } => permissions::collection(gateway, call, db, user).await,
-        Route::Permission { db, user, id } => permissions::one(gateway, call, db, user, id).await,
-        Route::ClientEncryptionKeys { db } => encryption::collection(gateway, call, db).await,
-        Route::ClientEncryptionKey { db, id } => encryption::one(gateway, call, db, id).await,
+        Route::Users { db } => Box::pin(permissions::users(gateway, call, db)).await,
+        Route::User { db, user } => Box::pin(permissions::user(gateway, call, db, user)).await,
+        Route::Permissions { db, user } => {
+            Box::pin(permissions::collection(gateway, call, db, user)).await
+        }
+        Route::Permission { db, user, id } => {
+            Box::pin(permissions::one(gateway, call, db, user, id)).await
+        }
+        Route::ClientEncryptionKeys { db } => {
+            Box::pin(encryption::collection(gateway, call, db)).await
+        }
+        Route::ClientEncryptionKey { db, id } => {
+            Box::pin(encryption::one(gateway, call, db, id)).await
+        }
         Route::Offers => offers::collection(gateway, call),
-        Route::Offer { rid } => offers::one(gateway, call, rid).await,
+        Route::Offer { rid } => Box::pin(offers::one(gateway, call, rid)).await,
         other => Err(Failure::not_found("path", other.resource_type())),
     }
 }
@@ -194,7 +213,7 @@ async fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
         Caller::Reader if reads => Ok(()),
         Caller::Reader => Err(Failure::new(Code::Forbidden, "a read-only key cannot write")),
         Caller::Guest(_) if call.route == Route::Account => Ok(()),
-        Caller::Guest(grant) => permit_guest(gateway, call, grant, reads).await,
+        Caller::Guest(grant) => Box::pin(permit_guest(gateway, call, grant, reads)).await,
     }
 }
 

@@ -23,6 +23,7 @@ use crate::error::StorageError;
 use crate::item::{Item, ItemKey, Meta, Written, item_of};
 use crate::keys::{self, ItemRow};
 use crate::prepare::Operation;
+use crate::recent::Kept;
 use headwater_log::{LocalLog, PartitionLog};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{Bell, Listener};
@@ -213,16 +214,23 @@ impl Partition {
     /// Looks for one item as it is now.
     pub(crate) fn look(&self, key: &ItemKey) -> Result<Look, StorageError> {
         let row_key = keys::item(self.container, key.epk.as_bytes(), &key.tail);
-        let Some(row) = self.row(&row_key)? else {
+        let ticket = match self.shared.recent.look(&row_key) {
+            Ok(Kept { row, .. }) if self.is_expired(&row) => return Ok(Look::Found(None)),
+            Ok(Kept { record, .. }) => return Ok(Look::Found(item_of(&record))),
+            Err(ticket) => ticket,
+        };
+        let Some(row) = self.row(&row_key)?.filter(|row| !self.is_expired(row)) else {
             return Ok(Look::Found(None));
         };
-        if self.current_settings().is_expired(row.written, row.ttl, self.now()) {
-            return Ok(Look::Found(None));
-        }
-        match self.local.record(row.position, key.epk.as_bytes())? {
-            Some(record) => Ok(Look::Found(item_of(&record))),
-            None => Ok(Look::Moved),
-        }
+        let Some(record) = self.local.record(row.position, key.epk.as_bytes())? else {
+            return Ok(Look::Moved);
+        };
+        self.shared.recent.keep(ticket, row_key, row, &record);
+        Ok(Look::Found(item_of(&record)))
+    }
+
+    fn is_expired(&self, row: &ItemRow) -> bool {
+        self.current_settings().is_expired(row.written, row.ttl, self.now())
     }
 
     /// Waits for the index to have applied what is in the log, but not for long: whoever waits looks
