@@ -354,10 +354,12 @@ async fn a_read_shows_every_write_that_was_answered_before_it() {
             }
         });
     }
-    for _ in 0..3 {
-        let widest = items.ranges().first().unwrap().id;
-        items.split(widest, None).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    for split in 1..=3 {
+        while answered[0].load(Ordering::SeqCst) < split * WRITES / 5 {
+            tokio::task::yield_now().await;
+        }
+        let first = items.ranges().first().unwrap().id;
+        items.split(first, None).await.unwrap();
     }
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
