@@ -27,7 +27,7 @@ const ALLOCATE_MOST: u64 = 8 << 20;
 /// A group up to this size is written into blocks that hold zeros already. The first write to a block
 /// that was only allocated makes its sync note in the file system's journal that the block is in use,
 /// which costs a fifth of the time of a small sync and nothing beside the bytes of a large one.
-const ZEROED_GROUP_MAX: usize = 16 << 10;
+const ZEROED_GROUP_MAX: usize = 4 << 10;
 /// How far ahead the zeros reach. They are written with a group and synced by its sync.
 const ZEROED_AHEAD: u64 = 256 << 10;
 /// No group is longer.
