@@ -155,7 +155,10 @@ impl Gateway {
             None => route::parse(&path)?,
         };
         let caller = self.caller(&request, &route, &path)?;
-        let origin = origin_of(&request, scheme);
+        let origin = match route {
+            Route::Account => origin_of(&request, scheme),
+            _ => String::new(),
+        };
         let (parts, body) = request.into_parts();
         // Taken before the body is read: what waits here has cost nothing yet. Readers that wait for
         // changes are counted where they wait, or they would keep everybody else out.
@@ -315,13 +318,14 @@ fn too_busy() -> Failure {
 }
 
 fn uuid_of(random: u128) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(36);
-    for place in 0..32_u32 {
-        if matches!(place, 8 | 12 | 16 | 20) {
+    for (place, byte) in random.to_be_bytes().into_iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        let digit = (random >> (124 - 4 * place)) & 0xf;
-        text.extend(char::from_digit(u32::try_from(digit).unwrap_or(0), 16));
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 0xf)]));
     }
     text
 }
@@ -364,6 +368,13 @@ fn finish(head: &mut HeaderMap, activity: &str, cross_origin: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_activity_id_has_all_its_digits() {
+        let id = uuid_of(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(id, "01234567-89ab-cdef-0123-456789abcdef");
+        assert!(headers::is_activity_id(&id));
+    }
 
     #[test]
     fn a_question_mark_in_an_id_is_part_of_the_path() {
