@@ -25,7 +25,8 @@ usage: cargo xtask <command>
 commands:
   test [--quick]  Everything that must be green before a change is done: formatting, clippy, tidy,
                   all tests in the dev profile, the long-running suites in release, rustdoc, and
-                  licences and advisories when cargo-deny is installed. Every suite runs even if an
+                  licences and advisories when cargo-deny is installed (advisories also have to
+                  be within reach; otherwise they are skipped). Every suite runs even if an
                   earlier one fails. --quick leaves out the release suites and the README's
                   commands.
                   The last line is `N passed, N failed`: the tests of all suites, where a suite

@@ -345,18 +345,25 @@
   // Requests and responses are maps of a few named values, of which the body is one.
   function message(values, writable) {
     const changed = new Set();
-    const known = (name) => Object.prototype.hasOwnProperty.call(values, name);
-    const set = (name, value) => {
-      if (!known(name)) throw bad('Cannot set new values: ' + name);
+    // Scripts of old write `Body` as often as `body`.
+    const called = (given) => {
+      const wanted = String(given).toLowerCase();
+      return Object.keys(values).find((name) => name.toLowerCase() === wanted);
+    };
+    const set = (given, value) => {
+      const name = called(given);
+      if (name === undefined) throw bad('Cannot set new values: ' + given);
       if (!writable.includes(name)) {
         throw new ScriptError(ErrorCodes.Forbidden, 'Not a writable property: ' + name);
       }
       values[name] = value;
       changed.add(name);
     };
+    const text = (value) => (typeof value === 'string' ? value : stringify(value));
+    // Numbers are appended as text too, not added up.
     const append = (name, value) => {
-      const before = known(name) ? values[name] : undefined;
-      set(name, before === undefined || before === null ? value : before + value);
+      const before = values[called(name)];
+      set(name, before === undefined || before === null ? value : text(before) + text(value));
     };
     // What a script did not set stays as it is, also where it changed what it got from getBody.
     messages.push(() => (changed.has('body') ? values.body : undefined));
@@ -364,7 +371,7 @@
       getBody: () => values.body,
       setBody: (value) => set('body', value),
       appendBody: (value) => append('body', value),
-      getValue: (name) => (known(name) ? values[name] : undefined),
+      getValue: (name) => values[called(name)],
       setValue: set,
       appendValue: append,
     };

@@ -22,6 +22,12 @@ fn a_procedure_gets_its_arguments_and_answers_with_what_it_sets() {
     check("response.setBody(a + b)", &[], json!("x2"));
     check("response.setBody({ a: [a, b, null] })", &[], json!({"a": ["x", 2, null]}));
     check("response.setBody('a'); response.appendBody('b')", &[], json!("ab"));
+    check("for (var i = 0; i < 4; i++) response.appendValue('Body', i)", &[], json!("0123"));
+    check(
+        "response.setValue('BODY', a); response.appendBody(response.getValue('Body'))",
+        &[],
+        json!("xx"),
+    );
     check("response.setBody(1); response.setBody(response.getBody() + 1)", &[], json!(2));
     check("", &[], Value::Null);
     check(

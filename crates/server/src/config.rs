@@ -59,8 +59,12 @@ pub struct Limits {
     pub head_time: Duration,
     /// How long a request's body may take.
     pub body_time: Duration,
+    /// How long a client may take nothing of what it is sent.
+    pub send_time: Duration,
     /// Connections at a time.
     pub connections: usize,
+    /// Of these, how many one address may have; networks of IPv6 (/64) count as one.
+    pub connections_per_address: usize,
     /// Requests at a time, waiting readers not counted.
     pub requests: usize,
     /// Readers that wait for changes at a time.
@@ -79,7 +83,10 @@ impl Default for Limits {
             head_bytes: 64 << 10,
             head_time: Duration::from_secs(20),
             body_time: Duration::from_secs(60),
+            send_time: Duration::from_secs(60),
             connections: 10_000,
+            // Many programs may share an address; somebody else must still get in.
+            connections_per_address: 8_000,
             requests: 4_096,
             waiting_readers: 10_000,
             wait_max: Duration::from_secs(60),

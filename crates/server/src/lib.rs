@@ -18,6 +18,7 @@ mod gateway;
 mod listen;
 mod metrics;
 mod operations;
+mod peers;
 mod request;
 #[cfg(test)]
 mod scenarios;

@@ -3,6 +3,7 @@
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
 use crate::gateway::Gateway;
+use crate::peers::{Addresses, Reading};
 use headwater_runtime::{Runtime, Stop, TaskGroup};
 use headwater_store::Account;
 use hyper::service::service_fn;
@@ -70,7 +71,10 @@ impl Server {
         };
         let http = bind(config.http).await?;
         let https = bind(config.https).await?;
-        let connections = Arc::new(Semaphore::new(config.limits.connections));
+        let room = Room {
+            connections: Arc::new(Semaphore::new(config.limits.connections)),
+            addresses: Addresses::new(config.limits.connections_per_address),
+        };
         let gateway = Arc::new(Gateway::new(config, account, runtime.clone(), certificates));
         let tasks = TaskGroup::new(runtime);
         let address = |listener: &Option<TcpListener>| {
@@ -79,11 +83,11 @@ impl Server {
         let (http_at, https_at) = (address(&http), address(&https));
         for (listener, scheme) in [(http, "http"), (https, "https")] {
             let Some(listener) = listener else { continue };
-            let (gateway, connections) = (gateway.clone(), connections.clone());
+            let (gateway, room) = (gateway.clone(), room.clone());
             let tls =
                 gateway.certificates.as_ref().map(|known| TlsAcceptor::from(known.tls.clone()));
             let tls = tls.filter(|_| scheme == "https");
-            tasks.spawn("accept", |stop| accept(listener, tls, gateway, connections, stop));
+            tasks.spawn("accept", |stop| accept(listener, tls, gateway, room, stop));
         }
         Ok(Server { gateway, tasks, http: http_at, https: https_at })
     }
@@ -123,36 +127,51 @@ async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartE
     bound.map(Some).map_err(|source| StartError::Listen { address, source })
 }
 
+/// How many connections there may be, on all listeners together.
+#[derive(Clone)]
+struct Room {
+    connections: Arc<Semaphore>,
+    addresses: Arc<Addresses>,
+}
+
 /// Accepts until it is told to stop, then waits for the connections it accepted.
 async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     gateway: Arc<Gateway>,
-    limit: Arc<Semaphore>,
+    room: Room,
     mut stop: Stop,
 ) {
     let connections = TaskGroup::new(gateway.runtime.clone());
     loop {
         // A connection beyond the limit waits in the kernel until another one ends.
-        let Ok(permit) = limit.clone().acquire_owned().await else { break };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let next = async {
+            let permit = room.connections.clone().acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            next = next => next,
             () = stop.requested() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 gateway.runtime.sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        // Beyond the limit of its address it is closed at once: if it waited, everybody would.
+        let Some(counted) = room.addresses.count(peer.ip()) else {
+            tracing::debug!(address = %peer.ip(), "an address has too many connections");
+            continue;
+        };
         let (gateway, tls) = (gateway.clone(), tls.clone());
         connections.spawn("connection", |stop| async move {
             gateway.metrics.connections.inc();
             connect(stream, tls, &gateway, stop).await;
             gateway.metrics.connections.dec();
-            drop(permit);
+            drop((permit, counted));
         });
     }
     connections.shutdown().await;
@@ -160,6 +179,7 @@ async fn accept(
 
 async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, gateway: &Arc<Gateway>, stop: Stop) {
     let _ = stream.set_nodelay(true);
+    let stream = Reading::new(stream, gateway.runtime.clone(), gateway.config.limits.send_time);
     match tls {
         None => serve(stream, "http", gateway, stop).await,
         Some(tls) => {

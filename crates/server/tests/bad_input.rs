@@ -252,6 +252,88 @@ async fn connections_beyond_the_limit_wait_for_their_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_holds_all_its_connections_keeps_nobody_else_out() {
+    let world = World::with(|config| {
+        config.limits.connections = 6;
+        config.limits.connections_per_address = 4;
+    });
+    let world = world.await;
+    let ask = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut stream = world.connect().await;
+        stream.write_all(ask).await.unwrap();
+        assert_eq!(read_answer(&mut stream).await.unwrap().status, 200);
+        held.push(stream);
+    }
+    for _ in 0..20 {
+        let mut beyond = world.connect().await;
+        let _ = beyond.write_all(ask).await;
+        assert!(read_answer(&mut beyond).await.is_err(), "it is closed at once");
+    }
+    // Another address of loopback.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = socket.connect(world.address()).await.unwrap();
+    other.write_all(ask).await.unwrap();
+    assert_eq!(read_answer(&mut other).await.unwrap().status, 200);
+    // Who leaves makes room.
+    held.pop();
+    let mut answered = false;
+    for _ in 0..100 {
+        let mut again = world.connect().await;
+        let _ = again.write_all(ask).await;
+        answered = read_answer(&mut again).await.is_ok();
+        if answered {
+            break;
+        }
+        world.runtime.sleep(Duration::from_millis(50)).await;
+    }
+    assert!(answered);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_never_reads_its_answers_is_given_up_on() {
+    let world = World::with(|config| config.limits.send_time = Duration::from_millis(300));
+    let world = world.await.with_container().await;
+    let key = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
+    let body = format!(r#"{{"id":"1","pk":"a","text":"{}"}}"#, "x".repeat(1 << 20));
+    assert_eq!(world.send("POST", "/dbs/db/colls/c/docs", &[key], &body).await.status, 201);
+    let mut deaf = world.connect().await;
+    let request = world.request("GET", "/dbs/db/colls/c/docs/1", &[key], b"");
+    // More than the kernel keeps on both sides of loopback.
+    deaf.write_all(&request.repeat(60)).await.unwrap();
+    let mut open = String::new();
+    for _ in 0..200 {
+        let metrics = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let text = String::from_utf8(metrics.body).unwrap();
+        open = text.lines().filter(|line| line.contains("connections ")).collect();
+        if open.ends_with(" 1") {
+            break;
+        }
+        world.runtime.sleep(Duration::from_millis(50)).await;
+    }
+    assert!(open.ends_with(" 1"), "only the one that asks is left: {open}");
+    drop(deaf);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_connections_are_all_taken_still_stops() {
+    let world = World::with(|config| {
+        config.limits.connections = 1;
+        config.limits.shutdown_time = Duration::from_secs(3600);
+    });
+    let world = world.await;
+    let mut only = world.connect().await;
+    only.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    assert_eq!(read_answer(&mut only).await.unwrap().status, 200);
+    let runtime = world.runtime.clone();
+    assert!(runtime.timeout(Duration::from_secs(60), world.stop()).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_well_known_key_is_refused_where_others_can_reach_us() {
     let mut config = headwater_server::Config::emulator().unwrap();
     config.http = Some("0.0.0.0:0".parse().unwrap());

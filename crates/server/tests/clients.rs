@@ -7,6 +7,8 @@ mod support;
 use headwater_store::Options;
 use support::{Got, World};
 
+const DOCS: &str = "/dbs/db/colls/c/docs";
+
 const ITEMS: &str = "/dbs/db/colls/c/docs";
 const KEY: &str = "x-ms-documentdb-partitionkey";
 
@@ -260,5 +262,47 @@ async fn a_lazy_index_is_kept_at_once() {
         "indexingPolicy":{"indexingMode":"lazy","automatic":true}}"#;
     let created = world.send("POST", "/dbs/db/colls", &[], definition).await;
     assert_eq!(created.json()["indexingPolicy"]["indexingMode"], "consistent", "{created:?}");
+    world.stop().await;
+}
+
+/// Python and JavaScript merge the answers of ranges themselves, and their own tests look at how.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_merges_is_given_the_plan_and_everybody_else_the_answer() {
+    let world = World::new().await.with_container().await;
+    for number in 0..6 {
+        let key = format!(r#"["{number}"]"#);
+        let body = format!(r#"{{"id":"{number}","pk":"{number}","n":{number}}}"#);
+        let head = [("x-ms-documentdb-partitionkey", key.as_str())];
+        assert_eq!(world.send("POST", DOCS, &head, &body).await.status, 201);
+    }
+    let ask = async |agent: &str, range: Option<&str>, query: &str| {
+        let mut head = vec![
+            ("content-type", "application/query+json"),
+            ("x-ms-documentdb-isquery", "True"),
+            ("x-ms-documentdb-query-enablecrosspartition", "True"),
+            ("user-agent", agent),
+        ];
+        head.extend(range.map(|id| ("x-ms-documentdb-partitionkeyrangeid", id)));
+        let body = serde_json::json!({ "query": query }).to_string();
+        world.send("POST", DOCS, &head, &body).await
+    };
+    let (python, javascript) = ("azsdk-python-cosmos-async/4.17.1 x", "Node azure-cosmos-js/4.9.3");
+    let sorted = "SELECT VALUE c.n FROM c ORDER BY c.n DESC";
+    assert_eq!(ask(python, None, sorted).await.status, 200, "there is nothing to merge yet");
+    let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
+    container.split(container.ranges()[0].id, None).await.unwrap();
+    for agent in [python, javascript] {
+        let told = ask(agent, None, sorted).await;
+        assert_eq!((told.status, told.substatus()), (400, Some(1004)), "{told:?}");
+        let plan = told.json()["additionalErrorInfo"].as_str().unwrap().to_owned();
+        let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+        assert_eq!(plan["queryInfo"]["orderBy"], serde_json::json!(["Descending"]));
+        for plain in ["SELECT * FROM c WHERE c.n > 1", "SELECT TOP 1 * FROM c WHERE c.pk = '1'"] {
+            assert_eq!(ask(agent, None, plain).await.status, 200, "{plain}");
+        }
+        assert_eq!(ask(agent, Some("1"), sorted).await.status, 200);
+    }
+    let whole = ask("curl/8", None, sorted).await;
+    assert_eq!(whole.json()["Documents"], serde_json::json!([5, 4, 3, 2, 1, 0]));
     world.stop().await;
 }

@@ -174,6 +174,79 @@ async fn a_resource_token_covers_what_its_permission_names_and_nothing_else() {
     world.stop().await;
 }
 
+/// Makes a permission; its token, escaped as a header has it.
+async fn token_for(world: &World, id: &str, rest: &str) -> String {
+    let body = format!(r#"{{"id":"{id}","permissionMode":"All",{rest}}}"#);
+    let made = world.send("POST", "/dbs/db/users/ann/permissions", &[], &body).await;
+    let token = made.json()["_token"].as_str().unwrap().to_owned();
+    token.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_for_one_partition_key_works_on_the_items_of_that_key_and_on_nothing_else() {
+    let world = World::new().await.with_container().await;
+    create(&world, "1").await;
+    world.send("POST", "/dbs/db/users", &[], r#"{"id":"ann"}"#).await;
+    let of_key = r#""resource":"dbs/db/colls/c","resourcePartitionKey":["a"]"#;
+    let token = token_for(&world, "key", of_key).await;
+    let source = r#"{"id":"run","body":"function () { getContext().getResponse().setBody(1); }"}"#;
+    let made = world.send("POST", "/dbs/db/colls/c/sprocs", &[], source).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let guest = async |verb: &str, path: &str, key: &str, body: &str| {
+        let request = format!(
+            "{verb} {path} HTTP/1.1\r\nHost: localhost\r\nauthorization: {token}\r\n\
+             x-ms-documentdb-partitionkey: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        world.send_raw(request.as_bytes()).await.status
+    };
+    let (ours, theirs) = (r#"["a"]"#, r#"["b"]"#);
+    let run = "/dbs/db/colls/c/sprocs/run";
+    assert_eq!(guest("POST", run, ours, "[]").await, 200);
+    assert_eq!(guest("POST", run, theirs, "[]").await, 403);
+    assert_eq!(guest("POST", DOCS, ours, r#"{"id":"2","pk":"a"}"#).await, 201);
+    assert_eq!(guest("POST", DOCS, theirs, r#"{"id":"2","pk":"b"}"#).await, 403);
+    let all_of_key = "/dbs/db/colls/c/operations/partitionkeydelete";
+    assert_eq!(guest("POST", all_of_key, theirs, "").await, 403);
+    // What others have a part in.
+    assert_eq!(guest("POST", "/dbs/db/colls/c/sprocs", ours, source).await, 403);
+    assert_eq!(guest("PUT", run, ours, source).await, 403);
+    assert_eq!(guest("DELETE", run, ours, "").await, 403);
+    assert_eq!(guest("DELETE", "/dbs/db/colls/c", ours, "").await, 403);
+    assert_eq!(guest("GET", run, ours, "").await, 200);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_hears_no_more_than_its_token_is_for() {
+    let world = World::new().await.with_container().await;
+    create(&world, "1").await;
+    let key = [("x-ms-documentdb-partitionkey", r#"["b"]"#)];
+    world.send("POST", DOCS, &key, r#"{"id":"theirs","pk":"b"}"#).await;
+    create(&world, "2").await;
+    world.send("POST", "/dbs/db/users", &[], r#"{"id":"ann"}"#).await;
+    let of_key = r#""resource":"dbs/db/colls/c","resourcePartitionKey":["a"]"#;
+    let of_key = token_for(&world, "key", of_key).await;
+    let of_item = token_for(&world, "item", r#""resource":"dbs/db/colls/c/docs/1""#).await;
+    let listen = |token: &str| {
+        let path = "/_headwater/changes/db/c?from=beginning&token=";
+        format!("GET {path}{token} HTTP/1.1\r\nHost: x\r\n\r\n").into_bytes()
+    };
+    assert_eq!(world.send_raw(&listen(&of_item)).await.status, 403);
+    let mut stream = world.connect().await;
+    stream.write_all(&listen(&of_key)).await.unwrap();
+    let mut heard = String::new();
+    let mut buffer = [0; 4096];
+    while !heard.contains("\"id\":\"2\"") {
+        let count = world.runtime.timeout(Duration::from_secs(30), stream.read(&mut buffer)).await;
+        let count = count.expect("both items of the key come").unwrap();
+        assert!(count > 0, "{heard}");
+        heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    assert!(heard.contains("\"id\":\"1\"") && !heard.contains("theirs"), "{heard}");
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permission_for_an_item_holds_however_the_item_is_named() {
     let world = World::new().await.with_container().await;

@@ -65,7 +65,7 @@ async fn a_stored_procedure_is_executed_and_its_writes_are_one_transaction() {
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_answers_and_logs_travel_as_the_service_sends_them() {
     let world = world().await;
-    let echo = "function echo(a, b) { console.log('got %s: é', a); getContext().getResponse().setBody(b) }";
+    let echo = "function echo(a, b) { console.log('got %s: é.', a); getContext().getResponse().setBody(b) }";
     keep(&world, SPROCS, json!({"id": "echo", "body": echo})).await;
     let path = format!("{SPROCS}/echo");
     for (arguments, expected) in [
@@ -82,7 +82,7 @@ async fn arguments_answers_and_logs_travel_as_the_service_sends_them() {
     let logged = [KEY, ("x-ms-documentdb-script-enable-logging", "true")];
     let got = world.send("POST", &path, &logged, r#"["x"]"#).await;
     let log = got.header("x-ms-documentdb-script-log-results");
-    assert_eq!(log, Some("got%20x%3A%20%C3%A9"));
+    assert_eq!(log, Some("got%20x%3A%20%C3%A9."));
     for bad in ["{}", "1", "[", "[1,]"] {
         let got = world.send("POST", &path, &[KEY], bad).await;
         assert_eq!(got.status, 400, "{bad}: {got:?}");
@@ -225,7 +225,15 @@ async fn triggers_run_where_they_are_named() {
     assert_eq!(world.send("GET", path, &[KEY], "").await.status, 200, "the delete was undone");
     let patch = r#"{"operations":[{"op":"set","path":"/n","value":1}]}"#;
     let got = world.send("PATCH", path, &[KEY, (before, "stamp")], patch).await;
-    assert_eq!(got.status, 400, "{got:?}");
+    let stamped = got.json();
+    assert_eq!((got.status, &stamped["stamped"]), (200, &json!("Replace")), "{got:?}");
+    assert_eq!((&stamped["n"], &stamped["pk"]), (&json!(1), &json!("k")));
+    assert_eq!(world.send("GET", path, &[KEY], "").await.json(), stamped);
+    let unless = patch.replacen('{', r#"{"condition":"from c where c.n = 2","#, 1);
+    let got = world.send("PATCH", path, &[KEY, (before, "stamp")], &unless).await;
+    assert_eq!(got.status, 412, "{got:?}");
+    let absent = "/dbs/db/colls/c/docs/absent";
+    assert_eq!(world.send("PATCH", absent, &[KEY, (before, "stamp")], patch).await.status, 404);
     world.stop().await;
 }
 

@@ -7,8 +7,7 @@ use crate::body::Wanted;
 use crate::error::DefinitionError;
 use crate::query::ComputedProperty;
 use headwater_model::{
-    BadPartitionKeyDefinition, ContainerId, Epk, PartitionKeyDefinition, PartitionKeyPath,
-    Timestamp,
+    BadPartitionKeyDefinition, ContainerId, PartitionKeyDefinition, PartitionKeyPath, Timestamp,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -324,34 +323,6 @@ impl Settings {
     }
 }
 
-/// The middle of a range of hashes, by the spread of this definition's hashes.
-pub(crate) fn midpoint(min: &Epk, max: &Epk) -> Epk {
-    // Hashes fill the space evenly below 0x40 (version 2), so the numeric middle is the fair one;
-    // version 1 keeps the same idea in its own, variable width.
-    let width = min.as_bytes().len().max(max.as_bytes().len()).clamp(16, 48);
-    let number = |epk: &Epk, open_end: bool| -> Vec<u16> {
-        let cap = [0x40];
-        let bytes: &[u8] = if open_end && epk == &Epk::max() { &cap } else { epk.as_bytes() };
-        (0..width).map(|index| u16::from(bytes.get(index).copied().unwrap_or(0))).collect()
-    };
-    let (low, high) = (number(min, false), number(max, true));
-    let mut sum = vec![0u16; width];
-    let mut carry = 0;
-    for index in (0..width).rev() {
-        let total = low[index] + high[index] + carry;
-        sum[index] = total & 0xFF;
-        carry = total >> 8;
-    }
-    let mut middle = Vec::with_capacity(width);
-    let mut rest = carry;
-    for digit in sum {
-        let total = (rest << 8) | digit;
-        middle.push(u8::try_from(total >> 1).unwrap_or(u8::MAX));
-        rest = total & 1;
-    }
-    Epk::from_bytes(&middle)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,15 +396,5 @@ mod tests {
         check(Some(7), 0, Some(107));
         check(Some(7), 5, Some(105));
         check(Some(7), -1, None);
-    }
-
-    #[test]
-    fn the_middle_is_between() {
-        let epk = |hex: &str| Epk::from_hex(hex).unwrap();
-        assert_eq!(midpoint(&epk(""), &epk("FF")).to_hex(), format!("20{}", "00".repeat(15)));
-        for (min, max) in [("", "20"), ("20", "FF"), ("3F00", "FF"), ("05C1", "05C1CF")] {
-            let middle = midpoint(&epk(min), &epk(max));
-            assert!(epk(min) < middle && middle < epk(max), "{min} {middle:?} {max}");
-        }
     }
 }

@@ -39,12 +39,6 @@ struct Run {
 }
 
 impl Container {
-    /// Bytes of all live versions in the logs of the container.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        self.state().topology().partitions.iter().map(|partition| bytes_of(partition)).sum()
-    }
-
     /// How much is in each range, in ascending order.
     ///
     /// # Errors
@@ -57,7 +51,7 @@ impl Container {
     fn statistics_of(&self, partition: &Partition) -> Result<RangeStatistics, StorageError> {
         let mut counted = RangeStatistics {
             id: partition.id,
-            bytes: bytes_of(partition),
+            bytes: 0,
             items: 0,
             distinct_keys: 0,
             largest_keys: Vec::new(),
@@ -83,6 +77,7 @@ impl Container {
             return Err(self.state().shared.index.doubt("a row is malformed"));
         }
         keep(&mut largest, run);
+        counted.bytes = bytes_of(partition, counted.items);
         let share = |items: u64| {
             let share = u128::from(counted.bytes) * u128::from(items);
             u64::try_from(share / u128::from(counted.items.max(1))).unwrap_or(u64::MAX)
@@ -92,9 +87,16 @@ impl Container {
     }
 }
 
-fn bytes_of(partition: &Partition) -> u64 {
-    let statistics = partition.local.statistics();
-    statistics.bytes.saturating_sub(statistics.dead_bytes)
+/// Bytes of what exists in a partition's log.
+fn bytes_of(partition: &Partition, items: u64) -> u64 {
+    let log = partition.local.statistics();
+    let live = log.bytes.saturating_sub(log.dead_bytes);
+    if !log.shared {
+        return live;
+    }
+    // After a split both halves have all of the old files. Theirs is what their items take on average.
+    let share = u128::from(live) * u128::from(items) / u128::from(log.live_records.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX).min(live)
 }
 
 /// A run that begins with this row.

@@ -14,7 +14,6 @@
 use crate::account::Shared;
 use crate::catalog::{Catalog, Event, PartitionEntry};
 use crate::container::{Container, ContainerState};
-use crate::definition::midpoint;
 use crate::error::{CatalogError, OpenError, StorageError, TopologyError};
 use crate::index::Batch;
 use crate::keys::{self, PartitionRow};
@@ -404,7 +403,8 @@ impl Container {
         let topology = state.topology();
         topology.refuse_if_interrupted()?;
         let parent = topology.partition(range).ok_or(TopologyError::RangeGone(range))?.clone();
-        let at = at.unwrap_or_else(|| midpoint(parent.range.min(), parent.range.max()));
+        let at = at
+            .unwrap_or_else(|| self.settings().definition.partition_key().middle_of(&parent.range));
         if parent.range.split_at(&at).is_err() {
             return Err(TopologyError::SplitPoint(parent.range.clone()).into());
         }

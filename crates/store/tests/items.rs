@@ -305,6 +305,12 @@ async fn statistics_count_items_and_name_the_largest_partition_keys() {
     let halves = container.statistics().unwrap();
     assert_eq!(halves.len(), 2);
     assert_eq!(halves.iter().map(|half| half.items).sum::<u64>(), 33);
+    // The files of the old range belong to both halves; what is in them is counted once.
+    let bytes: u64 = halves.iter().map(|half| half.bytes).sum();
+    assert!(bytes > 33 * 500 && bytes <= range.bytes, "{halves:?} of {range:?}");
+    container.merge(halves[0].id, halves[1].id).await.unwrap();
+    let [merged] = &container.statistics().unwrap()[..] else { panic!("one range") };
+    assert!(merged.bytes > 33 * 500 && merged.bytes <= range.bytes, "{merged:?} of {range:?}");
     account.close().await.unwrap();
 }
 

@@ -40,7 +40,7 @@ fn run_suite(suite: &Suite, root: &Path) -> Outcome {
     let mut counts = Counts::default();
     let (took, end) = timed(|| {
         if let Some(tool) = suite.tool.as_ref().filter(|tool| !toolchain::has(tool.probe, root)) {
-            return End::Skipped { why: format!("not installed; {}", tool.install) };
+            return End::Skipped { why: tool.missing.to_owned() };
         }
         match stream(suite, root, &mut counts) {
             Ok(succeeded) => End::of(suite.kind, succeeded, counts),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_without_its_tool_is_skipped_and_says_how_to_get_it() {
+    fn a_suite_without_what_it_needs_is_skipped_and_says_how_to_get_it() {
         let suite = Suite {
             name: "needs a tool",
             command: "no-such-program",
@@ -159,10 +159,10 @@ mod tests {
             env: &[],
             kind: Kind::Check,
             when: When::Always,
-            tool: Some(suites::Tool { probe: &["no-such-program"], install: "make it" }),
+            tool: Some(suites::Tool { probe: &["no-such-program"], missing: "make it" }),
         };
         let end = run_suite(&suite, Path::new(".")).end;
-        assert_eq!(end, End::Skipped { why: "not installed; make it".to_owned() });
+        assert_eq!(end, End::Skipped { why: "make it".to_owned() });
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(super) struct Suite {
     pub(super) env: &'static [(&'static str, &'static str)],
     pub(super) kind: Kind,
     pub(super) when: When,
-    /// A tool that not every machine has; without it the suite is skipped, and says so.
+    /// Without it the suite is skipped, and says so.
     pub(super) tool: Option<Tool>,
 }
 
@@ -34,12 +34,12 @@ pub(super) enum When {
     Full,
 }
 
-/// A program the suite needs.
+/// What the suite needs and not every machine has.
 pub(super) struct Tool {
-    /// Succeeds if the tool is there.
+    /// Succeeds if it is there.
     pub(super) probe: &'static [&'static str],
-    /// How to get it.
-    pub(super) install: &'static str,
+    /// What is missing otherwise, and how to get it.
+    pub(super) missing: &'static str,
 }
 
 pub(super) const SUITES: &[Suite] = &[
@@ -58,13 +58,24 @@ pub(super) const SUITES: &[Suite] = &[
         env: &[("RUSTDOCFLAGS", "-D warnings")],
         ..CARGO_CHECK
     },
-    // Licences, advisories, sources: see deny.toml.
+    // Licences, bans, sources: see deny.toml. These need no more than a build does.
     Suite {
         name: "dependencies",
-        args: &["deny", "check"],
+        args: &["deny", "check", "bans", "licenses", "sources"],
         tool: Some(Tool {
             probe: &["cargo", "deny", "--version"],
-            install: "cargo install --locked cargo-deny@0.20.2",
+            missing: "not installed; cargo install --locked cargo-deny@0.20.2",
+        }),
+        ..CARGO_CHECK
+    },
+    // The advisories are fetched anew each time, from elsewhere; where that cannot be, the rest still counts.
+    Suite {
+        name: "advisories",
+        args: &["deny", "check", "advisories"],
+        tool: Some(Tool {
+            probe: &["cargo", "deny", "fetch", "db"],
+            missing: "cargo-deny is not installed, or the advisories cannot be fetched from here; \
+                      `cargo deny fetch db` says which",
         }),
         ..CARGO_CHECK
     },
@@ -116,6 +127,17 @@ mod tests {
         assert_eq!(names.len(), SUITES.len());
         assert!(!names.contains(""));
         assert!(SUITES.iter().all(|suite| !suite.args.is_empty()));
+    }
+
+    #[test]
+    fn only_the_advisories_are_skipped_where_they_cannot_be_fetched() {
+        let deny: Vec<&Suite> = SUITES.iter().filter(|one| one.args.contains(&"deny")).collect();
+        for check in ["bans", "licenses", "sources", "advisories"] {
+            let suite = deny.iter().find(|suite| suite.args.contains(&check));
+            let tool = suite.and_then(|suite| suite.tool.as_ref());
+            let fetches = tool.is_some_and(|tool| tool.probe.contains(&"fetch"));
+            assert_eq!(fetches, check == "advisories", "{check}");
+        }
     }
 
     #[test]

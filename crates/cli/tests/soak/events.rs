@@ -78,6 +78,7 @@ async fn hear(world: &World, mut body: Incoming, log: &mut Log, position: &mut O
             page.push(serde_json::from_str(&data).unwrap());
             if let Some(id) = field("id: ") {
                 *position = Some(id);
+                world.note_page();
                 log.add(page.drain(..));
             }
         }

@@ -128,6 +128,57 @@ struct Piece {
     from: FeedFrom,
 }
 
+/// What one reader follows range by range, a page of each piece in turn.
+///
+/// Splits make ever more pieces, and most have no keys of ours in them. So it waits in one only when all
+/// of them had nothing: waiting in each in turn would let it fall behind by a second for every piece.
+struct Pieces {
+    list: Vec<Piece>,
+    at: usize,
+    /// How many pieces in a row had nothing new.
+    quiet: usize,
+}
+
+impl Pieces {
+    fn new(from: FeedFrom) -> Pieces {
+        Pieces { list: vec![Piece { keys: KeyRange::full(), from }], at: 0, quiet: 0 }
+    }
+
+    /// The piece whose turn it is.
+    fn current(&self) -> &Piece {
+        &self.list[self.at]
+    }
+
+    /// Whether every piece had nothing when it was read last.
+    fn are_quiet(&self) -> bool {
+        self.quiet >= self.list.len()
+    }
+
+    /// The current piece is kept by several ranges now.
+    fn divide<'a>(&mut self, ranges: impl Iterator<Item = &'a KeyRange>) {
+        let piece = self.current().clone();
+        let parts = ranges.filter_map(|keys| keys.intersect(&piece.keys));
+        let parts: Vec<Piece> =
+            parts.map(|keys| Piece { keys, from: piece.from.clone() }).collect();
+        if !parts.is_empty() {
+            self.list.splice(self.at..=self.at, parts);
+        }
+    }
+
+    /// The current piece was read up to here; the next one is current now.
+    fn advance(&mut self, etag: String, nothing: bool) {
+        self.list[self.at].from = FeedFrom::After(etag);
+        self.quiet = if nothing { self.quiet + 1 } else { 0 };
+        self.at = (self.at + 1) % self.list.len();
+    }
+}
+
+/// What a page said: the position behind it, and whether there was anything on it.
+struct Reached {
+    etag: String,
+    nothing: bool,
+}
+
 struct Reader {
     world: Arc<World>,
     plan: Plan,
@@ -154,34 +205,30 @@ impl Reader {
     async fn follow_one(&mut self, scope: FeedScope) {
         let mut from = self.plan.start();
         while !self.log.is_done() {
-            if let Ok(etag) = self.read(scope.clone(), &from).await {
-                from = FeedFrom::After(etag);
+            if let Ok(reached) = self.read(scope.clone(), &from, self.plan.wait).await {
+                from = FeedFrom::After(reached.etag);
             }
         }
     }
 
     async fn follow_ranges(&mut self) {
-        let mut pieces = vec![Piece { keys: KeyRange::full(), from: self.plan.start() }];
-        let mut turn = 0;
+        let mut pieces = Pieces::new(self.plan.start());
         while !self.log.is_done() {
-            turn += 1;
-            let at = turn % pieces.len();
             let Some(ranges) = self.ranges().await else { continue };
-            let piece = pieces[at].clone();
+            let piece = pieces.current();
             let keeping: Vec<&Range> =
                 ranges.iter().filter(|range| range.keys.overlaps(&piece.keys)).collect();
             let [range] = keeping[..] else {
-                let parts = keeping.iter().filter_map(|range| range.keys.intersect(&piece.keys));
-                let parts = parts.map(|keys| Piece { keys, from: piece.from.clone() });
-                pieces.splice(at..=at, parts.collect::<Vec<_>>());
+                pieces.divide(keeping.iter().map(|range| &range.keys));
                 continue;
             };
             let scope = match range.keys == piece.keys {
                 true => FeedScope::Range(range.id),
                 false => FeedScope::Part(range.id, piece.keys.clone()),
             };
-            if let Ok(etag) = self.read(scope, &piece.from).await {
-                pieces[at].from = FeedFrom::After(etag);
+            let wait = if pieces.are_quiet() { self.plan.wait } else { Duration::ZERO };
+            if let Ok(reached) = self.read(scope, &piece.from, wait).await {
+                pieces.advance(reached.etag, reached.nothing);
             }
         }
     }
@@ -196,10 +243,15 @@ impl Reader {
         }
     }
 
-    /// Reads a page and remembers it; the position behind it.
-    async fn read(&mut self, scope: FeedScope, from: &FeedFrom) -> Result<String, ()> {
+    /// Reads a page and remembers it.
+    async fn read(
+        &mut self,
+        scope: FeedScope,
+        from: &FeedFrom,
+        wait: Duration,
+    ) -> Result<Reached, ()> {
         let items = 1 + u32::try_from(self.random.below(100)).unwrap();
-        let wait = if *from == FeedFrom::Now { Duration::ZERO } else { self.plan.wait };
+        let wait = if *from == FeedFrom::Now { Duration::ZERO } else { wait };
         let read = FeedRead::new(scope, from.clone()).mode(self.plan.mode).items(items).wait(wait);
         match self.world.items().read_feed(&read).await {
             Ok(page) => {
@@ -208,7 +260,7 @@ impl Reader {
                 if nothing && wait.is_zero() {
                     self.world.pause(5).await;
                 }
-                Ok(etag)
+                Ok(Reached { etag, nothing })
             }
             Err(error) => {
                 self.endure(&error).await;
@@ -220,6 +272,7 @@ impl Reader {
     fn take(&mut self, page: FeedPage) -> String {
         let parsed = page.changes.iter().map(|bytes| serde_json::from_slice(bytes).unwrap());
         if !page.changes.is_empty() {
+            self.world.note_page();
             self.log.add(parsed);
         }
         page.etag
@@ -238,5 +291,37 @@ impl Reader {
             _ => {}
         }
         self.world.pause(20).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_model::PartitionKeyDefinition;
+
+    /// A soak of ten minutes did not end in time: its reader had sixty pieces, waited for a second in each
+    /// that was empty, and so read each of the others once a minute.
+    #[test]
+    fn a_reader_of_many_pieces_waits_only_when_all_had_nothing() {
+        let mut pieces = Pieces::new(FeedFrom::Beginning);
+        let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+        pieces.divide(definition.default_ranges(60).iter());
+        assert_eq!(pieces.list.len(), 60);
+        assert!(pieces.list.iter().all(|piece| piece.from == FeedFrom::Beginning));
+        for turn in 0..300 {
+            assert!(!pieces.are_quiet(), "turn {turn}");
+            pieces.advance(turn.to_string(), turn % 60 != 7);
+        }
+        for turn in 0..60 {
+            assert_eq!(pieces.are_quiet(), turn >= 8, "turn {turn}");
+            pieces.advance(turn.to_string(), true);
+        }
+        assert!(pieces.are_quiet());
+        pieces.advance("new".to_owned(), false);
+        assert!(!pieces.are_quiet());
+        assert!(
+            pieces.list.iter().all(|piece| piece.from != FeedFrom::Beginning),
+            "each had a turn"
+        );
     }
 }

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -37,6 +37,8 @@ pub(crate) struct World {
     peak_kib: Mutex<u64>,
     /// Writers stop when it is set, readers when they have seen the end behind it.
     over: AtomicBool,
+    /// Pages with something on them that readers have seen.
+    pages: AtomicU64,
 }
 
 struct Serving {
@@ -68,6 +70,7 @@ impl World {
             complaints: Mutex::default(),
             peak_kib: Mutex::default(),
             over: AtomicBool::new(false),
+            pages: AtomicU64::new(0),
         }
     }
 
@@ -110,6 +113,16 @@ impl World {
 
     pub(crate) fn end_writing(&self) {
         self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// A reader saw something.
+    pub(crate) fn note_page(&self) {
+        self.pages.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many pages with something on them readers have seen.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::SeqCst)
     }
 
     /// The most memory any of the servers had, in KiB.

@@ -70,6 +70,11 @@ pub struct LogStatistics {
     pub bytes: u64,
     /// Bytes of those entries that are superseded.
     pub dead_bytes: u64,
+    /// Records that are not superseded.
+    pub live_records: u64,
+    /// Whether there are files among them that were linked in a split or merge, and so hold records of
+    /// other partitions too.
+    pub shared: bool,
     /// Bytes the files take on the disk.
     pub disk_bytes: u64,
 }
@@ -378,6 +383,13 @@ impl LocalLog {
             total.segments += 1;
             total.bytes += u64::from(segment.sealed().map_or(active_bytes, |sealed| sealed.bytes));
             total.dead_bytes += segment.dead.dead_bytes();
+            // The table of the active segment is in memory, that of a sealed one need not be read.
+            let records = match segment.sealed() {
+                Some(sealed) => u64::from(sealed.records),
+                None => segment.with_table(|table| table.len() as u64).unwrap_or(0),
+            };
+            total.live_records += records.saturating_sub(segment.dead.dead_records());
+            total.shared |= segment.info.shared;
             total.disk_bytes += segment.file.allocated().unwrap_or(0);
         }
         total

@@ -7,6 +7,7 @@
 //! item     /tenant, /user     path.rs        where each value is in the body
 //! hash     0DAE0B84…          hash.rs        PartitionKey → Epk
 //!                             definition.rs  which paths, which hash; checks that they fit
+//!                             middle.rs      where to divide a range of hashes
 //! ```
 //!
 //! Values are compared as they are: `1` and `1.0` are one number, `0` and `-0.0` are two, and a
@@ -16,6 +17,7 @@ mod bytes;
 mod definition;
 mod hash;
 mod header;
+mod middle;
 mod path;
 mod value;
 

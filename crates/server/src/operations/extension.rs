@@ -9,7 +9,8 @@
 //!
 //! The event stream takes `mode=all`, `from=beginning|now` and `position=`; an event's id is the position
 //! behind it, so a browser that reconnects goes on where it was by sending `Last-Event-ID`. A browser
-//! cannot send headers: it passes a resource token as `token=`.
+//! cannot send headers: it passes a resource token as `token=`. With a token for one partition key it hears
+//! of that key alone, and the stream ends when the token does.
 
 use super::Outcome;
 use super::changes::{Unread, read_page};
@@ -19,7 +20,8 @@ use crate::gateway::Gateway;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
-    Continuation, Epk, FeedMode, FeedStart, Lsn, PageLimit, PartitionId, PartitionKeyPath,
+    Continuation, Epk, FeedMode, FeedStart, Lsn, PageLimit, PartitionId, PartitionKey,
+    PartitionKeyPath,
 };
 use headwater_protocol::error::Code;
 use headwater_protocol::route::Route;
@@ -97,11 +99,27 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call, asked: &Extensio
     }
     let container = gateway.container(&asked.db, &asked.coll)?;
     match asked.what {
-        What::Changes => stream(gateway, call, container),
+        What::Changes => {
+            check_items_granted(gateway, call, asked)?;
+            stream(gateway, call, container)
+        }
         What::Partitions => Ok(show(&container.ranges())),
         What::Split => split(call, &container).await,
         What::Merge => merge(call, &container).await,
     }
+}
+
+/// A token for less than the items of the container may learn which ranges there are, but listens to none.
+fn check_items_granted(gateway: &Gateway, call: &Call, asked: &Extension) -> Result<(), Failure> {
+    let Caller::Guest(grant) = &call.caller else {
+        return Ok(());
+    };
+    let items = Route::Items { db: asked.db.clone(), coll: asked.coll.clone() };
+    if grant.covers(&super::link_of(gateway, &items)?) {
+        return Ok(());
+    }
+    let message = "the resource token does not cover the items of this container";
+    Err(Failure::new(Code::Forbidden, message))
 }
 
 #[derive(Deserialize)]
@@ -158,6 +176,10 @@ fn show(ranges: &[RangeInfo]) -> Answer {
 struct Listening {
     mode: FeedMode,
     start: FeedStart,
+    /// Only items of this key, for whoever was granted no more.
+    key: Option<PartitionKey>,
+    /// The second from which the listener's token is no longer good.
+    until: Option<u64>,
 }
 
 fn listening(call: &Call) -> Result<Listening, Failure> {
@@ -188,7 +210,12 @@ fn listening(call: &Call) -> Result<Listening, Failure> {
             return Err(Failure::bad_request("from is neither `now` nor `beginning`"));
         }
     };
-    Ok(Listening { mode, start })
+    let grant = match &call.caller {
+        Caller::Guest(grant) => Some(grant),
+        Caller::Owner | Caller::Reader => None,
+    };
+    let key = grant.and_then(|grant| grant.partition_key.clone());
+    Ok(Listening { mode, start, key, until: grant.map(|grant| grant.expires) })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
@@ -209,10 +236,15 @@ async fn send_events(
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { mode, mut start } = listening;
+    let Listening { mode, mut start, key, until } = listening;
     let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
-    while !gateway.is_stopping.load(Ordering::Acquire) {
+    let is_over = || until.is_some_and(|until| gateway.runtime.unix_millis() / 1000 >= until);
+    while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(HEARTBEAT);
+        let request = match &key {
+            Some(key) => request.of_key(key.clone()),
+            None => request,
+        };
         let read = read_page(gateway, container, &request, HEARTBEAT);
         let read = tokio::select! {
             read = read => read,

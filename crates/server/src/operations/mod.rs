@@ -25,6 +25,7 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::request::{Call, Caller};
+use headwater_model::PartitionKey;
 use headwater_protocol::auth::{Grant, GrantMode};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, ApiVersion};
@@ -236,20 +237,29 @@ async fn permit_guest(
     if grant.mode == GrantMode::Read && !reads {
         return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
     }
-    let wanted = grant.partition_key.as_ref();
+    match &grant.partition_key {
+        Some(key) => permit_key(call, key, reads),
+        None => Ok(()),
+    }
+}
+
+/// A grant for one partition key is for its items, and for nothing that others have a part in.
+fn permit_key(call: &Call, granted: &PartitionKey, reads: bool) -> Result<(), Failure> {
     // A stored procedure that runs works on items too.
-    let is_items = match call.route {
-        Route::Items { .. } | Route::Item { .. } => true,
+    let is_of_items = match call.route {
+        Route::Items { .. } | Route::Item { .. } | Route::PartitionKeyDelete { .. } => true,
         Route::StoredProcedure { .. } => call.verb == Method::POST,
         _ => false,
     };
-    match wanted.filter(|_| is_items) {
-        Some(key) if call.partition_key()?.as_ref() != Some(key) => {
-            let message = "the resource token is for another partition key";
-            Err(Failure::new(Code::Forbidden, message))
-        }
-        _ => Ok(()),
+    if is_of_items && call.partition_key()?.as_ref() != Some(granted) {
+        let message = "the resource token is for another partition key";
+        return Err(Failure::new(Code::Forbidden, message));
     }
+    if !is_of_items && !reads {
+        let message = "the resource token is for the items of one partition key";
+        return Err(Failure::new(Code::Forbidden, message));
+    }
+    Ok(())
 }
 
 /// Whether a grant for one item is for the one a call is about, where one of them names it by its

@@ -17,6 +17,10 @@ use hyper::StatusCode;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+/// Clients that send a query as it is first, and plan it when they are told to, by what they call
+/// themselves. Others either plan without being told or cannot.
+const MERGING_CLIENTS: [&str; 2] = ["azsdk-python-cosmos", "azure-cosmos-js"];
+
 /// What a client sends.
 #[derive(Deserialize)]
 struct Body<'a> {
@@ -45,6 +49,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let scope = call.scope()?;
     items::check_session(call, container)?;
     check_crossing(call, container, &scope, Some(&query))?;
+    leave_to_client(call, container, &scope, &query)?;
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
     let functions = scripts::functions_of(gateway, container, &query);
@@ -102,6 +107,34 @@ pub(super) fn check_crossing(
                    x-ms-documentdb-query-enablecrosspartition to true, specify \
                    x-ms-documentdb-partitionkey, or revise your query.";
     Err(Failure::bad_request(message))
+}
+
+/// Lets a client that knows how to merge the answers of several ranges do so, with the plan for it.
+///
+/// We could answer ourselves, and do so for everybody else. But programs written with these SDKs see what
+/// the merging is like: which pages there are, what is refused, what an aggregate over nothing is.
+fn leave_to_client(
+    call: &Call,
+    container: &Container,
+    scope: &Scope,
+    query: &Query,
+) -> Result<(), Failure> {
+    let scoped = scope.key.is_some() || scope.range.is_some() || scope.hashes.is_some();
+    let agent = call.header("user-agent").unwrap_or_default();
+    let merges = MERGING_CLIENTS.iter().any(|name| agent.contains(name));
+    if scoped || !merges || container.ranges().len() < 2 {
+        return Ok(());
+    }
+    let definition = container.definition();
+    let plan = query.plan(definition.partition_key());
+    let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
+    if plan.features().is_empty() || names_one_key(query, definition.partition_key()) {
+        return Ok(());
+    }
+    let message = "The provided cross partition query can not be directly served by the gateway. \
+                   Ask for its plan and run that on each range.";
+    let failure = Failure::new(Code::CrossPartitionQueryNotServable, message);
+    Err(Failure { info: serde_json::to_string(&plan).ok(), ..failure })
 }
 
 /// Whether the filter leaves only one partition key possible.

@@ -16,8 +16,11 @@ use headwater_store::{
     Container, Executed, ItemWrite, ProcedureCall, Resource, ResourceType, Script, Triggers,
 };
 use hyper::{Method, StatusCode};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
+
+/// What is escaped in the log: clients compare it with what they escape themselves.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Bytes of the log in a header: clients refuse heads beyond 16 KiB.
 const LOG_HEADER_BYTES: usize = 8 << 10;
@@ -98,7 +101,7 @@ fn told(call: &Call, answer: Answer, executed: &Executed) -> Answer {
 }
 
 fn log_header(log: &str) -> String {
-    let mut encoded = utf8_percent_encode(log, NON_ALPHANUMERIC).to_string();
+    let mut encoded = utf8_percent_encode(log, ESCAPED).to_string();
     if encoded.len() > LOG_HEADER_BYTES {
         // Not in the middle of an escape.
         let cut = encoded[..LOG_HEADER_BYTES].rfind('%').unwrap_or(LOG_HEADER_BYTES);

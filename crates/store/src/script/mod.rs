@@ -293,7 +293,12 @@ impl Scripts {
     }
 
     /// Triggers, the write, triggers.
-    fn around(&mut self, mut write: ItemWrite, triggers: &Triggers) -> Result<Left, Ended> {
+    fn around(&mut self, write: ItemWrite, triggers: &Triggers) -> Result<Left, Ended> {
+        let Some(items) = &mut self.items else {
+            return Err(Ended::Outdated);
+        };
+        // Triggers look at items, and a patch shows none until it is applied.
+        let mut write = items.transaction.patched(write).map_err(ended)?;
         let operation = operation_of(&write);
         let mut left = Left::default();
         for script in &triggers.before {
@@ -316,12 +321,7 @@ impl Scripts {
             return Err(Ended::Outdated);
         };
         left.main = Some(items.transaction.write_count());
-        let seen = items.transaction.write(write).map_err(|trouble| match trouble {
-            Trouble::Refused(error) => Ended::Failed(error.into()),
-            Trouble::Failed(error) => Ended::Failed(error.into()),
-            Trouble::Outdated => Ended::Outdated,
-            Trouble::Full | Trouble::Late => Ended::Failed(ExecuteError::Busy),
-        })?;
+        let seen = items.transaction.write(write).map_err(ended)?;
         let mut answer = seen.map(|seen| String::from_utf8_lossy(&seen.json).into_owned());
         for script in &triggers.after {
             let call = Call {
@@ -349,6 +349,16 @@ impl Scripts {
         let transaction = items.transaction;
         let (items_read, bytes_read) = (transaction.items_read, transaction.bytes_read);
         (Some(transaction), result.map(|left| Left { items_read, bytes_read, ..left }))
+    }
+}
+
+/// What becomes of a call whose own write is in trouble.
+fn ended(trouble: Trouble) -> Ended {
+    match trouble {
+        Trouble::Refused(error) => Ended::Failed(error.into()),
+        Trouble::Failed(error) => Ended::Failed(error.into()),
+        Trouble::Outdated => Ended::Outdated,
+        Trouble::Full | Trouble::Late => Ended::Failed(ExecuteError::Busy),
     }
 }
 

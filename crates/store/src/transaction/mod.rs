@@ -27,7 +27,7 @@ use crate::body::{self, SystemProperties};
 use crate::container::Container;
 use crate::definition::Settings;
 use crate::error::{ItemReadError, StorageError, WriteError};
-use crate::item::{Item, ItemKey, ItemWrite, Precondition};
+use crate::item::{Item, ItemKey, ItemWrite, Precondition, WriteKind};
 use crate::keys;
 use crate::partition::{Look, Partition};
 use crate::prepare::{self, Action, Operation, Prepared};
@@ -224,6 +224,22 @@ impl Transaction {
     pub(crate) fn new_id(&self) -> String {
         let hex = format!("{:032x}", self.container.state().shared.runtime.random_u128());
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// A patch as the replace it comes to; whatever is no patch stays as it is.
+    pub(crate) fn patched(&mut self, write: ItemWrite) -> Result<ItemWrite, Trouble> {
+        let WriteKind::Patch(id, patch, condition) = &write.kind else {
+            return Ok(write);
+        };
+        let before = self.current(id)?.ok_or_else(|| WriteError::NotFound { id: id.clone() })?;
+        if let Some(holds) = condition
+            && !holds(&before.json).map_err(WriteError::Condition)?
+        {
+            return Err(WriteError::ConditionFalse { id: id.clone() }.into());
+        }
+        let body = body::patch(&before.json, patch, &self.settings.protected);
+        let body = Bytes::from(body.map_err(WriteError::from)?);
+        Ok(ItemWrite { kind: WriteKind::Replace(id.clone(), body), ..write })
     }
 
     /// Creates, upserts, replaces or deletes an item.
