@@ -5,6 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
+use crate::query::Leftovers;
 use crate::{keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
@@ -36,6 +37,8 @@ pub struct Options {
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
     pub compaction_dead_percent: u64,
+    /// A query that had to look at so many items for a page has the path it filters by indexed.
+    pub index_after_items: usize,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             ring_bytes: log.ring_bytes,
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
+            index_after_items: 1_000,
         }
     }
 }
@@ -88,6 +92,8 @@ pub(crate) struct Shared {
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
     wrap_log: Option<LogWrapper>,
+    /// Rows of queries that were found beyond the page they were found for.
+    pub(crate) leftovers: Leftovers,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -231,6 +237,7 @@ impl Account {
             index,
             options,
             wrap_log,
+            leftovers: Leftovers::default(),
             lock: Mutex::new(None),
         });
         let catalog = Catalog::open(shared.clone())?;

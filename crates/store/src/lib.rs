@@ -41,6 +41,7 @@ mod container;
 mod definition;
 mod error;
 mod feed;
+mod filter;
 mod index;
 pub mod invariants;
 mod item;
@@ -51,6 +52,7 @@ mod prepare;
 pub mod query;
 mod resource;
 mod scan;
+mod secondary;
 mod topology;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
@@ -63,6 +65,7 @@ pub use error::{
     StorageError, TopologyError, WriteError,
 };
 pub use feed::{FeedPage, FeedRequest};
+pub use filter::{BadFilter, FeedFilter};
 pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::{Damage, Durability};
 pub use headwater_model::{

@@ -170,7 +170,7 @@ fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
 fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
     let mut answer = Answer::json(status, document(container)?)
         .charged(Charge::METADATA_READ)
-        .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
+        .header(headers::INDEX_TRANSFORMATION_PROGRESS, container.index_percent())
         .header(headers::LAZY_INDEXING_PROGRESS, -1)
         .header(headers::CONTENT_PATH, container.rid().database());
     if let Some(etag) = container.etag() {

@@ -1,5 +1,6 @@
 //! Queries over items and over definitions, and the plans of those a client runs itself.
 
+use super::query_metrics::{self, Measured};
 use super::{Outcome, changes, items, list};
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -35,7 +36,9 @@ struct Parameter<'a> {
 /// `POST …/docs` with a query.
 pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
+    let arrived = gateway.runtime.elapsed();
     let query = parse(call)?;
+    let compiling = gateway.runtime.elapsed().saturating_sub(arrived);
     let scope = call.scope()?;
     items::check_session(call, container)?;
     let unscoped = scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none();
@@ -48,32 +51,20 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
     let page = container.query(&query, &wanted, call.continuation(), call.page_limit()?).await?;
-    let took = gateway.runtime.elapsed().saturating_sub(started);
+    let running = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
-    let (body, count) = body_of("Documents", &rid, &page.rows);
-    let size = body.len();
-    let mut answer = Answer::json(StatusCode::OK, body)
+    let (body, rows) = body_of("Documents", &rid, &page.rows);
+    let measured = Measured { compiling, running, rows, bytes: body.len() };
+    let answer = Answer::json(StatusCode::OK, body)
         .charged(Charge::query(page.items_read, page.bytes_read))
-        .header(headers::ITEM_COUNT, count)
+        .header(headers::ITEM_COUNT, rows)
         .header(
             headers::QUERY_EXECUTION_INFO,
             r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#,
         )
+        .header_if(headers::QUERY_METRICS, query_metrics::figures(call, &page, &measured))
+        .header_if(headers::INDEX_UTILIZATION, query_metrics::indexes(call, &page.index))
         .header_if(headers::CONTINUATION, page.next);
-    if call.flag(headers::POPULATE_QUERY_METRICS) {
-        let millis = took.as_secs_f64() * 1000.0;
-        let metrics = format!(
-            "totalExecutionTimeInMs={millis:.2};queryCompileTimeInMs=0.00;\
-             queryLogicalPlanBuildTimeInMs=0.00;queryPhysicalPlanBuildTimeInMs=0.00;\
-             queryOptimizationTimeInMs=0.00;VMExecutionTimeInMs={millis:.2};\
-             indexLookupTimeInMs=0.00;instructionCount=0;documentLoadTimeInMs=0.00;\
-             systemFunctionExecuteTimeInMs=0.00;userFunctionExecuteTimeInMs=0.00;\
-             retrievedDocumentCount={};retrievedDocumentSize={};outputDocumentCount={count};\
-             outputDocumentSize={size};writeOutputTimeInMs=0.00;indexUtilizationRatio=0.00",
-            page.items_read, page.bytes_read,
-        );
-        answer = answer.header(headers::QUERY_METRICS, metrics);
-    }
     Ok(changes::served(container, &scope, answer))
 }
 
