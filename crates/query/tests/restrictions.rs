@@ -7,7 +7,7 @@ use headwater_query::{Query, Value, index_keys};
 /// The restrictions of a filter as `path:intervals`, an interval being `=` for one value and `~` for many.
 fn restrictions(filter: &str) -> Vec<String> {
     let list = Value::from_json(b"[1,2]").unwrap();
-    let text = format!("SELECT * FROM c JOIN t IN c.tags WHERE {filter}");
+    let text = format!("SELECT VALUE c FROM c JOIN t IN c.tags WHERE {filter}");
     let query = Query::parse(&text, &[("@list".to_owned(), list)]).unwrap();
     let shown = query.restrictions().into_iter().map(|one| {
         let intervals = one.intervals.iter().map(|each| if each.is_point { '=' } else { '~' });
