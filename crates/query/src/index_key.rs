@@ -41,6 +41,16 @@ pub enum PathStep {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IndexPath(pub Vec<PathStep>);
 
+impl IndexPath {
+    /// The property of the item it begins with.
+    pub fn first_name(&self) -> Option<&str> {
+        match self.0.first() {
+            Some(PathStep::Name(name)) => Some(name),
+            Some(PathStep::Element) | None => None,
+        }
+    }
+}
+
 impl std::fmt::Display for IndexPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|step| match step {

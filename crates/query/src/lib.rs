@@ -27,6 +27,7 @@
 
 mod ast;
 mod compile;
+mod computed;
 mod error;
 mod evaluate;
 mod functions;
@@ -43,6 +44,7 @@ pub use ast::{
     BinaryOperator, Collection, Column, Expression, From, Node, OrderItem, Projection, Select,
     Source, UnaryOperator,
 };
+pub use computed::ComputedProperty;
 pub use error::{EvaluationError, Problem, QueryError, Span};
 pub use evaluate::{Context, Next, OrderMark, Progress, Run, SortedRow, UserFunctions};
 pub use functions::{Function, all as functions};

@@ -7,6 +7,7 @@ use headwater_model::PartitionKeyDefinition;
 
 use crate::ast::{Collection, Expression, From, Node, Projection, Select, Source};
 use crate::compile::{Compiled, Parameters, compile};
+use crate::computed::ComputedProperty;
 use crate::error::{Problem, QueryError, Span};
 use crate::evaluate::{Context, Progress, Run};
 use crate::limits::Limits;
@@ -24,6 +25,8 @@ pub struct Query {
     tree: Arc<Select>,
     parameters: Arc<Parameters>,
     compiled: Arc<Compiled>,
+    /// Names that stand for expressions and not for what items hold.
+    computed: Arc<[String]>,
 }
 
 impl Query {
@@ -38,8 +41,26 @@ impl Query {
         parameters: &[(String, Value<'static>)],
         limits: &Limits,
     ) -> Result<Query, QueryError> {
+        Query::understand(text, parameters, limits, &[])
+    }
+
+    /// The same over a container with these computed properties.
+    pub fn parse_over(
+        text: &str,
+        parameters: &[(String, Value<'static>)],
+        computed: &[ComputedProperty],
+    ) -> Result<Query, QueryError> {
+        Query::understand(text, parameters, &Limits::default(), computed)
+    }
+
+    fn understand(
+        text: &str,
+        parameters: &[(String, Value<'static>)],
+        limits: &Limits,
+        computed: &[ComputedProperty],
+    ) -> Result<Query, QueryError> {
         let tree = parse(text, limits)?;
-        Query::of_tree(text, tree, parameters.iter().cloned().collect(), limits)
+        Query::of_tree(text, tree, parameters.iter().cloned().collect(), limits, computed)
     }
 
     /// Understands a condition on single items, which it calls `c`, such as `c.total > 100`. The query
@@ -49,7 +70,7 @@ impl Query {
         let filter = parse_expression(text, &limits)?;
         let one = Expression::new(Node::Literal(Value::Bool(true)), Span::default());
         let tree = of_items(Projection::Value(one), Some(filter));
-        Query::of_tree(text, tree, Parameters::new(), &limits)?.item_by_item(text)
+        Query::of_tree(text, tree, Parameters::new(), &limits, &[])?.item_by_item(text)
     }
 
     /// Understands what to show of single items, which it calls `c`, such as `c.id, c.total * 2 AS n`.
@@ -63,7 +84,7 @@ impl Query {
             return Err(QueryError::new(problem, expression.span, text));
         }
         let tree = of_items(projection, None);
-        Query::of_tree(text, tree, Parameters::new(), &limits)?.item_by_item(text)
+        Query::of_tree(text, tree, Parameters::new(), &limits, &[])?.item_by_item(text)
     }
 
     /// The names of the properties of its rows, if it lists them.
@@ -91,13 +112,15 @@ impl Query {
         tree: Select,
         parameters: Parameters,
         limits: &Limits,
+        computed: &[ComputedProperty],
     ) -> Result<Query, QueryError> {
-        let compiled = compile(text, &tree, &parameters, limits)?;
+        let compiled = compile(text, &tree, &parameters, limits, Some(computed))?;
         Ok(Query {
             text: text.into(),
             tree: Arc::new(tree),
             parameters: Arc::new(parameters),
             compiled: Arc::new(compiled),
+            computed: computed.iter().map(|one| one.name().to_owned()).collect(),
         })
     }
 
@@ -196,7 +219,7 @@ impl Query {
     /// A path is the property names from the item down, such as `["address", "city"]`. Items that
     /// fit no candidate never match; those that fit one may or may not.
     pub fn candidates(&self, paths: &[Vec<&str>]) -> Option<Vec<Candidate>> {
-        if self.has_stages() {
+        if self.has_stages() || paths.iter().any(|path| self.is_computed(path.first().copied())) {
             return None;
         }
         candidates(&self.tree, &self.parameters, paths)
@@ -208,7 +231,14 @@ impl Query {
         if self.has_stages() {
             return Vec::new();
         }
-        restrictions(&self.tree, &self.parameters)
+        let mut restrictions = restrictions(&self.tree, &self.parameters);
+        restrictions.retain(|one| !self.is_computed(one.path.first_name()));
+        restrictions
+    }
+
+    /// Whether a name stands for an expression, of which no index knows.
+    fn is_computed(&self, name: Option<&str>) -> bool {
+        name.is_some_and(|name| self.computed.iter().any(|computed| computed == name))
     }
 
     /// The names of the user-defined functions it calls.

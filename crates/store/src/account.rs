@@ -6,6 +6,7 @@ use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::Leftovers;
+use crate::script::{ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
@@ -39,6 +40,8 @@ pub struct Options {
     pub compaction_dead_percent: u64,
     /// A query that had to look at so many items for a page has the path it filters by indexed.
     pub index_after_items: usize,
+    /// What a script may take.
+    pub scripts: ScriptLimits,
 }
 
 impl Default for Options {
@@ -52,6 +55,7 @@ impl Default for Options {
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
             index_after_items: 1_000,
+            scripts: ScriptLimits::default(),
         }
     }
 }
@@ -91,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
+    /// Whose turn it is to run a script.
+    pub(crate) turns: Arc<Turns>,
     wrap_log: Option<LogWrapper>,
     /// Rows of queries that were found beyond the page they were found for.
     pub(crate) leftovers: Leftovers,
@@ -236,6 +242,7 @@ impl Account {
             root: root.to_owned(),
             index,
             options,
+            turns: Arc::default(),
             wrap_log,
             leftovers: Leftovers::default(),
             lock: Mutex::new(None),
@@ -298,6 +305,12 @@ impl Account {
         self.0.containers.write().clear();
         *shared.lock.lock() = None;
         Ok(())
+    }
+
+    /// How many partitions a container gets that does not say.
+    #[must_use]
+    pub fn default_partitions(&self) -> u32 {
+        self.0.shared.options.partitions
     }
 
     /// Creates a database.
@@ -375,7 +388,9 @@ impl Account {
         self.0.containers.read().values().cloned().collect()
     }
 
-    pub(crate) fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
+    /// The container with this resource id, if it is there.
+    #[must_use]
+    pub fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
         let state = self.0.containers.read().get(&rid).cloned()?;
         Some(Container::new(state, self.0.clone()))
     }
@@ -476,6 +491,7 @@ impl Database {
         partitions: u32,
     ) -> Result<Container, CatalogError> {
         let definition = definition.checked()?;
+        definition.check_new()?;
         if partitions == 0 || partitions > PARTITIONS_MAX {
             return Err(DefinitionError::Partitions(partitions).into());
         }

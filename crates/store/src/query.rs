@@ -15,6 +15,7 @@ mod source;
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::scan::ScanScope;
+use crate::script::{Script, UserScripts};
 use bytes::Bytes;
 use continuation::Place;
 use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
@@ -23,7 +24,7 @@ use headwater_runtime::Runtime;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use headwater_query::{Problem, Query, QueryError, Value};
+pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};
 pub(crate) use leftovers::Leftovers;
 use leftovers::{Owner, Rows};
 pub use source::IndexUsage;
@@ -73,8 +74,11 @@ pub enum QueryFailure {
     #[error(transparent)]
     Read(#[from] ItemReadError),
     /// A position that no page of this query has returned.
-    #[error("the continuation is not one of this query's; start again without it")]
+    #[error("Invalid Continuation Token: it is not one of this query's; start again without it")]
     BadContinuation,
+    /// Too many scripts are running, and the query calls user-defined functions.
+    #[error("too many scripts are running; try again in a moment")]
+    Busy,
     /// More items than a query that needs all of them may read.
     #[error("the query needs more than {ITEMS_COLLECTED_MAX} items; narrow it by partition key")]
     TooManyItems,
@@ -98,14 +102,40 @@ impl Container {
         after: Option<&str>,
         limit: PageLimit,
     ) -> Result<QueryPage, QueryFailure> {
+        self.query_with(query, scope, after, limit, &[]).await
+    }
+
+    /// Answers a page of a query that may call these user-defined functions.
+    ///
+    /// # Errors
+    /// Also when a function fails or takes too long.
+    pub async fn query_with(
+        &self,
+        query: &Query,
+        scope: &ScanScope,
+        after: Option<&str>,
+        limit: PageLimit,
+        functions: &[Script],
+    ) -> Result<QueryPage, QueryFailure> {
         let scope = match self.narrowed(query, scope)? {
             Some(scope) => scope,
             None => return Ok(QueryPage::default()),
         };
-        let mut page = if query.is_streaming() {
-            self.stream_query(query, &scope, after, limit).await?
+        let shared = &self.state().shared;
+        let limits = &shared.options.scripts;
+        let (_place, functions) = if functions.is_empty() {
+            (None, None)
         } else {
-            self.collect_query(query, &scope, after, limit).await?
+            let place = shared.runtime.timeout(limits.time, shared.turns.place()).await;
+            let place = place.flatten().ok_or(QueryFailure::Busy)?;
+            let functions = UserScripts::new(functions, limits, &shared.runtime);
+            (Some(place), Some(Arc::new(functions)))
+        };
+        let context = self.query_context(functions);
+        let mut page = if query.is_streaming() {
+            self.stream_query(query, context, &scope, after, limit).await?
+        } else {
+            self.collect_query(query, context, &scope, after, limit).await?
         };
         if self.only_key(query).is_some() {
             // Items lie in the order of their partition keys, which is an index too.
@@ -156,13 +186,18 @@ impl Container {
         keys.all(|key| key.as_ref() == Some(&first)).then_some(first)
     }
 
-    fn query_context(&self) -> Context {
-        query_context(&self.state().shared.runtime)
+    pub(crate) fn query_context(&self, functions: Option<Arc<UserScripts>>) -> Context {
+        let context = query_context(&self.state().shared.runtime);
+        match functions {
+            Some(functions) => context.with_functions(functions),
+            None => context,
+        }
     }
 
     async fn stream_query(
         &self,
         query: &Query,
+        context: Context,
         scope: &ScanScope,
         after: Option<&str>,
         limit: PageLimit,
@@ -175,7 +210,7 @@ impl Container {
         let runtime = &self.state().shared.runtime;
         let deadline = runtime.elapsed() + PAGE_TIME_MAX;
         let mut source = Source::new(self, query, scope, position.as_ref())?;
-        let mut run = query.resume(self.query_context(), progress);
+        let mut run = query.resume(context, progress);
         let mut page = QueryPage::default();
         let mut bytes = 0;
         loop {
@@ -219,6 +254,7 @@ impl Container {
     async fn collect_query(
         &self,
         query: &Query,
+        context: Context,
         scope: &ScanScope,
         after: Option<&str>,
         limit: PageLimit,
@@ -239,9 +275,9 @@ impl Container {
         let mut rows = match kept {
             Some(rows) => rows,
             None if query.is_sorted_only() => {
-                self.sorted_rows(query, scope, (shown, mark), limit, &mut page).await?
+                self.sorted_rows(query, context, scope, (shown, mark), limit, &mut page).await?
             }
-            None => self.other_rows(query, scope, shown, &mut page).await?,
+            None => self.other_rows(query, context, scope, shown, &mut page).await?,
         };
         let mut bytes = 0;
         let mut last = None;
@@ -269,6 +305,7 @@ impl Container {
     async fn sorted_rows(
         &self,
         query: &Query,
+        context: Context,
         scope: &ScanScope,
         (shown, mark): (u64, Option<OrderMark>),
         limit: PageLimit,
@@ -280,7 +317,7 @@ impl Container {
         let skip = if mark.is_some() { 0 } else { count(skip.saturating_add(shown)) };
         let left = take.map_or(usize::MAX, |take| count(take.saturating_sub(shown)));
         let wanted = (limit.items as usize).saturating_add(ROWS_AHEAD).min(left);
-        let run = query.start(self.query_context());
+        let run = query.start(context);
         let mut run = run.for_page(mark, skip.saturating_add(wanted));
         self.push_all(query, scope, &mut run, page).await?;
         let (found, is_more) = run.finish_page();
@@ -293,11 +330,12 @@ impl Container {
     async fn other_rows(
         &self,
         query: &Query,
+        context: Context,
         scope: &ScanScope,
         shown: u64,
         page: &mut QueryPage,
     ) -> Result<Rows, QueryFailure> {
-        let mut run = query.start(self.query_context());
+        let mut run = query.start(context);
         self.push_all(query, scope, &mut run, page).await?;
         let shown = usize::try_from(shown).unwrap_or(usize::MAX);
         let rows = run.finish()?.into_iter().skip(shown);
