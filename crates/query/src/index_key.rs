@@ -15,7 +15,7 @@
 use crate::value::{Key, Kind, Value};
 
 /// How much of a string counts.
-const TEXT_BYTES: usize = 64;
+pub(crate) const TEXT_BYTES: usize = 64;
 /// How many values of one item are listed; an item with more is a candidate for everything.
 const VALUES_MAX: usize = 1_000;
 
@@ -25,8 +25,8 @@ const FALSE: u8 = 0x20;
 const TRUE: u8 = 0x21;
 const NUMBER: u8 = 0x30;
 const TEXT: u8 = 0x40;
-const ARRAY: u8 = 0x50;
-const OBJECT: u8 = 0x60;
+pub(crate) const ARRAY: u8 = 0x50;
+pub(crate) const OBJECT: u8 = 0x60;
 
 /// One step from an item towards a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,7 +114,7 @@ impl KeyInterval {
 }
 
 /// The key of a value; `None` for undefined.
-fn key_of(value: &Value<'_>) -> Option<Vec<u8>> {
+pub(crate) fn key_of(value: &Value<'_>) -> Option<Vec<u8>> {
     Some(match value.kind() {
         Kind::Undefined => return None,
         Kind::Null => vec![NULL],
@@ -151,7 +151,7 @@ fn escape(text: &str, key: &mut Vec<u8>) {
 }
 
 /// The first key behind all that begin with this one, which has a byte below 255.
-fn behind(key: &[u8]) -> Vec<u8> {
+pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
     let mut end = key.to_vec();
     while let Some(last) = end.pop() {
         if last < 0xFF {

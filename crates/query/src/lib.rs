@@ -34,6 +34,7 @@ mod functions;
 mod index_key;
 mod lexer;
 mod limits;
+mod order_key;
 mod parser;
 mod plan;
 mod print;
@@ -50,6 +51,7 @@ pub use evaluate::{Context, Next, OrderMark, Progress, Run, SortedRow, UserFunct
 pub use functions::{Function, all as functions};
 pub use index_key::{IndexPath, KeyInterval, PathStep, index_keys, key_length};
 pub use limits::Limits;
+pub use order_key::{OrderKey, OrderPath, Ordering, order_key};
 pub use plan::{Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction};
 pub use query::Query;
 pub use value::{BadValue, Kind, Member, Number, Value};

@@ -10,9 +10,13 @@ use crate::compile::{Compiled, Parameters, compile};
 use crate::computed::ComputedProperty;
 use crate::error::{Problem, QueryError, Span};
 use crate::evaluate::{Context, Progress, Run};
+use crate::index_key::IndexPath;
 use crate::limits::Limits;
+use crate::order_key::Ordering;
 use crate::parser::{parse, parse_expression, parse_projection};
-use crate::plan::{Candidate, PlanDocument, Restriction, candidates, plan, restrictions};
+use crate::plan::{
+    Candidate, PlanDocument, Restriction, candidates, order_paths, plan, restrictions,
+};
 use crate::value::Value;
 
 /// What the item is called in a condition and a shape.
@@ -234,6 +238,26 @@ impl Query {
         let mut restrictions = restrictions(&self.tree, &self.parameters);
         restrictions.retain(|one| !self.is_computed(one.path.first_name()));
         restrictions
+    }
+
+    /// How items could be had in the order of its rows, if it [sorts](Query::is_sorted_only) by single paths
+    /// and restricts nothing else but to single values. Restrictions an index must not know of are left to
+    /// the filter. `fixed` are values that all items in question have anyway.
+    pub fn ordering(
+        &self,
+        fixed: &[(IndexPath, Value<'static>)],
+        may_know: impl Fn(&IndexPath) -> bool,
+    ) -> Option<Ordering> {
+        if !self.is_sorted_only() {
+            return None;
+        }
+        let order = order_paths(&self.tree, &self.parameters)?;
+        if order.iter().any(|one| self.is_computed(one.path.first_name())) {
+            return None;
+        }
+        let mut restrictions = self.restrictions();
+        restrictions.retain(|one| may_know(&one.path));
+        Ordering::new(order, fixed, &restrictions)
     }
 
     /// Whether a name stands for an expression, of which no index knows.

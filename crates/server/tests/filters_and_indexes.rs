@@ -151,3 +151,41 @@ async fn metrics_say_what_a_query_read_and_which_index_it_used() {
     assert_eq!(progress, Some("100"));
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sorted_query_goes_along_an_index_and_says_so() {
+    let mut options = Options::default();
+    options.index_after_items = 10;
+    let world = World::with_options(options, |_| ()).await.with_container().await;
+    for number in 0..40 {
+        upsert(&world, &json!({"id": number.to_string(), "pk": "a", "n": number % 4, "m": number}))
+            .await;
+    }
+    let ask = async |version: &str| {
+        let head = [
+            ("content-type", "application/query+json"),
+            ("x-ms-documentdb-isquery", "True"),
+            ("x-ms-documentdb-query-enablecrosspartition", "True"),
+            ("x-ms-documentdb-populatequerymetrics", "True"),
+            ("x-ms-max-item-count", "3"),
+            (version, "True"),
+        ];
+        let query = json!({"query": "SELECT VALUE c.m FROM c WHERE c.n = 1 ORDER BY c.m DESC"});
+        let got = world.send("POST", ITEMS, &head, &query.to_string()).await;
+        let indexes = got.header("x-ms-cosmos-index-utilization").unwrap().to_owned();
+        (got, indexes)
+    };
+    let expected = json!(["/n ASC", "/m DESC"]);
+    let (scanned, indexes) = ask("x-ms-cosmos-populateindexmetrics").await;
+    let indexes: Value = serde_json::from_slice(&STANDARD.decode(indexes).unwrap()).unwrap();
+    assert_eq!(indexes["PotentialCompositeIndexes"][0]["IndexSpecs"], expected);
+    let (found, indexes) = ask("x-ms-cosmos-populateindexmetrics-v2").await;
+    let indexes = percent_encoding::percent_decode_str(&indexes).decode_utf8().unwrap();
+    let indexes: Value = serde_json::from_str(&indexes).unwrap();
+    assert_eq!(indexes["Utilized"]["CompositeIndexes"], json!([{ "IndexSpecs": expected }]));
+    assert_eq!(documents(&found), documents(&scanned));
+    assert_eq!(documents(&found), [json!(37), json!(33), json!(29)]);
+    let metrics = found.header("x-ms-documentdb-query-metrics").unwrap();
+    assert!(metrics.contains("retrievedDocumentCount=4;"), "{metrics}");
+    world.stop().await;
+}

@@ -1,9 +1,10 @@
 //! Queries over the items of a container, a page at a time.
 //!
 //! A query that answers item by item goes on from where its last page ended, through restarts and
-//! splits, like a scan. A sorted one goes on behind the sort keys of its last row. One that needs every item
-//! before its first row in another way is run again, and the rows that were shown are left out. Rows found
-//! beyond a page are kept for the next one, so that it usually costs no more than itself.
+//! splits, like a scan. A sorted one goes on behind the sort keys of its last row, and looks at no more than its
+//! page where an index has the items in that order. One that needs every item before its first row in another
+//! way is run again, and the rows that were shown are left out. Rows found beyond a page are kept for the next
+//! one, so that it usually costs no more than itself.
 //!
 //! What a query means is not decided here; see the crate `headwater-query`. Which items it looks at is
 //! decided in `source`.
@@ -11,11 +12,13 @@
 mod continuation;
 mod leftovers;
 mod source;
+mod walk;
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::scan::ScanScope;
 use crate::script::{Script, UserScripts};
+use crate::secondary::Indexed;
 use bytes::Bytes;
 use continuation::Place;
 use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
@@ -317,13 +320,31 @@ impl Container {
         let skip = if mark.is_some() { 0 } else { count(skip.saturating_add(shown)) };
         let left = take.map_or(usize::MAX, |take| count(take.saturating_sub(shown)));
         let wanted = (limit.items as usize).saturating_add(ROWS_AHEAD).min(left);
-        let run = query.start(context);
-        let mut run = run.for_page(mark, skip.saturating_add(wanted));
-        self.push_all(query, scope, &mut run, page).await?;
-        let (found, is_more) = run.finish_page();
-        let rows = found.into_iter().skip(skip).take(left);
-        let rows = rows.map(|row| (Bytes::from(row.json), Some(row.mark))).collect();
-        Ok(Rows { rows, is_more: is_more && wanted < left })
+        let ordering = self.ordering(query, scope);
+        let walk = ordering.as_ref().map(|ordering| self.walk(ordering, scope)).transpose()?;
+        if let Some(walk) = walk.flatten() {
+            // Another page costs no more than this one, so nothing is looked for beyond it.
+            let wanted = (limit.items as usize).min(left);
+            let reach = skip.saturating_add(wanted);
+            let run = query.start(context.clone()).for_page(mark.clone(), reach);
+            let run = self.push_in_order(&walk, run, mark.as_ref(), reach, page).await?;
+            if let Some(run) = run {
+                page.steps = run.steps();
+                page.index.note_used(&walk.index.of);
+                return Ok(sorted_page(run, skip, left, wanted));
+            }
+        }
+        let mut run = query.start(context).for_page(mark, skip.saturating_add(wanted));
+        let source = self.push_all(query, scope, &mut run, page).await?;
+        match ordering {
+            Some(ordering) => {
+                let of = Indexed::Order(ordering.paths);
+                page.index.note_potential(&of);
+                source.learn_order(of, page.items_read, limit.items as usize)?;
+            }
+            None => source.learn(page.items_read, 0)?,
+        }
+        Ok(sorted_page(run, skip, left, wanted))
     }
 
     /// The rows of a query that is neither streaming nor only sorted, without those that were shown.
@@ -336,23 +357,22 @@ impl Container {
         page: &mut QueryPage,
     ) -> Result<Rows, QueryFailure> {
         let mut run = query.start(context);
-        self.push_all(query, scope, &mut run, page).await?;
+        if query.reads_items() {
+            self.push_all(query, scope, &mut run, page).await?.learn(page.items_read, 0)?;
+        }
         let shown = usize::try_from(shown).unwrap_or(usize::MAX);
         let rows = run.finish()?.into_iter().skip(shown);
         Ok(Rows { rows: rows.map(|row| (Bytes::from(row), None)).collect(), is_more: false })
     }
 
-    /// Pushes every item a query has to look at.
+    /// Pushes every item a query has to look at. Returns where they came from.
     async fn push_all(
         &self,
         query: &Query,
         scope: &ScanScope,
         run: &mut Run,
         page: &mut QueryPage,
-    ) -> Result<(), QueryFailure> {
-        if !query.reads_items() {
-            return Ok(());
-        }
+    ) -> Result<Source<'_>, QueryFailure> {
         let mut source = Source::new(self, query, scope, None)?;
         let batch = PageLimit::new(SCAN_ITEMS, SCAN_BYTES).unwrap_or_default();
         let mut done = false;
@@ -371,9 +391,8 @@ impl Container {
             }
         }
         page.steps = run.steps();
-        source.learn(page.items_read, 0)?;
-        page.index = source.usage;
-        Ok(())
+        page.index = std::mem::take(&mut source.usage);
+        Ok(source)
     }
 
     /// How far indexes that are being built have come, in percent; 100 if none is.
@@ -381,6 +400,14 @@ impl Container {
     pub fn index_percent(&self) -> u64 {
         self.state().secondary.percent(self.state())
     }
+}
+
+/// The rows of a run for a page, without the first `skip` and those behind `left` more.
+fn sorted_page(run: Run, skip: usize, left: usize, wanted: usize) -> Rows {
+    let (found, is_more) = run.finish_page();
+    let rows = found.into_iter().skip(skip).take(left);
+    let rows = rows.map(|row| (Bytes::from(row.json), Some(row.mark))).collect();
+    Rows { rows, is_more: is_more && wanted < left }
 }
 
 /// The time and chance an evaluation sees.

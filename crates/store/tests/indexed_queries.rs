@@ -1,7 +1,7 @@
 //! Queries through indexes: the rows of a scan, in the order of a scan, whatever happened before.
 //!
 //! Random histories write, patch, batch and delete items with odd values, compact, split, merge, restart,
-//! are killed, lose their index, and change the indexing policy. Queries of many kinds are asked all along,
+//! are killed, lose their index, let items expire, and change the indexing policy. Queries of many kinds are asked all along,
 //! in pages of any size, from a store that indexes at once; a model that knows nothing but a list of items
 //! and the query language says what must come out. One seed is one history.
 
@@ -69,6 +69,9 @@ const FILTERS: &[&str] = &[
     "c._ts > 0",
     "c.secret = 1",
     "c.n + 1 = 4",
+    "true",
+    "c.t = 't1' AND c.n = 3",
+    "c.n >= 2 AND c.s = 'ab'",
 ];
 
 /// What is asked about the items that pass.
@@ -81,6 +84,10 @@ const SHAPES: &[(&str, &str)] = &[
     ("SELECT VALUE c.id FROM c", "ORDER BY c.n"),
     ("SELECT c.id, t FROM c JOIN t IN c.tags", "ORDER BY c.n DESC, c.s"),
     ("SELECT VALUE c.id FROM c", "ORDER BY c.s DESC OFFSET 2 LIMIT 5"),
+    ("SELECT VALUE c.id FROM c", "ORDER BY c.n DESC"),
+    ("SELECT VALUE c.id FROM c", "ORDER BY c.s, c.n DESC"),
+    ("SELECT TOP 4 c.id, c.o FROM c", "ORDER BY c.o.x, c.id DESC"),
+    ("SELECT VALUE t FROM c JOIN t IN c.tags", "ORDER BY c._ts DESC"),
     ("SELECT DISTINCT VALUE c.n FROM c", ""),
     ("SELECT VALUE COUNT(1) FROM c", ""),
     ("SELECT c.b, SUM(c.n) AS s FROM c", "GROUP BY c.b"),
@@ -89,6 +96,9 @@ const SHAPES: &[(&str, &str)] = &[
 
 struct World {
     random: Random,
+    /// What this world asks: few questions, so that indexes made for one are there when it is asked again.
+    filters: Vec<&'static str>,
+    shapes: Vec<(&'static str, &'static str)>,
     simulation: Simulation,
     node: Node,
     disk: MemoryDisk,
@@ -97,6 +107,7 @@ struct World {
     account: Account,
     container: Container,
     lookups: usize,
+    walks: usize,
 }
 
 async fn open(node: &Node, disk: &MemoryDisk, index: &MemoryIndex, options: &Options) -> Account {
@@ -116,13 +127,15 @@ fn random_policy(random: &mut Random) -> Value {
             json!({"includedPaths": [{"path": "/*"}], "excludedPaths": [{"path": "/n/?"}]}),
             json!({"includedPaths": [{"path": "/s/?"}, {"path": "/tags/[]/?"}],
                    "excludedPaths": [{"path": "/*"}]}),
+            json!({"includedPaths": [{"path": "/s/?"}], "excludedPaths": [{"path": "/*"}],
+                   "compositeIndexes": [[{"path": "/n"}, {"path": "/s"}]]}),
             json!({"indexingMode": "none"}),
         ])
         .clone()
 }
 
 fn definition(policy: Option<Value>) -> ContainerDefinition {
-    let definition = ContainerDefinition::new("c", "/t").unwrap();
+    let definition = ContainerDefinition::new("c", "/t").unwrap().with_default_ttl(-1);
     match policy {
         Some(policy) => definition.with_indexing_policy(policy),
         None => definition,
@@ -145,8 +158,22 @@ impl World {
         let policy = random.chance(50).then(|| random_policy(&mut random));
         let container =
             database.create_container_with(definition(policy), partitions).await.unwrap();
-        let lookups = 0;
-        World { random, simulation, node, disk, index, options, account, container, lookups }
+        let filters = (0..4).map(|_| *random.pick(FILTERS)).collect();
+        let shapes = (0..4).map(|_| *random.pick(SHAPES)).collect();
+        World {
+            random,
+            filters,
+            shapes,
+            simulation,
+            node,
+            disk,
+            index,
+            options,
+            account,
+            container,
+            lookups: 0,
+            walks: 0,
+        }
     }
 
     fn random_value(&mut self) -> Value {
@@ -188,6 +215,9 @@ impl World {
             tags.push(json!({ "k": self.random.below(3) }));
             item["tags"] = json!(tags);
         }
+        if self.random.chance(20) {
+            item["ttl"] = json!(1 + self.random.below(60));
+        }
         if self.random.chance(50) {
             item["o"] = json!({ "x": self.random.below(6) });
         }
@@ -209,7 +239,7 @@ impl World {
 
     async fn step(&mut self) {
         let key = format!("t{}", self.random.below(4));
-        match self.random.below(30) {
+        match self.random.below(32) {
             // A write may be refused because the item is not there.
             0..14 => {
                 let write = self.random_write(&key);
@@ -241,6 +271,10 @@ impl World {
                 let database = self.account.database("db").await.unwrap();
                 database.replace_container(definition(Some(policy))).await.unwrap();
             }
+            21 => {
+                let wait = Duration::from_secs(self.random.below(20));
+                self.node.runtime().sleep(wait).await;
+            }
             _ => self.ask().await,
         }
     }
@@ -261,8 +295,8 @@ impl World {
     }
 
     fn random_query(&mut self) -> String {
-        let filter = *self.random.pick(FILTERS);
-        let (select, rest) = *self.random.pick(SHAPES);
+        let filter = *self.random.pick(&self.filters);
+        let (select, rest) = *self.random.pick(&self.shapes);
         if select.contains("(SELECT") {
             return select.to_owned();
         }
@@ -311,6 +345,7 @@ impl World {
             let page: QueryPage =
                 self.container.query(query, scope, after.as_deref(), limit).await.unwrap();
             self.lookups += usize::from(page.index.entries > 0);
+            self.walks += usize::from(!page.index.used_composites.is_empty());
             rows.extend(page.rows);
             after = page.next;
             if after.is_none() {
@@ -327,21 +362,24 @@ fn texts(rows: &[Bytes]) -> Vec<String> {
 
 #[test]
 fn a_query_through_an_index_answers_what_a_scan_answers() {
-    let mut lookups = 0;
+    let (mut lookups, mut walks) = (0, 0);
     for seed in 0..rounds("HEADWATER_SEEDS", 60, 600) {
         let seed = std::env::var("HEADWATER_SEED").map_or(seed, |one| one.parse().unwrap());
         let _seed = Seed(seed);
         let simulation = Simulation::new(seed);
-        lookups += simulation.clone().run(async move {
+        let (looked_up, walked) = simulation.clone().run(async move {
             let mut world = World::new(simulation).await;
             for _ in 0..120 {
                 world.step().await;
             }
             world.account.close().await.unwrap();
-            world.lookups
+            (world.lookups, world.walks)
         });
+        lookups += looked_up;
+        walks += walked;
     }
     assert!(lookups > 100, "only {lookups} pages came from an index");
+    assert!(walks > 100, "only {walks} pages came along an index");
 }
 
 /// A store whose indexes nobody but a query lets catch up.
@@ -366,8 +404,12 @@ async fn filled(count: u32) -> (Account, Container) {
 }
 
 async fn ask(container: &Container, text: &str) -> QueryPage {
+    ask_for(container, text, 1_000).await
+}
+
+async fn ask_for(container: &Container, text: &str, rows: u32) -> QueryPage {
     let query = Query::parse(text, &[]).unwrap();
-    let limit = PageLimit::items(1_000).unwrap();
+    let limit = PageLimit::items(rows).unwrap();
     container.query(&query, &ScanScope::Container, None, limit).await.unwrap()
 }
 
@@ -442,11 +484,69 @@ async fn the_second_page_of_a_sorted_query_costs_only_itself() {
     }
     let expected: Vec<String> = (0..3_000).rev().map(|number: u32| number.to_string()).collect();
     assert_eq!(rows, expected);
-    assert_eq!(
-        read.iter().filter(|items| **items > 0).count(),
-        3,
-        "a look every 1100 rows: {read:?}"
-    );
+    // What was left over of the first look is enough for ten more pages; then there is an index.
+    assert_eq!(read[..11], [3_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(read[11..].iter().all(|items| *items <= 101), "{read:?}");
+    account.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sorted_page_along_an_index_costs_only_itself() {
+    let (account, container) = filled(5_000).await;
+    for (text, single, composite, expected) in [
+        (
+            "SELECT VALUE c.m FROM c ORDER BY c.m DESC",
+            vec!["/m/?"],
+            vec![],
+            (0..5_000).rev().collect::<Vec<u32>>(),
+        ),
+        (
+            "SELECT VALUE c.m FROM c WHERE c.n = 7 ORDER BY c.m",
+            vec![],
+            vec![vec!["/n ASC", "/m ASC"]],
+            (0..5).map(|thousands| thousands * 1_000 + 7).collect(),
+        ),
+        (
+            "SELECT VALUE c.m FROM c WHERE c.m > 4000 AND c.m <= 4500 ORDER BY c.m",
+            vec!["/m/?"],
+            vec![],
+            (4_001..=4_500).collect(),
+        ),
+        (
+            "SELECT VALUE c.m FROM c ORDER BY c.n DESC, c.m OFFSET 3 LIMIT 400",
+            vec![],
+            vec![vec!["/n DESC", "/m ASC"]],
+            (0..80)
+                .rev()
+                .flat_map(|n| (0..5).map(move |thousands| thousands * 1_000 + 920 + n))
+                .skip(3)
+                .take(397)
+                .collect(),
+        ),
+    ] {
+        let query = Query::parse(text, &[]).unwrap();
+        let limit = PageLimit::items(100).unwrap();
+        let scope = ScanScope::Container;
+        // The first page has the order indexed, and then another the index built.
+        for _ in 0..2 {
+            container.query(&query, &scope, None, limit).await.unwrap();
+        }
+        let (mut rows, mut after) = (Vec::new(), None::<String>);
+        for _ in 0..100 {
+            let page = container.query(&query, &scope, after.as_deref(), limit).await.unwrap();
+            assert!(page.items_read <= 105, "{text}: {} items", page.items_read);
+            assert_eq!(page.index.used, single, "{text}");
+            assert_eq!(page.index.used_composites, composite, "{text}");
+            rows.extend(texts(&page.rows));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let expected: Vec<String> = expected.iter().map(u32::to_string).collect();
+        let rows = &rows[..expected.len().min(rows.len())];
+        assert_eq!(rows, expected, "{text}");
+    }
     account.close().await.unwrap();
 }
 
@@ -487,7 +587,7 @@ async fn an_item_that_always_matches_is_always_found_while_it_is_written_again()
         }
     };
     let reader = async {
-        let mut looked_up = 0;
+        let (mut looked_up, mut walked) = (0, 0);
         for _ in 0..rounds("HEADWATER_ROUNDS", 2_000, 20_000) {
             let page = ask(&container, "SELECT VALUE c.id FROM c WHERE c.n >= 7 AND c.n < 8").await;
             let mut found = texts(&page.rows);
@@ -496,10 +596,18 @@ async fn an_item_that_always_matches_is_always_found_while_it_is_written_again()
             assert_eq!(found.len(), ITEMS as usize, "{:?} {:?}", found, page.index);
             assert_eq!(page.rows.len(), ITEMS as usize, "each once");
             looked_up += usize::from(!page.index.used.is_empty());
+            // They are first in this order before they are written and after.
+            let page = ask_for(&container, "SELECT VALUE c.id FROM c ORDER BY c.n", ITEMS).await;
+            let mut found = texts(&page.rows);
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), ITEMS as usize, "{:?} {:?}", found, page.index);
+            walked += usize::from(!page.index.used.is_empty());
             tokio::task::yield_now().await;
         }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(looked_up > 100, "only {looked_up} answers came from an index");
+        assert!(walked > 100, "only {walked} answers came along an index");
     };
     tokio::join!(reader, writer(0), writer(1), writer(2), writer(3));
     account.close().await.unwrap();

@@ -85,6 +85,10 @@ impl<'r> Collector<'r> {
         self
     }
 
+    pub(super) fn rows_kept(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Takes the row whose names are in place in `machine`.
     pub(super) fn add<'a>(
         &mut self,

@@ -170,6 +170,11 @@ impl Run {
         self.progress
     }
 
+    /// How many rows wait to be sorted; those that cannot be among the first may have been let go.
+    pub fn rows_kept(&self) -> usize {
+        self.collectors.first().map_or(0, Collector::rows_kept)
+    }
+
     /// How many steps of work were done, for metrics and charges.
     pub fn steps(&self) -> u64 {
         self.environment.steps_used()

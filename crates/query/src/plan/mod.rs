@@ -22,4 +22,4 @@ pub(crate) use candidates::{candidates, constant};
 pub(crate) use document::plan;
 pub use document::{DistinctCount, PlanDocument, QueryInfo, QueryRange};
 pub use restrictions::Restriction;
-pub(crate) use restrictions::restrictions;
+pub(crate) use restrictions::{order_paths, restrictions};

@@ -10,6 +10,7 @@ use crate::ast::{BinaryOperator, Collection, Expression, Node, Select, Source, U
 use crate::compile::Parameters;
 use crate::compile::grouping::has_aggregates;
 use crate::index_key::{IndexPath, KeyInterval, PathStep};
+use crate::order_key::OrderPath;
 use crate::value::Value;
 
 /// More intervals than this are not worth keeping apart.
@@ -42,6 +43,18 @@ pub(crate) fn restrictions(tree: &Select, parameters: &Parameters) -> Vec<Restri
         }
     }
     all
+}
+
+/// The paths a query sorts by, if it sorts by nothing else and none leads into an array.
+pub(crate) fn order_paths(tree: &Select, parameters: &Parameters) -> Option<Vec<OrderPath>> {
+    let mut names = Names { parameters, known: Vec::new() };
+    names.introduce(tree, true);
+    let order = tree.order_by.iter().map(|item| {
+        let path = names.path(&item.expression)?;
+        let single = !path.0.contains(&PathStep::Element);
+        single.then_some(OrderPath { path, descending: item.descending })
+    });
+    order.collect()
 }
 
 fn conjuncts(filter: &Expression) -> &[Expression] {

@@ -63,9 +63,18 @@ pub(super) fn indexes(call: &Call, usage: &IndexUsage) -> Option<String> {
         let list = |paths: &[String]| -> Vec<Value> {
             paths.iter().map(|path| json!({ "IndexSpec": path })).collect()
         };
+        let composite = |orders: &[Vec<String>]| -> Vec<Value> {
+            orders.iter().map(|paths| json!({ "IndexSpecs": paths })).collect()
+        };
         let document = json!({
-            "Utilized": { "SingleIndexes": list(&usage.used), "CompositeIndexes": [] },
-            "Potential": { "SingleIndexes": list(&usage.potential), "CompositeIndexes": [] },
+            "Utilized": {
+                "SingleIndexes": list(&usage.used),
+                "CompositeIndexes": composite(&usage.used_composites),
+            },
+            "Potential": {
+                "SingleIndexes": list(&usage.potential),
+                "CompositeIndexes": composite(&usage.potential_composites),
+            },
         });
         return Some(utf8_percent_encode(&document.to_string(), NON_ALPHANUMERIC).to_string());
     }
@@ -84,11 +93,21 @@ pub(super) fn indexes(call: &Call, usage: &IndexUsage) -> Option<String> {
         };
         paths.iter().map(entry).collect()
     };
+    let composite = |orders: &[Vec<String>]| -> Vec<Value> {
+        let entry = |paths: &Vec<String>| {
+            json!({
+                "IndexSpecs": paths,
+                "IndexPreciseSet": true,
+                "IndexImpactScore": "High",
+            })
+        };
+        orders.iter().map(entry).collect()
+    };
     let document = json!({
         "UtilizedSingleIndexes": list(&usage.used),
         "PotentialSingleIndexes": list(&usage.potential),
-        "UtilizedCompositeIndexes": [],
-        "PotentialCompositeIndexes": [],
+        "UtilizedCompositeIndexes": composite(&usage.used_composites),
+        "PotentialCompositeIndexes": composite(&usage.potential_composites),
     });
     Some(STANDARD.encode(document.to_string()))
 }

@@ -8,7 +8,7 @@ use crate::error::{ItemReadError, StorageError};
 use crate::item::Item;
 use crate::keys::{self, Key};
 use crate::scan::{ScanPosition, ScanScope, position_text, successor};
-use crate::secondary::{self, Budget, PathIndex, gather};
+use crate::secondary::{self, Indexed, PathIndex, gather};
 use headwater_model::PageLimit;
 use headwater_query::{IndexPath, Kind, Query, Restriction};
 use std::collections::VecDeque;
@@ -37,8 +37,32 @@ pub struct IndexUsage {
     pub used: Vec<String>,
     /// The paths that could have been.
     pub potential: Vec<String>,
+    /// The orders by several paths along which items were read, each as a list of `/name ASC`.
+    pub used_composites: Vec<Vec<String>>,
+    /// Those that would have helped.
+    pub potential_composites: Vec<Vec<String>>,
     /// Entries of indexes that were looked at.
     pub entries: usize,
+}
+
+impl IndexUsage {
+    pub(super) fn note_used(&mut self, of: &Indexed) {
+        note(of, &mut self.used, &mut self.used_composites);
+    }
+
+    pub(super) fn note_potential(&mut self, of: &Indexed) {
+        note(of, &mut self.potential, &mut self.potential_composites);
+    }
+}
+
+fn note(of: &Indexed, single: &mut Vec<String>, composite: &mut Vec<Vec<String>>) {
+    let mut specification = of.specification();
+    if specification.len() > 1 {
+        composite.push(specification);
+    } else {
+        specification.retain(|path| !single.contains(path));
+        single.append(&mut specification);
+    }
 }
 
 /// Items proposed and not looked at yet.
@@ -122,13 +146,13 @@ impl<'c> Source<'c> {
         let settings = state.settings.read().clone();
         let usable = secondary::usable(query.restrictions(), &settings.indexing);
         for restriction in usable {
-            let name = PathIndex::specification(&restriction.path);
+            let name = format!("{}/?", restriction.path);
             let index = state.secondary.find(&restriction.path);
             if index.is_none() && self.wanted.is_none() {
                 self.wanted = Some(restriction.path.clone());
             }
             match index {
-                Some(index) if self.catches_up(&index)? => {
+                Some(index) if self.container.catches_up(&index, &self.from, &self.to)? => {
                     self.usage.used.push(name);
                     let by = Proposer::Index(index, restriction);
                     return Ok(Some(Lookup::new(by, VecDeque::new())));
@@ -137,20 +161,6 @@ impl<'c> Source<'c> {
             }
         }
         Ok(None)
-    }
-
-    /// Lets an index see everything this query can see. False if that would take too long.
-    fn catches_up(&self, index: &PathIndex) -> Result<bool, StorageError> {
-        let state = self.container.state();
-        let mut budget = Budget::default();
-        for partition in &state.topology().partitions {
-            let (first, behind) = keys::items_in(state.rid, &partition.range);
-            let is_asked = first < self.to && self.from < behind;
-            if is_asked && !index.catch_up(state, partition, &mut budget)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// The next items to look at; fewer than asked for only at the end.
@@ -230,13 +240,31 @@ impl<'c> Source<'c> {
         (!self.is_done).then(|| position_text(&self.from))
     }
 
+    /// Has the order indexed in which a page would have been a few items, if it is worth it.
+    pub(super) fn learn_order(
+        &self,
+        of: Indexed,
+        items_read: usize,
+        rows: usize,
+    ) -> Result<(), StorageError> {
+        let state = self.container.state();
+        if items_read >= state.shared.options.index_after_items
+            && rows.saturating_mul(4) <= items_read
+        {
+            state.secondary.create(state, of)?;
+        }
+        Ok(())
+    }
+
     /// Has the path indexed that would have spared most of the items, if it is worth it.
     pub(super) fn learn(&self, items_read: usize, rows: usize) -> Result<(), StorageError> {
         let state = self.container.state();
         let is_worth_it = items_read >= state.shared.options.index_after_items
             && rows.saturating_mul(4) <= items_read;
         match &self.wanted {
-            Some(path) if is_worth_it => state.secondary.create(state, path),
+            Some(path) if is_worth_it => {
+                state.secondary.create(state, Indexed::Values(path.clone()))
+            }
             _ => Ok(()),
         }
     }

@@ -25,7 +25,6 @@ use crate::keys::{self, Value};
 use crate::partition::Partition;
 use headwater_log::{ReadError, ReadRequest, Record, RecordKind, Which};
 use headwater_model::Lsn;
-use headwater_query::index_keys;
 
 const RECORDS_AT_ONCE: usize = 1_024;
 const BYTES_AT_ONCE: usize = 2 << 20;
@@ -179,15 +178,15 @@ impl PathIndex {
         let Some(meta) = Meta::decode(record.meta()) else { return Ok(()) };
         let item = keys::item(container.rid, record.epk(), meta.tail);
         let replaces = progress.built && !meta.created;
-        for value in index_keys(&record.body_bytes(), &self.path) {
-            let entry = keys::index_entry(container.rid, self.number, &value, &item);
+        for indexed in self.of.entries(record) {
+            let entry = keys::index_entry(container.rid, self.number, &indexed.key, &item);
             // Another value than before leaves the entry of that one behind.
             if replaces && container.shared.index.get(&entry)?.is_some() {
                 continue;
             }
             progress.entries += 1;
             progress.stale += u64::from(replaces);
-            rows.put(entry, Value::new());
+            rows.put(entry, indexed.value);
         }
         Ok(())
     }

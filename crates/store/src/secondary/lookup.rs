@@ -1,6 +1,7 @@
-//! From values to items: the keys of the items an index proposes, in the order of a scan.
+//! From values to items: the keys of the items an index proposes, in the order of a scan or its own.
 
 use super::PathIndex;
+use super::indexed::decode_lengths;
 use crate::container::ContainerState;
 use crate::error::StorageError;
 use crate::keys::{self, Key};
@@ -119,4 +120,69 @@ fn gather_range(
     }
     gathered.entries += visited;
     Ok(visited < RANGE_ENTRIES_MAX)
+}
+
+/// An item where an index of an order has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// The key of the place.
+    pub(crate) place: Vec<u8>,
+    /// How much of it the items share that may lie in any order.
+    pub(crate) group: usize,
+    pub(crate) item: Key,
+}
+
+impl PathIndex {
+    /// Items from one place (included) to another (excluded), in order. Fewer than `most` only at the end.
+    pub(crate) fn placed(
+        &self,
+        container: &ContainerState,
+        (from, to): (&[u8], &[u8]),
+        behind: Option<&Placed>,
+        most: usize,
+    ) -> Result<Vec<Placed>, StorageError> {
+        let (all, _) = keys::index_entries(container.rid, self.number);
+        let bound = |place: &[u8]| {
+            let mut bound = all.clone();
+            bound.extend_from_slice(place);
+            bound
+        };
+        let first = match behind {
+            Some(last) => {
+                let at = keys::index_entry(container.rid, self.number, &last.place, &last.item);
+                crate::scan::successor(&at)
+            }
+            None => bound(from),
+        };
+        let mut found = Vec::new();
+        let mut is_malformed = false;
+        container.shared.index.scan(&first, &bound(to), &mut |entry, value| {
+            let entry = entry.get(all.len()..).unwrap_or_default();
+            let parts = decode_lengths(value).and_then(|(length, group)| {
+                entry.split_at_checked(length).map(|(place, item)| (place, group, item))
+            });
+            let Some((place, group, item)) = parts else {
+                is_malformed = true;
+                return false;
+            };
+            let item = keys::item_of_entry(container.rid, item);
+            found.push(Placed { place: place.to_vec(), group, item });
+            found.len() < most
+        })?;
+        if is_malformed {
+            return Err(container.shared.index.doubt("a place in an order is malformed"));
+        }
+        Ok(found)
+    }
+
+    /// Whether the index has an item at a place.
+    pub(crate) fn has_placed(
+        &self,
+        container: &ContainerState,
+        place: &[u8],
+        item: &Key,
+    ) -> Result<bool, StorageError> {
+        let entry = keys::index_entry(container.rid, self.number, place, item);
+        Ok(container.shared.index.get(&entry)?.is_some())
+    }
 }

@@ -1,4 +1,4 @@
-//! Indexes of values, for queries: which items have this value at this path?
+//! Indexes, for queries: which items have this value at this path, and which come next in this order?
 //!
 //! **An index is a reader of the change feed.** It keeps a position in each partition, like any other
 //! reader, and catches up from the log: when a query wants to use it, and whenever the store maintains
@@ -16,27 +16,32 @@
 //! because everything visible is applied before the look-up. What is proposed comes in the order of a scan,
 //! so the pages of a query can change between scanning and looking up.
 //!
-//! Indexes are made for the paths that queries filter by, within what the container's policy includes; the
+//! An index of an order has the items in the order of an `ORDER BY`, behind the values a filter fixes. It too
+//! only proposes: whoever walks along it sorts what it finds, and stops where nothing can come in between.
+//!
+//! Indexes are made for the paths that queries filter and sort by, within what the container's policy includes; the
 //! policy itself is a logged event, the entries are derived and can be lost at any time. `policy` says what
-//! may be indexed, `follow` keeps up with the log, `lookup` finds items.
+//! may be indexed, `indexed` what an index has entries of, `follow` keeps up with the log, `lookup` finds items.
 
 mod follow;
+mod indexed;
 mod lookup;
 pub(crate) mod policy;
 
 use crate::container::ContainerState;
 use crate::error::StorageError;
 use crate::index::{Batch, Index, remove_range};
-use crate::keys::{self, IndexNumber, Value};
+use crate::keys::{self, IndexNumber};
 use headwater_model::{ContainerRid, PartitionId};
-use headwater_query::{IndexPath, PathStep, Restriction};
+use headwater_query::{IndexPath, OrderPath, Restriction};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use follow::Budget;
-pub(crate) use lookup::gather;
+pub(crate) use indexed::Indexed;
+pub(crate) use lookup::{Placed, gather};
 
 /// Indexes of one container. The one used longest ago makes room for another.
 const INDEXES_MAX: usize = 16;
@@ -51,11 +56,11 @@ pub(crate) struct Secondary {
     next_number: AtomicU32,
 }
 
-/// The values at one path.
+/// One index.
 #[derive(Debug)]
 pub(crate) struct PathIndex {
     pub(crate) number: IndexNumber,
-    pub(crate) path: IndexPath,
+    pub(crate) of: Indexed,
     used: AtomicU64,
     /// Held while it catches up, so that it does so once.
     progress: Mutex<HashMap<PartitionId, follow::Progress>>,
@@ -73,8 +78,8 @@ impl Secondary {
         let (from, to) = keys::all_path_indexes(container);
         index.scan(&from, &to, &mut |key, value| {
             let number = keys::number_of_path_index(key);
-            if let (Some(number), Some(path)) = (number, decode_path(value)) {
-                indexes.push(Arc::new(PathIndex::new(number, path)));
+            if let (Some(number), Some(of)) = (number, Indexed::decode(value)) {
+                indexes.push(Arc::new(PathIndex::new(number, of)));
             }
             true
         })?;
@@ -86,9 +91,18 @@ impl Secondary {
         })
     }
 
-    /// The index of a path, if there is one.
+    /// The index of the values at a path, if there is one.
     pub(crate) fn find(&self, path: &IndexPath) -> Option<Arc<PathIndex>> {
-        let found = self.indexes.read().iter().find(|index| index.path == *path).cloned()?;
+        self.find_that(|of| matches!(of, Indexed::Values(known) if known == path))
+    }
+
+    /// The index of an order, if there is one.
+    pub(crate) fn find_order(&self, order: &[OrderPath]) -> Option<Arc<PathIndex>> {
+        self.find_that(|of| matches!(of, Indexed::Order(known) if known == order))
+    }
+
+    fn find_that(&self, is_wanted: impl Fn(&Indexed) -> bool) -> Option<Arc<PathIndex>> {
+        let found = self.indexes.read().iter().find(|index| is_wanted(&index.of)).cloned()?;
         found.used.store(self.uses.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         Some(found)
     }
@@ -101,12 +115,12 @@ impl Secondary {
     pub(crate) fn create(
         &self,
         container: &ContainerState,
-        path: &IndexPath,
+        of: Indexed,
     ) -> Result<(), StorageError> {
         let mut dropped = None;
         {
             let mut indexes = self.indexes.write();
-            if indexes.iter().any(|index| index.path == *path) {
+            if indexes.iter().any(|index| index.of == of) {
                 return Ok(());
             }
             if indexes.len() >= INDEXES_MAX {
@@ -116,13 +130,13 @@ impl Secondary {
             }
             let number = self.next_number.fetch_add(1, Ordering::Relaxed);
             let mut batch = Batch::default();
-            batch.put(keys::path_index(container.rid, number), encode_path(path));
+            batch.put(keys::path_index(container.rid, number), of.encode());
             container.shared.index.write(batch)?;
             let used = self.uses.fetch_add(1, Ordering::Relaxed) + 1;
-            let index = PathIndex::new(number, path.clone());
+            tracing::debug!(container = %container.rid, %of, "index begun");
+            let index = PathIndex::new(number, of);
             index.used.store(used, Ordering::Relaxed);
             indexes.push(Arc::new(index));
-            tracing::debug!(container = %container.rid, %path, "index begun");
         }
         dropped.map_or(Ok(()), |index| index.remove(container))
     }
@@ -141,7 +155,7 @@ impl Secondary {
     pub(crate) fn maintain(&self, container: &ContainerState) -> Result<(), StorageError> {
         let settings = container.settings.read().clone();
         for index in self.all() {
-            if !settings.indexing.includes(&index.path) || index.is_stale() {
+            if !settings.indexing.allows(&index.of) || index.is_stale() {
                 self.drop_index(container, &index)?;
                 continue;
             }
@@ -176,10 +190,10 @@ impl Secondary {
 }
 
 impl PathIndex {
-    fn new(number: IndexNumber, path: IndexPath) -> PathIndex {
+    fn new(number: IndexNumber, of: Indexed) -> PathIndex {
         PathIndex {
             number,
-            path,
+            of,
             used: AtomicU64::default(),
             progress: Mutex::new(HashMap::new()),
             dropped: AtomicBool::new(false),
@@ -211,11 +225,6 @@ impl PathIndex {
         let (from, to) = keys::index_entries(container.rid, self.number);
         remove_range(index, &from, &to)
     }
-
-    /// What an index metric calls it.
-    pub(crate) fn specification(path: &IndexPath) -> String {
-        format!("{path}/?")
-    }
 }
 
 /// The restrictions of a query that may be looked up, best first: single values before ranges.
@@ -226,66 +235,4 @@ pub(crate) fn usable(
     restrictions.retain(|one| policy.includes(&one.path));
     restrictions.sort_by_key(|one| one.intervals.iter().filter(|each| !each.is_point).count());
     restrictions
-}
-
-/// One byte per kind of step, then the length of the name and the name.
-fn encode_path(path: &IndexPath) -> Value {
-    let mut value = Value::new();
-    for step in &path.0 {
-        match step {
-            PathStep::Element => value.push(b'['),
-            PathStep::Name(name) => {
-                value.push(b'.');
-                let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-                value.extend_from_slice(&length.to_le_bytes());
-                value.extend_from_slice(name.as_bytes());
-            }
-        }
-    }
-    value
-}
-
-fn decode_path(value: &[u8]) -> Option<IndexPath> {
-    let mut steps = Vec::new();
-    let mut rest = value;
-    while let Some((kind, more)) = rest.split_first() {
-        rest = match kind {
-            b'[' => {
-                steps.push(PathStep::Element);
-                more
-            }
-            b'.' => {
-                let (length, more) = more.split_first_chunk()?;
-                let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-                let (name, more) = more.split_at_checked(length)?;
-                steps.push(PathStep::Name(std::str::from_utf8(name).ok()?.to_owned()));
-                more
-            }
-            _ => return None,
-        };
-    }
-    Some(IndexPath(steps))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_survive_their_bytes() {
-        for path in [
-            vec![],
-            vec![PathStep::Element],
-            vec![
-                PathStep::Name("é/[".to_owned()),
-                PathStep::Element,
-                PathStep::Name(String::new()),
-            ],
-        ] {
-            let path = IndexPath(path);
-            assert_eq!(decode_path(&encode_path(&path)), Some(path));
-        }
-        assert_eq!(decode_path(b".\xFF\xFF\xFF\xFFx"), None);
-        assert_eq!(decode_path(b"?"), None);
-    }
 }

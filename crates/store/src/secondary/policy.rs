@@ -1,8 +1,10 @@
 //! Which paths a container lets be indexed, by its indexing policy.
 //!
 //! `includedPaths` and `excludedPaths` list patterns: `/*`, `/address/*`, `/tags/[]/?`. Of those that fit a
-//! path the most precise one decides. A container without a policy includes everything.
+//! path the most precise one decides. A container without a policy includes everything. An order by several
+//! paths may be indexed if all of them may be, or if `compositeIndexes` lists them together.
 
+use super::Indexed;
 use headwater_query::{IndexPath, PathStep};
 use serde_json::Value;
 
@@ -12,6 +14,8 @@ pub(crate) struct IndexingPolicy {
     /// Whether nothing is indexed at all.
     none: bool,
     patterns: Vec<Pattern>,
+    /// Lists of paths that may be indexed together, whatever is said about each.
+    composites: Vec<Vec<IndexPath>>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,7 +36,23 @@ impl IndexingPolicy {
             let texts = listed.filter_map(|entry| entry.get("path").and_then(Value::as_str));
             patterns.extend(texts.filter_map(|text| Pattern::parse(text, included)));
         }
-        IndexingPolicy { none: mode.eq_ignore_ascii_case("none"), patterns }
+        let none = mode.eq_ignore_ascii_case("none");
+        IndexingPolicy { none, patterns, composites: composites_of(policy) }
+    }
+
+    /// Whether there may be such an index.
+    pub(crate) fn allows(&self, indexed: &Indexed) -> bool {
+        match indexed {
+            Indexed::Values(path) => self.includes(path),
+            Indexed::Order(order) => {
+                let is_listed = |paths: &Vec<IndexPath>| {
+                    order.len() == paths.len()
+                        && order.iter().all(|one| paths.iter().any(|path| *path == one.path))
+                };
+                let is_composite = !self.none && self.composites.iter().any(is_listed);
+                is_composite || order.iter().all(|one| self.includes(&one.path))
+            }
+        }
     }
 
     /// Whether values at a path may be indexed.
@@ -51,6 +71,17 @@ impl IndexingPolicy {
         let decisive = fitting.max_by_key(|one| (one.steps.len(), one.exact, !one.included));
         decisive.map_or(self.patterns.is_empty(), |pattern| pattern.included)
     }
+}
+
+/// Which paths are listed as composite indexes. In which direction is for queries to say.
+fn composites_of(policy: &Value) -> Vec<Vec<IndexPath>> {
+    let lists = policy.get("compositeIndexes").and_then(Value::as_array).into_iter().flatten();
+    let paths = |list: &Value| -> Option<Vec<IndexPath>> {
+        let entries = list.as_array()?.iter();
+        let texts = entries.map(|entry| entry.get("path").and_then(Value::as_str));
+        texts.map(|text| Some(IndexPath(Pattern::parse(text?, true)?.steps))).collect()
+    };
+    lists.filter_map(paths).collect()
 }
 
 impl Pattern {
@@ -82,6 +113,7 @@ impl Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_query::OrderPath;
     use serde_json::json;
 
     fn path(text: &str) -> IndexPath {
@@ -120,5 +152,25 @@ mod tests {
         let none = IndexingPolicy::of(Some(&json!({"indexingMode": "none"})));
         assert!(!none.includes(&path("/a")) && !none.includes(&path("/id")));
         assert!(IndexingPolicy::of(None).includes(&path("/a")));
+    }
+    #[test]
+    fn an_order_may_be_indexed_if_its_paths_may_be_or_are_listed_together() {
+        let policy = json!({
+            "includedPaths": [{"path": "/a/?"}, {"path": "/b/?"}],
+            "excludedPaths": [{"path": "/*"}],
+            "compositeIndexes": [[{"path": "/x", "order": "ascending"}, {"path": "/y"}]],
+        });
+        let policy = IndexingPolicy::of(Some(&policy));
+        for (paths, expected) in [
+            (&["/a"][..], true),
+            (&["/a", "/b"], true),
+            (&["/x", "/y"], true),
+            (&["/y", "/x"], true),
+            (&["/x"], false),
+            (&["/a", "/x"], false),
+        ] {
+            let order = paths.iter().map(|text| OrderPath { path: path(text), descending: true });
+            assert_eq!(policy.allows(&Indexed::Order(order.collect())), expected, "{paths:?}");
+        }
     }
 }
