@@ -235,3 +235,22 @@ fn an_interrupted_tail_says_where_to_go_on() {
     assert!(tail.wait().unwrap().success());
     assert!(said.starts_with("to go on from here: --from "), "{said}");
 }
+
+#[test]
+fn tail_filters_in_the_server_and_its_positions_stay_good() {
+    let served = Served::in_memory(&["--partitions", "2"]);
+    import(&served, &items(0..40));
+    let orders = served.orders();
+    let begin = ["tail", &orders, "--from", "beginning", "--limit", "5"];
+    let filter = ["--where", "c.id = '7' OR c.id >= '36'", "--select", "c.id, 'é' AS mark"];
+    let out = ok(&[&begin[..], &filter[..]].concat());
+    let lines: Vec<String> = out.lines().map(str::to_owned).collect();
+    let mut seen = ids(&lines);
+    seen.sort_unstable();
+    assert_eq!(seen, [7, 36, 37, 38, 39]);
+    assert!(lines[0].contains(r#""mark":"é","_lsn":"#), "{out}");
+    let refused = fails(&["tail", &orders, "--changed", "/n"]);
+    assert!(refused.contains("all versions"), "{refused}");
+    let refused = fails(&["tail", &orders, "--where", "c.n >"]);
+    assert!(refused.contains("unexpected end"), "{refused}");
+}

@@ -58,7 +58,7 @@ pub use container::{Container, Precondition, Stored};
 pub use credential::Credential;
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use error::{ClientError, Reason, Refusal, Remedy};
-pub use feed::{FeedFrom, FeedPage, FeedRead, FeedScope};
+pub use feed::{FeedFilter, FeedFrom, FeedPage, FeedRead, FeedScope};
 pub use list::{Page, PageRequest, Query};
 pub use ranges::{Partition, Range};
 pub use regions::{AccountInfo, Region};

@@ -5,10 +5,14 @@
 mod support;
 
 use headwater_log::disk::MemoryDisk;
-use headwater_log::{AppendError, GroupBuilder, LogOptions, NewRecord, RecordKind, Which, entry};
-use headwater_model::{Lsn, PartitionId, Timestamp};
+use headwater_log::invariants::exactly_these;
+use headwater_log::{
+    AppendError, GroupBuilder, LogOptions, NewRecord, ReadRequest, RecordKind, Which, entry,
+};
+use headwater_model::{KeyRange, Lsn, PartitionId, Timestamp};
 use std::path::Path;
 use support::checks::{read_all, whole};
+use support::history::History;
 
 const DIR: &str = "log";
 
@@ -99,5 +103,34 @@ fn a_reader_never_gets_ahead_of_the_writer() {
         write();
         request.after = Lsn::new(1);
         assert_eq!(log.read(&request).unwrap().scanned, Lsn::new(2));
+    }
+}
+
+/// Between an entry's place in the log and its being visible, a caught-up reader once found neither it nor
+/// what it supersedes.
+#[test]
+fn what_is_superseded_behind_a_readers_end_is_still_there_for_it() {
+    use RecordKind::{Put, Tombstone};
+    for ring_bytes in [0, 1 << 20] {
+        let disk = MemoryDisk::new();
+        let options = LogOptions { ring_bytes, ..LogOptions::default() };
+        let log = support::create(&disk, Path::new(DIR), 1, &options).log;
+        let mut history = History::new(PartitionId::new(1), KeyRange::full(), log.local_tail());
+        for records in [
+            [(Put, 1, 10), (Put, 2, 10)],
+            [(Put, 1, 20), (Tombstone, 2, 0)],
+            [(Put, 1, 5), (Put, 2, 5)],
+        ] {
+            let sent = history.group(Timestamp::from_seconds(1), &records);
+            support::append(&log, &sent.group).unwrap();
+            history.acknowledge(&sent, sent.group.tail());
+        }
+        for (upto, records_max) in (0..=7).flat_map(|upto| [1, 2, 100].map(|max| (upto, max))) {
+            let upto = Lsn::new(upto);
+            let request = ReadRequest { upto, ..whole(Which::Live, records_max) };
+            let records = read_all(&log, &request).unwrap();
+            let expected = history.live_at(upto);
+            assert_eq!(exactly_these(&expected, &records), Ok(()), "up to {upto}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | understand a query | [`Query::parse`], and [`QueryError`] if that fails |
 //! | run it over items | [`Query::start`] → [`Run::push`] for each item → [`Run::finish`] |
-//! | look up instead of scan | [`Query::candidates`] |
+//! | look up instead of scan | [`Query::candidates`], [`Query::restrictions`] with [`index_keys`] |
 //! | tell an SDK how to fan out | [`Query::plan`] |
 //! | list the functions | [`functions`] |
 //!
@@ -31,8 +31,10 @@ mod computed;
 mod error;
 mod evaluate;
 mod functions;
+mod index_key;
 mod lexer;
 mod limits;
+mod order_key;
 mod parser;
 mod plan;
 mod print;
@@ -45,9 +47,11 @@ pub use ast::{
 };
 pub use computed::ComputedProperty;
 pub use error::{EvaluationError, Problem, QueryError, Span};
-pub use evaluate::{Context, Next, Progress, Run, UserFunctions};
+pub use evaluate::{Context, Next, OrderMark, Progress, Run, SortedRow, UserFunctions};
 pub use functions::{Function, all as functions};
+pub use index_key::{IndexPath, KeyInterval, PathStep, index_keys, key_length};
 pub use limits::Limits;
-pub use plan::{Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange};
+pub use order_key::{OrderKey, OrderPath, Ordering, order_key};
+pub use plan::{Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction};
 pub use query::Query;
 pub use value::{BadValue, Kind, Member, Number, Value};

@@ -5,15 +5,22 @@ use std::sync::Arc;
 
 use headwater_model::PartitionKeyDefinition;
 
-use crate::ast::Select;
+use crate::ast::{Collection, Expression, From, Node, Projection, Select, Source};
 use crate::compile::{Compiled, Parameters, compile};
 use crate::computed::ComputedProperty;
-use crate::error::QueryError;
+use crate::error::{Problem, QueryError, Span};
 use crate::evaluate::{Context, Progress, Run};
+use crate::index_key::IndexPath;
 use crate::limits::Limits;
-use crate::parser::parse;
-use crate::plan::{Candidate, PlanDocument, candidates, plan};
+use crate::order_key::Ordering;
+use crate::parser::{parse, parse_expression, parse_projection};
+use crate::plan::{
+    Candidate, PlanDocument, Restriction, candidates, order_paths, plan, restrictions,
+};
 use crate::value::Value;
+
+/// What the item is called in a condition and a shape.
+const ITEM_NAME: &str = "c";
 
 /// A query that is ready to run, as often as wanted.
 #[derive(Clone)]
@@ -57,7 +64,60 @@ impl Query {
         computed: &[ComputedProperty],
     ) -> Result<Query, QueryError> {
         let tree = parse(text, limits)?;
-        let parameters: Parameters = parameters.iter().cloned().collect();
+        Query::of_tree(text, tree, parameters.iter().cloned().collect(), limits, computed)
+    }
+
+    /// Understands a condition on single items, which it calls `c`, such as `c.total > 100`. The query
+    /// answers with one row for an item that meets it and with none for any other.
+    pub fn condition(text: &str) -> Result<Query, QueryError> {
+        let limits = Limits::default();
+        let filter = parse_expression(text, &limits)?;
+        let one = Expression::new(Node::Literal(Value::Bool(true)), Span::default());
+        let tree = of_items(Projection::Value(one), Some(filter));
+        Query::of_tree(text, tree, Parameters::new(), &limits, &[])?.item_by_item(text)
+    }
+
+    /// Understands what to show of single items, which it calls `c`, such as `c.id, c.total * 2 AS n`.
+    /// The query answers with one object for each item.
+    pub fn shape(text: &str) -> Result<Query, QueryError> {
+        let limits = Limits::default();
+        let projection = parse_projection(text, &limits)?;
+        if let Projection::Value(expression) = &projection {
+            let problem = "'VALUE' makes no object; list what to show, as in 'c.id, c.total'";
+            let problem = Problem::Meaning(problem.to_owned());
+            return Err(QueryError::new(problem, expression.span, text));
+        }
+        let tree = of_items(projection, None);
+        Query::of_tree(text, tree, Parameters::new(), &limits, &[])?.item_by_item(text)
+    }
+
+    /// The names of the properties of its rows, if it lists them.
+    pub fn column_names(&self) -> Vec<String> {
+        match &self.tree.projection {
+            Projection::List(columns) => crate::compile::column_names(columns),
+            Projection::All | Projection::Value(_) => Vec::new(),
+        }
+    }
+
+    /// Refuses what cannot be answered for an item by itself, from the item alone.
+    fn item_by_item(self, text: &str) -> Result<Query, QueryError> {
+        let problem = if !self.is_streaming() {
+            Problem::Meaning("An aggregate needs all items, and here there is one".to_owned())
+        } else if let Some(name) = self.user_functions().first() {
+            Problem::NotSupported(format!("The user-defined function '{name}' here"))
+        } else {
+            return Ok(self);
+        };
+        Err(QueryError::new(problem, Span { start: 0, end: text.len() }, text))
+    }
+
+    fn of_tree(
+        text: &str,
+        tree: Select,
+        parameters: Parameters,
+        limits: &Limits,
+        computed: &[ComputedProperty],
+    ) -> Result<Query, QueryError> {
         let compiled = compile(text, &tree, &parameters, limits, Some(computed))?;
         Ok(Query {
             text: text.into(),
@@ -71,6 +131,20 @@ impl Query {
     /// The text as it was sent.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What makes it this query: its text and its parameters. Holds their values, so it is not for logs.
+    pub fn identity(&self) -> String {
+        let mut parameters: Vec<_> = self.parameters.iter().collect();
+        parameters.sort_by_key(|(name, _)| *name);
+        let mut identity = self.text.to_string();
+        for (name, value) in parameters {
+            identity.push('\n');
+            identity.push_str(name);
+            identity.push('=');
+            identity.push_str(&String::from_utf8_lossy(&value.to_json()));
+        }
+        identity
     }
 
     /// The tree of the text.
@@ -101,6 +175,26 @@ impl Query {
         }
     }
 
+    /// Whether all that keeps it from streaming is its order, so that a page can go on from the last row of
+    /// the one before: see [`Run::for_page`].
+    pub fn is_sorted_only(&self) -> bool {
+        match self.compiled.stages.as_slice() {
+            [only] => {
+                !only.grouped
+                    && !only.distinct
+                    && !only.order.is_empty()
+                    && !only.sources.is_empty()
+                    && only.reach() != Some(0)
+            }
+            _ => false,
+        }
+    }
+
+    /// How many of all rows to skip, and how many to answer at most.
+    pub fn window(&self) -> (u64, Option<u64>) {
+        self.compiled.stages.last().map_or((0, None), |last| (last.skip, last.take))
+    }
+
     /// Whether items matter at all; `SELECT VALUE 1` needs none.
     pub fn reads_items(&self) -> bool {
         self.compiled.stages.first().is_some_and(|stage| !stage.sources.is_empty())
@@ -129,18 +223,68 @@ impl Query {
     /// A path is the property names from the item down, such as `["address", "city"]`. Items that
     /// fit no candidate never match; those that fit one may or may not.
     pub fn candidates(&self, paths: &[Vec<&str>]) -> Option<Vec<Candidate>> {
-        let is_computed = |path: &Vec<&str>| {
-            path.first().is_some_and(|first| self.computed.iter().any(|name| name == first))
-        };
-        if self.has_stages() || paths.iter().any(is_computed) {
+        if self.has_stages() || paths.iter().any(|path| self.is_computed(path.first().copied())) {
             return None;
         }
         candidates(&self.tree, &self.parameters, paths)
     }
 
+    /// What its filter says about the values at single paths. Every item that matches meets all of these,
+    /// so it is enough to look at the items that meet any one.
+    pub fn restrictions(&self) -> Vec<Restriction> {
+        if self.has_stages() {
+            return Vec::new();
+        }
+        let mut restrictions = restrictions(&self.tree, &self.parameters);
+        restrictions.retain(|one| !self.is_computed(one.path.first_name()));
+        restrictions
+    }
+
+    /// How items could be had in the order of its rows, if it [sorts](Query::is_sorted_only) by single paths
+    /// and restricts nothing else but to single values. Restrictions an index must not know of are left to
+    /// the filter. `fixed` are values that all items in question have anyway.
+    pub fn ordering(
+        &self,
+        fixed: &[(IndexPath, Value<'static>)],
+        may_know: impl Fn(&IndexPath) -> bool,
+    ) -> Option<Ordering> {
+        if !self.is_sorted_only() {
+            return None;
+        }
+        let order = order_paths(&self.tree, &self.parameters)?;
+        if order.iter().any(|one| self.is_computed(one.path.first_name())) {
+            return None;
+        }
+        let mut restrictions = self.restrictions();
+        restrictions.retain(|one| may_know(&one.path));
+        Ordering::new(order, fixed, &restrictions)
+    }
+
+    /// Whether a name stands for an expression, of which no index knows.
+    fn is_computed(&self, name: Option<&str>) -> bool {
+        name.is_some_and(|name| self.computed.iter().any(|computed| computed == name))
+    }
+
     /// The names of the user-defined functions it calls.
     pub fn user_functions(&self) -> &[String] {
         &self.compiled.user_functions
+    }
+}
+
+/// `SELECT … FROM c WHERE …`.
+fn of_items(projection: Projection, filter: Option<Expression>) -> Select {
+    let span = Span::default();
+    let path = Expression::new(Node::Name(ITEM_NAME.to_owned()), span);
+    let first = Source { collection: Collection::Path(path), alias: None, each: false, span };
+    Select {
+        distinct: false,
+        top: None,
+        projection,
+        from: Some(From { first, joins: Vec::new() }),
+        filter,
+        group_by: Vec::new(),
+        order_by: Vec::new(),
+        offset_limit: None,
     }
 }
 

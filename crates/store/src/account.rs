@@ -5,6 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
+use crate::query::Leftovers;
 use crate::recent::Recent;
 use crate::script::{ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
@@ -40,6 +41,8 @@ pub struct Options {
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
     pub compaction_dead_percent: u64,
+    /// A query that had to look at so many items for a page has the path it filters by indexed.
+    pub index_after_items: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
 }
@@ -55,6 +58,7 @@ impl Default for Options {
             recent_bytes: 16 << 20,
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
+            index_after_items: 1_000,
             scripts: ScriptLimits::default(),
         }
     }
@@ -99,6 +103,8 @@ pub(crate) struct Shared {
     /// Whose turn it is to run a script.
     pub(crate) turns: Arc<Turns>,
     wrap_log: Option<LogWrapper>,
+    /// Rows of queries that were found beyond the page they were found for.
+    pub(crate) leftovers: Leftovers,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -244,6 +250,7 @@ impl Account {
             options,
             turns: Arc::default(),
             wrap_log,
+            leftovers: Leftovers::default(),
             lock: Mutex::new(None),
         });
         let catalog = Catalog::open(shared.clone())?;

@@ -12,6 +12,7 @@ use crate::item::{Item, ItemKey, ItemWrite, Written};
 use crate::partition::{Answer, Look, Partition, Refusal, Work};
 use crate::prepare::{self, Operation, Steps};
 use crate::query::{Query, QueryError, Value};
+use crate::secondary::Secondary;
 use crate::topology::Topology;
 use crate::{maintenance, topology};
 use bytes::Bytes;
@@ -47,6 +48,8 @@ pub(crate) struct ContainerState {
     pub(crate) topology_changed: Bell,
     /// One split or merge at a time.
     pub(crate) reshaping: tokio::sync::Mutex<()>,
+    /// Indexes of values, for queries.
+    pub(crate) secondary: Secondary,
 }
 
 impl ContainerState {
@@ -63,6 +66,7 @@ impl ContainerState {
             topology: RwLock::new(Arc::new(Topology::default())),
             topology_changed: Bell::default(),
             reshaping: tokio::sync::Mutex::new(()),
+            secondary: Secondary::load(&*shared.index, entry.rid)?,
             shared,
         });
         topology::open(&state, &account.catalog).await?;

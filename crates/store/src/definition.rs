@@ -6,6 +6,7 @@
 use crate::body::Wanted;
 use crate::error::DefinitionError;
 use crate::query::ComputedProperty;
+use crate::secondary::policy::IndexingPolicy;
 use headwater_model::{
     BadPartitionKeyDefinition, ContainerId, PartitionKeyDefinition, PartitionKeyPath, Timestamp,
 };
@@ -142,6 +143,12 @@ impl ContainerDefinition {
         }
         parse_computed(&self.json)?;
         ContainerDefinition::from_value(Value::Object(self.json.clone()))
+    }
+
+    /// Which paths queries may have indexed, as the protocol words it: `{"excludedPaths":[{"path":"/*"}]}`.
+    #[must_use]
+    pub fn with_indexing_policy(self, policy: Value) -> ContainerDefinition {
+        self.with("indexingPolicy", policy)
     }
 
     /// What is refused in a new container, though one that is there may have it.
@@ -294,6 +301,7 @@ pub(crate) struct Settings {
     pub(crate) wanted: Wanted,
     /// Pointers that a patch must not touch.
     pub(crate) protected: Vec<Vec<String>>,
+    pub(crate) indexing: IndexingPolicy,
 }
 
 impl Settings {
@@ -304,7 +312,8 @@ impl Settings {
             key_paths.clone().chain(unique_paths).map(|path| path.segments().to_vec()).collect();
         let protected = key_paths.map(|path| path.segments().to_vec()).collect();
         let wanted = Wanted::new(&paths);
-        Settings { wanted, protected, definition }
+        let indexing = IndexingPolicy::of(definition.json.get("indexingPolicy"));
+        Settings { wanted, protected, indexing, definition }
     }
 
     /// The second from which an item is gone, given when it was written and its own `ttl`.

@@ -6,6 +6,7 @@ use headwater_model::{
     BadContinuation, BadPartitionKeyDefinition, BadPartitionKeyPath, Etag, IdError, KeyRange, Lsn,
     PartitionId, PartitionKeyError,
 };
+use headwater_query::EvaluationError;
 use std::path::PathBuf;
 
 /// What a caller should do about an error.
@@ -449,6 +450,17 @@ pub enum FeedError {
     /// All versions can only be read from now or from a position.
     #[error("all versions and deletes are read from now or from a position, not from {0}")]
     UnsupportedStart(&'static str),
+    /// The filter asks for what latest versions do not tell.
+    #[error("latest versions do not tell {0}; read all versions and deletes, or filter otherwise")]
+    FilterNeedsAllVersions(&'static str),
+    /// The filter could not be evaluated on a change.
+    #[error("the filter cannot be evaluated on the change at {lsn}: {error}")]
+    FilterFailed {
+        /// Where the change is.
+        lsn: Lsn,
+        /// What is wrong.
+        error: EvaluationError,
+    },
     /// The positions of the page do not fit into one continuation.
     #[error(transparent)]
     Continuation(#[from] BadContinuation),
@@ -484,6 +496,8 @@ impl FeedError {
             | FeedError::PositionAhead { .. }
             | FeedError::BeforeRetention { .. }
             | FeedError::UnsupportedStart(_)
+            | FeedError::FilterNeedsAllVersions(_)
+            | FeedError::FilterFailed { .. }
             | FeedError::Continuation(_) => Remedy::FixRequest,
             FeedError::Storage(storage) => storage.remedy(),
         }

@@ -6,6 +6,7 @@
 
 use crate::container::Container;
 use crate::error::{FeedError, StorageError};
+use crate::filter::FeedFilter;
 use crate::partition::Partition;
 use crate::partition::feed::{Change, PartitionRequest};
 use headwater_model::{
@@ -34,7 +35,13 @@ pub struct FeedRequest {
     key: Option<PartitionKey>,
     limit: PageLimit,
     wait: Duration,
+    filter: Option<Arc<FeedFilter>>,
 }
+
+/// About how many bytes of changes a filter looks at for one page.
+const FILTERED_BYTES: usize = 8 << 20;
+/// At least so many in each of several ranges.
+const FILTERED_BYTES_MIN: usize = 1 << 20;
 
 impl FeedRequest {
     /// Latest versions of the whole container, at most a hundred on a page, without waiting.
@@ -48,6 +55,7 @@ impl FeedRequest {
             key: None,
             limit: PageLimit::DEFAULT,
             wait: Duration::ZERO,
+            filter: None,
         }
     }
 
@@ -105,6 +113,13 @@ impl FeedRequest {
         self.wait = at_most;
         self
     }
+
+    /// Only what a filter lets through. Positions are the same with any filter and without.
+    #[must_use]
+    pub fn filter(mut self, filter: FeedFilter) -> FeedRequest {
+        self.filter = Some(Arc::new(filter)).filter(|filter| !filter.is_empty());
+        self
+    }
 }
 
 /// A page of the change feed.
@@ -115,6 +130,9 @@ pub struct FeedPage {
     pub changes: Vec<Change>,
     /// Everything up to here has been seen: where to go on. Also moves on an empty page.
     pub continuation: Continuation,
+    /// A filter had looked at enough for one page before it came to the end: an empty page then does
+    /// not mean that there is nothing newer. Read on at once.
+    pub unfinished: bool,
 }
 
 /// The part of a request that one partition answers.
@@ -130,8 +148,9 @@ struct Part {
 impl Container {
     /// Reads one page of the change feed.
     ///
-    /// An empty page means that there is nothing newer; its continuation says up to where. With
-    /// [`FeedRequest::wait`] that answer comes only when the time is over.
+    /// An empty page means that there is nothing newer, unless it is [unfinished](FeedPage::unfinished);
+    /// its continuation says up to where. With [`FeedRequest::wait`] that answer comes only when the
+    /// time is over.
     ///
     /// # Errors
     /// When the range is gone, or the position is not one this container could go on from.
@@ -169,6 +188,10 @@ impl Container {
             if !page.changes.is_empty() || left.is_zero() {
                 return Ok(page);
             }
+            if page.unfinished {
+                tokio::task::yield_now().await;
+                continue;
+            }
             let mut waiting: Vec<_> =
                 changes.iter_mut().map(|change| Box::pin(change.rang())).collect();
             let any = poll_fn(|context| {
@@ -192,6 +215,9 @@ impl Container {
             && continuation.container().is_some_and(|container| container != self.rid())
         {
             return Err(FeedError::WrongContainer);
+        }
+        if let Some(filter) = &request.filter {
+            filter.check(request.mode)?;
         }
         if request.mode == FeedMode::AllVersionsAndDeletes {
             match request.start {
@@ -234,10 +260,13 @@ impl Container {
                 mode: request.mode,
                 range: part.filter.as_ref(),
                 limit: request.limit,
+                filter: request.filter.as_deref(),
+                scan_bytes: FILTERED_BYTES,
             })?;
             return Ok(FeedPage {
                 changes: page.changes,
                 continuation: Continuation::Single(page.position),
+                unfinished: page.unfinished,
             });
         }
         // Who comes first changes from page to page, so that a small limit starves nobody.
@@ -245,11 +274,13 @@ impl Container {
         let count = parts.len();
         let first = usize::try_from(turn % count as u64).unwrap_or(0);
         let (mut items, mut bytes) = (request.limit.items, request.limit.bytes);
-        let mut changes = Vec::new();
+        let scan_bytes = (FILTERED_BYTES / count).max(FILTERED_BYTES_MIN);
+        let (mut changes, mut unfinished) = (Vec::new(), false);
         for visited in 0..count {
             let left = u32::try_from(count - visited).unwrap_or(1);
             let share = (items / left).max(u32::from(items > 0));
             let Ok(limit) = PageLimit::new(share, (bytes / left).max(u32::from(bytes > 0))) else {
+                unfinished |= request.filter.is_some();
                 break;
             };
             let part = &mut parts[(first + visited) % count];
@@ -258,15 +289,18 @@ impl Container {
                 mode: request.mode,
                 range: part.filter.as_ref(),
                 limit,
+                filter: request.filter.as_deref(),
+                scan_bytes,
             })?;
             part.after = page.position;
+            unfinished |= page.unfinished;
             let size: usize = page.changes.iter().map(|change| change.body().len()).sum();
             items = items.saturating_sub(u32::try_from(page.changes.len()).unwrap_or(u32::MAX));
             bytes = bytes.saturating_sub(u32::try_from(size).unwrap_or(u32::MAX));
             changes.extend(page.changes);
         }
         let continuation = Continuation::composite(self.rid(), positions_of(parts))?;
-        Ok(FeedPage { changes, continuation })
+        Ok(FeedPage { changes, continuation, unfinished })
     }
 
     /// The position from which changes at or after `time` follow, for one range.

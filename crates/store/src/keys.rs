@@ -10,6 +10,9 @@
 //! container 8 | 'u' | hashed key, escaped | partition key | constraint 1 | hash 16 → Position, id
 //! container 8 | 'p' | partition 4                                → PartitionRow
 //! container 8 | 't'                                              → LSN of the applied definition
+//! container 8 | 'd' | index 4                                    → path of an index of values
+//! container 8 | 'q' | partition 4         | index 4              → how far that index is there
+//! container 8 | 's' | index 4 | value     | hashed key … id      → nothing: the item may have the value
 //! ```
 
 use headwater_log::Position;
@@ -26,6 +29,15 @@ const EXPIRY: u8 = b'e';
 const UNIQUE: u8 = b'u';
 const PARTITION: u8 = b'p';
 const TTL: u8 = b't';
+const PATH_INDEX: u8 = b'd';
+const INDEX_PROGRESS: u8 = b'q';
+const INDEX_ENTRY: u8 = b's';
+
+/// What every key of an item begins with: its container and its kind.
+pub(crate) const ITEM_PREFIX: usize = 9;
+
+/// Tells the indexes of a container apart.
+pub(crate) type IndexNumber = u32;
 
 /// Zero bytes are escaped, so that a shorter hashed key sorts before every longer one it begins.
 const ESCAPED_ZERO: [u8; 2] = [0, 0xFF];
@@ -213,6 +225,79 @@ pub(crate) fn partition(container: ContainerRid, partition: PartitionId) -> Key 
 /// The row that says for which definition expiry rows were made.
 pub(crate) fn ttl(container: ContainerRid) -> Key {
     start(container, TTL)
+}
+
+/// The row that says that there is an index of values, and of which.
+pub(crate) fn path_index(container: ContainerRid, number: IndexNumber) -> Key {
+    let mut key = start(container, PATH_INDEX);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+pub(crate) fn all_path_indexes(container: ContainerRid) -> (Key, Key) {
+    (start(container, PATH_INDEX), start(container, PATH_INDEX + 1))
+}
+
+pub(crate) fn number_of_path_index(key: &[u8]) -> Option<IndexNumber> {
+    key.get(9..)?.try_into().ok().map(IndexNumber::from_be_bytes)
+}
+
+/// The row that says how far an index has come in a partition.
+pub(crate) fn index_progress(
+    container: ContainerRid,
+    partition: PartitionId,
+    number: IndexNumber,
+) -> Key {
+    let mut key = start(container, INDEX_PROGRESS);
+    key.extend_from_slice(&partition.get().to_be_bytes());
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+pub(crate) fn all_index_progress(container: ContainerRid) -> (Key, Key) {
+    (start(container, INDEX_PROGRESS), start(container, INDEX_PROGRESS + 1))
+}
+
+/// How far the indexes have come in one partition.
+pub(crate) fn index_progress_of(container: ContainerRid, partition: PartitionId) -> (Key, Key) {
+    let from = index_progress(container, partition, 0);
+    let mut to = index_progress(container, partition, IndexNumber::MAX);
+    to.push(0);
+    (from, to)
+}
+
+pub(crate) fn number_of_progress(key: &[u8]) -> Option<IndexNumber> {
+    key.get(13..)?.try_into().ok().map(IndexNumber::from_be_bytes)
+}
+
+/// The row that says that an item may have a value. `item` is its own row's key.
+pub(crate) fn index_entry(
+    container: ContainerRid,
+    number: IndexNumber,
+    value: &[u8],
+    item: &[u8],
+) -> Key {
+    let mut key = start(container, INDEX_ENTRY);
+    key.extend_from_slice(&number.to_be_bytes());
+    key.extend_from_slice(value);
+    key.extend_from_slice(item.get(ITEM_PREFIX..).unwrap_or_default());
+    key
+}
+
+/// All entries of an index.
+pub(crate) fn index_entries(container: ContainerRid, number: IndexNumber) -> (Key, Key) {
+    let from = index_entry(container, number, &[], &[]);
+    let mut to = from.clone();
+    // No key of a value begins with this.
+    to.push(0xFF);
+    (from, to)
+}
+
+/// From what an entry says behind its value to the key of the item.
+pub(crate) fn item_of_entry(container: ContainerRid, item: &[u8]) -> Key {
+    let mut key = start(container, ITEM);
+    key.extend_from_slice(item);
+    key
 }
 
 /// Everything of a container.

@@ -41,6 +41,7 @@ mod container;
 mod definition;
 mod error;
 mod feed;
+mod filter;
 mod index;
 pub mod invariants;
 mod item;
@@ -53,6 +54,7 @@ mod recent;
 mod resource;
 mod scan;
 mod script;
+mod secondary;
 mod statistics;
 mod topology;
 mod transaction;
@@ -67,6 +69,7 @@ pub use error::{
     StorageError, TopologyError, WriteError,
 };
 pub use feed::{FeedPage, FeedRequest};
+pub use filter::{BadFilter, FeedFilter};
 pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::{Damage, Durability};
 pub use headwater_model::{

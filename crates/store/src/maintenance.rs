@@ -1,4 +1,5 @@
-//! What a store does by itself: deleting what has expired, compacting what is superseded.
+//! What a store does by itself: deleting what has expired, compacting what is superseded, letting indexes
+//! catch up.
 //!
 //! Expiry is a logged event made by the owner of the partition, never a timer that silently changes
 //! state: an expired item is invisible at once, and its delete follows when the sweeper comes by.
@@ -51,6 +52,8 @@ pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
     for container in account.open_container_states() {
         sweep(&container).await?;
         compact(&container)?;
+        let shared = &container.shared;
+        shared.runtime.blocking(|| container.secondary.maintain(&container))?;
         // Other tasks may have waited while a segment was rewritten.
         tokio::task::yield_now().await;
     }

@@ -1,25 +1,45 @@
 //! Queries over the items of a container, a page at a time.
 //!
 //! A query that answers item by item goes on from where its last page ended, through restarts and
-//! splits, like a scan. One that needs every item before its first row is run again for every page, and
-//! the rows that were shown are left out.
+//! splits, like a scan. A sorted one goes on behind the sort keys of its last row, and looks at no more than its
+//! page where an index has the items in that order. One that needs every item before its first row in another
+//! way is run again, and the rows that were shown are left out. Rows found beyond a page are kept for the next
+//! one, so that it usually costs no more than itself.
 //!
-//! What a query means is not decided here; see the crate `headwater-query`.
+//! What a query means is not decided here; see the crate `headwater-query`. Which items it looks at is
+//! decided in `source`.
+
+mod continuation;
+mod leftovers;
+mod source;
+mod walk;
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
-use crate::scan::{ScanPosition, ScanScope};
+use crate::scan::ScanScope;
 use crate::script::{Script, UserScripts};
+use crate::secondary::Indexed;
 use bytes::Bytes;
+use continuation::Place;
 use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
-use headwater_query::{Context, EvaluationError, Kind, Next, Progress};
+use headwater_query::{Context, EvaluationError, Kind, Next, OrderMark, Progress, Run};
+use headwater_runtime::Runtime;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};
+pub(crate) use leftovers::Leftovers;
+use leftovers::{Owner, Rows};
+pub use source::IndexUsage;
+use source::Source;
+use std::time::Duration;
 
 /// Items read for one page; a page that ends for that reason may be empty and goes on.
 const ITEMS_READ_MAX: usize = 20_000;
+/// How long one page may take before it is answered as it is and goes on with the next.
+const PAGE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Rows a sorted query finds beyond its page.
+const ROWS_AHEAD: usize = 1_000;
 /// Items a query that needs all of them may read.
 const ITEMS_COLLECTED_MAX: usize = 10_000_000;
 /// Items taken from the index at once.
@@ -40,6 +60,10 @@ pub struct QueryPage {
     pub items_read: usize,
     /// How many bytes they had.
     pub bytes_read: usize,
+    /// How many steps of evaluation it took.
+    pub steps: u64,
+    /// Which indexes were used.
+    pub index: IndexUsage,
 }
 
 /// Why a query has no answer.
@@ -111,11 +135,18 @@ impl Container {
             (Some(place), Some(Arc::new(functions)))
         };
         let context = self.query_context(functions);
-        if query.is_streaming() {
-            self.stream_query(query, context, &scope, after, limit).await
+        let mut page = if query.is_streaming() {
+            self.stream_query(query, context, &scope, after, limit).await?
         } else {
-            self.collect_query(query, context, &scope, after, limit).await
+            self.collect_query(query, context, &scope, after, limit).await?
+        };
+        if self.only_key(query).is_some() {
+            // Items lie in the order of their partition keys, which is an index too.
+            let settings = self.settings();
+            let paths = settings.definition.partition_key().paths.iter();
+            page.index.used.extend(paths.map(|path| format!("{}/?", path.as_str())));
         }
+        Ok(page)
     }
 
     /// What of the scope can hold matching items: one partition key, if the filter names one. `None` if
@@ -159,10 +190,7 @@ impl Container {
     }
 
     pub(crate) fn query_context(&self, functions: Option<Arc<UserScripts>>) -> Context {
-        let runtime = &self.state().shared.runtime;
-        let ticks = runtime.unix_millis().saturating_mul(TICKS_PER_MILLISECOND);
-        let context =
-            Context::at(i64::try_from(ticks).unwrap_or(i64::MAX)).with_seed(runtime.random());
+        let context = query_context(&self.state().shared.runtime);
         match functions {
             Some(functions) => context.with_functions(functions),
             None => context,
@@ -177,10 +205,14 @@ impl Container {
         after: Option<&str>,
         limit: PageLimit,
     ) -> Result<QueryPage, QueryFailure> {
-        let (progress, mut position) = match after {
+        let (progress, position) = match after.map(Place::parse).transpose()? {
             None => (Progress::default(), None),
-            Some(text) => read_position(text)?,
+            Some(Place::Scan { progress, position }) => (progress, Some(position)),
+            Some(_) => return Err(QueryFailure::BadContinuation),
         };
+        let runtime = &self.state().shared.runtime;
+        let deadline = runtime.elapsed() + PAGE_TIME_MAX;
+        let mut source = Source::new(self, query, scope, position.as_ref())?;
         let mut run = query.resume(context, progress);
         let mut page = QueryPage::default();
         let mut bytes = 0;
@@ -188,9 +220,8 @@ impl Container {
             let wanted = (limit.items as usize).saturating_sub(page.rows.len());
             let batch = u32::try_from(wanted).unwrap_or(SCAN_ITEMS).clamp(1, SCAN_ITEMS);
             let batch = PageLimit::new(batch, SCAN_BYTES).unwrap_or_default();
-            let scanned = self.scan(scope, position.as_ref(), batch).await?;
             let mut done = false;
-            for item in &scanned.items {
+            for item in source.next(batch).await? {
                 let text = item.to_bytes();
                 page.items_read += 1;
                 page.bytes_read += text.len();
@@ -208,13 +239,16 @@ impl Container {
                     break;
                 }
             }
-            position = scanned.next;
-            if done || position.is_none() {
-                return Ok(page);
-            }
+            let position = source.position().filter(|_| !done);
             let full = page.rows.len() >= limit.items as usize || bytes >= limit.bytes as usize;
-            if full || page.items_read >= ITEMS_READ_MAX {
-                page.next = position.map(|position| write_position(run.progress(), &position));
+            let spent = page.items_read >= ITEMS_READ_MAX || runtime.elapsed() >= deadline;
+            if position.is_none() || full || spent {
+                let progress = run.progress();
+                let place = position.map(|position| Place::Scan { progress, position });
+                page.next = place.map(|place| place.write());
+                page.steps = run.steps();
+                source.learn(page.items_read, page.rows.len())?;
+                page.index = source.usage;
                 return Ok(page);
             }
         }
@@ -228,21 +262,122 @@ impl Container {
         after: Option<&str>,
         limit: PageLimit,
     ) -> Result<QueryPage, QueryFailure> {
-        let shown: usize = match after {
-            None => 0,
-            Some(text) => {
-                let number = text.strip_prefix("o.").and_then(|text| text.parse().ok());
-                number.ok_or(QueryFailure::BadContinuation)?
+        let (shown, leftovers, mark) = match after.map(Place::parse).transpose()? {
+            None => (0, 0, None),
+            Some(Place::Rows { shown, leftovers }) => (shown, leftovers, None),
+            Some(Place::Sorted { shown, leftovers, mark }) if query.is_sorted_only() => {
+                (shown, leftovers, Some(mark))
             }
+            Some(_) => return Err(QueryFailure::BadContinuation),
         };
-        let mut run = query.start(context);
+        let shared = &self.state().shared;
+        let owner =
+            Owner { container: self.rid(), what: format!("{scope:?} {}", query.identity()) };
         let mut page = QueryPage::default();
-        let mut position = None;
+        let kept = shared.leftovers.take(leftovers, &owner, shared.runtime.elapsed());
+        let mut rows = match kept {
+            Some(rows) => rows,
+            None if query.is_sorted_only() => {
+                self.sorted_rows(query, context, scope, (shown, mark), limit, &mut page).await?
+            }
+            None => self.other_rows(query, context, scope, shown, &mut page).await?,
+        };
+        let mut bytes = 0;
+        let mut last = None;
+        while page.rows.len() < limit.items as usize && bytes < limit.bytes as usize {
+            let Some((row, mark)) = rows.rows.pop_front() else { break };
+            bytes += row.len();
+            page.rows.push(row);
+            last = mark;
+        }
+        let shown = shown + page.rows.len() as u64;
+        let is_more = (rows.is_more || !rows.rows.is_empty()) && !page.rows.is_empty();
+        if is_more {
+            let id = if rows.rows.is_empty() { 0 } else { shared.runtime.random() };
+            let leftovers = shared.leftovers.keep(id, owner, rows, shared.runtime.elapsed());
+            let place = match last {
+                Some(mark) => Place::Sorted { shown, leftovers, mark },
+                None => Place::Rows { shown, leftovers },
+            };
+            page.next = Some(place.write());
+        }
+        Ok(page)
+    }
+
+    /// The next rows of a sorted query: those of a page and some more.
+    async fn sorted_rows(
+        &self,
+        query: &Query,
+        context: Context,
+        scope: &ScanScope,
+        (shown, mark): (u64, Option<OrderMark>),
+        limit: PageLimit,
+        page: &mut QueryPage,
+    ) -> Result<Rows, QueryFailure> {
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (skip, take) = query.window();
+        // Without a mark, counting from the first row on.
+        let skip = if mark.is_some() { 0 } else { count(skip.saturating_add(shown)) };
+        let left = take.map_or(usize::MAX, |take| count(take.saturating_sub(shown)));
+        let wanted = (limit.items as usize).saturating_add(ROWS_AHEAD).min(left);
+        let ordering = self.ordering(query, scope);
+        let walk = ordering.as_ref().map(|ordering| self.walk(ordering, scope)).transpose()?;
+        if let Some(walk) = walk.flatten() {
+            // Another page costs no more than this one, so nothing is looked for beyond it.
+            let wanted = (limit.items as usize).min(left);
+            let reach = skip.saturating_add(wanted);
+            let run = query.start(context.clone()).for_page(mark.clone(), reach);
+            let run = self.push_in_order(&walk, run, mark.as_ref(), reach, page).await?;
+            if let Some(run) = run {
+                page.steps = run.steps();
+                page.index.note_used(&walk.index.of);
+                return Ok(sorted_page(run, skip, left, wanted));
+            }
+        }
+        let mut run = query.start(context).for_page(mark, skip.saturating_add(wanted));
+        let source = self.push_all(query, scope, &mut run, page).await?;
+        match ordering {
+            Some(ordering) => {
+                let of = Indexed::Order(ordering.paths);
+                page.index.note_potential(&of);
+                source.learn_order(of, page.items_read, limit.items as usize)?;
+            }
+            None => source.learn(page.items_read, 0)?,
+        }
+        Ok(sorted_page(run, skip, left, wanted))
+    }
+
+    /// The rows of a query that is neither streaming nor only sorted, without those that were shown.
+    async fn other_rows(
+        &self,
+        query: &Query,
+        context: Context,
+        scope: &ScanScope,
+        shown: u64,
+        page: &mut QueryPage,
+    ) -> Result<Rows, QueryFailure> {
+        let mut run = query.start(context);
+        if query.reads_items() {
+            self.push_all(query, scope, &mut run, page).await?.learn(page.items_read, 0)?;
+        }
+        let shown = usize::try_from(shown).unwrap_or(usize::MAX);
+        let rows = run.finish()?.into_iter().skip(shown);
+        Ok(Rows { rows: rows.map(|row| (Bytes::from(row), None)).collect(), is_more: false })
+    }
+
+    /// Pushes every item a query has to look at. Returns where they came from.
+    async fn push_all(
+        &self,
+        query: &Query,
+        scope: &ScanScope,
+        run: &mut Run,
+        page: &mut QueryPage,
+    ) -> Result<Source<'_>, QueryFailure> {
+        let mut source = Source::new(self, query, scope, None)?;
         let batch = PageLimit::new(SCAN_ITEMS, SCAN_BYTES).unwrap_or_default();
-        while query.reads_items() {
-            let scanned = self.scan(scope, position.as_ref(), batch).await?;
-            let mut done = false;
-            for item in &scanned.items {
+        let mut done = false;
+        while !done && source.position().is_some() {
+            for item in source.next(batch).await? {
                 let text = item.to_bytes();
                 page.items_read += 1;
                 page.bytes_read += text.len();
@@ -254,26 +389,31 @@ impl Container {
             if page.items_read > ITEMS_COLLECTED_MAX {
                 return Err(QueryFailure::TooManyItems);
             }
-            position = scanned.next;
-            if done || position.is_none() {
-                break;
-            }
         }
-        let rows = run.finish()?;
-        let total = rows.len();
-        let mut bytes = 0;
-        for row in rows.into_iter().skip(shown) {
-            let full = page.rows.len() >= limit.items as usize || bytes >= limit.bytes as usize;
-            if full {
-                break;
-            }
-            bytes += row.len();
-            page.rows.push(Bytes::from(row));
-        }
-        let next = shown + page.rows.len();
-        page.next = (next < total && !page.rows.is_empty()).then(|| format!("o.{next}"));
-        Ok(page)
+        page.steps = run.steps();
+        page.index = std::mem::take(&mut source.usage);
+        Ok(source)
     }
+
+    /// How far indexes that are being built have come, in percent; 100 if none is.
+    #[must_use]
+    pub fn index_percent(&self) -> u64 {
+        self.state().secondary.percent(self.state())
+    }
+}
+
+/// The rows of a run for a page, without the first `skip` and those behind `left` more.
+fn sorted_page(run: Run, skip: usize, left: usize, wanted: usize) -> Rows {
+    let (found, is_more) = run.finish_page();
+    let rows = found.into_iter().skip(skip).take(left);
+    let rows = rows.map(|row| (Bytes::from(row.json), Some(row.mark))).collect();
+    Rows { rows, is_more: is_more && wanted < left }
+}
+
+/// The time and chance an evaluation sees.
+pub(crate) fn query_context(runtime: &Runtime) -> Context {
+    let ticks = runtime.unix_millis().saturating_mul(TICKS_PER_MILLISECOND);
+    Context::at(i64::try_from(ticks).unwrap_or(i64::MAX)).with_seed(runtime.random())
 }
 
 /// Answers a query over documents that are all at hand.
@@ -328,16 +468,4 @@ fn key_of(candidate: &[Option<Value<'static>>]) -> Option<PartitionKey> {
     });
     let values: Option<Vec<PartitionKeyValue>> = values.collect();
     values.map(PartitionKey::from_values)
-}
-
-fn write_position(progress: Progress, position: &ScanPosition) -> String {
-    format!("s.{}.{position}", progress.rows)
-}
-
-fn read_position(text: &str) -> Result<(Progress, Option<ScanPosition>), QueryFailure> {
-    let bad = || QueryFailure::BadContinuation;
-    let (rows, position) =
-        text.strip_prefix("s.").and_then(|text| text.split_once('.')).ok_or_else(bad)?;
-    let rows = rows.parse().map_err(|_| bad())?;
-    Ok((Progress { rows }, Some(ScanPosition::from_text(position))))
 }

@@ -70,25 +70,35 @@ impl Container {
         if let Some(position) = after {
             from = self.behind(position)?.max(from);
         }
-        let mut page = ScanPage { items: Vec::new(), next: None };
+        let (items, is_more) = self.scan_keys(&mut from, &to, limit).await?;
+        Ok(ScanPage { items, next: is_more.then(|| position_text(&from)) })
+    }
+
+    /// Reads items between two keys and moves the first behind them. True if there are more.
+    pub(crate) async fn scan_keys(
+        &self,
+        from: &mut Key,
+        to: &Key,
+        limit: PageLimit,
+    ) -> Result<(Vec<Item>, bool), ItemReadError> {
+        let mut items = Vec::new();
         let mut bytes = 0;
         loop {
-            let wanted = (limit.items as usize).saturating_sub(page.items.len());
+            let wanted = (limit.items as usize).saturating_sub(items.len());
             if wanted == 0 || bytes >= limit.bytes as usize {
-                page.next = self.is_more(&from, &to)?.then(|| position_text(&from));
-                return Ok(page);
+                return Ok((items, self.is_more(from, to)?));
             }
             // A few rows at a time: items may be large, and rows must not go stale meanwhile.
-            let rows = self.rows(&from, &to, wanted.min(256))?;
+            let rows = self.rows(from, to, wanted.min(256))?;
             if rows.is_empty() {
-                return Ok(page);
+                return Ok((items, false));
             }
             for key in rows {
                 if let Some(item) = self.read_row(&key).await? {
                     bytes += item.feed_bytes().len();
-                    page.items.push(item);
+                    items.push(item);
                 }
-                from = successor(&key);
+                *from = successor(&key);
                 if bytes >= limit.bytes as usize {
                     break;
                 }
@@ -96,7 +106,7 @@ impl Container {
         }
     }
 
-    fn bounds(&self, scope: &ScanScope) -> Result<(Key, Key), ItemReadError> {
+    pub(crate) fn bounds(&self, scope: &ScanScope) -> Result<(Key, Key), ItemReadError> {
         let range = match scope {
             ScanScope::Container => KeyRange::full(),
             ScanScope::Hashes(range) => range.clone(),
@@ -118,7 +128,7 @@ impl Container {
         Ok(keys::items_in(self.rid(), &range))
     }
 
-    fn behind(&self, position: &ScanPosition) -> Result<Key, ItemReadError> {
+    pub(crate) fn behind(&self, position: &ScanPosition) -> Result<Key, ItemReadError> {
         let bytes = URL_SAFE_NO_PAD.decode(&position.0).map_err(|_| ItemReadError::BadPosition)?;
         let (all_from, all_to) = keys::all(self.rid());
         let ours = bytes.len() < 8_192 && bytes[..] >= all_from[..] && bytes[..] < all_to[..];
@@ -138,7 +148,7 @@ impl Container {
         Ok(!self.rows(from, to, 1)?.is_empty())
     }
 
-    async fn read_row(&self, key: &Key) -> Result<Option<Item>, ItemReadError> {
+    pub(crate) async fn read_row(&self, key: &Key) -> Result<Option<Item>, ItemReadError> {
         let malformed = || self.state().shared.index.doubt("a row is malformed");
         let (epk, tail) = keys::parse_item(key).ok_or_else(malformed)?;
         self.read_key(&ItemKey { epk, tail: tail.to_vec(), key_bytes: 0 }).await
@@ -146,12 +156,12 @@ impl Container {
 }
 
 /// The first key behind this one.
-fn successor(key: &Key) -> Key {
+pub(crate) fn successor(key: &Key) -> Key {
     let mut next = key.clone();
     next.push(0);
     next
 }
 
-fn position_text(from: &Key) -> ScanPosition {
+pub(crate) fn position_text(from: &Key) -> ScanPosition {
     ScanPosition(URL_SAFE_NO_PAD.encode(from))
 }

@@ -7,7 +7,8 @@ use crate::connect::block_on;
 use anyhow::{Context, Result};
 use clap::Args;
 use headwater_client::{
-    Client, Container, Credential, Endpoint, FeedFrom, Options as ClientOptions, Precondition,
+    Client, Container, Credential, Endpoint, FeedFilter, FeedFrom, Options as ClientOptions,
+    Precondition,
 };
 use headwater_model::{FeedMode, PartitionKey, PartitionKeyValue, Timestamp};
 use headwater_runtime::{Random, Runtime, Stop, TaskGroup};
@@ -100,7 +101,8 @@ async fn show(demo: &Demo, server: &Server, runtime: &Runtime) -> Result<()> {
     let mode = FeedMode::AllVersionsAndDeletes;
     // A server lets the requests it holds end before it stops, so they had better be short.
     let wait = Duration::from_secs(1);
-    let following = Following { container: orders.clone(), mode, wait, sender };
+    let filter = FeedFilter::default();
+    let following = Following { container: orders.clone(), mode, filter, wait, sender };
     for range in orders.ranges().await?.iter() {
         let from = FeedFrom::After(BEFORE_ALL.to_owned());
         let piece = Piece { keys: range.keys.clone(), from };

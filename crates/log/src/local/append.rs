@@ -1,7 +1,7 @@
 //! Appending to a log: one write and one sync per group, then everybody may know.
 //!
 //! ```text
-//! group ──► write behind the last entry ──► sync ──► table, dead bits, ring ──► tail moves
+//! group ──► write behind the last entry ──► sync ──► table, ring, dead bits ──► tail moves
 //!             │ fails: cut off again          │ fails: no more writes until reopened
 //! ```
 //!
@@ -131,7 +131,7 @@ impl LocalLog {
         Err(if is_full(&error) { AppendError::DiskFull } else { AppendError::Io(error) })
     }
 
-    /// Makes a durable group known: table, dead bits, ring, tail.
+    /// Makes a durable group known: table, ring, dead bits, tail.
     fn publish(&self, appender: &mut Appender, active: &Segment, group: &Group) {
         let mut superseded = Vec::new();
         active.extend_table(|table| {
@@ -154,6 +154,13 @@ impl LocalLog {
                 table.push(header.lsn, header.timestamp, header.length, ordinals.into_iter());
             }
         });
+        let mut ring = self.ring.lock();
+        for placed in group.entries() {
+            ring.push(placed.lsn, group.bytes().slice(placed.bytes.clone()));
+        }
+        drop(ring);
+        // From here on readers that see a mark too early find the entry that made it.
+        self.marked_lsn.store(group.tail().lsn.get(), Ordering::Release);
         {
             let _guard = self.marking.lock();
             let set = self.segments.read().clone();
@@ -167,11 +174,6 @@ impl LocalLog {
                 }
             }
         }
-        let mut ring = self.ring.lock();
-        for placed in group.entries() {
-            ring.push(placed.lsn, group.bytes().slice(placed.bytes.clone()));
-        }
-        drop(ring);
         appender.offset += u32::try_from(group.bytes().len()).unwrap_or(0);
         appender.tail = group.tail();
         self.tail_lsn.store(group.tail().lsn.get(), Ordering::Release);

@@ -14,6 +14,7 @@
 
 mod append;
 mod open;
+mod overtaken;
 
 use crate::PartitionLog;
 use crate::disk::Disk;
@@ -97,6 +98,8 @@ pub struct LocalLog {
     pub(crate) segments: RwLock<Arc<SegmentSet>>,
     appender: Mutex<Appender>,
     tail_lsn: AtomicU64,
+    /// Entries up to here may have marked what they supersede. Moves before the first mark is set.
+    marked_lsn: AtomicU64,
     complete_after: AtomicU64,
     ring: Mutex<Ring>,
     poisoned: AtomicBool,
@@ -210,17 +213,24 @@ impl LocalLog {
         if request.after >= request.upto {
             return Ok(Batch { records: Vec::new(), scanned: request.after });
         }
-        let batch = match self.read_ring(request)? {
-            Some(batch) => batch,
-            None => {
-                let set = self.segments.read().clone();
-                let batch = set.read(request)?;
-                // Compaction may have passed the position while its segments were being read.
-                self.check_retention(request)?;
-                batch
-            }
-        };
+        let batch = self.read_unclamped(request)?;
+        let batch = self.restore_overtaken(request, batch)?;
         debug_assert_eq!(invariants::page_answers_request(request, &batch.to_records()), Ok(()));
+        Ok(batch)
+    }
+
+    /// The same, up to an end that is known to be there.
+    fn read_unclamped<T>(&self, request: &ReadRequest<'_>) -> Result<Batch<T>, ReadError>
+    where
+        T: From<Record> + AsRef<Record>,
+    {
+        if let Some(batch) = self.read_ring(request)? {
+            return Ok(batch);
+        }
+        let set = self.segments.read().clone();
+        let batch = set.read(request)?;
+        // Compaction may have passed the position while its segments were being read.
+        self.check_retention(request)?;
         Ok(batch)
     }
 

@@ -161,6 +161,7 @@ impl LocalLog {
             start: manifest.start,
             sealed: AtomicBool::new(manifest.sealed),
             tail_lsn: AtomicU64::new(appender.tail.lsn.get()),
+            marked_lsn: AtomicU64::new(appender.tail.lsn.get()),
             complete_after: AtomicU64::new(manifest.complete_after.get()),
             segments: RwLock::new(Arc::new(set)),
             appender: Mutex::new(appender),

@@ -173,6 +173,16 @@ impl History {
         puts.filter(|(_, kind)| *kind == RecordKind::Put).map(|(position, _)| *position).collect()
     }
 
+    /// Where each key's item was when the log ended at an LSN.
+    pub(crate) fn live_at(&self, upto: Lsn) -> BTreeSet<Position> {
+        let mut then = self.without_facts();
+        then.newest.clear();
+        for fact in self.between(Lsn::ZERO, upto) {
+            then.note(fact);
+        }
+        then.live()
+    }
+
     /// Facts between two LSNs.
     pub(crate) fn between(&self, after: Lsn, upto: Lsn) -> impl Iterator<Item = &Fact> {
         self.facts.iter().filter(move |fact| fact.position.lsn > after && fact.position.lsn <= upto)

@@ -152,6 +152,15 @@ names! {
     /// Asks for sizes by partition in the body of a container.
     POPULATE_PARTITION_STATISTICS = "x-ms-documentdb-populatepartitionstatistics";
 
+    /// Beyond the protocol: only changes of items that meet this condition.
+    FEED_WHERE = "x-headwater-feed-where";
+    /// Beyond the protocol: only these parts of items in the change feed.
+    FEED_SELECT = "x-headwater-feed-select";
+    /// Beyond the protocol: only these kinds of change.
+    FEED_OPS = "x-headwater-feed-ops";
+    /// Beyond the protocol: only changes of the values at these paths.
+    FEED_CHANGED = "x-headwater-feed-changed";
+
     /// The id of the request, in requests and answers.
     ACTIVITY_ID = "x-ms-activity-id";
     /// What it cost.

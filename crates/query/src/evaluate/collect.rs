@@ -1,5 +1,6 @@
 //! Rows that have to wait for each other: groups, distinct rows, sorted rows.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
@@ -22,6 +23,32 @@ pub(super) struct Collector<'r> {
     memory: usize,
     /// With so many rows there is nothing left to look for.
     enough: Option<u64>,
+    /// Rows up to here were answered before.
+    after: Option<OrderMark>,
+    /// How many rows equal to that mark have been passed over.
+    passed: u64,
+    /// How many sorted rows matter now; otherwise as many as the program says.
+    page: Option<usize>,
+}
+
+/// A place in sorted rows: behind so many rows with these sort keys of this item.
+#[derive(Clone, Debug)]
+pub struct OrderMark {
+    /// The sort keys.
+    pub keys: Vec<Value<'static>>,
+    /// What decides between rows that are equal in every key.
+    pub ordinal: u64,
+    /// An item can have several rows that are equal in both.
+    pub repeats: u64,
+}
+
+/// A row of a sorted answer.
+#[derive(Clone, Debug)]
+pub struct SortedRow {
+    /// The row.
+    pub json: Vec<u8>,
+    /// The place behind it.
+    pub mark: OrderMark,
 }
 
 struct Row<'r> {
@@ -45,7 +72,21 @@ impl<'r> Collector<'r> {
             group_list: Vec::new(),
             memory: 0,
             enough,
+            after: None,
+            passed: 0,
+            page: None,
         }
+    }
+
+    /// Sorted rows behind a mark, of which only the first `page` matter.
+    pub(super) fn for_page(mut self, after: Option<OrderMark>, page: usize) -> Collector<'r> {
+        self.after = after;
+        self.page = Some(page);
+        self
+    }
+
+    pub(super) fn rows_kept(&self) -> usize {
+        self.rows.len()
     }
 
     /// Takes the row whose names are in place in `machine`.
@@ -72,6 +113,9 @@ impl<'r> Collector<'r> {
         if row.output.is_undefined() {
             return Ok(ControlFlow::Continue(()));
         }
+        if self.was_answered(program, &row) {
+            return Ok(ControlFlow::Continue(()));
+        }
         if program.distinct {
             let key = Key::of(&row.output);
             self.spend(machine, key.len())?;
@@ -86,6 +130,15 @@ impl<'r> Collector<'r> {
         Ok(if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
+    /// Whether a row lies before the mark.
+    fn was_answered(&mut self, program: &Program, row: &Row<'_>) -> bool {
+        let Some(after) = &self.after else { return false };
+        let order = order_of(program, (&row.keys, row.ordinal), (&after.keys, after.ordinal));
+        let repeated = order.is_eq() && self.passed < after.repeats;
+        self.passed += u64::from(repeated);
+        order.is_lt() || repeated
+    }
+
     fn spend(&mut self, machine: &Machine<'_, '_>, bytes: usize) -> Result<(), EvaluationError> {
         self.memory += bytes;
         let limit = machine.environment.limits.memory_bytes;
@@ -97,9 +150,10 @@ impl<'r> Collector<'r> {
 
     /// Lets go of sorted rows that cannot be among the first.
     fn prune(&mut self, program: &Program) {
-        let Some(reach) = program.reach().and_then(|reach| usize::try_from(reach).ok()) else {
-            return;
-        };
+        let by_program = || program.reach().and_then(|reach| usize::try_from(reach).ok());
+        // One more than the page, to know that there is one.
+        let by_page = self.page.map(|page| page.saturating_add(1));
+        let Some(reach) = by_page.or_else(by_program) else { return };
         if program.order.is_empty()
             || self.rows.len() < reach.saturating_mul(2).saturating_add(SLACK)
         {
@@ -113,15 +167,28 @@ impl<'r> Collector<'r> {
 
     fn sort(&mut self, program: &Program) {
         self.rows.sort_by(|one, two| {
-            for ((one, two), (_, descending)) in one.keys.iter().zip(&two.keys).zip(&program.order)
-            {
-                let order = one.order(two);
-                if order.is_ne() {
-                    return if *descending { order.reverse() } else { order };
-                }
-            }
-            one.ordinal.cmp(&two.ordinal)
+            order_of(program, (&one.keys, one.ordinal), (&two.keys, two.ordinal))
         });
+    }
+
+    /// The rows of a page in order, each with its mark, and whether there are more behind them.
+    pub(super) fn finish_page(mut self, program: &Program) -> (Vec<SortedRow>, bool) {
+        self.sort(program);
+        let page = self.page.unwrap_or(usize::MAX);
+        let is_more = self.rows.len() > page;
+        let mut rows: Vec<SortedRow> = Vec::with_capacity(self.rows.len().min(page));
+        for row in self.rows.into_iter().take(page) {
+            let before = rows.last().map(|row| &row.mark).or(self.after.as_ref());
+            let same = before.filter(|before| {
+                let before = (&before.keys[..], before.ordinal);
+                order_of(program, before, (&row.keys, row.ordinal)).is_eq()
+            });
+            let repeats = same.map_or(0, |same| same.repeats) + 1;
+            let keys = row.keys.into_iter().map(Value::into_owned).collect();
+            let mark = OrderMark { keys, ordinal: row.ordinal, repeats };
+            rows.push(SortedRow { json: row.output.to_json(), mark });
+        }
+        (rows, is_more)
     }
 
     fn add_to_group<'a>(
@@ -207,6 +274,21 @@ impl<'r> Collector<'r> {
         }
         Ok(window(program, rows.rows))
     }
+}
+
+/// The order of two rows by their sort keys, then by their ordinals.
+fn order_of(
+    program: &Program,
+    (one, one_ordinal): (&[Value<'_>], u64),
+    (two, two_ordinal): (&[Value<'_>], u64),
+) -> Ordering {
+    for ((one, two), (_, descending)) in one.iter().zip(two).zip(&program.order) {
+        let order = one.order(two);
+        if order.is_ne() {
+            return if *descending { order.reverse() } else { order };
+        }
+    }
+    one_ordinal.cmp(&two_ordinal)
 }
 
 fn states(program: &Program) -> Vec<AggregateState> {

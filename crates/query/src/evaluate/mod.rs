@@ -23,6 +23,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub(crate) use aggregate::AggregateState;
+pub use collect::{OrderMark, SortedRow};
 pub(crate) use like::LikePattern;
 pub use run::{Next, Progress, Run};
 

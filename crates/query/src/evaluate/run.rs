@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::collect::Collector;
+use super::collect::{Collector, OrderMark, SortedRow};
 use super::{Context, Environment, Machine};
 use crate::compile::{Compiled, Operation};
 use crate::error::EvaluationError;
@@ -49,6 +49,26 @@ impl Run {
             .map(|stage| Collector::new(stage.is_streaming().then(|| stage.reach()).flatten()))
             .collect();
         Run { compiled, environment, collectors, progress, items: 0 }
+    }
+
+    /// Only sorted rows behind `after`, of which the first `page` matter, for a query that
+    /// [can](crate::Query::is_sorted_only) go on from a mark. Memory is then bounded by the page, however
+    /// many rows there are.
+    #[must_use]
+    pub fn for_page(mut self, after: Option<OrderMark>, page: usize) -> Run {
+        let collectors = std::mem::take(&mut self.collectors);
+        let for_page = |one: Collector<'static>| one.for_page(after.clone(), page);
+        self.collectors = collectors.into_iter().map(for_page).collect();
+        self
+    }
+
+    /// Ends a run [for a page](Run::for_page): its rows in order, and whether there are more behind them.
+    pub fn finish_page(mut self) -> (Vec<SortedRow>, bool) {
+        let collector = std::mem::take(&mut self.collectors).into_iter().next();
+        match collector.zip(self.compiled.stages.first()) {
+            Some((collector, program)) => collector.finish_page(program),
+            None => (Vec::new(), false),
+        }
     }
 
     /// Takes one item and appends the rows that are ready.
@@ -148,6 +168,11 @@ impl Run {
     /// How far a streaming run has come.
     pub fn progress(&self) -> Progress {
         self.progress
+    }
+
+    /// How many rows wait to be sorted; those that cannot be among the first may have been let go.
+    pub fn rows_kept(&self) -> usize {
+        self.collectors.first().map_or(0, Collector::rows_kept)
     }
 
     /// How many steps of work were done, for metrics and charges.

@@ -51,6 +51,25 @@ pub(crate) fn is_reserved(word: &str) -> bool {
 
 /// The tree of a query text.
 pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Select, QueryError> {
+    whole(text, limits, Parser::select)
+}
+
+/// The tree of an expression that stands alone, as after `WHERE`.
+pub(crate) fn parse_expression(text: &str, limits: &Limits) -> Result<Expression, QueryError> {
+    whole(text, limits, Parser::expression)
+}
+
+/// The tree of what stands alone as after `SELECT`.
+pub(crate) fn parse_projection(text: &str, limits: &Limits) -> Result<Projection, QueryError> {
+    whole(text, limits, Parser::projection)
+}
+
+/// What `one` makes of a text, if that is all of it.
+fn whole<'t, T>(
+    text: &'t str,
+    limits: &'t Limits,
+    one: impl FnOnce(&mut Parser<'t>) -> Result<T, QueryError>,
+) -> Result<T, QueryError> {
     if text.len() > limits.text_bytes {
         let problem = format!(
             "The query is {} bytes; the limit is {}, so send values as parameters or split it",
@@ -60,9 +79,9 @@ pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Select, QueryError> {
         return Err(QueryError::new(Problem::TooLarge(problem), Span::default(), text));
     }
     let mut parser = Parser { text, tokens: tokens(text)?, at: 0, limits, depth: 0, subqueries: 0 };
-    let select = parser.select()?;
+    let parsed = one(&mut parser)?;
     parser.end()?;
-    Ok(select)
+    Ok(parsed)
 }
 
 struct Parser<'t> {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! candidates.rs  which values of some paths a filter allows  → point look-ups, ranges
+//! restrictions.rs  what a filter says about single paths       → indexes
 //! ranges.rs      candidates of the partition key             → ranges of hashed keys
 //! rewrite.rs     the query                                   → the query for one range
 //! document.rs    all of it in the shape SDKs read
@@ -13,9 +14,12 @@
 mod candidates;
 mod document;
 mod ranges;
+mod restrictions;
 mod rewrite;
 
 pub use candidates::Candidate;
 pub(crate) use candidates::{candidates, constant};
 pub(crate) use document::plan;
 pub use document::{DistinctCount, PlanDocument, QueryInfo, QueryRange};
+pub use restrictions::Restriction;
+pub(crate) use restrictions::{order_paths, restrictions};

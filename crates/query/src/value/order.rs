@@ -110,6 +110,13 @@ impl Key {
         self.0.len()
     }
 
+    /// A number for look-ups on disk: the same in every build (FNV-1a).
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+        })
+    }
+
     pub(crate) fn push(&mut self, value: &Value<'_>) {
         self.add(value, 0);
     }

@@ -12,7 +12,9 @@ use headwater_protocol::error::Code;
 use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
-use headwater_store::{Change, Container, FeedError, FeedPage, FeedRequest, Timestamp};
+use headwater_store::{
+    BadFilter, Change, Container, FeedError, FeedFilter, FeedPage, FeedRequest, Timestamp,
+};
 use hyper::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +32,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     }
     let wait = call.wait(gateway.config.limits.wait_max);
     let request = request_of(&asked, &scope).limit(call.page_limit()?).wait(wait);
+    let request = request.filter(filter_in_headers(call)?);
     let page = match read_page(gateway, container, &request, wait).await {
         // A reader ahead of us (a container made anew, say) is told to stay where it is.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
@@ -37,7 +40,8 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         Ok(page) => page,
     };
     let etag = format!("\"{}\"", page.continuation.to_string().trim_matches('"'));
-    if page.changes.is_empty() {
+    // A filter that has looked at enough for one page says so with an empty one: 304 would mean the end.
+    if page.changes.is_empty() && !page.unfinished {
         return Ok(unchanged(container, &scope, &etag));
     }
     let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
@@ -75,6 +79,45 @@ fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
     };
     let asked = Asked::parse(&headers, time_start)?;
     asked.ok_or_else(|| Failure::bad_request("A-IM is empty; leave it out or name a feed"))
+}
+
+fn filter_in_headers(call: &Call) -> Result<FeedFilter, Failure> {
+    filter_of(&AskedFilter {
+        condition: call.header_utf8(headers::FEED_WHERE)?,
+        columns: call.header_utf8(headers::FEED_SELECT)?,
+        kinds: call.header_utf8(headers::FEED_OPS)?,
+        paths: call.header_utf8(headers::FEED_CHANGED)?,
+    })
+}
+
+/// A filter as a client words it, in headers or in an address.
+#[derive(Default)]
+pub(super) struct AskedFilter<'a> {
+    pub(super) condition: Option<&'a str>,
+    pub(super) columns: Option<&'a str>,
+    pub(super) kinds: Option<&'a str>,
+    pub(super) paths: Option<&'a str>,
+}
+
+pub(super) fn filter_of(asked: &AskedFilter<'_>) -> Result<FeedFilter, Failure> {
+    let parsed = || -> Result<FeedFilter, BadFilter> {
+        let mut filter = FeedFilter::new();
+        if let Some(condition) = asked.condition {
+            filter = filter.matching(condition)?;
+        }
+        if let Some(columns) = asked.columns {
+            filter = filter.showing(columns)?;
+        }
+        if let Some(kinds) = asked.kinds {
+            filter = filter.only_named(kinds)?;
+        }
+        if let Some(paths) = asked.paths {
+            let paths: Vec<&str> = paths.split(',').collect();
+            filter = filter.when_changed(&paths)?;
+        }
+        Ok(filter)
+    };
+    parsed().map_err(|error| Failure::bad_request(format!("{error}.")))
 }
 
 pub(super) fn request_of(asked: &Asked, scope: &Scope) -> FeedRequest {
@@ -232,8 +275,7 @@ pub(super) fn write_envelope(
     paths: &[headwater_model::PartitionKeyPath],
     out: &mut Vec<u8>,
 ) {
-    let current = change.item().map(|item| item.to_bytes());
-    let previous = change.previous().map(|item| item.to_bytes());
+    let (current, previous) = (change.current_bytes(), change.previous_bytes());
     Envelope {
         kind: change.kind(),
         lsn: change.lsn(),

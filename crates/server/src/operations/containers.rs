@@ -213,7 +213,7 @@ fn answer(gateway: &Gateway, call: &Call, container: &Container, status: StatusC
     }
     let mut answer = Answer::json(status, body)
         .charged(Charge::METADATA_READ)
-        .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
+        .header(headers::INDEX_TRANSFORMATION_PROGRESS, container.index_percent())
         .header(headers::CONTENT_PATH, container.rid().database());
     if let Some(etag) = container.etag() {
         answer = answer.etag(etag);

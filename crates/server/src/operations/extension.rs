@@ -7,13 +7,14 @@
 //! POST /_headwater/partitions/{db}/{coll}/merge  {"ranges":["1","2"]}
 //! ```
 //!
-//! The event stream takes `mode=all`, `from=beginning|now` and `position=`; an event's id is the position
-//! behind it, so a browser that reconnects goes on where it was by sending `Last-Event-ID`. A browser
-//! cannot send headers: it passes a resource token as `token=`. With a token for one partition key it hears
-//! of that key alone, and the stream ends when the token does.
+//! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`,
+//! `select=`, `ops=` and `changed=`; an event's id is the position behind it, so a browser that reconnects
+//! goes on where it was by sending `Last-Event-ID`. A browser cannot send headers: it passes a resource
+//! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
+//! when the token does.
 
 use super::Outcome;
-use super::changes::{Unread, read_page};
+use super::changes::{AskedFilter, Unread, filter_of, read_page};
 use crate::answer::{Answer, Payload};
 use crate::failure::Failure;
 use crate::gateway::Gateway;
@@ -25,7 +26,7 @@ use headwater_model::{
 };
 use headwater_protocol::error::Code;
 use headwater_protocol::route::Route;
-use headwater_store::{Change, Container, FeedPage, FeedRequest, RangeInfo};
+use headwater_store::{Change, Container, FeedFilter, FeedPage, FeedRequest, RangeInfo};
 use hyper::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -180,15 +181,17 @@ struct Listening {
     key: Option<PartitionKey>,
     /// The second from which the listener's token is no longer good.
     until: Option<u64>,
+    filter: FeedFilter,
 }
 
 fn listening(call: &Call) -> Result<Listening, Failure> {
     let query = call.query.as_deref().unwrap_or_default();
-    let value = |name: &str| {
+    let raw = |name: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let found = pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)?;
-        percent_decode_str(found).decode_utf8().ok().map(String::from)
+        pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     };
+    let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
+    let value = |name: &str| raw(name).and_then(decode);
     let mode = match value("mode").as_deref() {
         None | Some("latest") => FeedMode::LatestVersion,
         Some("all") => FeedMode::AllVersionsAndDeletes,
@@ -210,12 +213,18 @@ fn listening(call: &Call) -> Result<Listening, Failure> {
             return Err(Failure::bad_request("from is neither `now` nor `beginning`"));
         }
     };
+    // Forms write a space as a plus.
+    let words = |name: &str| raw(name).and_then(|text| decode(&text.replace('+', " ")));
+    let texts = ["where", "select", "ops", "changed"].map(words);
+    let [condition, columns, kinds, paths] = texts.each_ref().map(Option::as_deref);
+    let filter = filter_of(&AskedFilter { condition, columns, kinds, paths })?;
+    filter.check(mode).map_err(Failure::from)?;
     let grant = match &call.caller {
         Caller::Guest(grant) => Some(grant),
         Caller::Owner | Caller::Reader => None,
     };
     let key = grant.and_then(|grant| grant.partition_key.clone());
-    Ok(Listening { mode, start, key, until: grant.map(|grant| grant.expires) })
+    Ok(Listening { mode, start, key, until: grant.map(|grant| grant.expires), filter })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
@@ -236,11 +245,13 @@ async fn send_events(
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { mode, mut start, key, until } = listening;
+    let Listening { mode, mut start, key, until, filter } = listening;
+    let is_filtered = !filter.is_empty();
     let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
     let is_over = || until.is_some_and(|until| gateway.runtime.unix_millis() / 1000 >= until);
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(HEARTBEAT);
+        let request = request.filter(filter.clone());
         let request = match &key {
             Some(key) => request.of_key(key.clone()),
             None => request,
@@ -253,7 +264,7 @@ async fn send_events(
         let text = match read {
             Ok(page) => {
                 start = FeedStart::After(page.continuation.clone());
-                events_of(container, &page, mode)
+                events_of(container, &page, mode, is_filtered)
             }
             Err(unread) => {
                 let what = match unread {
@@ -272,9 +283,13 @@ async fn send_events(
 }
 
 /// The last event of a page carries its position: a reader that stops in between reads the page again.
-fn events_of(container: &Container, page: &FeedPage, mode: FeedMode) -> Vec<u8> {
+fn events_of(container: &Container, page: &FeedPage, mode: FeedMode, is_filtered: bool) -> Vec<u8> {
     let position = page.continuation.to_string();
     let position = position.trim_matches('"');
+    if page.changes.is_empty() && is_filtered {
+        // No event, but the browser keeps the id: it need not look at all of that again.
+        return format!(": nothing new\nid: {position}\n\n").into_bytes();
+    }
     if page.changes.is_empty() {
         return b": nothing new\n\n".to_vec();
     }

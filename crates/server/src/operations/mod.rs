@@ -17,6 +17,7 @@ mod list;
 mod offers;
 mod permissions;
 mod query;
+mod query_metrics;
 mod ranges;
 mod scripts;
 pub(crate) mod service;

@@ -1,5 +1,6 @@
 //! Queries over items and over definitions, and the plans of those a client runs itself.
 
+use super::query_metrics::{self, Measured};
 use super::{Outcome, changes, items, list, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -45,7 +46,9 @@ fn given<'de: 'a, 'a, D: Deserializer<'de>>(text: D) -> Result<Option<&'a RawVal
 /// `POST …/docs` with a query.
 pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
+    let arrived = gateway.runtime.elapsed();
     let query = parse(call, Some(container))?;
+    let compiling = gateway.runtime.elapsed().saturating_sub(arrived);
     let scope = call.scope()?;
     items::check_session(call, container)?;
     check_crossing(call, container, &scope, Some(&query))?;
@@ -55,32 +58,20 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let functions = scripts::functions_of(gateway, container, &query);
     let (after, limit) = (call.continuation(), call.page_limit()?);
     let page = container.query_with(&query, &wanted, after, limit, &functions).await?;
-    let took = gateway.runtime.elapsed().saturating_sub(started);
+    let running = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
-    let (body, count) = body_of("Documents", &rid, &page.rows);
-    let size = body.len();
-    let mut answer = Answer::json(StatusCode::OK, body)
+    let (body, rows) = body_of("Documents", &rid, &page.rows);
+    let measured = Measured { compiling, running, rows, bytes: body.len() };
+    let answer = Answer::json(StatusCode::OK, body)
         .charged(Charge::query(page.items_read, page.bytes_read))
-        .header(headers::ITEM_COUNT, count)
+        .header(headers::ITEM_COUNT, rows)
         .header(
             headers::QUERY_EXECUTION_INFO,
             r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#,
         )
+        .header_if(headers::QUERY_METRICS, query_metrics::figures(call, &page, &measured))
+        .header_if(headers::INDEX_UTILIZATION, query_metrics::indexes(call, &page.index))
         .header_if(headers::CONTINUATION, page.next);
-    if call.flag(headers::POPULATE_QUERY_METRICS) {
-        let millis = took.as_secs_f64() * 1000.0;
-        let metrics = format!(
-            "totalExecutionTimeInMs={millis:.2};queryCompileTimeInMs=0.00;\
-             queryLogicalPlanBuildTimeInMs=0.00;queryPhysicalPlanBuildTimeInMs=0.00;\
-             queryOptimizationTimeInMs=0.00;VMExecutionTimeInMs={millis:.2};\
-             indexLookupTimeInMs=0.00;instructionCount=0;documentLoadTimeInMs=0.00;\
-             systemFunctionExecuteTimeInMs=0.00;userFunctionExecuteTimeInMs=0.00;\
-             retrievedDocumentCount={};retrievedDocumentSize={};outputDocumentCount={count};\
-             outputDocumentSize={size};writeOutputTimeInMs=0.00;indexUtilizationRatio=0.00",
-            page.items_read, page.bytes_read,
-        );
-        answer = answer.header(headers::QUERY_METRICS, metrics);
-    }
     Ok(changes::served(container, &scope, answer))
 }
 

@@ -11,7 +11,8 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DE
 const ANY: HeaderValue = HeaderValue::from_static("*");
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, accept, a-im, if-match, if-none-match, if-modified-since, prefer, \
-     cache-control, last-event-id, user-agent, x-ms-activity-id, x-ms-client-request-id, \
+     cache-control, last-event-id, user-agent, x-headwater-feed-changed, x-headwater-feed-ops, \
+     x-headwater-feed-select, x-headwater-feed-where, x-ms-activity-id, x-ms-client-request-id, \
      x-ms-consistency-level, x-ms-continuation, x-ms-cosmos-allow-tentative-writes, \
      x-ms-cosmos-batch-atomic, x-ms-cosmos-batch-continue-on-error, \
      x-ms-cosmos-changefeed-wire-format-version, x-ms-cosmos-correlated-activityid, \

@@ -11,8 +11,11 @@
 //! ```
 
 use super::Partition;
+use crate::definition::Settings;
 use crate::error::FeedError;
+use crate::filter::FeedFilter;
 use crate::item::{Item, Meta, item_of};
+use crate::query::query_context;
 use bytes::Bytes;
 use headwater_log::{ReadError, ReadRequest, Record, RecordKind, Which};
 use headwater_model::{
@@ -26,11 +29,20 @@ pub struct Change {
     record: Record,
     /// Boxed: a page holds a thousand changes, and most have none.
     previous: Option<Box<Item>>,
+    /// What a filter shows of it instead of all.
+    shown: Option<Box<Shown>>,
+}
+
+/// The parts of an item that a filter shows, after and before a change.
+#[derive(Clone)]
+pub(crate) struct Shown {
+    pub(crate) after: Option<Bytes>,
+    pub(crate) before: Option<Bytes>,
 }
 
 impl From<Record> for Change {
     fn from(record: Record) -> Change {
-        Change { record, previous: None }
+        Change { record, previous: None, shown: None }
     }
 }
 
@@ -76,10 +88,33 @@ impl Change {
         if self.record.kind == RecordKind::Tombstone { None } else { item_of(&self.record) }
     }
 
-    /// The item after the change as JSON, with its `_lsn`; empty for a delete. Not copied.
+    /// The item after the change as JSON, with its `_lsn`; empty for a delete. Not copied. With
+    /// [`FeedFilter::showing`](crate::FeedFilter::showing), what that shows of it.
     #[must_use]
     pub fn body(&self) -> Bytes {
-        self.record.body_bytes()
+        match &self.shown {
+            Some(shown) => shown.after.clone().unwrap_or_default(),
+            None => self.record.body_bytes(),
+        }
+    }
+
+    /// The item after the change as the all-versions feed shows it: without `_lsn`, or what a filter
+    /// shows of it. `None` for a delete.
+    #[must_use]
+    pub fn current_bytes(&self) -> Option<Bytes> {
+        match &self.shown {
+            Some(shown) => shown.after.clone(),
+            None => self.item().map(|item| item.to_bytes()),
+        }
+    }
+
+    /// The item before the change, likewise.
+    #[must_use]
+    pub fn previous_bytes(&self) -> Option<Bytes> {
+        match &self.shown {
+            Some(shown) => shown.before.clone(),
+            None => self.previous().map(Item::to_bytes),
+        }
     }
 
     /// The item before the change, where it is still kept. All-versions mode only.
@@ -119,6 +154,17 @@ impl Change {
         self.record.epk()
     }
 
+    /// Whether the item's time was over before anybody deleted it.
+    pub(super) fn is_expired(&self, settings: &Settings, now: Timestamp) -> bool {
+        let ttl = self.meta().map(|meta| meta.ttl);
+        ttl.is_some_and(|ttl| settings.is_expired(self.timestamp().as_seconds(), ttl, now))
+    }
+
+    pub(super) fn shown_as(mut self, shown: Shown) -> Change {
+        self.shown = Some(Box::new(shown));
+        self
+    }
+
     fn meta(&self) -> Option<Meta<'_>> {
         Meta::decode(self.record.meta())
     }
@@ -135,6 +181,8 @@ pub(crate) struct PartitionPage {
     pub(crate) changes: Vec<Change>,
     /// Everything up to here has been seen.
     pub(crate) position: Lsn,
+    /// It ended before its limit because a filter had looked at enough; more may be there already.
+    pub(crate) unfinished: bool,
 }
 
 /// What to read from a partition.
@@ -143,6 +191,9 @@ pub(crate) struct PartitionRequest<'a> {
     pub(crate) mode: FeedMode,
     pub(crate) range: Option<&'a KeyRange>,
     pub(crate) limit: PageLimit,
+    pub(crate) filter: Option<&'a FeedFilter>,
+    /// About how many bytes a filter may look at.
+    pub(crate) scan_bytes: usize,
 }
 
 impl Partition {
@@ -153,6 +204,10 @@ impl Partition {
         let visible = self.visible();
         if request.after >= visible {
             return self.nothing_newer(request, visible);
+        }
+        if let Some(filter) = request.filter {
+            let context = query_context(&self.shared.runtime);
+            return self.read_filtered(request, filter.start(&context), visible);
         }
         let page = match request.mode {
             FeedMode::LatestVersion => self.read_latest(request, visible)?,
@@ -171,7 +226,7 @@ impl Partition {
         if request.after > visible {
             return Err(FeedError::PositionAhead { asked: request.after, newest: visible });
         }
-        Ok(PartitionPage { changes: Vec::new(), position: visible })
+        Ok(PartitionPage { changes: Vec::new(), position: visible, unfinished: false })
     }
 
     fn read_latest(
@@ -194,11 +249,7 @@ impl Partition {
             })?;
             let mut changes = batch.records;
             if may_expire {
-                changes.retain(|change| {
-                    let written = change.timestamp().as_seconds();
-                    let ttl = change.meta().map(|meta| meta.ttl);
-                    !ttl.is_some_and(|ttl| settings.is_expired(written, ttl, now))
-                });
+                changes.retain(|change| !change.is_expired(&settings, now));
             }
             // What is visible was acknowledged by the log, so it must be there.
             if batch.scanned <= after {
@@ -208,10 +259,10 @@ impl Partition {
             // The position of a page is its last change, so that a reader who compares both agrees;
             // only an empty page moves to where the scan ended.
             if let Some(last) = changes.last() {
-                return Ok(PartitionPage { position: last.lsn(), changes });
+                return Ok(PartitionPage { position: last.lsn(), changes, unfinished: false });
             }
             if after >= visible {
-                return Ok(PartitionPage { changes, position: visible });
+                return Ok(PartitionPage { changes, position: visible, unfinished: false });
             }
         }
     }
@@ -229,14 +280,18 @@ impl Partition {
             records_max: request.limit.items as usize,
             bytes_max: request.limit.bytes as usize,
         })?;
-        let mut changes = batch.records;
-        for change in &mut changes {
-            let record = &change.record;
-            let prior = record.supersedes.map(|prior| self.local.record(prior, record.epk()));
-            let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
-            change.previous = previous.map(Box::new);
-        }
+        let with_previous = batch.records.into_iter().map(|change| self.with_previous(change));
+        let changes = with_previous.collect::<Result<Vec<_>, _>>()?;
         let position = changes.last().map_or(batch.scanned, Change::lsn);
-        Ok(PartitionPage { changes, position })
+        Ok(PartitionPage { changes, position, unfinished: false })
+    }
+
+    /// A change with the version before it, where that is still kept.
+    pub(super) fn with_previous(&self, mut change: Change) -> Result<Change, FeedError> {
+        let record = &change.record;
+        let prior = record.supersedes.map(|prior| self.local.record(prior, record.epk()));
+        let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
+        change.previous = previous.map(Box::new);
+        Ok(change)
     }
 }

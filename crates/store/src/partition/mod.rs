@@ -12,6 +12,7 @@ pub(crate) mod apply;
 pub(crate) mod control;
 mod evaluate;
 pub(crate) mod feed;
+mod filtered;
 mod newest;
 pub(crate) mod recover;
 mod touched;

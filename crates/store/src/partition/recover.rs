@@ -64,6 +64,9 @@ pub(crate) fn catch_up(
             let mut forget = Batch::default();
             forget.remove(keys::partition(container, log.partition()));
             shared.index.write(forget)?;
+            // Indexes of values have read a log that may not have been this one.
+            let (from, to) = keys::index_progress_of(container, log.partition());
+            remove_range(&*shared.index, &from, &to)?;
             // Rows of a later state would make older records look superseded by newer ones.
             let (from, to) = keys::items_in(container, range);
             remove_range(&*shared.index, &from, &to)?;

@@ -93,6 +93,7 @@ Rows, by the name that --only takes:
   disk     Blocks on the disk after one update per item and compaction ÷ bytes of the live items.
   memory   Resident memory of a new process that has opened the store and read a little.
   reads    Point reads/s in random order, and items/s of a scan in key order; one core.
+  lookups  A query by equality through an index, and by a scan of at most 100 k items.
 
 Peers do the same work on the same bodies: fjall keeps key → sequence and sequence → body, SQLite (WAL,
 synchronous=FULL) an items and a feed table. \"64 writers\" is for them one thread that puts 64 items into
@@ -140,6 +141,7 @@ pub(crate) enum Topic {
     Disk,
     Memory,
     Reads,
+    Lookups,
 }
 
 pub(crate) fn run(what: Bench) -> Result<()> {

@@ -15,7 +15,7 @@ pub(crate) mod start;
 use crate::connect::{Connect, block_on};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use headwater_client::{Container, Options};
+use headwater_client::{Container, FeedFilter, Options};
 use headwater_model::{ContainerRid, FeedMode};
 use headwater_runtime::{Runtime, TaskGroup};
 use position::Positions;
@@ -52,6 +52,18 @@ pub(crate) struct Tail {
     /// Only these ranges, by id: 0,3 (see `headwater partitions list`)
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     ranges: Vec<u32>,
+    /// Only changes of items that meet this: "c.total > 100"
+    #[arg(long = "where", value_name = "CONDITION")]
+    condition: Option<String>,
+    /// Only these parts of items: "c.id, c.total"
+    #[arg(long = "select", value_name = "COLUMNS")]
+    columns: Option<String>,
+    /// Only these kinds of change: create,replace,delete (delete with --mode all)
+    #[arg(long = "ops", value_name = "KINDS")]
+    kinds: Option<String>,
+    /// Only changes of the values at these paths: /total,/address/city (with --mode all)
+    #[arg(long = "changed", value_name = "PATHS")]
+    paths: Option<String>,
     /// Keep the position in this file, and go on from it next time
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
@@ -67,13 +79,18 @@ Print a container's changes as they happen
     headwater tail shop/orders --from beginning --limit 10
     headwater tail prod:shop/orders --mode all | jq .metadata
     headwater tail shop/orders --resume orders.position | ./handle-orders
+    headwater tail shop/orders --where \"c.total > 100\" --select \"c.id, c.total\"
+    headwater tail shop/orders --mode all --ops replace --changed /status,/address/city
 
 Changes of one partition key come in the order in which they happened; between partitions there is no
 order. Every range is read at the same time; splits and merges are followed, lost connections are made
 again. On its way out, tail prints to standard error the position to go on from.
 
 With --mode latest an item appears once, as it is now; deletes do not appear. With --mode all every version
-appears, in an envelope with `current` and `metadata`, as far back as the container keeps them.";
+appears, in an envelope with `current` and `metadata`, as far back as the container keeps them.
+
+--where, --select, --ops and --changed filter in the server, Headwater's only. Positions do not depend on
+them: go on from any position with another filter or with none.";
 
 /// Which changes there are.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -118,7 +135,13 @@ async fn follow(tail: Tail) -> Result<()> {
     };
     let (sender, mut events) = mpsc::channel(PAGES_AHEAD);
     let tasks = TaskGroup::new(runtime.clone());
-    let following = Following { container, mode, wait: reader::WAIT, sender };
+    let filter = FeedFilter {
+        condition: tail.condition,
+        columns: tail.columns,
+        kinds: tail.kinds,
+        paths: tail.paths,
+    };
+    let following = Following { container, mode, filter, wait: reader::WAIT, sender };
     for piece in pieces {
         following.start(&tasks, piece);
     }

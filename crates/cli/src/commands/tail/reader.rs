@@ -6,7 +6,7 @@
 //! passed over and none is read twice.
 
 use bytes::Bytes;
-use headwater_client::{ClientError, Container, FeedFrom, FeedRead, FeedScope, Range};
+use headwater_client::{ClientError, Container, FeedFilter, FeedFrom, FeedRead, FeedScope, Range};
 use headwater_model::{FeedMode, KeyRange, PartitionId};
 use headwater_runtime::{Stop, TaskGroup};
 use std::time::Duration;
@@ -54,6 +54,7 @@ pub(crate) enum Event {
 pub(crate) struct Following {
     pub(crate) container: Container,
     pub(crate) mode: FeedMode,
+    pub(crate) filter: FeedFilter,
     /// How long the server may hold a request when nothing is new.
     pub(crate) wait: Duration,
     pub(crate) sender: mpsc::Sender<Event>,
@@ -115,14 +116,14 @@ impl Following {
         // "Now" must become a position at once: a moment later it would be another now.
         let wait = if piece.from == FeedFrom::Now { Duration::ZERO } else { self.wait };
         let read = FeedRead::new(scope, piece.from.clone());
-        let read = read.mode(self.mode).items(PAGE_ITEMS).wait(wait);
+        let read = read.mode(self.mode).items(PAGE_ITEMS).wait(wait).filter(self.filter.clone());
         let runtime = self.container.client().runtime();
         let asked = runtime.elapsed();
         let page = self.container.read_feed(&read).await?;
         let quick = runtime.elapsed().saturating_sub(asked) < POLL;
         let from = FeedFrom::After(page.etag.clone());
         let is_new = from != piece.from;
-        let is_empty = page.changes.is_empty();
+        let (is_empty, is_end) = (page.changes.is_empty(), page.is_end);
         piece.from = from;
         if is_new || !is_empty {
             let (keys, range) = (piece.keys.clone(), range.id);
@@ -131,7 +132,7 @@ impl Following {
                 return Ok(Step::Unheard);
             }
         }
-        if is_empty && quick && !wait.is_zero() {
+        if is_empty && is_end && quick && !wait.is_zero() {
             self.pause(POLL).await;
         }
         Ok(Step::GoOn)

@@ -1,6 +1,7 @@
 //! The questions, in the order of the table in the design: one file per kind of work.
 
 mod figures;
+mod lookups;
 mod reads;
 mod start;
 mod visible;
@@ -23,6 +24,9 @@ pub(super) fn run(harness: &Harness) -> Result<Vec<Row>> {
     }
     if plan.wants_any(&[Topic::Feed, Topic::Polls, Topic::Reads, Topic::Disk]) {
         rows.extend(reads::run(harness)?);
+    }
+    if plan.wants(Topic::Lookups) {
+        rows.extend(lookups::run(harness)?);
     }
     if plan.wants_any(&[Topic::Start, Topic::Memory]) {
         rows.extend(start::run(harness)?);

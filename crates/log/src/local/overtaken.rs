@@ -1,0 +1,114 @@
+//! What a reader of live records must see although it is marked dead: its successor lies behind the end of
+//! what the reader may see.
+//!
+//! ```text
+//! log     5:a   6:b   7:a'        reader up to 6: a is dead, by an entry the reader does not know
+//! ```
+//!
+//! A writer marks what an entry supersedes when the entry is in the log, and readers are shown the entry a
+//! moment later. In between, a reader that goes by the marks alone would find neither version. The entries
+//! behind its end say which marks came too early for it. They are the newest there are and mostly in memory;
+//! nothing is kept for this, and writers do nothing for it.
+//!
+//! Compaction goes by the marks too. What it has taken away in that moment stays away, and the reader finds
+//! the successor with its next page.
+
+use super::LocalLog;
+use crate::entry::{Position, Record};
+use crate::error::ReadError;
+use crate::read::{Batch, ReadRequest, Which};
+use headwater_model::Lsn;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// Entries behind a reader's end are looked through in lots of this size.
+const RECORDS_AT_ONCE: usize = 1024;
+const BYTES_AT_ONCE: usize = 4 << 20;
+
+impl LocalLog {
+    /// Puts back what was alive at the reader's end. To be called after the marks were looked at.
+    pub(super) fn restore_overtaken<T>(
+        &self,
+        request: &ReadRequest<'_>,
+        batch: Batch<T>,
+    ) -> Result<Batch<T>, ReadError>
+    where
+        T: From<Record> + AsRef<Record>,
+    {
+        // Whoever has seen a mark sees here how far the marks go.
+        let marked = Lsn::new(self.marked_lsn.load(Ordering::Acquire));
+        if request.which != Which::Live || marked <= request.upto {
+            return Ok(batch);
+        }
+        let mut overtaken = self.overtaken(request, batch.scanned, marked)?;
+        for record in &batch.records {
+            overtaken.remove(&place(record.as_ref().position));
+        }
+        if overtaken.is_empty() { Ok(batch) } else { Ok(joined(request, batch, overtaken)) }
+    }
+
+    /// Records up to `scanned` that are superseded by entries behind the reader's end.
+    fn overtaken(
+        &self,
+        request: &ReadRequest<'_>,
+        scanned: Lsn,
+        marked: Lsn,
+    ) -> Result<BTreeMap<Place, Record>, ReadError> {
+        let mut found = BTreeMap::new();
+        let mut after = request.upto;
+        while after < marked {
+            let newer: Batch = self.read_unclamped(&ReadRequest {
+                after,
+                upto: marked,
+                which: Which::Everything,
+                range: request.range,
+                records_max: RECORDS_AT_ONCE,
+                bytes_max: BYTES_AT_ONCE,
+            })?;
+            for record in &newer.records {
+                let prior = record.supersedes;
+                let asked = prior.filter(|at| request.after < at.lsn && at.lsn <= scanned);
+                let Some(position) = asked else { continue };
+                let prior = self.record(position, record.epk())?;
+                if let Some(prior) = prior.filter(|prior| request.which.shows(prior.kind)) {
+                    found.insert(place(position), prior);
+                }
+            }
+            after = newer.scanned;
+        }
+        Ok(found)
+    }
+}
+
+/// Positions in the order of a page: by LSN first.
+type Place = (Lsn, u32, u16);
+
+fn place(position: Position) -> Place {
+    (position.lsn, position.origin.get(), position.ordinal)
+}
+
+/// A page with more records in it, cut where it is full.
+fn joined<T>(
+    request: &ReadRequest<'_>,
+    batch: Batch<T>,
+    mut more: BTreeMap<Place, Record>,
+) -> Batch<T>
+where
+    T: From<Record> + AsRef<Record>,
+{
+    for made in batch.records {
+        more.insert(place(made.as_ref().position), made.as_ref().clone());
+    }
+    let (mut records, mut bytes, mut last) = (Vec::with_capacity(more.len()), 0, None);
+    for ((lsn, ..), record) in more {
+        let is_full =
+            records.len() >= request.records_max.max(1) || bytes >= request.bytes_max.max(1);
+        if let Some(last) = last.filter(|last| is_full && *last < lsn) {
+            return Batch { records, scanned: last };
+        }
+        bytes += record.content_bytes();
+        last = Some(lsn);
+        records.push(T::from(record));
+    }
+    Batch { records, scanned: batch.scanned }
+}

@@ -1,0 +1,113 @@
+//! What a query did, in the words clients ask for it: figures, and which indexes it used.
+//!
+//! Only what was measured is more than zero.
+
+use crate::request::Call;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use headwater_protocol::headers;
+use headwater_store::query::{IndexUsage, QueryPage};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long the parts of a query took, and what came out.
+pub(super) struct Measured {
+    pub(super) compiling: Duration,
+    pub(super) running: Duration,
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
+}
+
+/// The figures, if they were asked for.
+pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measured) -> Option<String> {
+    if !call.flag(headers::POPULATE_QUERY_METRICS) {
+        return None;
+    }
+    let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+    let (compiling, running) = (millis(measured.compiling), millis(measured.running));
+    let figures = [
+        ("totalExecutionTimeInMs", format!("{:.2}", compiling + running)),
+        ("queryCompileTimeInMs", format!("{compiling:.2}")),
+        ("queryLogicalPlanBuildTimeInMs", "0.00".to_owned()),
+        ("queryPhysicalPlanBuildTimeInMs", "0.00".to_owned()),
+        ("queryOptimizationTimeInMs", "0.00".to_owned()),
+        ("VMExecutionTimeInMs", format!("{running:.2}")),
+        ("indexLookupTimeInMs", "0.00".to_owned()),
+        ("instructionCount", page.steps.to_string()),
+        ("documentLoadTimeInMs", "0.00".to_owned()),
+        ("systemFunctionExecuteTimeInMs", "0.00".to_owned()),
+        ("userFunctionExecuteTimeInMs", "0.00".to_owned()),
+        ("retrievedDocumentCount", page.items_read.to_string()),
+        ("retrievedDocumentSize", page.bytes_read.to_string()),
+        ("outputDocumentCount", measured.rows.to_string()),
+        ("outputDocumentSize", measured.bytes.to_string()),
+        ("writeOutputTimeInMs", "0.00".to_owned()),
+        ("indexUtilizationRatio", format!("{:.2}", hit_ratio(measured.rows, page.items_read))),
+    ];
+    let words: Vec<String> =
+        figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    Some(words.join(";"))
+}
+
+/// How much of what was read ended up in the answer.
+#[expect(clippy::cast_precision_loss, reason = "a ratio of two digits")]
+fn hit_ratio(rows: usize, items: usize) -> f64 {
+    if items == 0 { 0.0 } else { (rows as f64 / items as f64).min(1.0) }
+}
+
+/// Which indexes were used and which would have helped, if that was asked for, in the form it was asked
+/// for.
+pub(super) fn indexes(call: &Call, usage: &IndexUsage) -> Option<String> {
+    if call.flag(headers::POPULATE_INDEX_METRICS_V2) {
+        let list = |paths: &[String]| -> Vec<Value> {
+            paths.iter().map(|path| json!({ "IndexSpec": path })).collect()
+        };
+        let composite = |orders: &[Vec<String>]| -> Vec<Value> {
+            orders.iter().map(|paths| json!({ "IndexSpecs": paths })).collect()
+        };
+        let document = json!({
+            "Utilized": {
+                "SingleIndexes": list(&usage.used),
+                "CompositeIndexes": composite(&usage.used_composites),
+            },
+            "Potential": {
+                "SingleIndexes": list(&usage.potential),
+                "CompositeIndexes": composite(&usage.potential_composites),
+            },
+        });
+        return Some(utf8_percent_encode(&document.to_string(), NON_ALPHANUMERIC).to_string());
+    }
+    if !call.flag(headers::POPULATE_INDEX_METRICS) {
+        return None;
+    }
+    let list = |paths: &[String]| -> Vec<Value> {
+        let entry = |path: &String| {
+            json!({
+                "FilterExpression": "",
+                "IndexSpec": path,
+                "FilterPreciseSet": true,
+                "IndexPreciseSet": true,
+                "IndexImpactScore": "High",
+            })
+        };
+        paths.iter().map(entry).collect()
+    };
+    let composite = |orders: &[Vec<String>]| -> Vec<Value> {
+        let entry = |paths: &Vec<String>| {
+            json!({
+                "IndexSpecs": paths,
+                "IndexPreciseSet": true,
+                "IndexImpactScore": "High",
+            })
+        };
+        orders.iter().map(entry).collect()
+    };
+    let document = json!({
+        "UtilizedSingleIndexes": list(&usage.used),
+        "PotentialSingleIndexes": list(&usage.potential),
+        "UtilizedCompositeIndexes": composite(&usage.used_composites),
+        "PotentialCompositeIndexes": composite(&usage.potential_composites),
+    });
+    Some(STANDARD.encode(document.to_string()))
+}

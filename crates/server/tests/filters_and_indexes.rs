@@ -1,0 +1,191 @@
+//! What Headwater adds to feeds and queries, over the wire: filters, query metrics, index metrics.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+mod support;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use headwater_store::Options;
+use serde_json::{Value, json};
+use std::time::Duration;
+use support::{Got, World};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const ITEMS: &str = "/dbs/db/colls/c/docs";
+
+async fn upsert(world: &World, item: &Value) {
+    let key = json!([item["pk"]]).to_string();
+    let head =
+        [("x-ms-documentdb-partitionkey", key.as_str()), ("x-ms-documentdb-is-upsert", "True")];
+    let got = world.send("POST", ITEMS, &head, &item.to_string()).await;
+    assert!(got.status < 300, "{} {}", got.status, got.json());
+}
+
+async fn feed(world: &World, mode: &str, after: &str, filter: &[(&str, &str)]) -> Got {
+    let mut head = vec![("a-im", mode), ("if-none-match", after)];
+    head.extend_from_slice(filter);
+    world.send("GET", ITEMS, &head, "").await
+}
+
+fn documents(got: &Got) -> Vec<Value> {
+    got.json()["Documents"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_request_can_carry_a_filter_and_its_etag_is_good_without() {
+    let world = World::new().await.with_container().await;
+    for number in 0..10 {
+        upsert(&world, &json!({"id": number.to_string(), "pk": "a", "n": number, "x": "é"})).await;
+    }
+    upsert(&world, &json!({"id": "3", "pk": "a", "n": 30, "x": "é"})).await;
+    let latest = "Incremental Feed";
+    let filter =
+        [("x-headwater-feed-where", "c.n >= 8 AND c.x = 'é'"), ("x-headwater-feed-select", "c.n")];
+    let got = feed(&world, latest, "", &filter).await;
+    assert_eq!(got.status, 200);
+    let numbers: Vec<u64> =
+        documents(&got).iter().map(|item| item["n"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [8, 9, 30]);
+    let first = documents(&got)[0].clone();
+    assert_eq!(first.as_object().unwrap().len(), 2, "{first}");
+    assert!(first["_lsn"].is_u64());
+    let etag = got.header("etag").unwrap().to_owned();
+    assert_eq!(feed(&world, latest, &etag, &[]).await.status, 304, "everything was looked at");
+    let nothing = feed(&world, latest, "", &[("x-headwater-feed-where", "false")]).await;
+    assert_eq!((nothing.status, nothing.header("etag")), (304, Some(etag.as_str())));
+
+    let all = "Full-Fidelity Feed";
+    let changed =
+        [("x-headwater-feed-ops", "replace"), ("x-headwater-feed-changed", "/n,/missing")];
+    let got = feed(&world, all, "\"0\"", &changed).await;
+    let changes = documents(&got);
+    assert_eq!(changes.len(), 1, "{}", got.json());
+    assert_eq!(
+        (&changes[0]["current"]["n"], &changes[0]["previous"]["n"]),
+        (&json!(30), &json!(3))
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_makes_no_sense_is_refused_with_what_to_do() {
+    let world = World::new().await.with_container().await;
+    for (name, value, expected) in [
+        ("x-headwater-feed-where", "c.n >", "unexpected end"),
+        ("x-headwater-feed-where", "COUNT(1) > 1", "aggregate"),
+        ("x-headwater-feed-select", "VALUE c.n", "list what to show"),
+        ("x-headwater-feed-ops", "upsert", "create, replace or delete"),
+        ("x-headwater-feed-ops", "delete", "all versions"),
+        ("x-headwater-feed-changed", "n", "write /name"),
+        ("x-headwater-feed-changed", "/n", "all versions"),
+    ] {
+        let got = feed(&world, "Incremental Feed", "", &[(name, value)]).await;
+        let message = got.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(got.status, 400, "{name}: {value}");
+        assert!(message.contains(expected), "{name}: {value}: {message}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_can_be_filtered() {
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    for number in 0..5 {
+        upsert(&world, &json!({"id": format!("id{number}"), "pk": "a", "n": number})).await;
+    }
+    let mut stream = world.connect().await;
+    let request = "GET /_headwater/changes/db/c?from=beginning&where=c.n+%3E+3&select=c.id HTTP/1.1\r\n\
+                   Host: x\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("\"id4\"") {
+        let read = world.runtime.timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+    }
+    assert!(!seen.contains("\"id3\"") && !seen.contains("\"n\""), "{seen}");
+    drop(stream);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_say_what_a_query_read_and_which_index_it_used() {
+    let mut options = Options::default();
+    options.index_after_items = 10;
+    let world = World::with_options(options, |_| ()).await.with_container().await;
+    for number in 0..40 {
+        let pk = format!("k{}", number % 5);
+        upsert(&world, &json!({"id": number.to_string(), "pk": pk, "n": number})).await;
+    }
+    let ask = async |version: &str| {
+        let head = [
+            ("content-type", "application/query+json"),
+            ("x-ms-documentdb-isquery", "True"),
+            ("x-ms-documentdb-query-enablecrosspartition", "True"),
+            ("x-ms-documentdb-populatequerymetrics", "True"),
+            (version, "True"),
+        ];
+        world.send("POST", ITEMS, &head, r#"{"query":"SELECT * FROM c WHERE c.n = 7"}"#).await
+    };
+    let version = "x-ms-cosmos-populateindexmetrics";
+    let scanned = ask(version).await;
+    let metrics = scanned.header("x-ms-documentdb-query-metrics").unwrap();
+    assert!(metrics.contains("retrievedDocumentCount=40;"), "{metrics}");
+    let found = ask(version).await;
+    let metrics = found.header("x-ms-documentdb-query-metrics").unwrap();
+    assert!(metrics.contains("retrievedDocumentCount=1;"), "{metrics}");
+    assert!(metrics.contains("indexUtilizationRatio=1.00"), "{metrics}");
+    assert_eq!(documents(&found), documents(&scanned));
+    let indexes = STANDARD.decode(found.header("x-ms-cosmos-index-utilization").unwrap()).unwrap();
+    let indexes: Value = serde_json::from_slice(&indexes).unwrap();
+    assert_eq!(indexes["UtilizedSingleIndexes"][0]["IndexSpec"], "/n/?");
+    assert_eq!(indexes["PotentialSingleIndexes"], json!([]));
+    let found = ask("x-ms-cosmos-populateindexmetrics-v2").await;
+    let indexes = found.header("x-ms-cosmos-index-utilization").unwrap();
+    let indexes = percent_encoding::percent_decode_str(indexes).decode_utf8().unwrap();
+    let indexes: Value = serde_json::from_str(&indexes).unwrap();
+    assert_eq!(indexes["Utilized"]["SingleIndexes"], json!([{"IndexSpec": "/n/?"}]));
+    let container = world.send("GET", "/dbs/db/colls/c", &[], "").await;
+    let progress = container.header("x-ms-documentdb-collection-index-transformation-progress");
+    assert_eq!(progress, Some("100"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sorted_query_goes_along_an_index_and_says_so() {
+    let mut options = Options::default();
+    options.index_after_items = 10;
+    let world = World::with_options(options, |_| ()).await.with_container().await;
+    for number in 0..40 {
+        upsert(&world, &json!({"id": number.to_string(), "pk": "a", "n": number % 4, "m": number}))
+            .await;
+    }
+    let ask = async |version: &str| {
+        let head = [
+            ("content-type", "application/query+json"),
+            ("x-ms-documentdb-isquery", "True"),
+            ("x-ms-documentdb-query-enablecrosspartition", "True"),
+            ("x-ms-documentdb-populatequerymetrics", "True"),
+            ("x-ms-max-item-count", "3"),
+            (version, "True"),
+        ];
+        let query = json!({"query": "SELECT VALUE c.m FROM c WHERE c.n = 1 ORDER BY c.m DESC"});
+        let got = world.send("POST", ITEMS, &head, &query.to_string()).await;
+        let indexes = got.header("x-ms-cosmos-index-utilization").unwrap().to_owned();
+        (got, indexes)
+    };
+    let expected = json!(["/n ASC", "/m DESC"]);
+    let (scanned, indexes) = ask("x-ms-cosmos-populateindexmetrics").await;
+    let indexes: Value = serde_json::from_slice(&STANDARD.decode(indexes).unwrap()).unwrap();
+    assert_eq!(indexes["PotentialCompositeIndexes"][0]["IndexSpecs"], expected);
+    let (found, indexes) = ask("x-ms-cosmos-populateindexmetrics-v2").await;
+    let indexes = percent_encoding::percent_decode_str(&indexes).decode_utf8().unwrap();
+    let indexes: Value = serde_json::from_str(&indexes).unwrap();
+    assert_eq!(indexes["Utilized"]["CompositeIndexes"], json!([{ "IndexSpecs": expected }]));
+    assert_eq!(documents(&found), documents(&scanned));
+    assert_eq!(documents(&found), [json!(37), json!(33), json!(29)]);
+    let metrics = found.header("x-ms-documentdb-query-metrics").unwrap();
+    assert!(metrics.contains("retrievedDocumentCount=4;"), "{metrics}");
+    world.stop().await;
+}

@@ -1,0 +1,137 @@
+//! One page of a partition's change feed through a filter.
+//!
+//! The log is read in the same order and by whole transactions as without a filter; what is not wanted is
+//! left out on the way. A page ends when it is full, when there is no more, or when enough was looked at:
+//! a filter that matches nothing must not keep a reader, or everyone beside it, waiting for the whole log.
+//! In every case its position is the last transaction that was looked at completely.
+
+use super::Partition;
+use super::feed::{Change, PartitionPage, PartitionRequest, Shown};
+use crate::error::FeedError;
+use crate::filter::Filtering;
+use headwater_log::{ReadError, ReadRequest, Which};
+use headwater_model::{ChangeKind, FeedMode, Lsn, PageLimit};
+use headwater_query::EvaluationError;
+
+/// Records read from the log at once.
+const RECORDS_AT_ONCE: usize = 512;
+const BYTES_AT_ONCE: usize = 1 << 20;
+/// Records looked at for one page, whatever their size.
+const RECORDS_PER_PAGE: usize = 16_384;
+
+/// Steps of evaluation after which a page ends. Far below what a single run may take, so that only a
+/// transaction that is hopeless by itself fails.
+const STEPS_PER_PAGE: u64 = 20_000_000;
+
+/// A page that is being filled.
+struct Filling<'r> {
+    limit: PageLimit,
+    filtering: Filtering<'r>,
+    changes: Vec<Change>,
+    bytes: usize,
+}
+
+impl Filling<'_> {
+    fn is_full(&self) -> bool {
+        self.changes.len() >= self.limit.items as usize
+            || self.bytes >= self.limit.bytes as usize
+            || self.filtering.steps() >= STEPS_PER_PAGE
+    }
+}
+
+impl Partition {
+    pub(super) fn read_filtered(
+        &self,
+        request: &PartitionRequest<'_>,
+        filtering: Filtering<'_>,
+        visible: Lsn,
+    ) -> Result<PartitionPage, FeedError> {
+        let mut filling =
+            Filling { limit: request.limit, filtering, changes: Vec::new(), bytes: 0 };
+        let which = match request.mode {
+            FeedMode::LatestVersion => Which::Live,
+            FeedMode::AllVersionsAndDeletes => Which::AllVersions,
+        };
+        let (settings, now) = (self.current_settings(), self.now());
+        let (mut bytes_left, mut records_left) = (request.scan_bytes, RECORDS_PER_PAGE);
+        let mut after = request.after;
+        while after < visible && bytes_left > 0 && records_left > 0 && !filling.is_full() {
+            let batch = self.local.read_as::<Change>(&ReadRequest {
+                after,
+                upto: visible,
+                which,
+                range: request.range,
+                records_max: RECORDS_AT_ONCE.min(records_left),
+                bytes_max: BYTES_AT_ONCE.min(bytes_left),
+            })?;
+            // What is visible was acknowledged by the log, so it must be there.
+            if batch.scanned <= after {
+                return Err(ReadError::Unavailable.into());
+            }
+            let size: usize = batch.records.iter().map(|change| change.body().len()).sum();
+            bytes_left = bytes_left.saturating_sub(size);
+            records_left = records_left.saturating_sub(batch.records.len());
+            let mut changes = batch.records;
+            if request.mode == FeedMode::LatestVersion {
+                changes.retain(|change| !change.is_expired(&settings, now));
+            }
+            after = self.take_wanted(changes, request.mode, &mut filling)?.unwrap_or(batch.scanned);
+        }
+        let unfinished = after < visible;
+        Ok(PartitionPage { changes: filling.changes, position: after, unfinished })
+    }
+
+    /// Adds what is wanted of some changes, transaction by transaction. Returns where it stopped if it
+    /// did not take them all.
+    fn take_wanted(
+        &self,
+        changes: Vec<Change>,
+        mode: FeedMode,
+        filling: &mut Filling<'_>,
+    ) -> Result<Option<Lsn>, FeedError> {
+        let mut last = None;
+        for change in changes {
+            let lsn = change.lsn();
+            if let Some(last) = last.filter(|last| *last != lsn && filling.is_full()) {
+                return Ok(Some(last));
+            }
+            last = Some(lsn);
+            let failed = |error| FeedError::FilterFailed { lsn, error };
+            if !filling.filtering.may_want(&change).map_err(failed)? {
+                continue;
+            }
+            let change = match mode {
+                FeedMode::LatestVersion => change,
+                FeedMode::AllVersionsAndDeletes => self.with_previous(change)?,
+            };
+            if mode == FeedMode::AllVersionsAndDeletes
+                && !filling.filtering.wants(&change).map_err(failed)?
+            {
+                continue;
+            }
+            let change = shaped(change, mode, &mut filling.filtering).map_err(failed)?;
+            filling.bytes += change.body().len();
+            filling.changes.push(change);
+        }
+        Ok(None)
+    }
+}
+
+/// A change with only those parts of its items that a reader asked for.
+fn shaped(
+    change: Change,
+    mode: FeedMode,
+    filtering: &mut Filtering<'_>,
+) -> Result<Change, EvaluationError> {
+    if !filtering.has_shape() {
+        return Ok(change);
+    }
+    let adds_lsn = mode == FeedMode::LatestVersion && filtering.adds_lsn();
+    let after = match change.kind() {
+        ChangeKind::Delete => None,
+        _ => Some(filtering.shown(&change.body(), adds_lsn.then(|| change.lsn()))?),
+    };
+    let before = change.previous().map(|item| item.to_bytes());
+    let before = before.map(|item| filtering.shown(&item, None)).transpose()?;
+    Ok(change.shown_as(Shown { after, before }))
+}

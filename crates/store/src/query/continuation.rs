@@ -1,0 +1,135 @@
+//! Where a query goes on, as a text that clients keep.
+//!
+//! ```text
+//! s.ROWS.POSITION   a streaming query, behind ROWS rows, from a position of a scan
+//! k.ROWS.ID.MARK    a sorted query, behind the row with these sort keys
+//! o.ROWS.ID         any other, behind ROWS rows
+//! ```
+//!
+//! ID names rows that were found with the last page and are kept for a while; without them the text says
+//! enough to find them again. A text that was made up is refused or answers nonsense, and harms nobody.
+
+use super::QueryFailure;
+use crate::scan::ScanPosition;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use headwater_query::{OrderMark, Progress, Value};
+
+/// A text that would be longer goes by the number of rows instead: it travels in a header.
+const MARK_BYTES_MAX: usize = 700;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) enum Place {
+    Scan { progress: Progress, position: ScanPosition },
+    Sorted { shown: u64, leftovers: u64, mark: OrderMark },
+    Rows { shown: u64, leftovers: u64 },
+}
+
+impl Place {
+    pub(super) fn parse(text: &str) -> Result<Place, QueryFailure> {
+        read(text).ok_or(QueryFailure::BadContinuation)
+    }
+
+    pub(super) fn write(&self) -> String {
+        match self {
+            Place::Scan { progress, position } => format!("s.{}.{position}", progress.rows),
+            Place::Sorted { shown, leftovers, mark } => match encode(mark) {
+                Some(mark) => format!("k.{shown}.{leftovers:x}.{mark}"),
+                None => format!("o.{shown}.{leftovers:x}"),
+            },
+            Place::Rows { shown, leftovers } => format!("o.{shown}.{leftovers:x}"),
+        }
+    }
+}
+
+fn read(text: &str) -> Option<Place> {
+    let (kind, rest) = text.split_once('.')?;
+    let (rows, rest) = rest.split_once('.').unwrap_or((rest, ""));
+    let shown = rows.parse().ok()?;
+    match kind {
+        "s" => {
+            let position = ScanPosition::from_text(rest);
+            Some(Place::Scan { progress: Progress { rows: shown }, position })
+        }
+        "k" => {
+            let (id, mark) = rest.split_once('.')?;
+            let leftovers = u64::from_str_radix(id, 16).ok()?;
+            Some(Place::Sorted { shown, leftovers, mark: decode(mark)? })
+        }
+        "o" => {
+            let leftovers = u64::from_str_radix(rest, 16).unwrap_or(0);
+            Some(Place::Rows { shown, leftovers })
+        }
+        _ => None,
+    }
+}
+
+/// Ordinal, repeats, and each key in brackets; one that is undefined has nothing in them.
+fn encode(mark: &OrderMark) -> Option<String> {
+    let mut json = format!("[{},{}", mark.ordinal, mark.repeats).into_bytes();
+    for key in &mark.keys {
+        json.extend_from_slice(b",[");
+        if !key.is_undefined() {
+            json.extend_from_slice(&key.to_json());
+        }
+        json.push(b']');
+        if json.len() > MARK_BYTES_MAX {
+            return None;
+        }
+    }
+    json.push(b']');
+    Some(URL_SAFE_NO_PAD.encode(json))
+}
+
+fn decode(text: &str) -> Option<OrderMark> {
+    let json = URL_SAFE_NO_PAD.decode(text).ok().filter(|json| json.len() <= MARK_BYTES_MAX * 2)?;
+    let all = Value::from_json(&json).ok()?;
+    let all = all.elements()?;
+    let [ordinal, repeats, keys @ ..] = &all[..] else { return None };
+    let number = |value: &Value<'_>| std::str::from_utf8(&value.to_json()).ok()?.parse().ok();
+    let keys = keys.iter().map(|key| Some(key.elements()?.first().cloned().unwrap_or_default()));
+    let keys = keys.map(|key| key.map(Value::into_owned)).collect::<Option<Vec<_>>>()?;
+    Some(OrderMark { keys, ordinal: number(ordinal)?, repeats: number(repeats)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_survive_their_text() {
+        let keys = vec![Value::Undefined, Value::Null, Value::text("é\"\n"), Value::number(-1.5)];
+        let mark = OrderMark { keys, ordinal: u64::MAX - 1, repeats: 3 };
+        let text = Place::Sorted { shown: 9, leftovers: 255, mark: mark.clone() }.write();
+        assert!(text.bytes().all(|byte| byte.is_ascii_graphic()) && text.len() < 1_000, "{text}");
+        let Ok(Place::Sorted { shown: 9, leftovers: 255, mark: read }) = Place::parse(&text) else {
+            panic!("{text}");
+        };
+        assert_eq!((read.ordinal, read.repeats), (mark.ordinal, mark.repeats));
+        assert_eq!(read.keys.len(), mark.keys.len());
+        assert!(read.keys.iter().zip(&mark.keys).all(|(one, two)| one.order(two).is_eq()));
+        let long = OrderMark { keys: vec![Value::text("x".repeat(5_000))], ordinal: 1, repeats: 1 };
+        let text = Place::Sorted { shown: 9, leftovers: 0, mark: long }.write();
+        assert_eq!(text, "o.9.0");
+    }
+
+    #[test]
+    fn what_is_no_continuation_is_refused() {
+        for text in [
+            "",
+            "x",
+            "s",
+            "s.x.y",
+            "k.1.2",
+            "k.1.zz.W10",
+            "k.1.2.W10",
+            "k.1.2.!",
+            "o.",
+            "o.-1",
+            "z.1.2",
+        ] {
+            assert!(Place::parse(text).is_err(), "{text}");
+        }
+    }
+}

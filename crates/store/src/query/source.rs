@@ -1,0 +1,271 @@
+//! The items a query has to look at, in the order of a scan: all of a scope, or what an index proposes.
+//!
+//! Both ways go through the same keys in the same order, so a query may change from one to the other
+//! between two pages, or within one when an index turns out to propose too much.
+
+use crate::container::Container;
+use crate::error::{ItemReadError, StorageError};
+use crate::item::Item;
+use crate::keys::{self, Key};
+use crate::scan::{ScanPosition, ScanScope, position_text, successor};
+use crate::secondary::{self, Indexed, PathIndex, gather};
+use headwater_model::PageLimit;
+use headwater_query::{IndexPath, Kind, Query, Restriction};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// More ids than this are not looked up one by one.
+const IDS_MAX: usize = 1_000;
+
+/// See the head of this file.
+pub(super) struct Source<'c> {
+    container: &'c Container,
+    from: Key,
+    to: Key,
+    is_done: bool,
+    lookup: Option<Lookup>,
+    /// What was used, and what would have been of use.
+    pub(super) usage: IndexUsage,
+    wanted: Option<IndexPath>,
+}
+
+/// Which indexes a page has used, and which would have helped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IndexUsage {
+    /// The paths that were looked up, as index metrics name them: `/name/?`.
+    pub used: Vec<String>,
+    /// The paths that could have been.
+    pub potential: Vec<String>,
+    /// The orders by several paths along which items were read, each as a list of `/name ASC`.
+    pub used_composites: Vec<Vec<String>>,
+    /// Those that would have helped.
+    pub potential_composites: Vec<Vec<String>>,
+    /// Entries of indexes that were looked at.
+    pub entries: usize,
+}
+
+impl IndexUsage {
+    pub(super) fn note_used(&mut self, of: &Indexed) {
+        note(of, &mut self.used, &mut self.used_composites);
+    }
+
+    pub(super) fn note_potential(&mut self, of: &Indexed) {
+        note(of, &mut self.potential, &mut self.potential_composites);
+    }
+}
+
+fn note(of: &Indexed, single: &mut Vec<String>, composite: &mut Vec<Vec<String>>) {
+    let mut specification = of.specification();
+    if specification.len() > 1 {
+        composite.push(specification);
+    } else {
+        specification.retain(|path| !single.contains(path));
+        single.append(&mut specification);
+    }
+}
+
+/// Items proposed and not looked at yet.
+struct Lookup {
+    by: Proposer,
+    keys: VecDeque<Key>,
+    horizon: Option<Key>,
+    is_fresh: bool,
+}
+
+enum Proposer {
+    /// The keys are all there are.
+    Keys,
+    Index(Arc<PathIndex>, Restriction),
+}
+
+impl Lookup {
+    fn new(by: Proposer, keys: VecDeque<Key>) -> Lookup {
+        Lookup { by, keys, horizon: None, is_fresh: true }
+    }
+
+    fn is_used_up(&self) -> bool {
+        let has_asked = matches!(self.by, Proposer::Keys) || !self.is_fresh;
+        self.keys.is_empty() && self.horizon.is_none() && has_asked
+    }
+}
+
+impl<'c> Source<'c> {
+    /// The items of a scope that a query has to look at, from a position on.
+    pub(super) fn new(
+        container: &'c Container,
+        query: &Query,
+        scope: &ScanScope,
+        after: Option<&ScanPosition>,
+    ) -> Result<Source<'c>, ItemReadError> {
+        let (mut from, to) = container.bounds(scope)?;
+        if let Some(position) = after {
+            from = container.behind(position)?.max(from);
+        }
+        let (lookup, usage, wanted) = (None, IndexUsage::default(), None);
+        let mut source = Source { container, from, to, is_done: false, lookup, usage, wanted };
+        source.lookup = match source.by_id(query, scope)? {
+            Some(lookup) => {
+                source.usage.used.push("/id/?".to_owned());
+                Some(lookup)
+            }
+            None => source.by_index(query)?,
+        };
+        Ok(source)
+    }
+
+    /// One partition key and a few ids are as many keys.
+    fn by_id(&self, query: &Query, scope: &ScanScope) -> Result<Option<Lookup>, ItemReadError> {
+        let ScanScope::Key(key) = scope else { return Ok(None) };
+        let settings = self.container.settings();
+        let definition = settings.definition.partition_key();
+        let Some(candidates) = query.candidates(&[vec!["id"]]) else { return Ok(None) };
+        if candidates.len() > IDS_MAX || key.components().len() != definition.paths.len() {
+            return Ok(None);
+        }
+        let epk = definition.epk(key)?;
+        let mut keys = Vec::with_capacity(candidates.len());
+        for value in candidates.iter().flatten().flatten() {
+            // An id is a string, so nothing has any other.
+            if let (Kind::String, Some(id)) = (value.kind(), value.as_text()) {
+                let mut tail = Vec::new();
+                key.encode_into(&mut tail);
+                tail.extend_from_slice(id.as_bytes());
+                keys.push(keys::item(self.container.rid(), epk.as_bytes(), &tail));
+            }
+        }
+        keys.retain(|key| *key >= self.from && *key < self.to);
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(Some(Lookup::new(Proposer::Keys, keys.into())))
+    }
+
+    /// The best index that has caught up; notes the one that should be there.
+    fn by_index(&mut self, query: &Query) -> Result<Option<Lookup>, StorageError> {
+        let state = self.container.state();
+        let settings = state.settings.read().clone();
+        let usable = secondary::usable(query.restrictions(), &settings.indexing);
+        for restriction in usable {
+            let name = format!("{}/?", restriction.path);
+            let index = state.secondary.find(&restriction.path);
+            if index.is_none() && self.wanted.is_none() {
+                self.wanted = Some(restriction.path.clone());
+            }
+            match index {
+                Some(index) if self.container.catches_up(&index, &self.from, &self.to)? => {
+                    self.usage.used.push(name);
+                    let by = Proposer::Index(index, restriction);
+                    return Ok(Some(Lookup::new(by, VecDeque::new())));
+                }
+                _ => self.usage.potential.push(name),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next items to look at; fewer than asked for only at the end.
+    pub(super) async fn next(&mut self, limit: PageLimit) -> Result<Vec<Item>, ItemReadError> {
+        if self.is_done {
+            return Ok(Vec::new());
+        }
+        let mut items = Vec::new();
+        let mut bytes = 0;
+        while items.len() < limit.items as usize && bytes < limit.bytes as usize {
+            if self.lookup.is_none() {
+                return self.scan_on(items, bytes, limit).await;
+            }
+            let Some(key) = self.next_key()? else {
+                self.is_done = self.lookup.is_some();
+                if self.is_done {
+                    break;
+                }
+                continue;
+            };
+            if let Some(item) = self.container.read_row(&key).await? {
+                bytes += item.feed_bytes().len();
+                items.push(item);
+            }
+            self.from = successor(&key);
+        }
+        self.is_done |= self.lookup.as_ref().is_some_and(Lookup::is_used_up);
+        Ok(items)
+    }
+
+    async fn scan_on(
+        &mut self,
+        mut items: Vec<Item>,
+        bytes: usize,
+        limit: PageLimit,
+    ) -> Result<Vec<Item>, ItemReadError> {
+        let left = u32::try_from(limit.items as usize - items.len()).unwrap_or(1).max(1);
+        let bytes = u32::try_from(limit.bytes as usize - bytes).unwrap_or(1).max(1);
+        let limit = PageLimit::new(left, bytes).unwrap_or_default();
+        let (more, is_more) = self.container.scan_keys(&mut self.from, &self.to, limit).await?;
+        self.is_done = !is_more;
+        items.extend(more);
+        Ok(items)
+    }
+
+    /// The next proposed key; `None` at the end, or if proposing was given up.
+    fn next_key(&mut self) -> Result<Option<Key>, StorageError> {
+        let state = self.container.state();
+        loop {
+            let Some(lookup) = &mut self.lookup else { return Ok(None) };
+            if let Some(key) = lookup.keys.pop_front() {
+                return Ok(Some(key));
+            }
+            let Proposer::Index(index, restriction) = &lookup.by else { return Ok(None) };
+            match (lookup.is_fresh, lookup.horizon.take()) {
+                (true, _) => lookup.is_fresh = false,
+                (false, Some(horizon)) => self.from = successor(&horizon).max(self.from.clone()),
+                (false, None) => return Ok(None),
+            }
+            let gathered = gather(state, index, &restriction.intervals, &self.from, &self.to)?;
+            match gathered.filter(|_| !index.is_dropped()) {
+                Some(gathered) => {
+                    self.usage.entries += gathered.entries;
+                    lookup.keys = gathered.keys.into();
+                    lookup.horizon = gathered.horizon;
+                }
+                None => {
+                    self.lookup = None;
+                    self.usage.potential.append(&mut self.usage.used);
+                }
+            }
+        }
+    }
+
+    /// Where to go on; `None` at the end.
+    pub(super) fn position(&self) -> Option<ScanPosition> {
+        (!self.is_done).then(|| position_text(&self.from))
+    }
+
+    /// Has the order indexed in which a page would have been a few items, if it is worth it.
+    pub(super) fn learn_order(
+        &self,
+        of: Indexed,
+        items_read: usize,
+        rows: usize,
+    ) -> Result<(), StorageError> {
+        let state = self.container.state();
+        if items_read >= state.shared.options.index_after_items
+            && rows.saturating_mul(4) <= items_read
+        {
+            state.secondary.create(state, of)?;
+        }
+        Ok(())
+    }
+
+    /// Has the path indexed that would have spared most of the items, if it is worth it.
+    pub(super) fn learn(&self, items_read: usize, rows: usize) -> Result<(), StorageError> {
+        let state = self.container.state();
+        let is_worth_it = items_read >= state.shared.options.index_after_items
+            && rows.saturating_mul(4) <= items_read;
+        match &self.wanted {
+            Some(path) if is_worth_it => {
+                state.secondary.create(state, Indexed::Values(path.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}

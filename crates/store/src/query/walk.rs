@@ -1,0 +1,222 @@
+//! The first rows of a sorted query, from an index that has the items in its order.
+//!
+//! The walk goes along the index from where the page begins, pushes each item and stops when the page is full
+//! and no other item can come in between. The rows are sorted once more behind it, so they are in order even
+//! where the index is not: it knows only the beginning of long strings.
+//!
+//! Entries say where an item was when they were written; items are read as they are now:
+//!
+//! ```text
+//! entries   n=10 → a    n=20 → b    n=60 → a            a is 10 or 60 now, or something the index has not seen
+//! ```
+//!
+//! An item is pushed once, at its true place. Where that is behind the walk it is pushed at once, where it is
+//! ahead it is met there, or kept until the walk is there if the index does not know of it yet. So an item
+//! that changes meanwhile is neither missed nor shown twice on a page.
+
+use super::{ITEMS_READ_MAX, PAGE_TIME_MAX, QueryFailure, QueryPage};
+use crate::container::Container;
+use crate::error::{ItemReadError, StorageError};
+use crate::item::Item;
+use crate::keys::{self, Key};
+use crate::scan::ScanScope;
+use crate::secondary::{Budget, Indexed, PathIndex, Placed};
+use headwater_model::PartitionKeyValue;
+use headwater_query::{IndexPath, OrderMark, Ordering, PathStep, Query, Run, Value, order_key};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Entries taken from the index at once.
+const ENTRIES_AT_ONCE: usize = 128;
+/// Entries looked at for a page. Where a scope has few of a container's items, most lead elsewhere.
+const ENTRIES_MAX: usize = 100_000;
+
+/// A way along an index.
+pub(super) struct Walk {
+    pub(super) index: Arc<PathIndex>,
+    ordering: Ordering,
+    /// The items in question.
+    from: Key,
+    to: Key,
+}
+
+/// What a walk has seen.
+struct Walked {
+    run: Run,
+    /// Items that were pushed.
+    pushed: HashSet<Key>,
+    /// Items ahead that the index does not know of, by their places.
+    ahead: BTreeMap<(Vec<u8>, Key), Item>,
+    deadline: Duration,
+    entries: usize,
+}
+
+impl Container {
+    /// How a query would like its items sorted, if an index may have them so.
+    pub(super) fn ordering(&self, query: &Query, scope: &ScanScope) -> Option<Ordering> {
+        let settings = self.settings();
+        let includes = |path: &IndexPath| settings.indexing.includes(path);
+        let mut fixed = self.fixed_by(scope);
+        fixed.retain(|(path, _)| includes(path));
+        let ordering = query.ordering(&fixed, includes)?;
+        settings.indexing.allows(&Indexed::Order(ordering.paths.clone())).then_some(ordering)
+    }
+
+    /// The values that all items of a scope have.
+    fn fixed_by(&self, scope: &ScanScope) -> Vec<(IndexPath, Value<'static>)> {
+        let ScanScope::Key(key) = scope else { return Vec::new() };
+        let settings = self.settings();
+        let paths =
+            settings.definition.partition_key().paths.iter().map(|path| {
+                IndexPath(path.segments().iter().cloned().map(PathStep::Name).collect())
+            });
+        let values = key.components().iter().map(|value| match value {
+            PartitionKeyValue::Undefined => None,
+            PartitionKeyValue::Null => Some(Value::Null),
+            PartitionKeyValue::Bool(value) => Some(Value::Bool(*value)),
+            PartitionKeyValue::Number(value) => Some(Value::number(*value)),
+            PartitionKeyValue::String(value) => Some(Value::text(value.clone())),
+        });
+        paths.zip(values).filter_map(|(path, value)| Some((path, value?))).collect()
+    }
+
+    /// A way through the items in order, if there is an index that has caught up.
+    pub(super) fn walk(
+        &self,
+        ordering: &Ordering,
+        scope: &ScanScope,
+    ) -> Result<Option<Walk>, ItemReadError> {
+        let state = self.state();
+        let Some(index) = state.secondary.find_order(&ordering.paths) else { return Ok(None) };
+        let (from, to) = self.bounds(scope)?;
+        if !self.catches_up(&index, &from, &to)? {
+            return Ok(None);
+        }
+        Ok(Some(Walk { index, ordering: ordering.clone(), from, to }))
+    }
+
+    /// Lets an index see everything a query over these keys can see. False if that would take too long.
+    pub(super) fn catches_up(
+        &self,
+        index: &PathIndex,
+        from: &Key,
+        to: &Key,
+    ) -> Result<bool, StorageError> {
+        let state = self.state();
+        let mut budget = Budget::default();
+        for partition in &state.topology().partitions {
+            let (first, behind) = keys::items_in(state.rid, &partition.range);
+            let is_asked = first < *to && *from < behind;
+            if is_asked && !index.catch_up(state, partition, &mut budget)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Pushes items in order until a run has more rows than are `wanted`. `None` if that takes too long, so
+    /// that looking at everything is better.
+    pub(super) async fn push_in_order(
+        &self,
+        walk: &Walk,
+        run: Run,
+        mark: Option<&OrderMark>,
+        wanted: usize,
+        page: &mut QueryPage,
+    ) -> Result<Option<Run>, QueryFailure> {
+        let ordering = &walk.ordering;
+        let from = mark.map_or_else(|| ordering.from.clone(), |mark| ordering.resume_at(mark));
+        let mut walked = Walked {
+            run,
+            pushed: HashSet::new(),
+            ahead: BTreeMap::new(),
+            deadline: self.state().shared.runtime.elapsed() + PAGE_TIME_MAX,
+            entries: 0,
+        };
+        let mut last: Option<Placed> = None;
+        loop {
+            let bounds = (&from[..], &ordering.to[..]);
+            let lot = walk.index.placed(self.state(), bounds, last.as_ref(), ENTRIES_AT_ONCE)?;
+            if walk.index.is_dropped() {
+                return Ok(None);
+            }
+            let is_end = lot.len() < ENTRIES_AT_ONCE;
+            for entry in lot {
+                walked.push_passed(Some(&entry.place), page)?;
+                let is_next_group = last.as_ref().is_none_or(|last| {
+                    last.place.get(..last.group) != entry.place.get(..last.group)
+                });
+                if is_next_group && walked.run.rows_kept() > wanted {
+                    page.index.entries += walked.entries;
+                    return Ok(Some(walked.run));
+                }
+                self.step(walk, &entry, &mut walked, page).await?;
+                last = Some(entry);
+            }
+            if is_end {
+                walked.push_passed(None, page)?;
+                page.index.entries += walked.entries;
+                return Ok(Some(walked.run));
+            }
+            let is_late = self.state().shared.runtime.elapsed() >= walked.deadline;
+            if walked.pushed.len() >= ITEMS_READ_MAX || walked.entries >= ENTRIES_MAX || is_late {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Looks at one entry.
+    async fn step(
+        &self,
+        walk: &Walk,
+        entry: &Placed,
+        walked: &mut Walked,
+        page: &mut QueryPage,
+    ) -> Result<(), QueryFailure> {
+        walked.entries += 1;
+        let is_asked = walk.from <= entry.item && entry.item < walk.to;
+        if !is_asked || walked.pushed.contains(&entry.item) {
+            return Ok(());
+        }
+        let Some(item) = self.read_row(&entry.item).await? else { return Ok(()) };
+        let place = order_key(&item.to_bytes(), &walk.ordering.paths, item.number()).bytes;
+        if place <= entry.place {
+            return walked.push(&entry.item, &item, page);
+        }
+        // It is ahead. If the index knows, it is met there.
+        if !walk.index.has_placed(self.state(), &place, &entry.item)? {
+            walked.ahead.insert((place, entry.item.clone()), item);
+        }
+        Ok(())
+    }
+}
+
+impl Walked {
+    fn push(&mut self, key: &Key, item: &Item, page: &mut QueryPage) -> Result<(), QueryFailure> {
+        if !self.pushed.insert(key.clone()) {
+            return Ok(());
+        }
+        let text = item.to_bytes();
+        page.items_read += 1;
+        page.bytes_read += text.len();
+        self.run.push(&text, item.number(), &mut Vec::new())?;
+        Ok(())
+    }
+
+    /// Pushes what was ahead and is no more; all of it at the end.
+    fn push_passed(
+        &mut self,
+        place: Option<&[u8]>,
+        page: &mut QueryPage,
+    ) -> Result<(), QueryFailure> {
+        while let Some(first) = self.ahead.first_entry() {
+            if place.is_some_and(|place| first.key().0[..] > *place) {
+                break;
+            }
+            let ((_, key), item) = first.remove_entry();
+            self.push(&key, &item, page)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! From values to items: the keys of the items an index proposes, in the order of a scan or its own.
+
+use super::PathIndex;
+use super::indexed::decode_lengths;
+use crate::container::ContainerState;
+use crate::error::StorageError;
+use crate::keys::{self, Key};
+use headwater_query::{KeyInterval, key_length};
+
+/// Proposed items kept at once.
+const KEYS_AT_ONCE: usize = 8_192;
+/// At least so many for each of several values.
+const KEYS_PER_VALUE_MIN: usize = 16;
+/// Entries of ranges looked at. Beyond that a scan is as good, and needs no memory.
+const RANGE_ENTRIES_MAX: usize = 50_000;
+
+/// Items that may match.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    /// Their keys, each once, in the order of a scan.
+    pub(crate) keys: Vec<Key>,
+    /// There are more behind this key; `None` if that is all.
+    pub(crate) horizon: Option<Key>,
+    /// Entries looked at.
+    pub(crate) entries: usize,
+}
+
+/// The items from `from` (included) to `to` (excluded) that an index proposes for these values. `None` if
+/// they are so many that a scan is the better way.
+pub(crate) fn gather(
+    container: &ContainerState,
+    index: &PathIndex,
+    intervals: &[KeyInterval],
+    from: &Key,
+    to: &Key,
+) -> Result<Option<Gathered>, StorageError> {
+    let mut gathered = Gathered { keys: Vec::new(), horizon: None, entries: 0 };
+    let most = (KEYS_AT_ONCE / intervals.len().max(1)).max(KEYS_PER_VALUE_MIN);
+    for interval in intervals {
+        let is_good = if interval.is_point {
+            gather_value(container, index, &interval.from, (from, to), most, &mut gathered)?;
+            true
+        } else {
+            gather_range(container, index, interval, (from, to), &mut gathered)?
+        };
+        if !is_good {
+            return Ok(None);
+        }
+    }
+    gathered.keys.sort_unstable();
+    gathered.keys.dedup();
+    if let Some(horizon) = &gathered.horizon {
+        gathered.keys.retain(|key| key <= horizon);
+    }
+    Ok(Some(gathered))
+}
+
+/// The items with one value: they lie in the order of a scan, so only the next few are taken.
+fn gather_value(
+    container: &ContainerState,
+    index: &PathIndex,
+    value: &[u8],
+    (from, to): (&Key, &Key),
+    most: usize,
+    gathered: &mut Gathered,
+) -> Result<(), StorageError> {
+    let first = keys::index_entry(container.rid, index.number, value, from);
+    let last = keys::index_entry(container.rid, index.number, value, to);
+    let (prefix, _) = keys::index_entries(container.rid, index.number);
+    let skipped = prefix.len() + value.len();
+    let mut found = 0;
+    container.shared.index.scan(&first, &last, &mut |entry, _| {
+        gathered
+            .keys
+            .push(keys::item_of_entry(container.rid, entry.get(skipped..).unwrap_or_default()));
+        found += 1;
+        found < most
+    })?;
+    gathered.entries += found;
+    if found >= most
+        && let Some(reached) = gathered.keys.last()
+        && gathered.horizon.as_ref().is_none_or(|horizon| reached < horizon)
+    {
+        gathered.horizon = Some(reached.clone());
+    }
+    Ok(())
+}
+
+/// The items with any value in a range: in no order, so all of them are needed. False if too many.
+fn gather_range(
+    container: &ContainerState,
+    index: &PathIndex,
+    interval: &KeyInterval,
+    (from, to): (&Key, &Key),
+    gathered: &mut Gathered,
+) -> Result<bool, StorageError> {
+    let (all, _) = keys::index_entries(container.rid, index.number);
+    let bound = |value: &[u8]| {
+        let mut bound = all.clone();
+        bound.extend_from_slice(value);
+        bound
+    };
+    let (first, last) = (bound(&interval.from), bound(&interval.to));
+    let (mut visited, mut is_malformed) = (0, false);
+    container.shared.index.scan(&first, &last, &mut |entry, _| {
+        visited += 1;
+        let value = entry.get(all.len()..).unwrap_or_default();
+        let Some(item) = key_length(value).and_then(|length| value.get(length..)) else {
+            is_malformed = true;
+            return false;
+        };
+        let key = keys::item_of_entry(container.rid, item);
+        if *from <= key && key < *to {
+            gathered.keys.push(key);
+        }
+        visited < RANGE_ENTRIES_MAX
+    })?;
+    if is_malformed {
+        return Err(container.shared.index.doubt("an entry is malformed"));
+    }
+    gathered.entries += visited;
+    Ok(visited < RANGE_ENTRIES_MAX)
+}
+
+/// An item where an index of an order has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// The key of the place.
+    pub(crate) place: Vec<u8>,
+    /// How much of it the items share that may lie in any order.
+    pub(crate) group: usize,
+    pub(crate) item: Key,
+}
+
+impl PathIndex {
+    /// Items from one place (included) to another (excluded), in order. Fewer than `most` only at the end.
+    pub(crate) fn placed(
+        &self,
+        container: &ContainerState,
+        (from, to): (&[u8], &[u8]),
+        behind: Option<&Placed>,
+        most: usize,
+    ) -> Result<Vec<Placed>, StorageError> {
+        let (all, _) = keys::index_entries(container.rid, self.number);
+        let bound = |place: &[u8]| {
+            let mut bound = all.clone();
+            bound.extend_from_slice(place);
+            bound
+        };
+        let first = match behind {
+            Some(last) => {
+                let at = keys::index_entry(container.rid, self.number, &last.place, &last.item);
+                crate::scan::successor(&at)
+            }
+            None => bound(from),
+        };
+        let mut found = Vec::new();
+        let mut is_malformed = false;
+        container.shared.index.scan(&first, &bound(to), &mut |entry, value| {
+            let entry = entry.get(all.len()..).unwrap_or_default();
+            let parts = decode_lengths(value).and_then(|(length, group)| {
+                entry.split_at_checked(length).map(|(place, item)| (place, group, item))
+            });
+            let Some((place, group, item)) = parts else {
+                is_malformed = true;
+                return false;
+            };
+            let item = keys::item_of_entry(container.rid, item);
+            found.push(Placed { place: place.to_vec(), group, item });
+            found.len() < most
+        })?;
+        if is_malformed {
+            return Err(container.shared.index.doubt("a place in an order is malformed"));
+        }
+        Ok(found)
+    }
+
+    /// Whether the index has an item at a place.
+    pub(crate) fn has_placed(
+        &self,
+        container: &ContainerState,
+        place: &[u8],
+        item: &Key,
+    ) -> Result<bool, StorageError> {
+        let entry = keys::index_entry(container.rid, self.number, place, item);
+        Ok(container.shared.index.get(&entry)?.is_some())
+    }
+}

@@ -1,0 +1,238 @@
+//! Indexes, for queries: which items have this value at this path, and which come next in this order?
+//!
+//! **An index is a reader of the change feed.** It keeps a position in each partition, like any other
+//! reader, and catches up from the log: when a query wants to use it, and whenever the store maintains
+//! itself. Writing an item does nothing for it, so a container that nobody queries pays nothing, and one
+//! write costs the same however many paths are indexed.
+//!
+//! ```text
+//! log     … 41:{a, n:5}   42:{b, n:7}   43:{a, n:6}        visible 43
+//! index   n=5 → a    n=7 → b                  position 42   stale entries stay: they are candidates
+//! query   n >= 5:  catch up to 43 (n=6 → a), look up {a, b}, read both as they are now, filter
+//! ```
+//!
+//! An index only ever proposes items. Whoever looks up reads the item as it is now and applies the whole
+//! filter, so an entry too many costs time and an answer never depends on it; an entry too few cannot be,
+//! because everything visible is applied before the look-up. What is proposed comes in the order of a scan,
+//! so the pages of a query can change between scanning and looking up.
+//!
+//! An index of an order has the items in the order of an `ORDER BY`, behind the values a filter fixes. It too
+//! only proposes: whoever walks along it sorts what it finds, and stops where nothing can come in between.
+//!
+//! Indexes are made for the paths that queries filter and sort by, within what the container's policy includes; the
+//! policy itself is a logged event, the entries are derived and can be lost at any time. `policy` says what
+//! may be indexed, `indexed` what an index has entries of, `follow` keeps up with the log, `lookup` finds items.
+
+mod follow;
+mod indexed;
+mod lookup;
+pub(crate) mod policy;
+
+use crate::container::ContainerState;
+use crate::error::StorageError;
+use crate::index::{Batch, Index, remove_range};
+use crate::keys::{self, IndexNumber};
+use headwater_model::{ContainerRid, PartitionId};
+use headwater_query::{IndexPath, OrderPath, Restriction};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+pub(crate) use follow::Budget;
+pub(crate) use indexed::Indexed;
+pub(crate) use lookup::{Placed, gather};
+
+/// Indexes of one container. The one used longest ago makes room for another.
+const INDEXES_MAX: usize = 16;
+
+/// The indexes of a container.
+#[derive(Debug, Default)]
+pub(crate) struct Secondary {
+    indexes: RwLock<Vec<Arc<PathIndex>>>,
+    /// Counts uses, to tell which index was used last.
+    uses: AtomicU64,
+    /// Never one that was in use since the store was opened: its entries may still be on their way out.
+    next_number: AtomicU32,
+}
+
+/// One index.
+#[derive(Debug)]
+pub(crate) struct PathIndex {
+    pub(crate) number: IndexNumber,
+    pub(crate) of: Indexed,
+    used: AtomicU64,
+    /// Held while it catches up, so that it does so once.
+    progress: Mutex<HashMap<PartitionId, follow::Progress>>,
+    /// Its entries are going: nothing may be written for it, and what it proposes is not all.
+    dropped: AtomicBool,
+}
+
+impl Secondary {
+    /// The indexes the rows know of.
+    pub(crate) fn load(
+        index: &dyn Index,
+        container: ContainerRid,
+    ) -> Result<Secondary, StorageError> {
+        let mut indexes = Vec::new();
+        let (from, to) = keys::all_path_indexes(container);
+        index.scan(&from, &to, &mut |key, value| {
+            let number = keys::number_of_path_index(key);
+            if let (Some(number), Some(of)) = (number, Indexed::decode(value)) {
+                indexes.push(Arc::new(PathIndex::new(number, of)));
+            }
+            true
+        })?;
+        let next = indexes.iter().map(|index| index.number + 1).max().unwrap_or(0);
+        Ok(Secondary {
+            indexes: RwLock::new(indexes),
+            uses: AtomicU64::default(),
+            next_number: AtomicU32::new(next),
+        })
+    }
+
+    /// The index of the values at a path, if there is one.
+    pub(crate) fn find(&self, path: &IndexPath) -> Option<Arc<PathIndex>> {
+        self.find_that(|of| matches!(of, Indexed::Values(known) if known == path))
+    }
+
+    /// The index of an order, if there is one.
+    pub(crate) fn find_order(&self, order: &[OrderPath]) -> Option<Arc<PathIndex>> {
+        self.find_that(|of| matches!(of, Indexed::Order(known) if known == order))
+    }
+
+    fn find_that(&self, is_wanted: impl Fn(&Indexed) -> bool) -> Option<Arc<PathIndex>> {
+        let found = self.indexes.read().iter().find(|index| is_wanted(&index.of)).cloned()?;
+        found.used.store(self.uses.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(found)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<PathIndex>> {
+        self.indexes.read().clone()
+    }
+
+    /// Begins an index. Its entries come as it catches up.
+    pub(crate) fn create(
+        &self,
+        container: &ContainerState,
+        of: Indexed,
+    ) -> Result<(), StorageError> {
+        let mut dropped = None;
+        {
+            let mut indexes = self.indexes.write();
+            if indexes.iter().any(|index| index.of == of) {
+                return Ok(());
+            }
+            if indexes.len() >= INDEXES_MAX {
+                let oldest = (0..indexes.len())
+                    .min_by_key(|index| indexes[*index].used.load(Ordering::Relaxed));
+                dropped = oldest.map(|oldest| indexes.swap_remove(oldest));
+            }
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            let mut batch = Batch::default();
+            batch.put(keys::path_index(container.rid, number), of.encode());
+            container.shared.index.write(batch)?;
+            let used = self.uses.fetch_add(1, Ordering::Relaxed) + 1;
+            tracing::debug!(container = %container.rid, %of, "index begun");
+            let index = PathIndex::new(number, of);
+            index.used.store(used, Ordering::Relaxed);
+            indexes.push(Arc::new(index));
+        }
+        dropped.map_or(Ok(()), |index| index.remove(container))
+    }
+
+    /// Drops an index.
+    pub(crate) fn drop_index(
+        &self,
+        container: &ContainerState,
+        index: &PathIndex,
+    ) -> Result<(), StorageError> {
+        self.indexes.write().retain(|known| known.number != index.number);
+        index.remove(container)
+    }
+
+    /// Drops what the policy no longer includes or what has grown stale, and lets the rest catch up.
+    pub(crate) fn maintain(&self, container: &ContainerState) -> Result<(), StorageError> {
+        let settings = container.settings.read().clone();
+        for index in self.all() {
+            if !settings.indexing.allows(&index.of) || index.is_stale() {
+                self.drop_index(container, &index)?;
+                continue;
+            }
+            let mut budget = Budget::default();
+            for partition in &container.topology().partitions {
+                if !index.catch_up(container, partition, &mut budget)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How far the indexes have come, in percent: 100 unless one is being built.
+    pub(crate) fn percent(&self, container: &ContainerState) -> u64 {
+        let topology = container.topology();
+        let percent = |index: Arc<PathIndex>| {
+            let progress = index.progress.lock();
+            let parts = topology.partitions.iter().map(|partition| {
+                let visible = partition.visible().get();
+                match progress.get(&partition.id) {
+                    Some(reached) if reached.built => 100,
+                    _ if visible == 0 => 100,
+                    Some(reached) => (reached.applied.get().saturating_mul(100) / visible).min(99),
+                    None => 0,
+                }
+            });
+            parts.min().unwrap_or(100)
+        };
+        self.all().into_iter().map(percent).min().unwrap_or(100)
+    }
+}
+
+impl PathIndex {
+    fn new(number: IndexNumber, of: Indexed) -> PathIndex {
+        PathIndex {
+            number,
+            of,
+            used: AtomicU64::default(),
+            progress: Mutex::new(HashMap::new()),
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether what it has proposed may not have been all.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Takes its rows away: first what says that it exists and how far it is, then the entries. Entries
+    /// that a crash leaves behind propose items in vain to the next index of that number.
+    fn remove(&self, container: &ContainerState) -> Result<(), StorageError> {
+        self.dropped.store(true, Ordering::Release);
+        // Whoever is adding entries is waited for, and nobody adds any later.
+        let _progress = self.progress.lock();
+        let index = &*container.shared.index;
+        let mut batch = Batch::default();
+        batch.remove(keys::path_index(container.rid, self.number));
+        let (from, to) = keys::all_index_progress(container.rid);
+        index.scan(&from, &to, &mut |key, _| {
+            if keys::number_of_progress(key) == Some(self.number) {
+                batch.remove(keys::Key::from_slice(key));
+            }
+            true
+        })?;
+        index.write(batch)?;
+        let (from, to) = keys::index_entries(container.rid, self.number);
+        remove_range(index, &from, &to)
+    }
+}
+
+/// The restrictions of a query that may be looked up, best first: single values before ranges.
+pub(crate) fn usable(
+    mut restrictions: Vec<Restriction>,
+    policy: &policy::IndexingPolicy,
+) -> Vec<Restriction> {
+    restrictions.retain(|one| policy.includes(&one.path));
+    restrictions.sort_by_key(|one| one.intervals.iter().filter(|each| !each.is_point).count());
+    restrictions
+}
