@@ -506,7 +506,8 @@ fn the_second_page_of_a_sorted_query_costs_only_itself() {
         assert_eq!(rows, expected);
         // What was left over of the first look is enough for ten more pages; then there is an index.
         assert_eq!(read[..11], [3_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(read[11..].iter().all(|items| *items <= 101), "{read:?}");
+        // The last row of the page before is looked at again, and one behind the page.
+        assert!(read[11..].iter().all(|items| *items <= 102), "{read:?}");
         account.close().await.unwrap();
     });
 }
