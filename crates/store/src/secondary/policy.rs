@@ -46,8 +46,7 @@ impl IndexingPolicy {
             Indexed::Values(path) => self.includes(path),
             Indexed::Order(order) => {
                 let is_listed = |paths: &Vec<IndexPath>| {
-                    order.len() == paths.len()
-                        && order.iter().all(|one| paths.iter().any(|path| *path == one.path))
+                    order.len() == paths.len() && order.iter().all(|one| paths.contains(&one.path))
                 };
                 let is_composite = !self.none && self.composites.iter().any(is_listed);
                 is_composite || order.iter().all(|one| self.includes(&one.path))
