@@ -97,6 +97,13 @@ impl QueryRange {
 }
 
 impl PlanDocument {
+    /// Whether each group is one bare aggregate, `SELECT VALUE AVG(c.n) … GROUP BY …`. Clients do not agree
+    /// on what the pieces of those look like.
+    pub fn groups_bare_aggregates(&self) -> bool {
+        let info = &self.query_info;
+        !info.aggregates.is_empty() && !info.group_by_expressions.is_empty()
+    }
+
     /// The features a client must have to follow this plan, by the names they are advertised by.
     pub fn features(&self) -> Vec<&'static str> {
         let info = &self.query_info;

@@ -119,7 +119,8 @@ fn leave_to_client(
     let definition = container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
-    if plan.features().is_empty() || names_one_key(query, definition.partition_key()) {
+    let is_easy = plan.features().is_empty() || names_one_key(query, definition.partition_key());
+    if is_easy || plan.groups_bare_aggregates() {
         return Ok(());
     }
     let message = "The provided cross partition query can not be directly served by the gateway. \
