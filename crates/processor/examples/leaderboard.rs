@@ -29,7 +29,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let account = Account::ephemeral_with(options).await?;
     let game = account.create_database("game").await?;
     let scores = game.create_container(ContainerDefinition::new("scores", "/player")?).await?;
-    let leases = game.create_container(ContainerDefinition::new("leases", "/partitionKey")?).await?;
+    let leases =
+        game.create_container(ContainerDefinition::new("leases", "/partitionKey")?).await?;
     let board = Board::default();
 
     let mut hosts = Vec::new();

@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn whichever_bound_is_reached_first_counts() {
-        let every = |items, bytes, seconds| Checkpoint::Every { items, bytes, interval: at(seconds) };
+        let every =
+            |items, bytes, seconds| Checkpoint::Every { items, bytes, interval: at(seconds) };
         for (policy, handled, expected) in [
             (Checkpoint::EveryBatch, (1, 1, 0), true),
             (Checkpoint::Manual, (999, 999, 999), false),

@@ -64,7 +64,8 @@ pub fn audit(leases: &[Covered], scope: &KeyRange) -> Vec<Finding> {
             Some(index) => {
                 // The lower position is kept: the other one would skip what lies between.
                 let lower = is_lower(lease, kept[index]);
-                let surplus = if lower { std::mem::replace(&mut kept[index], lease) } else { lease };
+                let surplus =
+                    if lower { std::mem::replace(&mut kept[index], lease) } else { lease };
                 findings.push(Finding::Duplicate { document: surplus.document.clone() });
             }
         }
@@ -157,10 +158,9 @@ pub fn parts(range: &KeyRange, count: usize) -> Vec<KeyRange> {
     for part in 1..count {
         let cut = low + (high.saturating_sub(low) / count) * part;
         let hex = format!("{cut:030X}");
-        let Ok((lower, upper)) = Epk::from_hex(&hex).map_or_else(
-            |_| Err(()),
-            |cut| rest.split_at(&cut).map_err(|_| ()),
-        ) else {
+        let Ok((lower, upper)) =
+            Epk::from_hex(&hex).map_or_else(|_| Err(()), |cut| rest.split_at(&cut).map_err(|_| ()))
+        else {
             continue;
         };
         found.push(lower);
@@ -211,13 +211,14 @@ mod tests {
     #[test]
     fn gaps_are_found_wherever_they_are() {
         check(&[], &[Finding::Gap(KeyRange::full())]);
-        check(&[lease("a", "10", "20", None)], &[
-            Finding::Gap(range("", "10")),
-            Finding::Gap(range("20", "FF")),
-        ]);
-        check(&[lease("a", "", "10", None), lease("b", "20", "FF", None)], &[Finding::Gap(range(
-            "10", "20",
-        ))]);
+        check(
+            &[lease("a", "10", "20", None)],
+            &[Finding::Gap(range("", "10")), Finding::Gap(range("20", "FF"))],
+        );
+        check(
+            &[lease("a", "", "10", None), lease("b", "20", "FF", None)],
+            &[Finding::Gap(range("10", "20"))],
+        );
     }
 
     #[test]
@@ -243,10 +244,10 @@ mod tests {
     fn successors_and_ancestors() {
         let ranges = [physical(1, "", "30", &[0]), physical(2, "30", "FF", &[0])];
         let pieces = successors(&range("20", "40"), &ranges);
-        assert_eq!(pieces, [
-            (PartitionId::new(1), range("20", "30")),
-            (PartitionId::new(2), range("30", "40"))
-        ]);
+        assert_eq!(
+            pieces,
+            [(PartitionId::new(1), range("20", "30")), (PartitionId::new(2), range("30", "40"))]
+        );
         assert_eq!(keys_of(PartitionId::new(2), &ranges), Some(range("30", "FF")));
         assert_eq!(keys_of(PartitionId::new(0), &ranges), Some(KeyRange::full()));
         assert_eq!(keys_of(PartitionId::new(9), &ranges), None);

@@ -81,7 +81,8 @@ impl Observations {
         expiration: Duration,
     ) -> bool {
         let watched = self.seen.get(sign.of).filter(|(version, _)| version == sign.version);
-        let by_watching = watched.is_some_and(|(_, since)| now.saturating_sub(*since) >= expiration);
+        let by_watching =
+            watched.is_some_and(|(_, since)| now.saturating_sub(*since) >= expiration);
         let age = server_now.zip(sign.written).map(|(now, written)| now.saturating_sub(written));
         let by_age = age.is_some_and(|age| {
             Duration::from_secs(age) >= expiration.saturating_add(SERVER_CLOCK_ERROR)
@@ -124,7 +125,10 @@ mod tests {
         seen.note(sign("1", Some(1000)), at(0));
         assert!(!seen.is_expired(sign("1", Some(1000)), at(0), Some(1019), EXPIRATION));
         assert!(seen.is_expired(sign("1", Some(1000)), at(0), Some(1020), EXPIRATION));
-        assert!(!seen.is_expired(sign("1", Some(2000)), at(0), Some(1020), EXPIRATION), "the future");
+        assert!(
+            !seen.is_expired(sign("1", Some(2000)), at(0), Some(1020), EXPIRATION),
+            "the future"
+        );
     }
 
     #[test]

@@ -220,7 +220,12 @@ impl FailurePolicy for RetryThenHalt {
 mod tests {
     use super::*;
 
-    fn decide(policy: &impl FailurePolicy, attempt: u32, items: usize, error: &HandlerError) -> Action {
+    fn decide(
+        policy: &impl FailurePolicy,
+        attempt: u32,
+        items: usize,
+        error: &HandlerError,
+    ) -> Action {
         policy.decide(&Failure { attempt, items, error })
     }
 

@@ -177,7 +177,9 @@ impl Batch {
                 Ok(item) => parsed.push(item),
                 Err(error) => {
                     blamed.push(index);
-                    first.get_or_insert_with(|| format!("change {index} cannot be decoded: {error}"));
+                    first.get_or_insert_with(|| {
+                        format!("change {index} cannot be decoded: {error}")
+                    });
                 }
             }
         }

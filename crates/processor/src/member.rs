@@ -170,11 +170,10 @@ mod tests {
         let bytes = member.to_bytes(&key, 150);
         assert_eq!(Member::parse(&bytes), Some(member));
         let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
-        assert_eq!((&json["id"], &json["partitionKey"], &json["ttl"]), (
-            &"NS.host.a".into(),
-            &"NS".into(),
-            &150.into()
-        ));
+        assert_eq!(
+            (&json["id"], &json["partitionKey"], &json["ttl"]),
+            (&"NS.host.a".into(), &"NS".into(), &150.into())
+        );
         let control = Control { generation: 3, paused: true };
         assert_eq!(Control::parse(&control.to_bytes(&key)), Some(control));
         assert_eq!(Member::parse(b"{}"), None);

@@ -55,7 +55,12 @@ enum Host {
     /// Has seen the lease in a version, and thinks it may take it.
     Saw(Compared, u8),
     /// Holds it, as far as it knows, and has handled up to here.
-    Holds { lease: Compared, version: u8, epoch: u64, handled: u64 },
+    Holds {
+        lease: Compared,
+        version: u8,
+        epoch: u64,
+        handled: u64,
+    },
     Dead,
 }
 
@@ -223,9 +228,7 @@ impl Model for Hosts {
                 !state.violated
             }),
             Property::always("a version of the lease has one holder", |_, state: &State| {
-                let current = |host: &&Host| {
-                    matches!(host, Host::Holds { version, .. } if *version == state.version)
-                };
+                let current = |host: &&Host| matches!(host, Host::Holds { version, .. } if *version == state.version);
                 state.hosts.iter().filter(current).count() <= 1
             }),
             Property::sometimes("everything is handled and stored", |model: &Hosts, state| {

@@ -125,7 +125,8 @@ impl Unit {
                 Kind::Lease(_) => match Lease::parse(&body) {
                     Ok(lease) => {
                         let age = listing.seconds.zip(seconds);
-                        let age = age.map(|(now, then)| Duration::from_secs(now.saturating_sub(then)));
+                        let age =
+                            age.map(|(now, then)| Duration::from_secs(now.saturating_sub(then)));
                         snapshot.leases.push(LeaseInfo { lease, age, etag });
                     }
                     Err(_) => snapshot.unreadable.push(key.id),
@@ -164,7 +165,9 @@ impl Unit {
             };
             match written {
                 Ok(_) => return Ok(generation),
-                Err(StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound) => {}
+                Err(
+                    StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound,
+                ) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -199,15 +202,16 @@ impl Unit {
                 let busy = match self.namespace.kind(&stored.key.id) {
                     Kind::Member(name) => {
                         let member = Member::parse(&stored.body);
-                        member.filter(|member| member.generation < generation).map(|_| name.to_owned())
+                        member
+                            .filter(|member| member.generation < generation)
+                            .map(|_| name.to_owned())
                     }
                     Kind::Lease(_) => Lease::parse(&stored.body).ok().and_then(|lease| lease.owner),
                     _ => None,
                 };
                 let Some(busy) = busy else { continue };
-                let known = seen.entry(stored.key.id.clone()).or_insert_with(|| {
-                    (stored.etag.clone(), now)
-                });
+                let known =
+                    seen.entry(stored.key.id.clone()).or_insert_with(|| (stored.etag.clone(), now));
                 if known.0 != stored.etag {
                     *known = (stored.etag.clone(), now);
                 }
@@ -278,7 +282,8 @@ impl Unit {
     async fn tokens(&self, lease: Option<&str>) -> Result<Vec<String>, UnitError> {
         let snapshot = self.look().await?;
         let all = snapshot.leases.into_iter().map(|info| info.lease.token);
-        let wanted: Vec<String> = all.filter(|token| lease.is_none_or(|one| one == token)).collect();
+        let wanted: Vec<String> =
+            all.filter(|token| lease.is_none_or(|one| one == token)).collect();
         match (wanted.is_empty(), lease) {
             (true, Some(lease)) => Err(UnitError::NoSuchLease(lease.to_owned())),
             _ => Ok(wanted),
@@ -332,7 +337,8 @@ pub async fn lag_of(
     let ranges = source.ranges(true).await?;
     for (_, keys) in coverage::successors(&range, &ranges) {
         let from = from.clone();
-        let request = ReadRequest { range: keys, from, mode, items_max: Some(1), wait: Duration::ZERO };
+        let request =
+            ReadRequest { range: keys, from, mode, items_max: Some(1), wait: Duration::ZERO };
         let page = source.read(request).await?;
         let first = page.changes.first();
         lags.push(Lag::of(&Look {

@@ -8,9 +8,11 @@ use headwater_model::FeedMode;
 use headwater_processor::lease_store::{
     ContainerLeases, EmbeddedLeases, Layout, LeaseStore, MemoryLeases,
 };
-use headwater_processor::source::{EmbeddedFeed, FeedSource, MemoryFeed, RemoteFeed};
 use headwater_processor::source::conformance::Subject;
-use headwater_processor::{Ack, Batch, HandlerError, Namespace, Options, Processor, Start, Unit, lag_of};
+use headwater_processor::source::{EmbeddedFeed, FeedSource, MemoryFeed, RemoteFeed};
+use headwater_processor::{
+    Ack, Batch, HandlerError, Namespace, Options, Processor, Start, Unit, lag_of,
+};
 use headwater_runtime::{BoxFuture, Runtime};
 use headwater_server::{Config, Server};
 use headwater_store::{Account, Container, ContainerDefinition, Database};
@@ -211,7 +213,8 @@ async fn process(
         seen.insert(ids.recv().await.unwrap());
     }
     let identity = source.identity().await.unwrap();
-    let unit = Unit::new(store.clone(), Namespace::new("test", &identity, false), Runtime::system());
+    let unit =
+        Unit::new(store.clone(), Namespace::new("test", &identity, false), Runtime::system());
     let snapshot = unit.look().await.unwrap();
     assert!(snapshot.leases.len() >= 3 && snapshot.unreadable.is_empty(), "{snapshot:?}");
     assert_eq!(snapshot.members.len(), 2);
@@ -256,9 +259,14 @@ async fn a_processor_works_on_an_embedded_store() {
     let source = Arc::new(EmbeddedFeed::new(database, feed.clone()));
     let leases = Arc::new(EmbeddedLeases::new(leases, Runtime::system()).unwrap());
     let (writer, splitter) = (feed.clone(), feed.clone());
-    process(source, leases, async |n| put(&writer, n).await, async || {
-        splitter.split(splitter.ranges()[0].id, None).await.unwrap();
-    })
+    process(
+        source,
+        leases,
+        async |n| put(&writer, n).await,
+        async || {
+            splitter.split(splitter.ranges()[0].id, None).await.unwrap();
+        },
+    )
     .await;
     account.close().await.unwrap();
 }
@@ -270,10 +278,15 @@ async fn a_processor_works_over_a_server() {
     let source = Arc::new(RemoteFeed::new(feed.clone()));
     let leases = ContainerLeases::open(served.client.container("shop", "leases")).await.unwrap();
     let writer = served.feed.clone();
-    process(source, Arc::new(leases), async |n| put(&writer, n).await, async || {
-        let range = feed.refresh_ranges().await.unwrap()[0].id;
-        feed.split(range, None).await.unwrap();
-    })
+    process(
+        source,
+        Arc::new(leases),
+        async |n| put(&writer, n).await,
+        async || {
+            let range = feed.refresh_ranges().await.unwrap()[0].id;
+            feed.split(range, None).await.unwrap();
+        },
+    )
     .await;
     served.stop().await;
 }

@@ -77,9 +77,8 @@ pub(super) fn distribute(view: &ClusterView) -> Vec<Option<HostId>> {
         let Some(wanted) = lease.reserved_for.as_ref().filter(|_| assigned[index].is_none()) else {
             continue;
         };
-        let matching = |member: &&&MemberView| {
-            member.host.to_text() == *wanted || member.host.name == *wanted
-        };
+        let matching =
+            |member: &&&MemberView| member.host.to_text() == *wanted || member.host.name == *wanted;
         if let Some(member) = members.iter().find(matching)
             && let Some(room) = left.get_mut(&member.host).filter(|room| **room > 0)
         {
@@ -87,15 +86,14 @@ pub(super) fn distribute(view: &ClusterView) -> Vec<Option<HostId>> {
             assigned[index] = Some(member.host.clone());
         }
     }
-    let mut open: BTreeSet<usize> = (0..assigned.len()).filter(|i| assigned[*i].is_none()).collect();
+    let mut open: BTreeSet<usize> =
+        (0..assigned.len()).filter(|i| assigned[*i].is_none()).collect();
     // Free ones first: they cost nobody a move.
     let mut order: Vec<usize> = open.iter().copied().collect();
     order.sort_by_key(|index| (view.leases[*index].owner.is_some(), *index));
     for index in order {
         let roomy = left.iter().filter(|(_, room)| **room > 0);
-        let best = roomy.max_by_key(|(host, room)| {
-            (**room, affinity(&view.leases[index], host))
-        });
+        let best = roomy.max_by_key(|(host, room)| (**room, affinity(&view.leases[index], host)));
         let Some(host) = best.map(|(host, _)| (*host).clone()) else { break };
         if let Some(room) = left.get_mut(&host) {
             *room -= 1;

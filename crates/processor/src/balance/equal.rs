@@ -96,8 +96,7 @@ mod tests {
             reserved_for: None,
             rate: 0,
         };
-        let me =
-            MemberView { host: me(), priority: 0, weight: 1.0, bounds, draining: false };
+        let me = MemberView { host: me(), priority: 0, weight: 1.0, bounds, draining: false };
         let leases = leases.chars().enumerate().map(lease).collect();
         ClusterView { leases, members: vec![me], stable_rounds: 9 }
     }
@@ -106,7 +105,11 @@ mod tests {
     fn check(leases: &str, bounds: Bounds, take: usize, preempt: &[&str]) {
         let view = view(leases, bounds);
         let plan = EqualLeases::default().plan(&view, &me());
-        assert_eq!((plan.take.len(), &plan.preempt[..]), (take, &preempt.map_owned()[..]), "{leases}");
+        assert_eq!(
+            (plan.take.len(), &plan.preempt[..]),
+            (take, &preempt.map_owned()[..]),
+            "{leases}"
+        );
         assert_eq!(plan.objection(&view, &me()), None);
     }
 

@@ -81,7 +81,8 @@ fn check(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
                 }
                 if lease.mode.is_some_and(|mode| mode != shared.options.mode) {
                     return Err(StartError::ForeignLeases(
-                        "the leases are of the other feed mode; use another processor name".to_owned(),
+                        "the leases are of the other feed mode; use another processor name"
+                            .to_owned(),
                     ));
                 }
             }
@@ -163,7 +164,9 @@ async fn make(shared: &Arc<Shared>, listing: &Listing) -> Result<(), StartError>
         Start::Now => {
             let second = Duration::from_secs(1).as_millis();
             let now = shared.server_time().as_millis();
-            Start::Time(Timestamp::from_millis(now.saturating_sub(u64::try_from(second).unwrap_or(0))))
+            Start::Time(Timestamp::from_millis(
+                now.saturating_sub(u64::try_from(second).unwrap_or(0)),
+            ))
         }
         other => other.clone(),
     };
@@ -236,7 +239,8 @@ async fn discard(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
     let expiration = shared.options.expiration.as_secs();
     for stored in &listing.documents {
         let kind = shared.namespace.kind(&stored.key.id);
-        let young = stored.seconds.zip(listing.seconds).is_none_or(|(at, now)| now < at + expiration);
+        let young =
+            stored.seconds.zip(listing.seconds).is_none_or(|(at, now)| now < at + expiration);
         let lease = Lease::parse(&stored.body).ok();
         let owned = matches!(kind, Kind::Lease(_)) && lease.is_some_and(|one| one.owner.is_some());
         let working = matches!(kind, Kind::Member(_))

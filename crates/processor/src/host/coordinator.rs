@@ -200,9 +200,10 @@ impl Coordinator {
         }
         self.auditor.round(&view, |stored| self.is_alive(&view, stored, arrived)).await;
         let settled = !cluster.leases.is_empty()
-            && cluster.leases.iter().all(|lease| {
-                lease.owner.is_some() || self.sessions.contains_key(&lease.token)
-            });
+            && cluster
+                .leases
+                .iter()
+                .all(|lease| lease.owner.is_some() || self.sessions.contains_key(&lease.token));
         let leases = view.leases.len();
         self.report.send_modify(|report| (report.leases, report.settled) = (leases, settled));
         if restless && self.shared.options.is_native() {
@@ -291,12 +292,10 @@ impl Coordinator {
         let (lease, stored) = lease;
         let Some(owner) = &lease.owner else { return false };
         let expiration = self.shared.options.expiration;
-        let expired = |stored: &Stored| {
-            self.seen.is_expired(sign(stored), arrived, view.seconds, expiration)
-        };
-        let member = view.members.iter().find(|(member, _)| {
-            member.host.name.eq_ignore_ascii_case(owner)
-        });
+        let expired =
+            |stored: &Stored| self.seen.is_expired(sign(stored), arrived, view.seconds, expiration);
+        let member =
+            view.members.iter().find(|(member, _)| member.host.name.eq_ignore_ascii_case(owner));
         match member.filter(|_| self.shared.options.is_native()) {
             Some((member, beat)) => {
                 // Under the same name, but not in the same run: its predecessor is gone.
@@ -380,7 +379,9 @@ impl Coordinator {
         let adopted = view.leases.iter().filter(|(lease, _)| {
             let ours = lease.is_held_by(&self.shared.me);
             let certain = lease.extra.session.is_some() || self.shared.options.adopt_own_name;
-            ours && certain && lease.is_runnable() && !plan.offer.iter().any(|(t, _)| *t == lease.token)
+            ours && certain
+                && lease.is_runnable()
+                && !plan.offer.iter().any(|(t, _)| *t == lease.token)
         });
         let mut wanted: BTreeSet<&str> = adopted.map(|(lease, _)| lease.token.as_str()).collect();
         wanted.extend(plan.take.iter().chain(&plan.preempt).map(String::as_str));
@@ -399,8 +400,7 @@ impl Coordinator {
             }
             let vanished = cluster.leases.iter().any(|one| one.token == token && one.expired)
                 || lease.is_held_by(&self.shared.me);
-            let candidate =
-                Candidate { lease: lease.clone(), etag: stored.etag.clone(), vanished };
+            let candidate = Candidate { lease: lease.clone(), etag: stored.etag.clone(), vanished };
             work.push(Box::pin(acquire(self.shared.clone(), candidate)));
         }
         for taken in all(work).await.into_iter().flatten() {

@@ -49,7 +49,12 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
                 seen.note(sign, arrived);
                 let listing = shared.store.list(&key.id).await?;
                 let gone = Member::parse(&known.body).is_none_or(|other| other.draining)
-                    || seen.is_expired(sign, shared.runtime.elapsed(), listing.seconds, options.expiration);
+                    || seen.is_expired(
+                        sign,
+                        shared.runtime.elapsed(),
+                        listing.seconds,
+                        options.expiration,
+                    );
                 if !gone && first.as_ref().is_some_and(|first| first.etag != known.etag) {
                     let name = shared.me.name.clone();
                     shared.tell(Event::DuplicateHostName { name: name.clone() });

@@ -299,9 +299,7 @@ fn bytes(changes: &[Change]) -> usize {
 }
 
 /// Runs a handler's work; a panic in it becomes its message.
-pub(crate) fn caught<'a, T>(
-    work: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
-) -> Caught<'a, T> {
+pub(crate) fn caught<'a, T>(work: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Caught<'a, T> {
     Caught(work)
 }
 

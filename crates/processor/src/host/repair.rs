@@ -87,9 +87,9 @@ impl Auditor {
     /// Makes leases for keys nobody covers, further back rather than further on.
     async fn fill(&self, view: &View, gap: &KeyRange, confirmed: bool) {
         let known = self.known.iter().filter(|(range, _)| range.contains_range(gap));
-        let known = known.map(|(_, position)| position.clone()).reduce(|one, other| {
-            if other.is_before(&one) == Some(true) { other } else { one }
-        });
+        let known = known
+            .map(|(_, position)| position.clone())
+            .reduce(|one, other| if other.is_before(&one) == Some(true) { other } else { one });
         // Whoever knows how far the range was goes first.
         if !confirmed && known.is_none() {
             return;
@@ -104,7 +104,8 @@ impl Auditor {
             return;
         };
         let Ok(ranges) = self.shared.source.ranges(true).await else { return };
-        let start = Document::parse(&marker.body).ok().and_then(|body| body.get::<String>("hwStart"));
+        let start =
+            Document::parse(&marker.body).ok().and_then(|body| body.get::<String>("hwStart"));
         let start: Option<Start> = start.and_then(|text| text.parse().ok());
         let start = start.unwrap_or_else(|| self.shared.options.start.clone());
         for lease in leases_for(&self.shared, &ranges, std::slice::from_ref(gap)) {

@@ -66,7 +66,11 @@ pub(crate) struct SessionEnd {
 }
 
 /// Starts work on a lease; `ended` is told how it went.
-pub(crate) fn start(shared: &Arc<Shared>, taken: Taken, ended: mpsc::UnboundedSender<SessionEnd>) -> Handle {
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    taken: Taken,
+    ended: mpsc::UnboundedSender<SessionEnd>,
+) -> Handle {
     // Either the host's heartbeat keeps its leases, or every lease is renewed by itself.
     let until = match shared.options.is_native() {
         true => shared.deadline.clone(),
@@ -159,7 +163,11 @@ impl Session {
 
     /// Where to begin. A lease without a position that should begin now is given one before anything is
     /// read, so that nothing is missed if this host vanishes before its first checkpoint.
-    async fn start_position(&self, held: &mut Held, range: &KeyRange) -> Result<Start, CloseReason> {
+    async fn start_position(
+        &self,
+        held: &mut Held,
+        range: &KeyRange,
+    ) -> Result<Start, CloseReason> {
         if let Some(position) = &held.lease.position {
             return Ok(Start::Position(position.clone()));
         }
@@ -234,7 +242,8 @@ impl Session {
             lanes.push(jobs);
             ends.push(end);
         }
-        let mut dispatch = Dispatch { session: self, tenure, lanes, attempts_before, waiting: Vec::new() };
+        let mut dispatch =
+            Dispatch { session: self, tenure, lanes, attempts_before, waiting: Vec::new() };
         let stop = dispatch.run(from, &mut giving_up).await;
         drop(dispatch);
         self.fence.leave(match &stop {
@@ -278,7 +287,9 @@ impl Session {
             return ended(end_of(&self.fence), false, None, None);
         };
         let known = held.lease.position.clone().map(|at| (tenure.lease.range.clone(), at));
-        if self.fence.is_ended() && !matches!(self.fence.reason(), Some(CloseReason::Shutdown | CloseReason::Handover)) {
+        if self.fence.is_ended()
+            && !matches!(self.fence.reason(), Some(CloseReason::Shutdown | CloseReason::Handover))
+        {
             return ended(end_of(&self.fence), false, None, known);
         }
         #[cfg_attr(not(test), allow(unused_mut))]
@@ -301,20 +312,29 @@ impl Session {
             }
             (None, Stop::Split(successors)) => {
                 #[cfg(test)]
-                let position = match self.shared.sabotaged(crate::proof::Sabotage::SplitsAtWhatWasRead) {
-                    true => successors.read.as_ref(),
-                    false => position,
-                };
+                let position =
+                    match self.shared.sabotaged(crate::proof::Sabotage::SplitsAtWhatWasRead) {
+                        true => successors.read.as_ref(),
+                        false => position,
+                    };
                 let split = split::replace(&self.shared, &self.fence, held, position, &successors);
                 (CloseReason::RangeGone, split.await)
             }
             (None, Stop::Fetch(FetchEnd::FeedGone(why))) => {
                 self.shared.fail(super::Fatal::FeedGone(why));
-                (CloseReason::FeedGone, self.release(&mut held, LeaseState::Running, position).await)
+                (
+                    CloseReason::FeedGone,
+                    self.release(&mut held, LeaseState::Running, position).await,
+                )
             }
             (None, Stop::Fetch(FetchEnd::RangeGone | FetchEnd::Unreachable(_))) => {
                 let released = self.release(&mut held, LeaseState::Running, position).await;
-                return ended(CloseReason::FeedUnreachable, released.is_ok(), Some(AVOID * 2), known);
+                return ended(
+                    CloseReason::FeedUnreachable,
+                    released.is_ok(),
+                    Some(AVOID * 2),
+                    known,
+                );
             }
             (None, Stop::Leaving | Stop::GaveUp) => {
                 let state = held.lease.extra.state;
@@ -463,7 +483,8 @@ impl Dispatch<'_> {
                 _ => usize::try_from(change.key(paths) % count as u64).unwrap_or(0),
             };
             #[cfg(test)]
-            let lane = match self.session.shared.sabotaged(crate::proof::Sabotage::LanesIgnoreKeys) {
+            let lane = match self.session.shared.sabotaged(crate::proof::Sabotage::LanesIgnoreKeys)
+            {
                 true => _index % count,
                 false => lane,
             };
@@ -537,9 +558,8 @@ mod tests {
             let change = |lsn| Change::new("0123456789".into(), Lsn::new(lsn), 0, 0);
             lsns.map(change).into_iter().zip(tickets.clone()).collect::<Vec<_>>()
         };
-        let sizes = |items, bytes| {
-            chunks(all(), items, bytes).iter().map(Vec::len).collect::<Vec<_>>()
-        };
+        let sizes =
+            |items, bytes| chunks(all(), items, bytes).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(sizes(usize::MAX, usize::MAX), [7]);
         assert_eq!(sizes(2, usize::MAX), [3, 2, 2]);
         assert_eq!(sizes(1, usize::MAX), [3, 1, 1, 2]);

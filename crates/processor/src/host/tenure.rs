@@ -123,7 +123,12 @@ pub(crate) async fn writer(
             let moved = position.is_some() && position != held.lease.position;
             let needed = moved || !shared.options.is_native();
             let outcome = match needed {
-                true => held.write(&shared, &tenure.fence, |lease| step(&shared, lease, position.as_ref())).await,
+                true => {
+                    held.write(&shared, &tenure.fence, |lease| {
+                        step(&shared, lease, position.as_ref())
+                    })
+                    .await
+                }
                 false => Ok(()),
             };
             written_at = shared.runtime.elapsed();

@@ -104,7 +104,10 @@ mod tests {
         let json = r#"{"V":1,"Rid":"r","Mode":"FULL_FIDELITY","StartFrom":{"Type":"LEASE","x":1},"Continuation":{"V":1,"Rid":"r","Continuation":[{"token":"\"5\"","range":{"min":"","max":"3F"}}],"Range":{"min":"","max":"3F"}}}"#;
         let token = URL_SAFE_NO_PAD.encode(json);
         let (position, mode) = decode(&token).unwrap();
-        assert_eq!((position, mode), (Position::new("\"5\""), Some(FeedMode::AllVersionsAndDeletes)));
+        assert_eq!(
+            (position, mode),
+            (Position::new("\"5\""), Some(FeedMode::AllVersionsAndDeletes))
+        );
         let five = Position::new("\"5\"").unwrap();
         let same = encode(Some(&token), &five, "r", &KeyRange::full(), FeedMode::LatestVersion);
         assert_eq!(same, token);

@@ -93,7 +93,8 @@ async fn one_of_many_wins(store: Arc<dyn LeaseStore>, layout: Layout) {
     let attempts = (0..8).map(|number| {
         let write = document(layout, "race", &number.to_string());
         let (store, etag) = (store.clone(), first.etag.clone());
-        Box::pin(async move { store.replace(write, &etag).await }) as headwater_runtime::BoxFuture<_>
+        Box::pin(async move { store.replace(write, &etag).await })
+            as headwater_runtime::BoxFuture<_>
     });
     let outcomes = crate::host::all(attempts.collect()).await;
     let won: Vec<_> = outcomes.iter().flatten().collect();

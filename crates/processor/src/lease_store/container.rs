@@ -3,9 +3,7 @@
 use super::{Layout, LeaseStore, Listing, NewDocument, StoreError, StoreWrite, Stored};
 use crate::lease::{Document, DocumentKey};
 use bytes::Bytes;
-use headwater_client::{
-    Batch, ClientError, Container, PageRequest, Precondition, Query, Reason,
-};
+use headwater_client::{Batch, ClientError, Container, PageRequest, Precondition, Query, Reason};
 use headwater_model::PartitionKey;
 use headwater_runtime::BoxFuture;
 
@@ -29,12 +27,14 @@ impl ContainerLeases {
         let definition: serde_json::Value = serde_json::from_slice(&definition)
             .map_err(|error| StoreError::Refused(format!("its definition: {error}")))?;
         let paths = definition.pointer("/partitionKey/paths").and_then(|paths| paths.as_array());
-        let paths: Vec<&str> = paths.into_iter().flatten().filter_map(|path| path.as_str()).collect();
+        let paths: Vec<&str> =
+            paths.into_iter().flatten().filter_map(|path| path.as_str()).collect();
         let layout = match paths[..] {
             ["/id"] => Layout::Id,
             ["/partitionKey"] => Layout::PartitionKey,
             _ => {
-                let why = "it is partitioned by neither /id nor /partitionKey; use another container";
+                let why =
+                    "it is partitioned by neither /id nor /partitionKey; use another container";
                 return Err(StoreError::Refused(why.to_owned()));
             }
         };
@@ -65,9 +65,8 @@ impl ContainerLeases {
             "defaultTtl": -1,
         });
         let client = container.client();
-        let made = client
-            .create_container(container.database(), definition.to_string(), throughput)
-            .await;
+        let made =
+            client.create_container(container.database(), definition.to_string(), throughput).await;
         match made {
             Ok(_) => {}
             Err(error) if error.is_already_exists() => {}

@@ -30,7 +30,8 @@ impl EmbeddedLeases {
             ["/id"] => Layout::Id,
             ["/partitionKey"] => Layout::PartitionKey,
             _ => {
-                let why = "it is partitioned by neither /id nor /partitionKey; use another container";
+                let why =
+                    "it is partitioned by neither /id nor /partitionKey; use another container";
                 return Err(StoreError::Refused(why.to_owned()));
             }
         };

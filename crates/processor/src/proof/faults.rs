@@ -67,7 +67,10 @@ fn f02_after_everybody_was_killed_new_hosts_go_on_where_the_old_were() {
                 world.sleep(1).await;
             }
             let took = world.runtime.elapsed() - at;
-            assert!(took < Duration::from_secs(8), "the service knows how old leases are: {took:?}");
+            assert!(
+                took < Duration::from_secs(8),
+                "the service knows how old leases are: {took:?}"
+            );
             assert!(world.oracle.handled() - before < 30, "nothing old came again");
             world.finish(10).await;
         })
@@ -104,7 +107,8 @@ fn f05_a_host_frozen_longer_than_its_lease_does_nothing_when_it_wakes() {
             world.freeze(one, 40);
             world.write(20, 9, 100).await;
             world.sleep(60).await;
-            let late = closed(&world, &CloseReason::LeaseExpired) + closed(&world, &CloseReason::LeaseLost);
+            let late = closed(&world, &CloseReason::LeaseExpired)
+                + closed(&world, &CloseReason::LeaseLost);
             assert!(late > 0, "it noticed");
             world.finish(60).await;
         })
@@ -218,10 +222,14 @@ fn f16_f17_wrong_clocks_take_nothing_from_the_living_and_free_the_dead_in_time()
             let broken = World::new(seed, Setup::native()).play(|world| {
                 Box::pin(async move {
                     let one = world.start("a");
-                    let wrong = world.start_with("b", |_| {}, |node| {
-                        node.set_clock_offset_millis(offset);
-                        node.set_clock_rate_permille(rate);
-                    });
+                    let wrong = world.start_with(
+                        "b",
+                        |_| {},
+                        |node| {
+                            node.set_clock_offset_millis(offset);
+                            node.set_clock_rate_permille(rate);
+                        },
+                    );
                     world.sleep(30).await;
                     let before = world.oracle.acquisitions();
                     world.write(30, 9, 500).await;
@@ -247,7 +255,11 @@ fn f18_f20_f22_splits_and_merges_lose_nothing_at_any_moment() {
             world.sleep(10).await;
             for round in 0..8 {
                 world.write(10, 9, 60).await;
-                if round % 3 == 2 { world.merge_some() } else { world.split_some() };
+                if round % 3 == 2 {
+                    world.merge_some()
+                } else {
+                    world.split_some()
+                };
                 if round == 3 {
                     world.kill(one);
                 }
@@ -359,11 +371,13 @@ fn f28_a_change_that_kills_every_host_is_noticed_by_the_next() {
     let setup = Setup::native().with(|setup| {
         setup.ranges = 1;
         setup.poison = vec!["k1-0".to_owned()];
-        setup.options.failure =
-            Arc::new(RetryThenHalt { attempts: 4, backoff: crate::Backoff {
+        setup.options.failure = Arc::new(RetryThenHalt {
+            attempts: 4,
+            backoff: crate::Backoff {
                 first: Duration::from_secs(3600),
                 longest: Duration::from_secs(3600),
-            } });
+            },
+        });
     });
     for seed in seeds(3) {
         let world = World::new(seed, setup.clone());
@@ -625,7 +639,11 @@ fn peace_has_no_duplicates() {
                     world.sleep(20).await;
                     world.finish(60).await;
                     world.oracle.check_no_duplicates();
-                    assert_eq!(closed(&world, &CloseReason::LeaseLost), 0, "handed over, not taken");
+                    assert_eq!(
+                        closed(&world, &CloseReason::LeaseLost),
+                        0,
+                        "handed over, not taken"
+                    );
                     assert!(closed(&world, &CloseReason::Handover) >= 2);
                 })
             });

@@ -158,7 +158,8 @@ impl LeaseStore for FarLeases {
     ) -> BoxFuture<Result<Stored, StoreError>> {
         let if_match = if_match.to_owned();
         self.carry(true, move |store| {
-            let (oracle, written) = (store.oracle.clone(), store.inner.replace(document, &if_match));
+            let (oracle, written) =
+                (store.oracle.clone(), store.inner.replace(document, &if_match));
             Box::pin(async move {
                 let stored = written.await?;
                 oracle.committed(&stored.body);

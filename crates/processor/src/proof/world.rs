@@ -91,10 +91,7 @@ impl World {
     }
 
     /// Plays a script to its end; what it broke.
-    pub(crate) fn play(
-        self,
-        script: impl FnOnce(World) -> BoxFuture<()>,
-    ) -> Vec<(Broken, String)> {
+    pub(crate) fn play(self, script: impl FnOnce(World) -> BoxFuture<()>) -> Vec<(Broken, String)> {
         let simulation = self.simulation.clone();
         let world = self.clone();
         simulation.run(script(world));
@@ -124,7 +121,8 @@ impl World {
         options = options.on_event(move |event: &Event| events.lock().push(event.clone()));
         let world = self.clone();
         let letters = self.clone();
-        options.dead_letters = Some(Arc::new(move |letter: DeadLetter| letters.dead_letter(letter)));
+        options.dead_letters =
+            Some(Arc::new(move |letter: DeadLetter| letters.dead_letter(letter)));
         let handling = runtime.clone();
         let processor = Processor::builder()
             .source(FarFeed { inner: self.feed.clone(), network: network.clone() })
@@ -163,7 +161,12 @@ impl World {
         hosts.get(machine).is_none_or(|host| !host.alive || host.node.is_frozen())
     }
 
-    async fn handle(self, machine: usize, runtime: Runtime, batch: Batch) -> Result<Ack, HandlerError> {
+    async fn handle(
+        self,
+        machine: usize,
+        runtime: Runtime,
+        batch: Batch,
+    ) -> Result<Ack, HandlerError> {
         let lease = batch.context.lease().clone();
         let items: Vec<_> = batch
             .changes
@@ -302,7 +305,8 @@ impl World {
         let leases = self.stored();
         let owners: BTreeSet<&String> =
             leases.iter().filter_map(|lease| lease.owner.as_ref()).collect();
-        let count = |owner: &&String| leases.iter().filter(|l| l.owner.as_ref() == Some(*owner)).count();
+        let count =
+            |owner: &&String| leases.iter().filter(|l| l.owner.as_ref() == Some(*owner)).count();
         owners.iter().map(count).collect()
     }
 
@@ -336,7 +340,8 @@ impl World {
         let alive: BTreeSet<String> = {
             let hosts = self.hosts.lock();
             let running = hosts.iter().filter(|host| host.alive);
-            let owned = running.filter_map(|host| host.running.lock().as_ref().map(Running::report));
+            let owned =
+                running.filter_map(|host| host.running.lock().as_ref().map(Running::report));
             owned.flat_map(|report| report.owned).collect()
         };
         for lease in leases {

@@ -29,7 +29,11 @@ fn request(range: &KeyRange, from: Start) -> ReadRequest {
 }
 
 /// Everything behind a position, page by page: ids with the texts they have, and where it ends.
-async fn read_all(source: &dyn FeedSource, range: &KeyRange, from: Start) -> (Vec<(String, String)>, Start) {
+async fn read_all(
+    source: &dyn FeedSource,
+    range: &KeyRange,
+    from: Start,
+) -> (Vec<(String, String)>, Start) {
     let (mut found, mut from) = (Vec::new(), from);
     for _ in 0..1000 {
         let page: Page = source.read(request(range, from)).await.unwrap();
@@ -116,7 +120,8 @@ async fn across_ranges(
     subject.merge(0).await;
     // The keys of a child, now part of a larger range, from its own position.
     let (found, _) = read_all(source, parent, from.clone()).await;
-    let expected = later.len() - read_all(source, &positions[1].0, positions[1].1.clone()).await.0.len();
+    let expected =
+        later.len() - read_all(source, &positions[1].0, positions[1].1.clone()).await.0.len();
     assert_eq!(found.len(), expected, "a merge changes nothing for those who read a part");
     let half = &coverage::parts(parent, 2)[0];
     let (part, _) = read_all(source, half, from.clone()).await;

@@ -217,9 +217,8 @@ impl MemoryFeed {
         if after > partition.lsn {
             return Err(SourceError::PositionLost(format!("{after} of {}", partition.lsn)));
         }
-        let wanted = |entry: &&Entry| {
-            entry.lsn > after && request.range.contains(entry.key.as_bytes())
-        };
+        let wanted =
+            |entry: &&Entry| entry.lsn > after && request.range.contains(entry.key.as_bytes());
         let entries: Vec<&Entry> = partition.log.iter().filter(wanted).collect();
         let visible: Vec<&Entry> = match request.mode {
             FeedMode::AllVersionsAndDeletes => entries,
@@ -234,7 +233,8 @@ impl MemoryFeed {
                 entries.into_iter().filter(is_newest).collect()
             }
         };
-        let limit = request.items_max.and_then(|max| usize::try_from(max).ok()).unwrap_or(PAGE_ITEMS);
+        let limit =
+            request.items_max.and_then(|max| usize::try_from(max).ok()).unwrap_or(PAGE_ITEMS);
         let mut count = visible.len().min(limit.max(1));
         // A transaction is never cut.
         while count > 0 && count < visible.len() && visible[count].lsn == visible[count - 1].lsn {
@@ -262,9 +262,9 @@ fn change(entry: &Entry, mode: FeedMode) -> Change {
     let body = match (mode, &entry.body) {
         (FeedMode::LatestVersion, body) => body.clone().unwrap_or_default(),
         (FeedMode::AllVersionsAndDeletes, body) => {
-            let current = body.as_ref().and_then(|body| {
-                serde_json::from_slice::<serde_json::Value>(body).ok()
-            });
+            let current = body
+                .as_ref()
+                .and_then(|body| serde_json::from_slice::<serde_json::Value>(body).ok());
             let kind = match (&entry.body, entry.created) {
                 (None, _) => "delete",
                 (Some(_), true) => "create",

@@ -240,7 +240,10 @@ mod tests {
 
     #[test]
     fn marks_are_read_in_both_modes_and_their_absence_is_no_error() {
-        let item = Change::from_json(br#"{"id":"a","_lsn":7,"_ts":9}"#[..].into(), FeedMode::LatestVersion);
+        let item = Change::from_json(
+            br#"{"id":"a","_lsn":7,"_ts":9}"#[..].into(),
+            FeedMode::LatestVersion,
+        );
         assert_eq!((item.lsn(), item.seconds()), (Some(Lsn::new(7)), Some(9)));
         let envelope = br#"{"current":{},"metadata":{"lsn":7,"crts":9}}"#;
         let change = Change::from_json(envelope[..].into(), FeedMode::AllVersionsAndDeletes);
@@ -258,7 +261,10 @@ mod tests {
         };
         let item = key(r#"{"id":"1","a":{"b":"x"},"c":1}"#);
         assert_eq!(key(r#"{"current":{"id":"2","a":{"b":"x"},"c":1},"metadata":{}}"#), item);
-        assert_eq!(key(r#"{"current":{},"previous":{"id":"2","a":{"b":"x"},"c":1},"metadata":{}}"#), item);
+        assert_eq!(
+            key(r#"{"current":{},"previous":{"id":"2","a":{"b":"x"},"c":1},"metadata":{}}"#),
+            item
+        );
         assert_eq!(key(r#"{"metadata":{"partitionKey":{"b":"x","c":1}}}"#), item);
         assert_ne!(key(r#"{"id":"1","a":{"b":"y"},"c":1}"#), item);
     }

@@ -117,7 +117,8 @@ fn a_new_lease_has_the_form_of_its_flavour() {
             Lease::new(flavour, key, token.to_owned(), range.clone(), FeedMode::LatestVersion);
         lease.position = Position::new("\"9\"");
         let bytes = lease.to_bytes(NOW, "qYcAAPEvJBQ=");
-        let names: Vec<String> = Document::parse(&bytes).unwrap().names().map(str::to_owned).collect();
+        let names: Vec<String> =
+            Document::parse(&bytes).unwrap().names().map(str::to_owned).collect();
         let common = ["id", "Owner", "ContinuationToken", "timestamp"];
         assert!(expected.iter().chain(&common).all(|name| names.iter().any(|n| n == name)));
         assert_eq!(names.len(), expected.len() + common.len(), "{names:?}");
