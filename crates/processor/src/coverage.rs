@@ -137,15 +137,16 @@ pub fn successors(range: &KeyRange, ranges: &[PhysicalRange]) -> Vec<(PartitionI
     pieces
 }
 
-/// The keys of a range that is known only by its id, also if it is gone already.
+/// The keys of a range that is known only by its id, also if it was split already. One that was merged
+/// cannot be told from its sister any more.
 #[must_use]
 pub fn keys_of(id: PartitionId, ranges: &[PhysicalRange]) -> Option<KeyRange> {
     if let Some(range) = ranges.iter().find(|range| range.id == id) {
         return Some(range.keys.clone());
     }
-    let mut children = ranges.iter().filter(|range| range.parents.contains(&id));
-    let first = children.next()?.keys.clone();
-    children.try_fold(first, |all, child| all.merge(&child.keys).ok())
+    let children: Vec<_> = ranges.iter().filter(|range| range.parents.contains(&id)).collect();
+    let (first, others) = children.split_first().filter(|(_, others)| !others.is_empty())?;
+    others.iter().try_fold(first.keys.clone(), |all, child| all.merge(&child.keys).ok())
 }
 
 /// A range in so many parts of about the same size; fewer if it is too narrow.
@@ -251,6 +252,8 @@ mod tests {
         assert_eq!(keys_of(PartitionId::new(2), &ranges), Some(range("30", "FF")));
         assert_eq!(keys_of(PartitionId::new(0), &ranges), Some(KeyRange::full()));
         assert_eq!(keys_of(PartitionId::new(9), &ranges), None);
+        let merged = [physical(3, "", "FF", &[0, 1, 2])];
+        assert_eq!(keys_of(PartitionId::new(1), &merged), None, "half of it, but which half?");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 
 use super::{Balancer, ClusterView, LeaseView, MemberView, Plan};
 use crate::lease::HostId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Rounds without a change before anything that is being worked on is moved.
@@ -86,10 +86,9 @@ pub(super) fn distribute(view: &ClusterView) -> Vec<Option<HostId>> {
             assigned[index] = Some(member.host.clone());
         }
     }
-    let mut open: BTreeSet<usize> =
-        (0..assigned.len()).filter(|i| assigned[*i].is_none()).collect();
     // Free ones first: they cost nobody a move.
-    let mut order: Vec<usize> = open.iter().copied().collect();
+    let mut order: Vec<usize> =
+        (0..assigned.len()).filter(|index| assigned[*index].is_none()).collect();
     order.sort_by_key(|index| (view.leases[*index].owner.is_some(), *index));
     for index in order {
         let roomy = left.iter().filter(|(_, room)| **room > 0);
@@ -99,7 +98,6 @@ pub(super) fn distribute(view: &ClusterView) -> Vec<Option<HostId>> {
             *room -= 1;
         }
         assigned[index] = Some(host);
-        open.remove(&index);
     }
     assigned
 }

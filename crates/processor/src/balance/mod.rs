@@ -128,7 +128,9 @@ impl Plan {
         }
         let mine = view.leases.iter().filter(|lease| lease.is_of(me)).count();
         let after = mine + self.take.len() + self.preempt.len() - self.offer.len();
-        let max = view.member(me).map_or(0, |member| member.bounds.max);
+        // The least a host wants counts more than the most.
+        let most = |bounds: Bounds| if bounds.max == 0 { 0 } else { bounds.max.max(bounds.min) };
+        let max = view.member(me).map_or(0, |member| most(member.bounds));
         (max > 0 && after > max.max(mine)).then(|| format!("{after} leases are more than {max}"))
     }
 }

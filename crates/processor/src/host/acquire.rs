@@ -3,6 +3,7 @@
 use super::session::{Taken, generation};
 use super::shared::Shared;
 use crate::coverage::{self, PhysicalRange};
+use crate::event::Event;
 use crate::lease::Lease;
 use crate::lease_store::StoreError;
 use headwater_model::KeyRange;
@@ -27,14 +28,14 @@ pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option
     if next.range.is_none() && next.flavour().has_hashes() {
         next.range = Some(range.clone());
     }
-    let sent = shared.runtime.elapsed();
+    let (sent, lapses) = (shared.runtime.elapsed(), shared.deadline.lapses());
     if shared.options.is_native() && shared.deadline.get() <= sent {
         return None;
     }
     let replace = shared.store.replace(shared.document(&next), &candidate.etag);
     let answer = shared.runtime.timeout(shared.options.store_timeout, replace).await;
     match answer {
-        Some(Ok(stored)) => Some(Taken { lease: next, range, etag: stored.etag, sent }),
+        Some(Ok(stored)) => Some(Taken { lease: next, range, etag: stored.etag, sent, lapses }),
         Some(Err(StoreError::Gone(why))) => {
             shared.fail(super::Fatal::LeaseStoreGone(why));
             None
@@ -56,6 +57,9 @@ pub(crate) async fn range_of(shared: &Shared, lease: &Lease) -> Option<KeyRange>
             return Some(keys);
         }
     }
+    let why = "its range was merged, which leases of this form cannot express; convert them to \
+               leases by hashes";
+    shared.tell(Event::Halted { lease: lease.token.clone(), why: why.to_owned() });
     None
 }
 

@@ -26,6 +26,8 @@ use tokio::sync::{mpsc, watch};
 
 /// How soon to look again while something moves.
 const RESTLESS: Duration = Duration::from_secs(1);
+/// How long a host that could not read the feed leaves it to others.
+const UNWELL: Duration = Duration::from_secs(60);
 
 pub(crate) struct Coordinator {
     shared: Arc<Shared>,
@@ -147,6 +149,9 @@ impl Coordinator {
     fn note(&mut self, end: SessionEnd) {
         self.sessions.remove(&end.token);
         self.shared.set_owned(self.sessions.len());
+        if end.reason == CloseReason::FeedUnreachable && !self.stopping {
+            self.shared.set_unwell(UNWELL);
+        }
         if let Some(avoid) = end.avoid {
             self.avoid.insert(end.token.clone(), self.shared.runtime.elapsed() + avoid);
         }
@@ -198,7 +203,11 @@ impl Coordinator {
             Some(why) => self.shared.tell(Event::PlanRefused { why }),
             None => self.carry_out(&view, &cluster, plan).await,
         }
-        self.auditor.round(&view, |stored| self.is_alive(&view, stored, arrived)).await;
+        let alive =
+            |(lease, stored): &&(Lease, Stored)| self.is_alive(&view, (lease, stored), arrived);
+        let alive =
+            view.leases.iter().filter(alive).map(|(_, stored)| stored.key.clone()).collect();
+        self.auditor.round(&view, &alive).await;
         let settled = !cluster.leases.is_empty()
             && cluster
                 .leases
@@ -294,14 +303,20 @@ impl Coordinator {
         let expiration = self.shared.options.expiration;
         let expired =
             |stored: &Stored| self.seen.is_expired(sign(stored), arrived, view.seconds, expiration);
-        let member =
-            view.members.iter().find(|(member, _)| member.host.name.eq_ignore_ascii_case(owner));
-        match member.filter(|_| self.shared.options.is_native()) {
-            Some((member, beat)) => {
-                // Under the same name, but not in the same run: its predecessor is gone.
-                let same = lease.extra.session.as_ref().is_none_or(|s| *s == member.host.session);
-                same && !expired(beat)
-            }
+        let named: Vec<_> = match self.shared.options.is_native() {
+            true => view
+                .members
+                .iter()
+                .filter(|(one, _)| one.host.name.eq_ignore_ascii_case(owner))
+                .collect(),
+            false => Vec::new(),
+        };
+        let session = lease.extra.session.as_ref();
+        let same = named.iter().find(|(one, _)| session.is_none_or(|s| *s == one.host.session));
+        match same {
+            Some((_, beat)) => !expired(beat),
+            // Under the very same name, but another run: its predecessor is gone.
+            None if named.iter().any(|(one, _)| one.host.name == *owner) => false,
             None => !expired(stored),
         }
     }
@@ -314,7 +329,11 @@ impl Coordinator {
             .iter()
             .filter(|(lease, _)| lease.is_runnable())
             .map(|(lease, stored)| {
-                let mine = lease.is_held_by(&self.shared.me);
+                // Without a session in it, a lease under our name is ours only if we work on it.
+                let certain = lease.extra.session.is_some()
+                    || self.sessions.contains_key(&lease.token)
+                    || self.shared.options.adopt_own_name;
+                let mine = lease.is_held_by(&self.shared.me) && certain;
                 let alive = mine || self.is_alive(view, (lease, stored), arrived);
                 let owner = lease.owner.as_ref().filter(|_| alive).map(|name| Owner {
                     name: name.clone(),

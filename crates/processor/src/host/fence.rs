@@ -12,18 +12,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Until when one may work, on the host's own clock. Clones are the same deadline.
+///
+/// A deadline that has passed may be moved again, by a host that was frozen and then heard from the store;
+/// but somebody else may have acted in between, so whatever was under way before must not go on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deadline(Arc<AtomicU64>);
+pub(crate) struct Deadline(Arc<Times>);
+
+#[derive(Debug, Default)]
+struct Times {
+    until: AtomicU64,
+    lapses: AtomicU64,
+}
 
 impl Deadline {
-    /// Never moves back.
-    pub(crate) fn extend(&self, until: Duration) {
+    /// Never moves back. `now` is when the confirmation was heard.
+    pub(crate) fn extend(&self, until: Duration, now: Duration) {
         let micros = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
-        self.0.fetch_max(micros, Ordering::SeqCst);
+        if now >= self.get() {
+            self.0.lapses.fetch_add(1, Ordering::SeqCst);
+        }
+        self.0.until.fetch_max(micros, Ordering::SeqCst);
     }
 
     pub(crate) fn get(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::SeqCst))
+        Duration::from_micros(self.0.until.load(Ordering::SeqCst))
+    }
+
+    /// How often it passed before it was moved.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.0.lapses.load(Ordering::SeqCst)
     }
 }
 
@@ -40,14 +57,22 @@ pub(crate) struct Fence {
     state: Arc<Mutex<State>>,
     bell: Bell,
     deadline: Deadline,
+    /// How often the deadline had passed when work began.
+    lapses: u64,
     runtime: Runtime,
     obeys_deadline: bool,
 }
 
 impl Fence {
-    pub(crate) fn new(runtime: Runtime, deadline: Deadline) -> Fence {
+    pub(crate) fn new(runtime: Runtime, deadline: Deadline, lapses: u64) -> Fence {
         let state = Arc::new(Mutex::new(State::Open));
-        Fence { state, bell: Bell::default(), deadline, runtime, obeys_deadline: true }
+        Fence { state, bell: Bell::default(), deadline, lapses, runtime, obeys_deadline: true }
+    }
+
+    /// An open fence with the same deadline: for the last write of whoever was told to stop.
+    pub(crate) fn reopened(&self) -> Fence {
+        let fence = Fence::new(self.runtime.clone(), self.deadline.clone(), self.lapses);
+        Fence { obeys_deadline: self.obeys_deadline, ..fence }
     }
 
     #[cfg(test)]
@@ -66,6 +91,9 @@ impl Fence {
         }
         if !self.obeys_deadline {
             return Duration::from_secs(3600);
+        }
+        if self.deadline.lapses() != self.lapses {
+            return Duration::ZERO;
         }
         self.deadline.get().saturating_sub(self.runtime.elapsed())
     }

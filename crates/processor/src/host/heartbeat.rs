@@ -69,7 +69,8 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
         };
         match written {
             Ok(stored) => {
-                shared.deadline.extend(deadline(sent, options.expiration));
+                let until = deadline(sent, options.expiration);
+                shared.deadline.extend(until, shared.runtime.elapsed());
                 return Ok(Joined { member, etag: stored.etag });
             }
             Err(StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound) => {}
@@ -156,7 +157,8 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     match written {
         Some(Ok(stored)) => {
             joined.etag = stored.etag;
-            shared.deadline.extend(deadline(sent, shared.options.expiration));
+            let until = deadline(sent, shared.options.expiration);
+            shared.deadline.extend(until, shared.runtime.elapsed());
             true
         }
         Some(Err(StoreError::Gone(why))) => {

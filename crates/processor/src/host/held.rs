@@ -48,7 +48,8 @@ impl Held {
                     self.lease = next;
                     self.etag = stored.etag;
                     if !shared.options.is_native() {
-                        fence.deadline().extend(deadline(sent, shared.options.expiration));
+                        let until = deadline(sent, shared.options.expiration);
+                        fence.deadline().extend(until, shared.runtime.elapsed());
                     }
                     return Ok(());
                 }

@@ -9,10 +9,11 @@ use super::coordinator::View;
 use super::shared::Shared;
 use crate::coverage::{self, Covered, Finding};
 use crate::event::Event;
-use crate::lease::{Document, Lease, Start};
+use crate::lease::{Document, DocumentKey, Start};
 use crate::lease_store::Stored;
 use crate::position::Position;
 use headwater_model::KeyRange;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,11 +44,7 @@ impl Auditor {
     }
 
     /// Looks, if it is time to.
-    pub(crate) async fn round(
-        &mut self,
-        view: &View,
-        is_alive: impl Fn((&Lease, &Stored)) -> bool,
-    ) {
+    pub(crate) async fn round(&mut self, view: &View, alive: &BTreeSet<DocumentKey>) {
         let now = self.shared.runtime.elapsed();
         if now < self.next {
             return;
@@ -65,8 +62,8 @@ impl Auditor {
                 Finding::Gap(range) => self.fill(view, range, confirmed).await,
                 Finding::Superseded { document } | Finding::Duplicate { document } if confirmed => {
                     let lease = view.leases.iter().find(|(_, stored)| name(stored) == *document);
-                    if let Some((lease, stored)) = lease
-                        && !is_alive((lease, stored))
+                    if let Some((_, stored)) = lease
+                        && !alive.contains(&stored.key)
                         && self.shared.store.delete(&stored.key, &stored.etag).await.is_ok()
                     {
                         self.shared.tell(Event::DuplicateLease { document: document.clone() });

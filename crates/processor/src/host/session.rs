@@ -42,6 +42,8 @@ pub(crate) struct Taken {
     pub(crate) etag: String,
     /// When the write that took it was sent.
     pub(crate) sent: Duration,
+    /// How often this host's deadline had passed before that.
+    pub(crate) lapses: u64,
 }
 
 /// What the coordinator keeps of a running session.
@@ -76,10 +78,15 @@ pub(crate) fn start(
         true => shared.deadline.clone(),
         false => Deadline::default(),
     };
-    if !shared.options.is_native() {
-        until.extend(deadline(taken.sent, shared.options.expiration));
-    }
-    let fence = Fence::new(shared.runtime.clone(), until);
+    let lapses = match shared.options.is_native() {
+        true => taken.lapses,
+        false => {
+            // Counted from before the write was sent; an answer that took too long is no lease.
+            until.extend(deadline(taken.sent, shared.options.expiration), taken.sent);
+            until.lapses()
+        }
+    };
+    let fence = Fence::new(shared.runtime.clone(), until, lapses);
     #[cfg(test)]
     let fence = match shared.sabotaged(crate::proof::Sabotage::IgnoresDeadlines) {
         true => fence.ignoring_deadlines(),
@@ -247,7 +254,8 @@ impl Session {
         let stop = dispatch.run(from, &mut giving_up).await;
         drop(dispatch);
         self.fence.leave(match &stop {
-            Stop::Leaving | Stop::GaveUp => end_of(&self.fence),
+            Stop::Leaving => end_of(&self.fence),
+            Stop::GaveUp => CloseReason::Halted,
             Stop::Split(_) => CloseReason::RangeGone,
             Stop::Fetch(FetchEnd::RangeGone) => CloseReason::RangeGone,
             Stop::Fetch(FetchEnd::FeedGone(_)) => CloseReason::FeedGone,
@@ -299,14 +307,13 @@ impl Session {
             position = None;
         }
         let position = position.as_ref();
-        let outcome = match (&gave_up, stop) {
+        let outcome = match (gave_up, stop) {
             (Some(GaveUp::Halt(why)), _) | (None, Stop::Fetch(FetchEnd::PositionLost(why))) => {
-                let why = why.clone();
                 self.shared.tell(Event::Halted { lease: token, why });
                 (CloseReason::Halted, self.release(&mut held, LeaseState::Halted, position).await)
             }
             (Some(GaveUp::StopHost(why)), _) => {
-                self.shared.fail(super::Fatal::Handler(why.clone()));
+                self.shared.fail(super::Fatal::Handler(why));
                 let released = self.release(&mut held, LeaseState::Running, position).await;
                 (CloseReason::HandlerError, released)
             }
@@ -356,7 +363,7 @@ impl Session {
     ) -> Result<(), CloseReason> {
         let successor = self.successor.lock().clone();
         // Whoever was cancelled at its deadline still lets go, as long as the lease is its own.
-        let fence = Fence::new(self.shared.runtime.clone(), self.fence.deadline().clone());
+        let fence = self.fence.reopened();
         held.write(&self.shared, &fence, |lease| {
             lease.checkpointed(position).released(successor.clone(), state)
         })

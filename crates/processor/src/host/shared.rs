@@ -13,6 +13,7 @@ use headwater_runtime::{Bell, Runtime};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 pub(crate) struct Shared {
     pub(crate) runtime: Runtime,
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     /// Rung when the coordinator should look before its time.
     pub(crate) nudge: Bell,
     draining: AtomicBool,
+    unwell_until: AtomicU64,
     owned: AtomicUsize,
     /// Why the whole host has to stop, if it has.
     pub(crate) fatal: Mutex<Option<super::Fatal>>,
@@ -63,14 +65,23 @@ impl Shared {
             server_ahead: AtomicI64::new(0),
             nudge: Bell::default(),
             draining: AtomicBool::new(false),
+            unwell_until: AtomicU64::new(0),
             owned: AtomicUsize::new(0),
             fatal: Mutex::default(),
         }
     }
 
-    /// Whether this host is about to leave.
+    /// Whether this host is about to leave, or cannot read the feed: then it is given nothing.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        let unwell = Duration::from_micros(self.unwell_until.load(Ordering::SeqCst));
+        self.draining.load(Ordering::SeqCst) || self.runtime.elapsed() < unwell
+    }
+
+    /// Leaves everything to others for a while.
+    pub(crate) fn set_unwell(&self, duration: Duration) {
+        let until = self.runtime.elapsed() + duration;
+        let micros = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
+        self.unwell_until.store(micros, Ordering::SeqCst);
     }
 
     pub(crate) fn drain(&self) {

@@ -158,8 +158,8 @@ async fn attempt(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(),
     match shared.store.atomic(writes).await {
         Ok(Some(())) => return Ok(()),
         Ok(None) => {}
-        // Somebody made a child meanwhile: one by one, then.
-        Err(StoreError::Conflict) => {}
+        // Somebody made a child meanwhile, or deleting is not allowed: one by one, then.
+        Err(StoreError::Conflict | StoreError::Refused(_)) => {}
         Err(error) => return Err(error),
     }
     for child in missing {

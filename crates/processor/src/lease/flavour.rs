@@ -236,20 +236,11 @@ impl Lease {
 
     /// .NET writes seven digits behind the second, Java three.
     fn stored_time(&self, now: Timestamp) -> String {
-        let text = rfc3339(now);
+        let text = now.to_string();
         match self.flavour {
             Flavour::JavaPk | Flavour::JavaEpk => text,
             _ => text.replace('Z', "0000Z"),
         }
-    }
-}
-
-/// With milliseconds, always.
-pub(crate) fn rfc3339(time: Timestamp) -> String {
-    let text = time.to_string();
-    match text.strip_suffix('Z') {
-        Some(seconds) if !seconds.contains('.') => format!("{seconds}.000Z"),
-        _ => text,
     }
 }
 

@@ -16,7 +16,7 @@ mod ownership;
 
 pub use document::{BadDocument, Document};
 pub use flavour::Flavour;
-pub(crate) use flavour::{rfc3339, token_of};
+pub(crate) use flavour::token_of;
 pub use ownership::{Claim, HostId, Standing};
 
 use crate::position::Position;

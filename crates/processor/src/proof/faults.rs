@@ -4,9 +4,9 @@
 use super::oracle::Broken;
 use super::seeds;
 use super::world::{Setup, World};
-use crate::lease::LeaseState;
+use crate::lease::{Flavour, LeaseState};
 use crate::lease_store::LeaseStore;
-use crate::{Checkpoint, CloseReason, Event, RetryThenDeadLetter, RetryThenHalt};
+use crate::{Checkpoint, CloseReason, Event, Options, RetryThenDeadLetter, RetryThenHalt, Start};
 use headwater_runtime::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -559,6 +559,39 @@ fn f40_hosts_without_work_wait_and_take_over() {
             world.finish(20).await;
         })
     });
+}
+
+#[test]
+fn f41_leases_in_the_form_of_the_originals_keep_every_promise() {
+    for flavour in [Flavour::DotNetV2, Flavour::DotNetV3, Flavour::JavaPk, Flavour::JavaEpk] {
+        let setup = Setup::native().with(|setup| {
+            setup.options = Options { start: Start::Beginning, ..Options::interop(flavour, "p") };
+            setup.options.items_max = Some(5);
+            setup.weather.lost_answers = 3;
+        });
+        for seed in seeds(3) {
+            let broken = World::new(seed, setup.clone()).play(|world| {
+                Box::pin(async move {
+                    let one = world.start("a");
+                    world.sleep(20).await;
+                    let two = world.start("b");
+                    world.write(40, 9, 1500).await;
+                    world.split_some();
+                    world.write(20, 9, 1000).await;
+                    world.freeze(two, 100);
+                    world.write(20, 9, 2000).await;
+                    world.sleep(120).await;
+                    world.kill(one);
+                    world.write(20, 9, 500).await;
+                    world.sleep(120).await;
+                    world.finish(120).await;
+                    let stored = world.stored();
+                    assert!(stored.iter().all(|lease| lease.flavour() == flavour), "{stored:?}");
+                })
+            });
+            assert!(broken.is_empty(), "{flavour}, seed {seed}: {broken:?}");
+        }
+    }
 }
 
 #[test]

@@ -133,11 +133,14 @@ impl Oracle {
     }
 
     /// A change was put away.
-    pub(crate) fn dead_letter(&self, lease: &str, epoch: u64, item: (String, Lsn, u64)) {
+    pub(crate) fn dead_letter(&self, lease: &str, epoch: u64, item: (String, Lsn)) {
         let mut state = self.0.lock();
-        let known = (lease.to_owned(), epoch, item.2);
-        state.keys.entry(known).or_default().failed = None;
-        state.dead.insert((item.0, item.1));
+        for ((of, under, _), key) in &mut state.keys {
+            if of == lease && *under == epoch && key.failed == Some(item.1) {
+                key.failed = None;
+            }
+        }
+        state.dead.insert(item);
     }
 
     /// A machine is gone with everything that ran on it.

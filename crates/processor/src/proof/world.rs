@@ -203,7 +203,7 @@ impl World {
         let json: serde_json::Value = serde_json::from_slice(&letter.body()).unwrap();
         let id = json["id"].as_str().unwrap().to_owned();
         let lsn = headwater_model::Lsn::new(letter.lsn.unwrap());
-        self.oracle.dead_letter(&letter.lease, letter.epoch, (id, lsn, 0));
+        self.oracle.dead_letter(&letter.lease, letter.epoch, (id, lsn));
         Box::pin(async { Ok(()) })
     }
 
