@@ -112,7 +112,7 @@ fn is_tiled<'a>(range: &KeyRange, parts: impl Iterator<Item = &'a KeyRange>) -> 
 pub fn gaps<'a>(
     scope: &KeyRange,
     ranges: impl Iterator<Item = &'a KeyRange>,
-) -> impl Iterator<Item = KeyRange> + use<'a> {
+) -> std::vec::IntoIter<KeyRange> {
     let mut sorted: Vec<&KeyRange> = ranges.collect();
     sorted.sort_by(|one, other| one.min().cmp(other.min()));
     let mut found = Vec::new();

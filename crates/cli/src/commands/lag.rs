@@ -64,8 +64,7 @@ pub(crate) fn run(lag: Lag) -> Result<()> {
         // Both ways of naming a container: by resource id, and by name as one flavour of Java does.
         let ends = [false, true].map(|names| {
             let whole = Namespace::new("", &identity, names);
-            let host = whole.as_str().len() - identity.host.len();
-            whole.as_str()[whole.as_str().len() - host..].to_owned()
+            whole.as_str()[identity.host.len()..].to_owned()
         });
         let wanted = |name: &Namespace| {
             let of_container = ends.iter().any(|end| name.as_str().ends_with(end.as_str()));

@@ -1,7 +1,7 @@
 //! `headwater leases`: who works on what, how far they are; pause, resume, seek. Of .NET and Java
 //! processors as well.
 
-use crate::commands::tail::start::Start as From;
+use crate::commands::tail::start::Start as Where;
 use crate::connect::{Connect, block_on};
 use crate::output::say;
 use anyhow::{Context, Result, bail, ensure};
@@ -124,16 +124,16 @@ pub(crate) fn run(command: Leases) -> Result<()> {
 /// What `--from` and `--to` mean here; a position is an etag as leases hold it.
 pub(crate) fn start_of(text: &str) -> Result<Start> {
     let now = Runtime::system().unix_millis();
-    Ok(match text.parse::<From>() {
-        Ok(From::Beginning) => Start::Beginning,
-        Ok(From::Now) => Start::Now,
-        Ok(From::Time(time)) => Start::Time(time),
-        Ok(From::Age(age)) => Start::Time(Timestamp::from_millis(now.saturating_sub(age))),
-        Ok(From::Position(_)) | Err(_) if text.trim_matches('"').parse::<u64>().is_ok() => {
+    Ok(match text.parse::<Where>() {
+        Ok(Where::Beginning) => Start::Beginning,
+        Ok(Where::Now) => Start::Now,
+        Ok(Where::Time(time)) => Start::Time(time),
+        Ok(Where::Age(age)) => Start::Time(Timestamp::from_millis(now.saturating_sub(age))),
+        Ok(Where::Position(_)) | Err(_) if text.trim_matches('"').parse::<u64>().is_ok() => {
             let quoted = format!("\"{}\"", text.trim_matches('"'));
             Start::Position(Position::new(quoted).context("an empty position")?)
         }
-        Ok(From::Position(_)) => bail!("a position of tail is not one of a lease; give a number"),
+        Ok(Where::Position(_)) => bail!("a position of tail is not one of a lease; give a number"),
         Err(error) => return Err(error),
     })
 }

@@ -18,6 +18,7 @@ use super::tenure::{Tenure, end_of, writer};
 use crate::checkpoint::{Checkpoint, Pace};
 use crate::event::Event;
 use crate::expiry::deadline;
+use crate::failure::Backoff;
 use crate::handler::{AnyHandler, CloseReason, LeaseContext};
 use crate::lease::{Claim, Lease, LeaseState, Start};
 use crate::position::Position;
@@ -34,6 +35,8 @@ use tokio::sync::{mpsc, oneshot};
 const JOBS_WAITING: usize = 1;
 /// After a handler could not be opened, or the feed not be read.
 const AVOID: Duration = Duration::from_secs(15);
+/// How often the feed is asked where "now" is.
+const START_ATTEMPTS: u32 = 6;
 
 /// A lease that was just taken.
 pub(crate) struct Taken {
@@ -190,11 +193,17 @@ impl Session {
             items_max: Some(1),
             wait: Duration::ZERO,
         };
-        let read = self.shared.source.read(request);
-        let patience = self.shared.options.feed_timeout.min(self.fence.time_left());
-        let page = self.shared.runtime.timeout(patience, read).await;
-        let Some(Ok(page)) = page else { return Err(CloseReason::FeedUnreachable) };
-        let position = page.position;
+        let mut position = None;
+        for attempt in 1..=START_ATTEMPTS {
+            let read = self.shared.source.read(request.clone());
+            let patience = self.shared.options.feed_timeout.min(self.fence.time_left());
+            if let Some(Ok(page)) = self.shared.runtime.timeout(patience, read).await {
+                position = Some(page.position);
+                break;
+            }
+            self.shared.runtime.sleep(Backoff::default().after(attempt)).await;
+        }
+        let position = position.ok_or(CloseReason::FeedUnreachable)?;
         held.write(&self.shared, &self.fence, |lease| lease.checkpointed(Some(&position))).await?;
         Ok(Start::Position(position))
     }

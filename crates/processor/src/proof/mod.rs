@@ -15,6 +15,7 @@
 //! exactly that one.
 
 mod faults;
+mod handlers;
 mod network;
 mod oracle;
 mod sabotage;

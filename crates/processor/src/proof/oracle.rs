@@ -29,7 +29,7 @@ pub(crate) enum Broken {
 struct State {
     next_call: u64,
     running: BTreeMap<u64, Call>,
-    /// Per lease and epoch and key: the last change that was handled, and one that failed.
+    /// Per lease, tenure and key: the last change that was handled, and one that failed.
     keys: BTreeMap<(String, u64, u64), KeyState>,
     handled: BTreeMap<(String, Lsn), u32>,
     calls: usize,
@@ -42,6 +42,7 @@ struct State {
 #[derive(Clone)]
 struct Call {
     machine: usize,
+    tenure: u64,
     lease: String,
     epoch: u64,
     range: KeyRange,
@@ -58,6 +59,8 @@ struct KeyState {
 /// One call of a handler.
 pub(crate) struct Given {
     pub(crate) machine: usize,
+    /// Tells one tenure of a lease from the next; the epoch, where leases have one.
+    pub(crate) tenure: u64,
     pub(crate) lease: String,
     pub(crate) epoch: u64,
     pub(crate) range: KeyRange,
@@ -92,7 +95,7 @@ impl Oracle {
         }
         let mut last: BTreeMap<u64, Lsn> = BTreeMap::new();
         for (id, lsn, key) in &given.items {
-            let known = (given.lease.clone(), given.epoch, *key);
+            let known = (given.lease.clone(), given.tenure, *key);
             let key_state = state.keys.entry(known).or_default();
             let behind = key_state.handled.is_some_and(|handled| *lsn < handled);
             let past_failure = key_state.failed.is_some_and(|failed| *lsn > failed);
@@ -107,8 +110,8 @@ impl Oracle {
         state.broken.extend(found);
         let call = state.next_call;
         state.next_call += 1;
-        let Given { machine, lease, epoch, range, items } = given;
-        state.running.insert(call, Call { machine, lease, epoch, range, keys, items });
+        let Given { machine, tenure, lease, epoch, range, items } = given;
+        state.running.insert(call, Call { machine, tenure, lease, epoch, range, keys, items });
         call
     }
 
@@ -117,7 +120,7 @@ impl Oracle {
         let mut state = self.0.lock();
         let Some(call) = state.running.remove(&call) else { return };
         for (id, lsn, key) in call.items {
-            let known = (call.lease.clone(), call.epoch, key);
+            let known = (call.lease.clone(), call.tenure, key);
             let key_state = state.keys.entry(known).or_default();
             if handled {
                 key_state.handled = key_state.handled.max(Some(lsn));

@@ -3,7 +3,7 @@
 use super::network::{FarFeed, FarLeases, Network, Weather};
 use super::oracle::{Broken, Given, Oracle};
 use crate::dead_letter::DeadLetter;
-use crate::handler::{Ack, Batch};
+use crate::handler::{Ack, Batch, Handler, HandlerFactory, LeaseContext};
 use crate::lease::Lease;
 use crate::lease_store::{LeaseStore, MemoryLeases};
 use crate::source::{FeedSource, MemoryFeed};
@@ -63,6 +63,7 @@ pub(crate) struct World {
     hosts: Arc<Mutex<Vec<Host>>>,
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     written: Arc<Mutex<u64>>,
+    tenures: Arc<Mutex<u64>>,
 }
 
 pub(crate) struct Host {
@@ -87,6 +88,7 @@ impl World {
             hosts: Arc::default(),
             events: Arc::default(),
             written: Arc::default(),
+            tenures: Arc::default(),
         }
     }
 
@@ -119,11 +121,9 @@ impl World {
         change(&mut options);
         let events = self.events.clone();
         options = options.on_event(move |event: &Event| events.lock().push(event.clone()));
-        let world = self.clone();
         let letters = self.clone();
         options.dead_letters =
             Some(Arc::new(move |letter: DeadLetter| letters.dead_letter(letter)));
-        let handling = runtime.clone();
         let processor = Processor::builder()
             .source(FarFeed { inner: self.feed.clone(), network: network.clone() })
             .leases(FarLeases {
@@ -132,10 +132,7 @@ impl World {
                 oracle: self.oracle.clone(),
                 lists: Arc::default(),
             })
-            .handler(move |batch: Batch| {
-                let (world, runtime) = (world.clone(), handling.clone());
-                async move { world.handle(number, runtime, batch).await }
-            })
+            .handler(Maker { world: self.clone(), machine: number, runtime: runtime.clone() })
             .options(options)
             .runtime(runtime.clone())
             .build()
@@ -162,9 +159,10 @@ impl World {
     }
 
     async fn handle(
-        self,
+        &self,
         machine: usize,
-        runtime: Runtime,
+        tenure: u64,
+        runtime: &Runtime,
         batch: Batch,
     ) -> Result<Ack, HandlerError> {
         let lease = batch.context.lease().clone();
@@ -180,6 +178,7 @@ impl World {
         let poisoned = items.iter().any(|(id, _, _)| self.setup.poison.contains(id));
         let given = Given {
             machine,
+            tenure,
             lease: lease.lease.clone(),
             epoch: lease.epoch,
             range: lease.range.clone(),
@@ -333,7 +332,12 @@ impl World {
     /// Every lease has an owner who is alive, and leases cover everything.
     pub(crate) fn check_owned(&self) {
         let leases = self.stored();
-        let ranges: Vec<KeyRange> = leases.iter().filter_map(|lease| lease.range.clone()).collect();
+        let physical = now(self.feed.ranges(true)).unwrap();
+        let keys = |lease: &Lease| {
+            let by_id = || crate::coverage::keys_of(lease.token.parse().ok()?, &physical);
+            lease.range.clone().or_else(by_id)
+        };
+        let ranges: Vec<KeyRange> = leases.iter().filter_map(keys).collect();
         if crate::coverage::gaps(&KeyRange::full(), ranges.iter()).next().is_some() {
             self.oracle.note(Broken::EverythingIsOwned, "leases have gaps".to_owned());
         }
@@ -359,6 +363,44 @@ fn now<T>(mut future: BoxFuture<T>) -> T {
     match future.as_mut().poll(&mut context) {
         std::task::Poll::Ready(value) => value,
         std::task::Poll::Pending => panic!("memory answers at once"),
+    }
+}
+
+/// Makes handlers that tell the oracle what they are given.
+struct Maker {
+    world: World,
+    machine: usize,
+    runtime: Runtime,
+}
+
+struct Teller {
+    world: World,
+    machine: usize,
+    runtime: Runtime,
+    tenure: u64,
+}
+
+impl HandlerFactory for Maker {
+    type Handler = Teller;
+
+    fn create(&self, lease: &LeaseContext) -> Teller {
+        let has_epochs = self.world.setup.options.flavour().has_properties();
+        let tenure = match has_epochs {
+            true => lease.epoch,
+            false => {
+                let mut tenures = self.world.tenures.lock();
+                *tenures += 1;
+                *tenures
+            }
+        };
+        let (world, runtime) = (self.world.clone(), self.runtime.clone());
+        Teller { world, machine: self.machine, runtime, tenure }
+    }
+}
+
+impl Handler for Teller {
+    async fn process(&mut self, batch: Batch) -> Result<Ack, HandlerError> {
+        self.world.handle(self.machine, self.tenure, &self.runtime, batch).await
     }
 }
 

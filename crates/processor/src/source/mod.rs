@@ -241,12 +241,13 @@ mod tests {
     #[test]
     fn marks_are_read_in_both_modes_and_their_absence_is_no_error() {
         let item = Change::from_json(
-            br#"{"id":"a","_lsn":7,"_ts":9}"#[..].into(),
+            Bytes::from_static(br#"{"id":"a","_lsn":7,"_ts":9}"#),
             FeedMode::LatestVersion,
         );
         assert_eq!((item.lsn(), item.seconds()), (Some(Lsn::new(7)), Some(9)));
         let envelope = br#"{"current":{},"metadata":{"lsn":7,"crts":9}}"#;
-        let change = Change::from_json(envelope[..].into(), FeedMode::AllVersionsAndDeletes);
+        let change =
+            Change::from_json(Bytes::from_static(envelope), FeedMode::AllVersionsAndDeletes);
         assert_eq!((change.lsn(), change.seconds()), (Some(Lsn::new(7)), Some(9)));
         for odd in ["{}", "[]", "nonsense", r#"{"_lsn":-1}"#] {
             assert_eq!(Change::from_json(Bytes::from(odd), FeedMode::LatestVersion).lsn(), None);
