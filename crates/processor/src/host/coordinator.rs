@@ -398,9 +398,7 @@ impl Coordinator {
         let adopted = view.leases.iter().filter(|(lease, _)| {
             let ours = lease.is_held_by(&self.shared.me);
             let certain = lease.extra.session.is_some() || self.shared.options.adopt_own_name;
-            ours && certain
-                && lease.is_runnable()
-                && !plan.offer.iter().any(|(t, _)| *t == lease.token)
+            ours && certain && lease.is_runnable()
         });
         let mut wanted: BTreeSet<&str> = adopted.map(|(lease, _)| lease.token.as_str()).collect();
         wanted.extend(plan.take.iter().chain(&plan.preempt).map(String::as_str));
@@ -417,8 +415,7 @@ impl Coordinator {
             {
                 continue;
             }
-            let vanished = cluster.leases.iter().any(|one| one.token == token && one.expired)
-                || lease.is_held_by(&self.shared.me);
+            let vanished = cluster.leases.iter().any(|one| one.token == token && one.expired);
             let candidate = Candidate { lease: lease.clone(), etag: stored.etag.clone(), vanished };
             work.push(Box::pin(acquire(self.shared.clone(), candidate)));
         }

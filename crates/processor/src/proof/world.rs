@@ -54,6 +54,8 @@ impl Setup {
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) simulation: Simulation,
+    /// Where the feed, the leases and the writers are.
+    machine: Node,
     pub(crate) runtime: Runtime,
     pub(crate) feed: MemoryFeed,
     pub(crate) leases: MemoryLeases,
@@ -76,8 +78,10 @@ pub(crate) struct Host {
 impl World {
     pub(crate) fn new(seed: u64, setup: Setup) -> World {
         let simulation = Simulation::new(seed);
-        let server = simulation.node().runtime();
+        let machine = simulation.node();
+        let server = machine.runtime();
         World {
+            machine,
             feed: MemoryFeed::new(server.clone(), setup.ranges),
             leases: MemoryLeases::new(server.clone()),
             runtime: server,
@@ -97,7 +101,12 @@ impl World {
         let simulation = self.simulation.clone();
         let world = self.clone();
         simulation.run(script(world));
-        self.oracle.broken()
+        let broken = self.oracle.broken();
+        // Tasks hold the world and the world its tasks: switch everything off, or nothing is ever freed.
+        let hosts = std::mem::take(&mut *self.hosts.lock());
+        hosts.iter().for_each(|host| host.node.kill());
+        self.machine.kill();
+        broken
     }
 
     /// Starts a host; returns its number.
