@@ -5,6 +5,7 @@
 //! ```text
 //! world     hosts on machines of their own, a feed, a lease store, a writer
 //! network   what happens to requests on their way
+//! original  a host as .NET and Java have it
 //! oracle    what must be true, checked as it happens and at the end
 //! faults    the scenarios, one test each
 //! storm     everything at once, under many seeds
@@ -18,6 +19,7 @@ mod faults;
 mod handlers;
 mod network;
 mod oracle;
+mod original;
 mod sabotage;
 mod storm;
 mod world;

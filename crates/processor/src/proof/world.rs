@@ -162,6 +162,26 @@ impl World {
         number
     }
 
+    /// A number no epoch has.
+    pub(crate) fn next_tenure(&self) -> u64 {
+        let mut tenures = self.tenures.lock();
+        *tenures += 1;
+        *tenures + 1_000_000
+    }
+
+    /// The lease store, over a good network.
+    pub(crate) fn store_for(&self, runtime: &Runtime) -> FarLeases {
+        FarLeases {
+            inner: self.leases.clone(),
+            network: Network::new(
+                runtime.clone(),
+                Weather { latency_ms: 20, ..Weather::default() },
+            ),
+            oracle: self.oracle.clone(),
+            lists: Arc::default(),
+        }
+    }
+
     fn stands_still(&self, machine: usize) -> bool {
         let hosts = self.hosts.lock();
         hosts.get(machine).is_none_or(|host| !host.alive || host.node.is_frozen())
@@ -396,11 +416,7 @@ impl HandlerFactory for Maker {
         let has_epochs = self.world.setup.options.flavour().has_properties();
         let tenure = match has_epochs {
             true => lease.epoch,
-            false => {
-                let mut tenures = self.world.tenures.lock();
-                *tenures += 1;
-                *tenures
-            }
+            false => self.world.next_tenure(),
         };
         let (world, runtime) = (self.world.clone(), self.runtime.clone());
         Teller { world, machine: self.machine, runtime, tenure }

@@ -10,7 +10,7 @@ mod memory;
 mod remote;
 
 pub use embedded::EmbeddedFeed;
-pub use memory::MemoryFeed;
+pub use memory::{MemoryFeed, Put};
 pub use remote::RemoteFeed;
 
 use crate::coverage::PhysicalRange;
