@@ -45,7 +45,8 @@ struct Task {
 struct Timer {
     at: u64,
     id: u64,
-    waker: Waker,
+    /// Whoever polled the sleep last.
+    waker: Arc<Mutex<Waker>>,
 }
 
 impl PartialEq for Timer {
@@ -160,6 +161,7 @@ impl World {
         let Some(at) = until else { return false };
         let timer = self.next_id.fetch_add(1, Ordering::Relaxed);
         let waker = Waker::from(Arc::new(TaskWaker { world: self.clone(), id }));
+        let waker = Arc::new(Mutex::new(waker));
         self.timers.lock().push(Reverse(Timer { at, id: timer, waker }));
         true
     }
@@ -190,7 +192,8 @@ impl World {
             return false;
         };
         self.now.fetch_max(timer.at, Ordering::Relaxed);
-        timer.waker.wake();
+        let waker = timer.waker.lock().clone();
+        waker.wake();
         true
     }
 }
@@ -311,7 +314,7 @@ impl Backend for NodeState {
 struct Sleep {
     world: Arc<World>,
     at: u64,
-    registered: Option<u64>,
+    registered: Option<(u64, Arc<Mutex<Waker>>)>,
 }
 
 impl Future for Sleep {
@@ -321,11 +324,17 @@ impl Future for Sleep {
         if self.world.now.load(Ordering::Relaxed) >= self.at {
             return Poll::Ready(());
         }
-        let mut timers = self.world.timers.lock();
+        if let Some((_, waker)) = &self.registered {
+            // One timer for one sleep, however often it is looked at: a timer left behind would move the
+            // clock, and there would be more and more of them.
+            *waker.lock() = context.waker().clone();
+            return Poll::Pending;
+        }
         let id = self.world.next_id.fetch_add(1, Ordering::Relaxed);
-        timers.push(Reverse(Timer { at: self.at, id, waker: context.waker().clone() }));
-        drop(timers);
-        self.registered = Some(id);
+        let waker = Arc::new(Mutex::new(context.waker().clone()));
+        let timer = Timer { at: self.at, id, waker: waker.clone() };
+        self.world.timers.lock().push(Reverse(timer));
+        self.registered = Some((id, waker));
         Poll::Pending
     }
 }
@@ -333,7 +342,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         // An abandoned timer must not move the clock.
-        if let Some(id) = self.registered {
+        if let Some((id, _)) = self.registered.take() {
             self.world.timers.lock().retain(|Reverse(timer)| timer.id != id);
         }
     }
@@ -390,6 +399,26 @@ mod tests {
             runtime.sleep(Duration::from_secs(100)).await;
         });
         assert_eq!(count.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_sleep_looked_at_often_has_one_timer() {
+        let simulation = Simulation::new(13);
+        let runtime = simulation.node().runtime();
+        let world = simulation.0.clone();
+        simulation.run(async move {
+            let mut long = runtime.sleep(Duration::from_secs(3600));
+            for _ in 0..5 {
+                tokio::select! {
+                    biased;
+                    () = &mut long => panic!("too early"),
+                    () = runtime.sleep(Duration::from_secs(1)) => {}
+                }
+            }
+            assert_eq!(world.timers.lock().len(), 1);
+            drop(long);
+            assert_eq!(world.timers.lock().len(), 0);
+        });
     }
 
     #[test]
