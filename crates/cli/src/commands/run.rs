@@ -13,12 +13,12 @@ use headwater_processor::{
     Ack, Batch, DeadLetter, DeadLetterFile, Event, HandlerError, Options, Processor,
     RetryThenDeadLetter,
 };
-use std::io::BufRead;
+use headwater_runtime::Runtime;
+use std::io::{BufRead, Seek, Write};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
@@ -194,22 +194,40 @@ impl Program {
 
     /// Runs the program with something to read. It is killed if nobody waits for it any more.
     async fn feed(&self, input: &[u8], about: &[(&str, String)]) -> Result<(), String> {
-        let mut child = tokio::process::Command::new(&self.path)
+        let failed = |error: std::io::Error| format!("{}: {error}", self.path.display());
+        // A file and not a pipe: nobody has to write while the program does not read.
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        file.write_all(input).and_then(|()| file.rewind()).map_err(failed)?;
+        let child = std::process::Command::new(&self.path)
             .args(&self.arguments)
             .envs(about.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .kill_on_drop(true)
+            .stdin(Stdio::from(file))
             .spawn()
             .map_err(|error| format!("{} cannot be started: {error}", self.path.display()))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A program may end without reading everything; how it ended is what counts.
-            let _ = stdin.write_all(input).await;
+        let mut child = Watched(child);
+        let runtime = Runtime::system();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(ended) = child.0.try_wait().map_err(failed)? {
+                return match ended.success() {
+                    true => Ok(()),
+                    false => Err(format!("{} ended with {ended}", self.path.display())),
+                };
+            }
+            runtime.sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
         }
-        let ended = child.wait().await.map_err(|error| error.to_string())?;
-        match ended.success() {
-            true => Ok(()),
-            false => Err(format!("{} ended with {ended}", self.path.display())),
-        }
+    }
+}
+
+/// A child that does not outlive whoever waits for it.
+struct Watched(Child);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Both do nothing to one that has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
