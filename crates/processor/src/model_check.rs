@@ -231,9 +231,10 @@ impl Model for Hosts {
                 let current = |host: &&Host| matches!(host, Host::Holds { version, .. } if *version == state.version);
                 state.hosts.iter().filter(current).count() <= 1
             }),
-            Property::sometimes("everything is handled and stored", |model: &Hosts, state| {
-                state.lease.0.position == Some(at(model.changes))
-            }),
+            Property::sometimes(
+                "everything is handled and stored",
+                |model: &Hosts, state: &State| state.lease.0.position == Some(at(model.changes)),
+            ),
             Property::sometimes("a lease changes hands twice", |_, state: &State| {
                 state.lease.0.extra.epoch >= 3
             }),

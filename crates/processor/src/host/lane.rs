@@ -185,7 +185,7 @@ impl Worker<'_> {
     }
 
     /// Counts changes as handled, and stores the position if it is time to.
-    async fn done(&self, tickets: &[Ticket], bytes: usize) {
+    async fn done(&mut self, tickets: &[Ticket], bytes: usize) {
         self.tenure.watermark.lock().done(tickets);
         let now = self.shared.runtime.elapsed();
         let due = self.tenure.pace.lock().handled(tickets.len(), bytes, now);
@@ -253,14 +253,15 @@ impl Worker<'_> {
         Ok(())
     }
 
-    async fn pause(&self, wait: Duration) {
+    async fn pause(&mut self, wait: Duration) {
         let pause = self.shared.runtime.sleep(wait);
         tokio::select! { biased; () = self.tenure.fence.leaving() => {}, () = pause => {} }
     }
 
     /// Puts changes away until that has succeeded. False if the lease ended before.
-    async fn put_away(&self, piece: &Piece, error: &str) -> Result<bool, GaveUp> {
-        let Some(letters) = &self.shared.options.dead_letters else {
+    async fn put_away(&mut self, piece: &Piece, error: &str) -> Result<bool, GaveUp> {
+        let shared = self.shared;
+        let Some(letters) = &shared.options.dead_letters else {
             return Err(GaveUp::Halt(format!("there is nowhere to put failed changes: {error}")));
         };
         for change in &piece.changes {

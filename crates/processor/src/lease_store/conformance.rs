@@ -94,7 +94,7 @@ async fn one_of_many_wins(store: Arc<dyn LeaseStore>, layout: Layout) {
         let write = document(layout, "race", &number.to_string());
         let (store, etag) = (store.clone(), first.etag.clone());
         Box::pin(async move { store.replace(write, &etag).await })
-            as headwater_runtime::BoxFuture<_>
+            as headwater_runtime::BoxFuture<Result<super::Stored, StoreError>>
     });
     let outcomes = crate::host::all(attempts.collect()).await;
     let won: Vec<_> = outcomes.iter().flatten().collect();
