@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 )
@@ -12,18 +13,22 @@ var accountChecks = []check{
 	{"start-up", "reads the account", readsTheAccount},
 	{"start-up", "refuses a wrong key", refusesWrongKey},
 	{"databases", "create, read, list, delete", databasesRound},
+	{"databases", "create if not exists", notOffered},
 	{"databases", "a taken id conflicts", databasesConflict},
 	{"databases", "query by id", databasesQuery},
 	{"containers", "create, read, list, delete", containersRound},
+	{"containers", "create if not exists", notOffered},
 	{"containers", "a taken id conflicts", containersConflict},
 	{"containers", "policies come back as given", containersPolicies},
 	{"containers", "replace changes what may change", containersReplace},
 	{"containers", "query by id", containersQuery},
+	{"containers", "made anew under its name", containersAnew},
 	{"containers", "unique keys", containersUnique},
 	{"throughput", "read", throughputRead},
 	{"throughput", "replace", throughputReplace},
 	{"throughput", "autoscale", throughputAutoscale},
 	{"throughput", "of a database", throughputDatabase},
+	{"users", "a permission's token reads and does not write", notOffered},
 }
 
 func readsTheAccount(r *run) error {
@@ -72,6 +77,13 @@ func databasesRound(r *run) error {
 	}
 	if err := equal(read.DatabaseProperties.ID, id, "the id"); err != nil {
 		return err
+	}
+	listed, err := databaseIDs(r, "SELECT * FROM c", nil)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(listed, id) {
+		return fmt.Errorf("it is not in the list: %v", listed)
 	}
 	if _, err := database.Delete(r, nil); err != nil {
 		return err
@@ -212,6 +224,31 @@ func containersQuery(r *run) error {
 		}
 	}
 	return equal(ids, []string{"items"}, "the containers")
+}
+
+func containersAnew(r *run) error {
+	i, err := newItems(r, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := i.create(object{"id": "1", "pk": "a"}); err != nil {
+		return err
+	}
+	if _, err := i.container.Delete(r, nil); err != nil {
+		return err
+	}
+	properties := azcosmos.ContainerProperties{
+		ID:                     "items",
+		PartitionKeyDefinition: azcosmos.PartitionKeyDefinition{Paths: []string{"/pk"}},
+	}
+	if _, err := r.databases[0].CreateContainer(r, properties, nil); err != nil {
+		return err
+	}
+	if err := i.isMissing("1", "a"); err != nil {
+		return err
+	}
+	_, err = i.create(object{"id": "1", "pk": "a"})
+	return err
 }
 
 func containersUnique(r *run) error {

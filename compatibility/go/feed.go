@@ -10,15 +10,28 @@ import (
 )
 
 var feedChecks = []check{
+	{"read feed", "all items, page by page", notOffered},
 	{"feed ranges", "they cover the container", rangesCover},
+	{"feed ranges", "a key's range is within one of them", notOffered},
 	{"change feed", "from the beginning", feedBeginning},
+	{"change feed", "from now", notOffered},
 	{"change feed", "from a time", feedTime},
 	{"change feed", "of one partition key", feedKey},
+	{"change feed", "of a hierarchical key and its prefix", feedHierarchical},
 	{"change feed", "of one range", rangesCover},
+	// A range within one of the server's is read as the whole of that one.
+	{"change feed", "of a part of a range", notOffered},
 	{"change feed", "page sizes", feedPages},
 	{"change feed", "a transaction stays on one page", feedTransactions},
 	{"change feed", "resumes after a restart of the server", feedRestart},
 	{"change feed", "a split during a read", feedSplit},
+	{"change feed", "all versions and deletes", notOffered},
+	{"change feed", "all versions: an expired item is a delete", notOffered},
+	{"change feed", "all versions only from now or a position", notOffered},
+	{"processor", "first generation: every change, over a split", notOffered},
+	{"processor", "latest versions: two hosts share the leases", notOffered},
+	{"processor", "a host goes on where the last one stopped", notOffered},
+	{"processor", "all versions and deletes", notOffered},
 }
 
 var everything = azcosmos.FeedRange{MinInclusive: "", MaxExclusive: "FF"}
@@ -184,6 +197,23 @@ func feedKey(r *run) error {
 		func() error { return changes.reads([]string{"3", "10", "17"}) },
 		func() error { return i.fill(21, 28, 7) },
 		func() error { return changes.reads([]string{"24"}) },
+	)
+}
+
+func feedHierarchical(r *run) error {
+	i, err := fillTenants(r)
+	if err != nil {
+		return err
+	}
+	key := azcosmos.NewPartitionKey().AppendString("t1").AppendString("u1")
+	prefix := text("t1")
+	return first(
+		func() error {
+			return i.feed(azcosmos.ChangeFeedOptions{PartitionKey: &key}).reads([]string{"1", "7"})
+		},
+		func() error {
+			return i.feed(azcosmos.ChangeFeedOptions{PartitionKey: &prefix}).reads([]string{"1", "4", "7", "10"})
+		},
 	)
 }
 

@@ -34,7 +34,9 @@ class Context {
 const { default: account } = await import("./checks_account.mjs");
 const { default: items } = await import("./checks_items.mjs");
 const { default: feed } = await import("./checks_feed.mjs");
+const { default: scripts } = await import("./checks_scripts.mjs");
 account(cosmos);
 items(cosmos);
 feed(cosmos);
+scripts(cosmos);
 await run("javascript", () => new Context());

@@ -13,6 +13,7 @@ import harness
 import checks_account  # noqa: F401
 import checks_items  # noqa: F401
 import checks_feed  # noqa: F401
+import checks_scripts  # noqa: F401
 
 
 class Context:

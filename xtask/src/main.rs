@@ -8,6 +8,7 @@
 
 mod compatibility;
 mod readme;
+mod soak;
 mod test;
 mod tidy;
 
@@ -42,6 +43,10 @@ commands:
                   Programs written with official clients (Python, JavaScript, Go, ...), run against
                   our server. Their SDKs are installed under target/compatibility. A run of all
                   clients writes docs/compatibility.md.
+  soak [--minutes N] [--seed N]
+                  Writers, readers of the feed and hostile clients at once, on a release build that is
+                  split, merged and killed meanwhile; ten minutes unless told otherwise. A short one
+                  is part of test.
   help            This text.
 
 To add a suite, add an entry to xtask/src/test/suites.rs.
@@ -53,6 +58,7 @@ enum Command<'a> {
     Compatibility { clients: Vec<&'a str> },
     Help,
     Readme,
+    Soak(soak::Settings),
     Test { quick: bool },
     Tidy,
 }
@@ -67,6 +73,7 @@ impl<'a> Command<'a> {
                 Ok(Command::Compatibility { clients: clients.to_vec() })
             }
             ["readme"] => Ok(Command::Readme),
+            ["soak", settings @ ..] => Ok(Command::Soak(soak::Settings::parse(settings)?)),
             ["test" | "ci"] => Ok(Command::Test { quick: false }),
             ["test" | "ci", "--quick"] => Ok(Command::Test { quick: true }),
             ["tidy"] => Ok(Command::Tidy),
@@ -99,6 +106,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         }
         Command::Compatibility { clients } => compatibility::run(&root()?, &clients),
         Command::Readme => readme::run(&root()?),
+        Command::Soak(settings) => soak::run(&root()?, &settings),
         Command::Test { quick } => Ok(test::run(&root()?, quick)),
         Command::Tidy => tidy::run(&root()?),
     }
@@ -134,6 +142,12 @@ mod tests {
         let clients = vec!["go", "python"];
         check(&["compatibility", "go", "python"], Some(Command::Compatibility { clients }));
         check(&["compatibility", "--all"], None);
+        check(&["soak"], Some(Command::Soak(soak::Settings::default())));
+        let settings = soak::Settings { minutes: 2, seed: Some(7) };
+        check(&["soak", "--seed", "7", "--minutes", "2"], Some(Command::Soak(settings)));
+        check(&["soak", "--minutes"], None);
+        check(&["soak", "--minutes", "0"], None);
+        check(&["soak", "--hours", "1"], None);
         check(&["tidy", "--quick"], None);
         check(&["test", "--quik"], None);
         check(&["tset"], None);

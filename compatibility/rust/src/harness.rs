@@ -1,7 +1,12 @@
 //! What a compatibility program needs around its checks: names, results, and a line to the runner.
 
 use crate::Stage;
-use std::io::BufRead;
+use azure_core::time::{OffsetDateTime, to_rfc7231};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hmac::Mac;
+use std::io::{BufRead, Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 /// What a check ends with; any error is its failure.
@@ -43,6 +48,18 @@ impl Context {
             "{}",
             serde_json::json!({ "client": client, "group": group, "check": check, "ok": ok, "detail": detail })
         );
+    }
+
+    /// Says that the client itself lacks what a check is about.
+    pub fn not_offered(&self, group: &str, check: &str) {
+        let only = std::env::var("HEADWATER_ONLY").unwrap_or_default();
+        if format!("{group}: {check}").contains(&only) {
+            let client = &self.name;
+            println!(
+                "{}",
+                serde_json::json!({ "client": client, "group": group, "check": check, "ok": true, "offered": false })
+            );
+        }
     }
 
     pub fn exit_code(&self) -> i32 {
@@ -90,4 +107,34 @@ pub fn restart_server() -> Checked<()> {
     } else {
         Err(format!("the runner could not: {answer}").into())
     }
+}
+
+/// A signed request to Headwater's own path, which no official client knows.
+pub fn split(database: &str, container: &str, range: &str) -> Checked<()> {
+    let date = to_rfc7231(&OffsetDateTime::now_utc());
+    let link = format!("dbs/{database}/colls/{container}");
+    let text = format!("post\ncolls\n{link}\n{}\n\n", date.to_lowercase());
+    let secret = BASE64_STANDARD.decode(variable("HEADWATER_ACCOUNT_KEY"))?;
+    let mut mac = hmac::Hmac::<sha2::Sha256>::new_from_slice(&secret)?;
+    mac.update(text.as_bytes());
+    let signature = BASE64_STANDARD.encode(mac.finalize().into_bytes());
+    let token = format!("type=master&ver=1.0&sig={signature}");
+    let token: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let endpoint = variable("HEADWATER_ENDPOINT");
+    let address = endpoint.trim_start_matches("http://").trim_end_matches('/');
+    let body = serde_json::json!({ "range": range }).to_string();
+    let mut stream = TcpStream::connect(address)?;
+    write!(
+        stream,
+        "POST /_headwater/partitions/{database}/{container}/split HTTP/1.1\r\nHost: {address}\r\n\
+         Authorization: {token}\r\nx-ms-date: {date}\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.starts_with("HTTP/1.1 200") {
+        return Ok(());
+    }
+    Err(format!("the split failed: {answer}").into())
 }

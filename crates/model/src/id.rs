@@ -1,10 +1,10 @@
 //! Ids users give to their resources.
 //!
-//! One rule for all, so that an id can stand in a URL and in a header of every SDK: no `/`, `\`, `?`,
-//! `#` or control character, and no space at the end. The service itself takes more in item ids, but
-//! items with such ids cannot be reached by name afterwards, so we refuse them at the door.
+//! Databases and containers: at most 255 characters, no `/`, `\`, `?`, `#` or control character, and no
+//! space at the end, so that an id can stand in a URL and in a header of every SDK.
 //!
-//! Only the length differs: 255 characters for databases and containers, 1023 bytes for items.
+//! Items: at most 1023 bytes, no `/`, `\`, `#` and no NUL. The service takes everything else, and so
+//! do programs that use it: ids are made of file names, of questions, of lines.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -21,7 +21,11 @@ pub enum IdError {
     #[error("id is empty; give it at least one character")]
     Empty,
     /// Longer than the limit for this resource.
-    #[error("id has {length} {unit}; use at most {limit}")]
+    #[error(
+        "id has {length} {unit}; give it fewer. Ensure to provide a unique non-empty string less than \
+         '{}' characters. Use at most {limit}",
+        service_limit(.limit)
+    )]
     TooLong {
         /// Its length.
         length: usize,
@@ -47,40 +51,54 @@ pub enum IdError {
     TrailingSpace,
 }
 
-/// What an id may be as long as.
-enum Limit {
-    Characters(usize),
-    Bytes(usize),
+/// The limit as the service words it, which clients look for.
+fn service_limit(limit: &usize) -> usize {
+    if *limit == ITEM_BYTES_MAX { ITEM_BYTES_MAX + 1 } else { *limit }
 }
 
-fn check(id: &str, limit: &Limit) -> Result<(), IdError> {
+/// Characters of the id of a database or container.
+const CHARACTERS_MAX: usize = 255;
+/// Bytes of the id of an item.
+const ITEM_BYTES_MAX: usize = 1023;
+
+/// Whose id it is.
+enum Rule {
+    Definition,
+    Item,
+}
+
+fn check(id: &str, rule: &Rule) -> Result<(), IdError> {
     if id.is_empty() {
         return Err(IdError::Empty);
     }
-    let (length, limit, unit) = match *limit {
+    let (length, limit, unit) = match rule {
         // Bytes first: counting the characters of a megabyte just to refuse it would be a waste.
-        Limit::Characters(limit) if id.len() <= limit => (id.len(), limit, "characters"),
-        Limit::Characters(limit) => (id.chars().count(), limit, "characters"),
-        Limit::Bytes(limit) => (id.len(), limit, "bytes"),
+        Rule::Definition if id.len() <= CHARACTERS_MAX => (id.len(), CHARACTERS_MAX, "characters"),
+        Rule::Definition => (id.chars().count(), CHARACTERS_MAX, "characters"),
+        Rule::Item => (id.len(), ITEM_BYTES_MAX, "bytes"),
     };
     if length > limit {
         return Err(IdError::TooLong { length, limit, unit });
     }
+    let is_item = matches!(rule, Rule::Item);
     for character in id.chars() {
         match character {
-            '/' | '\\' | '?' | '#' => return Err(IdError::ForbiddenCharacter { character }),
+            '/' | '\\' | '#' => return Err(IdError::ForbiddenCharacter { character }),
+            '\0' => return Err(IdError::ControlCharacter { character }),
+            _ if is_item => {}
+            '?' => return Err(IdError::ForbiddenCharacter { character }),
             _ if character.is_control() => return Err(IdError::ControlCharacter { character }),
             _ => {}
         }
     }
-    if id.ends_with(' ') {
+    if !is_item && id.ends_with(' ') {
         return Err(IdError::TrailingSpace);
     }
     Ok(())
 }
 
 macro_rules! id_type {
-    ($(#[$doc:meta])* $name:ident, $limit:expr) => {
+    ($(#[$doc:meta])* $name:ident, $rule:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(String);
@@ -88,7 +106,7 @@ macro_rules! id_type {
         impl $name {
             /// The id with this text, if it keeps to the rules.
             pub fn new(id: &str) -> Result<$name, IdError> {
-                check(id, &$limit)?;
+                check(id, &$rule)?;
                 Ok($name(id.to_owned()))
             }
 
@@ -144,19 +162,19 @@ macro_rules! id_type {
 id_type!(
     /// The id of a database.
     DatabaseId,
-    Limit::Characters(255)
+    Rule::Definition
 );
 
 id_type!(
     /// The id of a container, unique in its database.
     ContainerId,
-    Limit::Characters(255)
+    Rule::Definition
 );
 
 id_type!(
     /// The id of an item, unique among the items with the same partition key.
     ItemId,
-    Limit::Bytes(1023)
+    Rule::Item
 );
 
 #[cfg(test)]
@@ -178,16 +196,27 @@ mod tests {
             check_all(id, Ok(()));
         }
         check_all("", Err(IdError::Empty));
-        for character in ['/', '\\', '?', '#'] {
+        for character in ['/', '\\', '#'] {
             let refused = Err(IdError::ForbiddenCharacter { character });
             check_all(&format!("a{character}b"), refused.clone());
             check_all(&character.to_string(), refused);
         }
-        for character in ['\0', '\t', '\r', '\n', '\u{7f}', '\u{85}'] {
-            check_all(&format!("a{character}"), Err(IdError::ControlCharacter { character }));
+        check_all("a\0b", Err(IdError::ControlCharacter { character: '\0' }));
+    }
+
+    #[test]
+    fn items_may_be_called_what_definitions_may_not() {
+        let refused = |id: &str, expected: IdError| {
+            assert_eq!(DatabaseId::new(id).map(drop), Err(expected.clone()), "{id:?}");
+            assert_eq!(ContainerId::new(id).map(drop), Err(expected), "{id:?}");
+            assert!(ItemId::new(id).is_ok(), "{id:?}");
+        };
+        refused("a?b", IdError::ForbiddenCharacter { character: '?' });
+        for character in ['\t', '\r', '\n', '\u{7f}', '\u{85}'] {
+            refused(&format!("a{character}"), IdError::ControlCharacter { character });
         }
-        check_all("a ", Err(IdError::TrailingSpace));
-        check_all(" ", Err(IdError::TrailingSpace));
+        refused("a ", IdError::TrailingSpace);
+        refused(" ", IdError::TrailingSpace);
     }
 
     #[test]

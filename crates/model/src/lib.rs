@@ -45,7 +45,7 @@ pub use partition_key::{
 };
 pub use range::{KeyRange, KeyRangeError};
 pub use rid::{
-    AttachmentRid, BadRid, ContainerRid, DatabaseRid, ItemRid, OfferRid, PartitionRangeRid,
-    PermissionRid, ResourceId, ResourceKind, ResourceRid, UserRid,
+    AttachmentRid, BadRid, ClientEncryptionKeyRid, ContainerRid, DatabaseRid, ItemRid, OfferRid,
+    PartitionRangeRid, PermissionRid, ResourceId, ResourceKind, ResourceRid, UserRid,
 };
 pub use timestamp::{BadTimestamp, Timestamp};

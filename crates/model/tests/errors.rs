@@ -76,7 +76,7 @@ fn messages() {
         (IdError::Empty.to_string(), "id is empty; give it at least one character"),
         (
             IdError::TooLong { length: 256, limit: 255, unit: "characters" }.to_string(),
-            "id has 256 characters; use at most 255",
+            "id has 256 characters; give it fewer. Ensure to provide a unique non-empty string less than '255' characters. Use at most 255",
         ),
         (
             IdError::ForbiddenCharacter { character: '?' }.to_string(),
@@ -180,15 +180,15 @@ fn messages_about_partition_keys() {
         ),
         (
             Definition::Path { path: "pk".to_owned(), problem }.to_string(),
-            r#""pk" cannot place items: partition key path does not start with a slash; write /name"#,
+            "partition key is refused. The partition key component definition path 'pk' could not be accepted: partition key path does not start with a slash; write /name",
         ),
         (
             Definition::NotOnePath { kind, paths: 2 }.to_string(),
-            "partition key of kind Hash has 2 paths; give it exactly one, or use MultiHash",
+            "partition key is refused. Too many partition key paths: partition key of kind Hash has 2 paths; give it exactly one, or use MultiHash",
         ),
         (
             Definition::LevelCount { paths: 4 }.to_string(),
-            "partition key of kind MultiHash has 4 paths; give it 1 to 3",
+            "partition key is refused. Too many partition key paths: partition key of kind MultiHash has 4 paths; give it 1 to 3",
         ),
         (
             Definition::DuplicatePath("/a".parse().unwrap()).to_string(),

@@ -77,7 +77,8 @@ fn resource_id() -> impl Strategy<Value = ResourceId> {
         ResourceKind::Trigger,
         ResourceKind::Sproc,
     ]);
-    let user = (any::<u32>(), 0u32..1 << 31).prop_map(|(db, number)| UserRid::new(db, number));
+    // There is no user 0: where its permissions would be are client encryption keys.
+    let user = (any::<u32>(), 1u32..1 << 31).prop_map(|(db, number)| UserRid::new(db, number));
     let number = 0u64..1 << 60;
     let item = (container_rid(), number.clone()).prop_map(|(c, n)| ItemRid::new(c, n));
     prop_oneof![
@@ -86,6 +87,9 @@ fn resource_id() -> impl Strategy<Value = ResourceId> {
         user.clone().prop_map(ResourceId::User),
         container_rid().prop_map(ResourceId::Container),
         (user, any::<u64>()).prop_map(|(u, n)| ResourceId::Permission(PermissionRid::new(u, n))),
+        (any::<u32>(), any::<u32>()).prop_map(|(db, n)| {
+            ResourceId::ClientEncryptionKey(ClientEncryptionKeyRid::new(DatabaseRid::new(db), n))
+        }),
         (container_rid(), kind, number)
             .prop_map(|(c, k, n)| ResourceId::Resource(ResourceRid::new(c, k, n))),
         (item, any::<u32>()).prop_map(|(i, n)| ResourceId::Attachment(AttachmentRid::new(i, n))),

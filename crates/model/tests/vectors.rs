@@ -139,6 +139,10 @@ fn check_parts(rid: ResourceId, expected: &Value) {
             assert_eq!(rid.number, number("permission"));
             "permission"
         }
+        ResourceId::ClientEncryptionKey(rid) => {
+            check_database(rid.database);
+            "client encryption key"
+        }
         ResourceId::Resource(rid) => {
             check_container(rid.container);
             assert_eq!(rid.number, number("ordinal"));

@@ -83,6 +83,8 @@ pub struct Operation<'a> {
     pub if_none_match: Option<String>,
     /// The item, or the patch, as it was sent.
     pub body: Option<&'a [u8]>,
+    /// Do not send back what was written.
+    pub wants_minimal: bool,
 }
 
 /// Why a whole request is refused. What is wrong with one operation's item shows when it runs.
@@ -162,6 +164,8 @@ struct Wire<'a> {
     if_none_match: Option<String>,
     #[serde(borrow, default)]
     resource_body: Option<&'a RawValue>,
+    #[serde(default)]
+    minimal_return_preference: Option<bool>,
 }
 
 /// The operations as they are written, never more than are allowed.
@@ -254,6 +258,7 @@ fn operation(index: usize, wire: Wire<'_>) -> Result<Operation<'_>, BatchError> 
         if_match: wire.if_match,
         if_none_match: wire.if_none_match,
         body: body.map(str::as_bytes),
+        wants_minimal: wire.minimal_return_preference.unwrap_or(false),
     })
 }
 

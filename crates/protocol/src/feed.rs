@@ -75,8 +75,8 @@ pub enum BadFeedRequest {
     Time(#[from] BadTimestamp),
     /// All versions are kept for a while only, so reading them starts now and goes on from there.
     #[error(
-        "all versions and deletes can be read from now (`If-None-Match: *`) or from an etag, not \
-         from the beginning or a time"
+        "You must read the change feed from within the retention period. All versions and deletes \
+         can be read from now (`If-None-Match: *`) or from an etag, not from the beginning or a time"
     )]
     AllVersionsStart,
 }

@@ -24,6 +24,8 @@ pub mod binary;
 pub mod charge;
 pub mod error;
 pub mod feed;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod headers;
 pub mod resource;
 pub mod route;

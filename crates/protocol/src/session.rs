@@ -11,6 +11,9 @@
 //!
 //! We emit version -1 and no regions, always: clients refuse to merge two tokens of one version that
 //! name different regions. What clients send may come from elsewhere, so all of the form is read.
+//!
+//! Clients from before [`ApiVersion::V2018_06_18`](crate::headers::ApiVersion::V2018_06_18) read the value
+//! as one number and break at anything else, so they get the LSN alone: `0:28535`.
 
 use headwater_model::{Lsn, PartitionId};
 use smallvec::SmallVec;
@@ -154,6 +157,15 @@ impl SessionToken {
         parts.map(|(_, progress)| Lsn::new(progress.global_lsn)).max()
     }
 
+    /// The token as clients read it that know nothing of versions and regions.
+    #[must_use]
+    pub fn lsns_alone(&self) -> String {
+        let parts = self.parts.iter();
+        let parts =
+            parts.map(|(partition, progress)| format!("{partition}:{}", progress.global_lsn));
+        parts.collect::<Vec<_>>().join(",")
+    }
+
     /// Adds what another answer said.
     ///
     /// # Errors
@@ -169,7 +181,8 @@ impl SessionToken {
     }
 }
 
-/// Also takes the old form of a part, `0:28535`, which is an LSN alone.
+/// Also takes the old form of a part, `0:28535`, which is an LSN alone, and a comma behind the last part:
+/// users who put tokens together leave one there.
 impl FromStr for SessionToken {
     type Err = BadSessionToken;
 
@@ -178,7 +191,7 @@ impl FromStr for SessionToken {
             return Err(BadSessionToken::TooLong);
         }
         let mut parts = SmallVec::new();
-        for part in text.split(',') {
+        for part in text.strip_suffix(',').unwrap_or(text).split(',') {
             let (partition, value) = part.trim().split_once(':').ok_or(BadSessionToken::Form)?;
             let partition = partition.parse().map_err(|_| BadSessionToken::Form)?;
             let progress = match unsigned(value) {
@@ -212,8 +225,10 @@ mod tests {
         assert_eq!(token.to_string(), "0:-1#28535");
         assert_eq!("0:-1#28535".parse(), Ok(token.clone()));
         assert_eq!("0:28535".parse(), Ok(token.clone())); // of ancient accounts
+        assert_eq!("0:-1#28535,".parse(), Ok(token.clone()));
         assert_eq!(token.lsn_of(PartitionId::new(0)), Some(Lsn::new(28535)));
         assert_eq!(token.lsn_of(PartitionId::new(1)), None);
+        assert_eq!(token.lsns_alone(), "0:28535");
     }
 
     #[test]
@@ -234,7 +249,7 @@ mod tests {
             "0:1#2#1",
             "0:1#2#1=",
             "0:1#2#1=1#1=1",
-            "0:1#2,",
+            "0:1#2,,",
             "-1:1#2",
             "0:1#2#-1=1",
             "4294967296:1#2",

@@ -27,6 +27,7 @@
 
 mod ast;
 mod compile;
+mod computed;
 mod error;
 mod evaluate;
 mod functions;
@@ -42,6 +43,7 @@ pub use ast::{
     BinaryOperator, Collection, Column, Expression, From, Node, OrderItem, Projection, Select,
     Source, UnaryOperator,
 };
+pub use computed::ComputedProperty;
 pub use error::{EvaluationError, Problem, QueryError, Span};
 pub use evaluate::{Context, Next, Progress, Run, UserFunctions};
 pub use functions::{Function, all as functions};

@@ -7,6 +7,7 @@ use headwater_model::PartitionKeyDefinition;
 
 use crate::ast::Select;
 use crate::compile::{Compiled, Parameters, compile};
+use crate::computed::ComputedProperty;
 use crate::error::QueryError;
 use crate::evaluate::{Context, Progress, Run};
 use crate::limits::Limits;
@@ -21,6 +22,8 @@ pub struct Query {
     tree: Arc<Select>,
     parameters: Arc<Parameters>,
     compiled: Arc<Compiled>,
+    /// Names that stand for expressions and not for what items hold.
+    computed: Arc<[String]>,
 }
 
 impl Query {
@@ -35,14 +38,33 @@ impl Query {
         parameters: &[(String, Value<'static>)],
         limits: &Limits,
     ) -> Result<Query, QueryError> {
+        Query::understand(text, parameters, limits, &[])
+    }
+
+    /// The same over a container with these computed properties.
+    pub fn parse_over(
+        text: &str,
+        parameters: &[(String, Value<'static>)],
+        computed: &[ComputedProperty],
+    ) -> Result<Query, QueryError> {
+        Query::understand(text, parameters, &Limits::default(), computed)
+    }
+
+    fn understand(
+        text: &str,
+        parameters: &[(String, Value<'static>)],
+        limits: &Limits,
+        computed: &[ComputedProperty],
+    ) -> Result<Query, QueryError> {
         let tree = parse(text, limits)?;
         let parameters: Parameters = parameters.iter().cloned().collect();
-        let compiled = compile(text, &tree, &parameters, limits)?;
+        let compiled = compile(text, &tree, &parameters, limits, Some(computed))?;
         Ok(Query {
             text: text.into(),
             tree: Arc::new(tree),
             parameters: Arc::new(parameters),
             compiled: Arc::new(compiled),
+            computed: computed.iter().map(|one| one.name().to_owned()).collect(),
         })
     }
 
@@ -107,7 +129,10 @@ impl Query {
     /// A path is the property names from the item down, such as `["address", "city"]`. Items that
     /// fit no candidate never match; those that fit one may or may not.
     pub fn candidates(&self, paths: &[Vec<&str>]) -> Option<Vec<Candidate>> {
-        if self.has_stages() {
+        let is_computed = |path: &Vec<&str>| {
+            path.first().is_some_and(|first| self.computed.iter().any(|name| name == first))
+        };
+        if self.has_stages() || paths.iter().any(is_computed) {
             return None;
         }
         candidates(&self.tree, &self.parameters, paths)

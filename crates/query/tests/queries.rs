@@ -139,6 +139,9 @@ fn aggregates_and_groups() {
     check(&items, "SELECT VALUE SUM(c.n) FROM c WHERE false", "[0]");
     check(&items, "SELECT VALUE SUM(c.id) FROM c", "[]");
     check(&items, "SELECT VALUE SUM(c.n) + 1 FROM c", "[7]");
+    check(&items, "SELECT VALUE SUM(c.n) FROM c ORDER BY c.id", "[6]");
+    check_error(&items, "SELECT VALUE SUM(c.n) FROM c ORDER BY d.id");
+    check_error(&items, "SELECT c.n, SUM(c.n) FROM c GROUP BY c.n ORDER BY c.id");
     check(
         &items,
         "SELECT c.address.city, COUNT(1) AS n FROM c GROUP BY c.address.city",

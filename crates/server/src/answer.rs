@@ -135,6 +135,14 @@ impl Answer {
             .number(headers::LSN, lsn.get())
     }
 
+    /// The session token in the form of old clients: they take it apart themselves, and end at a form
+    /// they do not know.
+    pub(crate) fn with_old_session(self) -> Answer {
+        let token = self.headers.get(headers::SESSION_TOKEN).and_then(|token| token.to_str().ok());
+        let token = token.and_then(|token| token.parse::<session::SessionToken>().ok());
+        self.header_if(headers::SESSION_TOKEN, token.map(|token| token.lsns_alone()))
+    }
+
     pub(crate) fn into_response(self) -> Response<Payload> {
         let mut response = Response::new(self.payload);
         *response.status_mut() = self.status;

@@ -2,7 +2,7 @@
 //! a status here and nowhere else.
 
 use crate::answer::Answer;
-use headwater_model::{BadPageLimit, BadPartitionKey};
+use headwater_model::{BadPageLimit, BadPartitionKey, Lsn, PartitionId, PartitionKeyError};
 use headwater_protocol::auth::AuthError;
 use headwater_protocol::batch::BatchError;
 use headwater_protocol::charge::Charge;
@@ -13,10 +13,15 @@ use headwater_protocol::resource::{BadDocument, BadThroughput};
 use headwater_protocol::route::RouteError;
 use headwater_protocol::session::BadSessionToken;
 use headwater_store::{
-    BodyError, CatalogError, FeedError, ItemReadError, PatchError, Remedy, StorageError, WriteError,
+    BodyError, CatalogError, ExecuteError, FeedError, ItemReadError, PatchError, Remedy,
+    ScriptFailure, StorageError, WriteError,
 };
 use hyper::StatusCode;
 use std::time::Duration;
+
+/// The service's words for a key that does not fit, which clients look for.
+const KEY_MISMATCH: &str = "Partition key provided either doesn't correspond to definition in the \
+     collection or doesn't match partition key field values specified in the document.";
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -26,15 +31,36 @@ pub(crate) struct Failure {
     /// A query plan, for clients that have to run the query themselves.
     pub(crate) info: Option<String>,
     pub(crate) retry_after: Option<Duration>,
+    /// The number a script gave to its error, in the place of the code's own.
+    pub(crate) substatus: Option<u32>,
+    /// The partition that has nothing to give, and how far it is.
+    pub(crate) served: Option<(PartitionId, Lsn)>,
+    /// Whether the client reads only session tokens of the old form.
+    pub(crate) is_for_old_client: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), info: None, retry_after: None }
+        Failure {
+            code,
+            message: message.into(),
+            info: None,
+            retry_after: None,
+            substatus: None,
+            served: None,
+            is_for_old_client: false,
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
         Failure::new(Code::BadRequest, message)
+    }
+
+    /// More than a request may bring, in the words clients look for.
+    pub(crate) fn too_large(detail: &str) -> Failure {
+        let message =
+            format!("Message: {{\"Errors\":[\"Request size is too large\"]}}\r\n{detail}");
+        Failure::new(Code::RequestEntityTooLarge, message)
     }
 
     pub(crate) fn not_found(what: &str, id: &str) -> Failure {
@@ -51,12 +77,18 @@ impl Failure {
     pub(crate) fn into_answer(self, activity: &str) -> Answer {
         let status = StatusCode::from_u16(self.code.status());
         let body = body_with_info(self.code, &self.message, activity, self.info.as_deref());
-        let substatus = Some(self.code.substatus()).filter(|number| *number != 0);
+        let substatus = self.substatus.unwrap_or(self.code.substatus());
+        let substatus = Some(substatus).filter(|number| *number != 0);
         let wait = self.retry_after.map(|wait| wait.as_millis().max(1));
-        Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
+        let answer = Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
             .charged(Charge::ONE)
             .header_if(headers::SUBSTATUS, substatus)
-            .header_if(headers::RETRY_AFTER_MS, wait)
+            .header_if(headers::RETRY_AFTER_MS, wait);
+        let answer = match self.served {
+            Some((partition, lsn)) => answer.served_by(partition, lsn),
+            None => answer,
+        };
+        if self.is_for_old_client { answer.with_old_session() } else { answer }
     }
 }
 
@@ -86,15 +118,60 @@ pub(crate) fn write_code(error: &WriteError) -> Code {
         WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
             Code::RequestEntityTooLarge
         }
-        WriteError::PartitionKeyMismatch { .. } => Code::PartitionKeyMismatch,
+        WriteError::PartitionKeyMismatch { .. }
+        | WriteError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+            Code::PartitionKeyMismatch
+        }
         WriteError::AlreadyExists { .. } | WriteError::UniqueKey { .. } => Code::Conflict,
         WriteError::NotFound { .. } => Code::NotFound,
         WriteError::EtagMismatch { .. } => Code::PreconditionFailed,
         WriteError::ConditionFalse { .. } => Code::PatchConditionFailed,
         WriteError::ContainerGone => Code::OwnerResourceNotFound,
+        WriteError::Outdated => Code::RetryWith,
         WriteError::Storage(error) => storage_code(error),
         _ => Code::BadRequest,
     }
+}
+
+/// The sub-status of a script that is not JavaScript.
+const COMPILE_ERROR: u32 = 0xFFFF;
+/// After this a client whose script found no place tries again.
+const SCRIPT_RETRY: Duration = Duration::from_millis(200);
+
+impl Failure {
+    /// Too many scripts are running.
+    pub(crate) fn busy(message: String) -> Failure {
+        let retry_after = Some(SCRIPT_RETRY);
+        Failure { retry_after, ..Failure::new(Code::TooManyRequests, message) }
+    }
+}
+
+impl From<ExecuteError> for Failure {
+    fn from(error: ExecuteError) -> Failure {
+        match error {
+            ExecuteError::Script { error, .. } => script_failure(&error),
+            ExecuteError::Write(error) => error.into(),
+            ExecuteError::Read(error) => error.into(),
+            ExecuteError::Busy => Failure::busy(error.to_string()),
+            ExecuteError::Conflict => Failure::new(Code::RetryWith, error.to_string()),
+            other => Failure::new(Code::InternalServerError, other.to_string()),
+        }
+    }
+}
+
+/// What a script did wrong, in the shape in which the service says it.
+fn script_failure(error: &ScriptFailure) -> Failure {
+    let (code, substatus) = match error {
+        ScriptFailure::Compile(_) => (Code::BadRequest, Some(COMPILE_ERROR)),
+        ScriptFailure::Thrown { number, .. } => (Code::BadRequest, Some(*number)),
+        ScriptFailure::NoFunction => (Code::BadRequest, None),
+        ScriptFailure::Time(_) => (Code::RequestTimeout, None),
+        ScriptFailure::Memory(_) => (Code::Forbidden, None),
+        ScriptFailure::Response(_) => (Code::RequestEntityTooLarge, None),
+        _ => (Code::InternalServerError, None),
+    };
+    let errors = serde_json::json!({ "Errors": [error.to_string()] });
+    Failure { substatus, ..Failure::new(code, format!("Message: {errors}")) }
 }
 
 impl From<WriteError> for Failure {
@@ -110,7 +187,14 @@ impl From<WriteError> for Failure {
             WriteError::EtagMismatch { .. } | WriteError::ConditionFalse { .. } => {
                 format!("One of the specified pre-condition is not met: {error}.")
             }
+            WriteError::PartitionKeyMismatch { .. }
+            | WriteError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+                format!("{KEY_MISMATCH} {error}.")
+            }
             WriteError::NotFound { .. } => format!("Resource Not Found: {error}."),
+            WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
+                return Failure::too_large(&error.to_string());
+            }
             other => explain(other),
         };
         Failure::new(write_code(&error), message)
@@ -120,6 +204,10 @@ impl From<WriteError> for Failure {
 impl From<ItemReadError> for Failure {
     fn from(error: ItemReadError) -> Failure {
         let code = match &error {
+            ItemReadError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
+                let message = format!("{KEY_MISMATCH} {error}.");
+                return Failure::new(Code::PartitionKeyMismatch, message);
+            }
             ItemReadError::RangeGone(_) => Code::PartitionKeyRangeGone,
             ItemReadError::ContainerGone => Code::OwnerResourceNotFound,
             ItemReadError::Storage(error) => storage_code(error),
@@ -198,6 +286,9 @@ bad_requests!(
 
 impl From<BatchError> for Failure {
     fn from(error: BatchError) -> Failure {
-        Failure::new(error.code(), error.to_string())
+        match error.code() {
+            Code::RequestEntityTooLarge => Failure::too_large(&error.to_string()),
+            code => Failure::new(code, error.to_string()),
+        }
     }
 }

@@ -20,8 +20,9 @@ use headwater_store::{Account, Container, Database};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use parking_lot::RwLock;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,13 +148,13 @@ impl Gateway {
             let message = "the server is shutting down; try again in a moment";
             return Err(Failure::new(Code::ServiceUnavailable, message));
         }
-        let path = request.uri().path();
-        let extension = operations::extension::route(path);
+        let path = path_of(request.uri());
+        let extension = operations::extension::route(&path);
         let route = match &extension {
             Some(extension) => extension.owner(),
-            None => route::parse(path)?,
+            None => route::parse(&path)?,
         };
-        let caller = self.caller(&request, &route, path)?;
+        let caller = self.caller(&request, &route, &path)?;
         let origin = origin_of(&request, scheme);
         let (parts, body) = request.into_parts();
         // Taken before the body is read: what waits here has cost nothing yet. Readers that wait for
@@ -183,10 +184,7 @@ impl Gateway {
             return Ok(Bytes::new());
         }
         let limits = &self.config.limits;
-        let too_large = || {
-            let message = format!("Request size is too large: at most {} bytes", limits.body_bytes);
-            Failure::new(Code::RequestEntityTooLarge, message)
-        };
+        let too_large = || Failure::too_large(&format!("send at most {} bytes", limits.body_bytes));
         if body.size_hint().lower() > limits.body_bytes as u64 {
             return Err(too_large());
         }
@@ -328,6 +326,17 @@ fn uuid_of(random: u128) -> String {
     text
 }
 
+/// The path of a request. Some clients do not escape the `?` of an id, and no item has a query.
+fn path_of(uri: &Uri) -> Cow<'_, str> {
+    let path = uri.path();
+    match uri.query() {
+        Some(query) if path.starts_with("/dbs/") && path.contains("/docs/") => {
+            format!("{path}%3F{query}").into()
+        }
+        _ => path.into(),
+    }
+}
+
 /// Scheme, host and port by which the client reached us.
 fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
     let host = request.headers().get("host").and_then(|value| value.to_str().ok());
@@ -349,5 +358,22 @@ fn finish(head: &mut HeaderMap, activity: &str, cross_origin: bool) {
     head.insert("cache-control", NO_STORE);
     if cross_origin {
         operations::service::allow_cross_origin(head);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_mark_in_an_id_is_part_of_the_path() {
+        for (uri, expected) in [
+            ("/dbs/d/colls/c/docs/a?b", "/dbs/d/colls/c/docs/a%3Fb"),
+            ("/dbs/d/colls/c/docs/a%3Fb", "/dbs/d/colls/c/docs/a%3Fb"),
+            ("/dbs/d/colls/c?x=1", "/dbs/d/colls/c"),
+            ("/_headwater/changes/docs/c?from=now", "/_headwater/changes/docs/c"),
+        ] {
+            assert_eq!(path_of(&uri.parse().unwrap()), expected, "{uri}");
+        }
     }
 }

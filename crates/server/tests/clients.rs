@@ -5,7 +5,7 @@
 mod support;
 
 use headwater_store::Options;
-use support::World;
+use support::{Got, World};
 
 const ITEMS: &str = "/dbs/db/colls/c/docs";
 const KEY: &str = "x-ms-documentdb-partitionkey";
@@ -77,5 +77,188 @@ async fn changes_are_wrapped_for_those_who_name_a_wire_format() {
     let change = &wrapped["Documents"][0];
     assert_eq!(change["current"]["id"], "1");
     assert_eq!(change["metadata"]["lsn"], flat["Documents"][0]["_lsn"]);
+    world.stop().await;
+}
+
+/// Go sends the option of its users as it is, and they expect a refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_over_all_keys_is_refused_to_a_client_that_does_not_want_it() {
+    let world = World::new().await.with_container().await;
+    world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], r#"{"id":"1","pk":"a"}"#).await;
+    for (allowed, status) in [(None, 400), (Some("True"), 200), (Some("False"), 400)] {
+        let mut head = vec![("content-type", "application/query+json")];
+        head.push(("x-ms-documentdb-isquery", "True"));
+        head.extend(allowed.map(|allowed| ("x-ms-documentdb-query-enablecrosspartition", allowed)));
+        let found = world.send("POST", ITEMS, &head, r#"{"query":"SELECT * FROM c"}"#).await;
+        assert_eq!(found.status, status, "{allowed:?}: {found:?}");
+    }
+    world.stop().await;
+}
+
+/// npm `documentdb` reads a session token as one number, and its process ends at anything else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_token_has_the_form_the_client_reads() {
+    let world = World::new().await.with_container().await;
+    let session = async |version: &str| {
+        let head =
+            [(KEY, r#"["a"]"#), ("x-ms-documentdb-is-upsert", "True"), ("x-ms-version", version)];
+        let written = world.send("POST", ITEMS, &head, r#"{"id":"1","pk":"a"}"#).await;
+        let read = world.send("GET", "/dbs/db/colls/c/docs/1", &head, "").await;
+        let token = |answer: &Got| answer.header("x-ms-session-token").unwrap_or("").to_owned();
+        [token(&written), token(&read)]
+    };
+    let is_number = |token: &String| token.strip_prefix("0:").unwrap().parse::<u64>().is_ok();
+    let old = session("2017-11-15").await;
+    assert!(old.iter().all(is_number), "{old:?}");
+    let new = session("2018-12-31").await;
+    assert!(new.iter().all(|token| token.starts_with("0:-1#")), "{new:?}");
+    // What the old client was given, it sends back.
+    let head = [
+        (KEY, r#"["a"]"#),
+        ("x-ms-version", "2017-11-15"),
+        ("x-ms-session-token", old[0].as_str()),
+    ];
+    assert_eq!(world.send("GET", "/dbs/db/colls/c/docs/1", &head, "").await.status, 200);
+    world.stop().await;
+}
+
+/// Java asks for the changes of a prefix without naming a range, and cannot read two session tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_feed_of_a_prefix_has_the_session_token_of_its_partition() {
+    let world = three_ranges().await;
+    let definition =
+        r#"{"id":"h","partitionKey":{"paths":["/t","/u"],"kind":"MultiHash","version":2}}"#;
+    assert_eq!(world.send("POST", "/dbs/db/colls", &[], definition).await.status, 201);
+    let items = "/dbs/db/colls/h/docs";
+    for user in ["x", "y"] {
+        let body = format!(r#"{{"id":"{user}","t":"a","u":"{user}"}}"#);
+        let key = format!(r#"["a","{user}"]"#);
+        assert_eq!(world.send("POST", items, &[(KEY, &key)], &body).await.status, 201);
+    }
+    let prefix = [("A-IM", "Incremental Feed"), (KEY, r#"["a"]"#)];
+    let part = world.send("GET", items, &prefix, "").await;
+    assert_eq!(part.json()["_count"], 2);
+    let token = part.header("x-ms-session-token").unwrap();
+    assert!(!token.contains(','), "{token}");
+    assert_eq!(token.split(':').next(), part.header("x-ms-documentdb-partitionkeyrangeid"));
+    let all = world.send("GET", items, &prefix[..1], "").await;
+    assert_eq!(all.header("x-ms-session-token").unwrap().matches(',').count(), 2);
+    world.stop().await;
+}
+
+/// Java says for each operation of a bulk whether it wants the item back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_of_a_batch_may_want_no_item_back() {
+    let world = World::new().await.with_container().await;
+    for atomic in ["True", "False"] {
+        let head = [
+            (KEY, r#"["a"]"#),
+            ("x-ms-cosmos-is-batch-request", "True"),
+            ("x-ms-cosmos-batch-atomic", atomic),
+        ];
+        let body = r#"[
+            {"operationType":"Upsert","resourceBody":{"id":"1","pk":"a"}},
+            {"operationType":"Upsert","resourceBody":{"id":"2","pk":"a"},"minimalReturnPreference":true},
+            {"operationType":"Read","id":"2","minimalReturnPreference":true}]"#;
+        let results = world.send("POST", ITEMS, &head, body).await.json();
+        let has_item = |index: usize| results[index].get("resourceBody").is_some();
+        assert_eq!([0, 1, 2].map(has_item), [true, false, true], "{results}");
+        assert!(results[1]["eTag"].is_string(), "{results}");
+    }
+    world.stop().await;
+}
+
+/// Java addresses what it read by its link, and then the header does not say the container's id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_named_by_its_resource_id_is_no_other() {
+    let world = World::new().await.with_container().await;
+    let head = [(KEY, r#"["a"]"#), ("x-ms-cosmos-intended-collection-rid", "something")];
+    let created = world.send("POST", ITEMS, &head[..1], r#"{"id":"1","pk":"a"}"#).await;
+    let link = format!("/{}", created.json()["_self"].as_str().unwrap().trim_end_matches('/'));
+    let by_rid = world.send("PUT", &link, &head, r#"{"id":"1","pk":"a","n":2}"#).await;
+    assert_eq!(by_rid.status, 200, "{by_rid:?}");
+    let by_name = world.send("GET", "/dbs/db/colls/c/docs/1", &head, "").await;
+    assert_eq!((by_name.status, by_name.substatus()), (400, Some(1024)));
+    world.stop().await;
+}
+
+/// Java adds up what the operations of a refused batch cost, and keeps its session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_batch_says_what_it_cost_and_where_it_was_refused() {
+    let world = World::new().await.with_container().await;
+    let head = [(KEY, r#"["a"]"#), ("x-ms-cosmos-is-batch-request", "True")];
+    let body = r#"[{"operationType":"Create","resourceBody":{"id":"1","pk":"a"}},
+        {"operationType":"Delete","id":"none"}]"#;
+    let refused = world.send("POST", ITEMS, &head, body).await;
+    let results = refused.json();
+    assert_eq!([&results[0]["statusCode"], &results[1]["statusCode"]], [424, 404], "{results}");
+    let charge = |index: usize| results[index]["requestCharge"].as_f64().unwrap();
+    let whole: f64 = refused.header("x-ms-request-charge").unwrap().parse().unwrap();
+    assert!((charge(0) + charge(1) - whole).abs() < 0.01, "{refused:?}");
+    assert!(refused.header("x-ms-session-token").is_some(), "{refused:?}");
+    world.stop().await;
+}
+
+/// Java reads in bulk only what it does not know, and says so with the condition of a write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_of_a_batch_sends_only_what_the_client_does_not_know() {
+    let world = World::new().await.with_container().await;
+    let key = (KEY, r#"["a"]"#);
+    let created = world.send("POST", ITEMS, &[key], r#"{"id":"1","pk":"a"}"#).await;
+    let etag = created.json()["_etag"].as_str().unwrap().replace('"', "\\\"");
+    for condition in ["ifMatch", "ifNoneMatch"] {
+        let body = format!(
+            r#"[{{"operationType":"Read","id":"1","{condition}":"{etag}"}},
+                {{"operationType":"Read","id":"1","{condition}":"\"other\""}}]"#
+        );
+        let head = [key, ("x-ms-cosmos-is-batch-request", "True")];
+        let answer = world.send("POST", ITEMS, &head, &body).await;
+        let results = answer.json();
+        let statuses = [&results[0]["statusCode"], &results[1]["statusCode"]];
+        assert_eq!(statuses, [304, 200], "{condition}: {results}");
+        assert!(results[0].get("resourceBody").is_none(), "{results}");
+    }
+    world.stop().await;
+}
+
+/// Rust takes the position of the partition from the answer that there is no such item.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_item_says_which_partition_lacks_it() {
+    let world = World::new().await.with_container().await;
+    for (version, form) in [("2020-07-15", "0:-1#"), ("2017-11-15", "0:")] {
+        let head = [(KEY, r#"["a"]"#), ("x-ms-version", version)];
+        let missing = world.send("GET", "/dbs/db/colls/c/docs/none", &head, "").await;
+        assert_eq!(missing.status, 404);
+        assert_eq!(missing.header("x-ms-documentdb-partitionkeyrangeid"), Some("0"));
+        let token = missing.header("x-ms-session-token").unwrap();
+        assert!(token.strip_prefix(form).unwrap().parse::<u64>().is_ok(), "{token}");
+        assert!(missing.header("lsn").is_some(), "{missing:?}");
+    }
+    world.stop().await;
+}
+
+/// Rust tells a query that it cannot run itself from one that is wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_the_client_cannot_follow_has_a_sub_status() {
+    let world = World::new().await.with_container().await;
+    let head = [
+        ("content-type", "application/query+json"),
+        ("x-ms-cosmos-is-query-plan-request", "True"),
+        ("x-ms-cosmos-supported-query-features", "None"),
+    ];
+    let query = r#"{"query":"SELECT DISTINCT c.a FROM c"}"#;
+    let refused = world.send("POST", ITEMS, &head, query).await;
+    assert_eq!((refused.status, refused.substatus()), (400, Some(1004)), "{refused:?}");
+    world.stop().await;
+}
+
+/// Java asks for an index that comes later, and expects to be told that it does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lazy_index_is_kept_at_once() {
+    let world = World::new().await.with_container().await;
+    let definition = r#"{"id":"lazy","partitionKey":{"paths":["/pk"],"kind":"Hash"},
+        "indexingPolicy":{"indexingMode":"lazy","automatic":true}}"#;
+    let created = world.send("POST", "/dbs/db/colls", &[], definition).await;
+    assert_eq!(created.json()["indexingPolicy"]["indexingMode"], "consistent", "{created:?}");
     world.stop().await;
 }

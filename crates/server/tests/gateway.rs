@@ -153,6 +153,10 @@ async fn a_resource_token_covers_what_its_permission_names_and_nothing_else() {
     assert_eq!(guest("GET", "/", "", "").await, 200);
     assert_eq!(guest("GET", "/dbs/db/colls/c/docs/1", key, "").await, 200);
     assert_eq!(guest("GET", "/dbs/db/colls/c/pkranges", "", "").await, 200);
+    for scripts in ["/dbs/db/colls/c/sprocs", "/dbs/db/colls/c/triggers", "/dbs/db/colls/c/udfs"] {
+        assert_eq!(guest("GET", scripts, "", "").await, 200, "{scripts}");
+        assert_eq!(guest("POST", scripts, "", "{}").await, 403, "{scripts}");
+    }
     assert_eq!(guest("POST", DOCS, key, r#"{"id":"2","pk":"a"}"#).await, 403);
     assert_eq!(guest("DELETE", "/dbs/db/colls/c", "", "").await, 403);
     assert_eq!(guest("GET", "/dbs", "", "").await, 403);
@@ -167,6 +171,44 @@ async fn a_resource_token_covers_what_its_permission_names_and_nothing_else() {
     drop(stream);
     let elsewhere = world.send_raw(listen("/dbs/db/colls/c").as_bytes()).await.status;
     assert_eq!(elsewhere, 401, "an address with a token is for event streams alone");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_for_an_item_holds_however_the_item_is_named() {
+    let world = World::new().await.with_container().await;
+    create(&world, "1").await;
+    create(&world, "2").await;
+    let key = [("x-ms-documentdb-partitionkey", r#"["a"]"#)];
+    let item = world.send("GET", "/dbs/db/colls/c/docs/1", &key, "").await.json();
+    let link = item["_self"].as_str().unwrap().trim_end_matches('/').to_owned();
+    let rid = item["_rid"].as_str().unwrap();
+    world.send("POST", "/dbs/db/users", &[], r#"{"id":"ann"}"#).await;
+    for (id, resource) in [("by-name", "dbs/db/colls/c/docs/1"), ("by-rid", link.as_str())] {
+        let body = format!(r#"{{"id":"{id}","permissionMode":"All","resource":"{resource}"}}"#);
+        let made = world.send("POST", "/dbs/db/users/ann/permissions", &[], &body).await;
+        let token = made.json()["_token"].as_str().unwrap().to_owned();
+        let escaped: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let guest = async |verb: &str, path: &str, body: &str| {
+            let request = format!(
+                "{verb} {path} HTTP/1.1\r\nHost: localhost\r\nauthorization: {escaped}\r\n\
+                 x-ms-documentdb-partitionkey: [\"a\"]\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            world.send_raw(request.as_bytes()).await.status
+        };
+        let by_rid = format!("/dbs/db/colls/c/docs/{rid}");
+        assert_eq!(guest("GET", "/dbs/db/colls/c/docs/1", "").await, 200, "{id}");
+        assert_eq!(guest("GET", &by_rid, "").await, 200, "{id}");
+        let change = r#"{"id":"1","pk":"a","n":1}"#;
+        assert_eq!(guest("PUT", "/dbs/db/colls/c/docs/1", change).await, 200, "{id}");
+        assert_eq!(guest("PUT", &by_rid, change).await, 200, "{id}");
+        let other = r#"{"id":"2","pk":"a"}"#;
+        assert_eq!(guest("GET", "/dbs/db/colls/c/docs/2", "").await, 403, "{id}");
+        assert_eq!(guest("PUT", "/dbs/db/colls/c/docs/2", other).await, 403, "{id}");
+        assert_eq!(guest("GET", "/dbs/db/colls/c/docs/none", "").await, 403, "{id}");
+        assert_eq!(guest("GET", DOCS, "").await, 403, "{id}");
+    }
     world.stop().await;
 }
 
@@ -228,6 +270,29 @@ async fn a_browser_can_listen_and_goes_on_where_it_was() {
         seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
     }
     assert!(!seen.contains("\"before\"") && !seen.contains("\"during\""), "{seen}");
+    drop(stream);
+    world.stop().await;
+}
+
+/// It was answered with a stream that said no, which browsers ask for again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_of_all_versions_begins_at_their_beginning() {
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    create(&world, "before").await;
+    let deleted = world.send("DELETE", &format!("{DOCS}/before"), &[KEY], "").await;
+    assert_eq!(deleted.status, 204);
+    let mut stream = world.connect().await;
+    let request =
+        "GET /_headwater/changes/db/c?from=beginning&mode=all HTTP/1.1\r\nHost: x\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("event: delete") {
+        let read = world.runtime.timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+        assert!(!seen.contains("event: error"), "{seen}");
+    }
+    assert!(seen.contains("event: create"), "{seen}");
     drop(stream);
     world.stop().await;
 }

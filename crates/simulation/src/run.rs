@@ -12,6 +12,7 @@ use crate::workload::reader::Reader;
 use crate::workload::{self, Scene, SharedReader};
 use crate::world::World;
 use headwater_runtime::{Random, Simulation};
+use headwater_store::ItemWrite;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,7 +153,10 @@ async fn phase(
         return ending;
     }
     match ending {
-        Ending::Quiet => return ending,
+        Ending::Quiet => {
+            wait_for_writers(world).await;
+            return ending;
+        }
         Ending::Close => world.close().await,
         Ending::Kill => world.kill(),
         Ending::PowerCut => world.cut_power(),
@@ -163,4 +167,20 @@ async fn phase(
     }
     world.open().await;
     ending
+}
+
+/// Waits until every partition has done what was asked of it, also by callers who walked away.
+///
+/// Between the moment a write is in the log and the moment it is visible, a reader of latest versions finds
+/// neither the old version nor the new one; the new one is what it finds next. An audit takes place in one
+/// moment, which must not be that one.
+async fn wait_for_writers(world: &World) {
+    let Some(scene) = Scene::of(world) else {
+        return;
+    };
+    for key in &world.setup.keys {
+        // Whatever the answer is, it comes after those of all earlier writes.
+        let read = ItemWrite::read("i0");
+        let _ = scene.store.container.batch(key.key.clone(), vec![read]).await;
+    }
 }

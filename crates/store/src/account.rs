@@ -5,6 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
+use crate::script::{ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
@@ -36,6 +37,8 @@ pub struct Options {
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
     pub compaction_dead_percent: u64,
+    /// What a script may take.
+    pub scripts: ScriptLimits,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             ring_bytes: log.ring_bytes,
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
+            scripts: ScriptLimits::default(),
         }
     }
 }
@@ -87,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
+    /// Whose turn it is to run a script.
+    pub(crate) turns: Arc<Turns>,
     wrap_log: Option<LogWrapper>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
@@ -230,6 +236,7 @@ impl Account {
             root: root.to_owned(),
             index,
             options,
+            turns: Arc::default(),
             wrap_log,
             lock: Mutex::new(None),
         });
@@ -291,6 +298,12 @@ impl Account {
         self.0.containers.write().clear();
         *shared.lock.lock() = None;
         Ok(())
+    }
+
+    /// How many partitions a container gets that does not say.
+    #[must_use]
+    pub fn default_partitions(&self) -> u32 {
+        self.0.shared.options.partitions
     }
 
     /// Creates a database.
@@ -368,7 +381,9 @@ impl Account {
         self.0.containers.read().values().cloned().collect()
     }
 
-    pub(crate) fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
+    /// The container with this resource id, if it is there.
+    #[must_use]
+    pub fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
         let state = self.0.containers.read().get(&rid).cloned()?;
         Some(Container::new(state, self.0.clone()))
     }
@@ -469,6 +484,7 @@ impl Database {
         partitions: u32,
     ) -> Result<Container, CatalogError> {
         let definition = definition.checked()?;
+        definition.check_new()?;
         if partitions == 0 || partitions > PARTITIONS_MAX {
             return Err(DefinitionError::Partitions(partitions).into());
         }

@@ -10,16 +10,16 @@ use crate::definition::{ContainerDefinition, Settings};
 use crate::error::{BatchError, ItemReadError, OpenError, StorageError, WriteError};
 use crate::item::{Item, ItemKey, ItemWrite, Written};
 use crate::partition::{Answer, Look, Partition, Refusal, Work};
-use crate::prepare::{self, Operation};
+use crate::prepare::{self, Operation, Steps};
+use crate::query::{Query, QueryError, Value};
 use crate::topology::Topology;
 use crate::{maintenance, topology};
 use bytes::Bytes;
 use headwater_model::{
-    ContainerId, ContainerRid, Etag, ItemId, Lsn, PartitionId, PartitionKey, Timestamp,
+    ChangeKind, ContainerId, ContainerRid, Etag, ItemId, Lsn, PartitionId, PartitionKey, Timestamp,
 };
 use headwater_runtime::Bell;
 use parking_lot::RwLock;
-use smallvec::{SmallVec, smallvec};
 use std::sync::{Arc, Weak};
 
 /// Operations in one transaction.
@@ -183,6 +183,18 @@ impl Container {
         self.settings().definition.clone()
     }
 
+    /// Understands a query over its items.
+    ///
+    /// # Errors
+    /// When it cannot be understood.
+    pub fn parse_query(
+        &self,
+        text: &str,
+        parameters: &[(String, Value<'static>)],
+    ) -> Result<Query, QueryError> {
+        Query::parse_over(text, parameters, self.settings().definition.computed_properties())
+    }
+
     /// Changes with every change of the definition; `None` once it is dropped.
     #[must_use]
     pub fn etag(&self) -> Option<Etag> {
@@ -195,6 +207,14 @@ impl Container {
     pub fn timestamp(&self) -> Option<Timestamp> {
         let resources = self.account.catalog.resources();
         resources.containers.get(&self.state.rid.as_u64()).map(|entry| entry.stamp.timestamp)
+    }
+
+    /// The id of its database; `None` once that is dropped.
+    pub(crate) fn database_id(&self) -> Option<String> {
+        let resources = self.account.catalog.resources();
+        let database = resources.databases.values();
+        let mut database = database.filter(|database| database.rid == self.state.rid.database());
+        database.next().map(|database| database.id.to_string())
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
@@ -256,12 +276,15 @@ impl Container {
     /// # Errors
     /// When it is refused; nothing was changed then.
     pub async fn write(&self, write: ItemWrite) -> Result<Written, WriteError> {
-        let operation = prepare::prepare(&self.settings(), write, &self.state.shared.runtime)?;
-        let epk = operation.key.epk.clone();
-        let work = Work::Transaction(smallvec![operation]);
-        match self.state.submit(epk.as_bytes(), work).await {
+        let steps = prepare::prepare(&self.settings(), write)?;
+        let Some(epk) = steps.first().map(|step| step.key.epk.clone()) else {
+            return Err(WriteError::EmptyBatch);
+        };
+        let count = steps.len();
+        match self.state.submit(epk.as_bytes(), Work::Transaction(steps)).await {
             Ok(Answer::Transaction(mut written)) => {
-                written.pop().ok_or(WriteError::Storage(StorageError::Closed))
+                let last = written.pop().map(|last| answer_of(last, count));
+                last.ok_or(WriteError::Storage(StorageError::Closed))
             }
             Ok(_) => Err(StorageError::Closed.into()),
             Err(refusal) => Err(write_error(refusal)),
@@ -279,31 +302,44 @@ impl Container {
     ) -> Result<Vec<Written>, BatchError> {
         let key = partition_key.into();
         let whole = |error| BatchError { index: 0, error };
-        let operations = self.prepare_batch(&key, writes)?;
-        let Some(first) = operations.first() else {
+        let (steps, counts) = self.prepare_batch(&key, writes)?;
+        let Some(first) = steps.first() else {
             return Err(whole(WriteError::EmptyBatch));
         };
         let epk = first.key.epk.clone();
-        match self.state.submit(epk.as_bytes(), Work::Transaction(operations)).await {
-            Ok(Answer::Transaction(written)) => Ok(written),
+        match self.state.submit(epk.as_bytes(), Work::Transaction(steps)).await {
+            Ok(Answer::Transaction(written)) => {
+                let mut written = written.into_iter();
+                let last = |&count: &usize| Some(answer_of(written.nth(count - 1)?, count));
+                Ok(counts.iter().filter_map(last).collect())
+            }
             Ok(_) => Err(whole(StorageError::Closed.into())),
-            Err(Refusal::Operation(index, error)) => Err(BatchError { index, error }),
+            Err(Refusal::Operation(step, error)) => {
+                let mut behind = 0;
+                let write = counts.iter().position(|count| {
+                    behind += count;
+                    step < behind
+                });
+                Err(BatchError { index: write.unwrap_or(0), error })
+            }
             Err(refusal) => Err(whole(write_error(refusal))),
         }
     }
 
+    /// The steps of all writes, and how many each of them has.
     fn prepare_batch(
         &self,
         key: &PartitionKey,
         writes: Vec<ItemWrite>,
-    ) -> Result<SmallVec<[Operation; 1]>, BatchError> {
+    ) -> Result<(Steps, Vec<usize>), BatchError> {
         let count = writes.len();
         if count > BATCH_OPERATIONS_MAX {
             let error = WriteError::TooManyOperations { count, limit: BATCH_OPERATIONS_MAX };
             return Err(BatchError { index: 0, error });
         }
         let settings = self.settings();
-        let mut operations: SmallVec<[Operation; 1]> = SmallVec::with_capacity(count);
+        let mut steps = Steps::with_capacity(count);
+        let mut counts = Vec::with_capacity(count);
         let mut bytes = 0;
         for (index, write) in writes.into_iter().enumerate() {
             let failed = |error| BatchError { index, error };
@@ -316,16 +352,16 @@ impl Container {
                 }
                 _ => write.partition_key(key.clone()),
             };
-            let operation =
-                prepare::prepare(&settings, write, &self.state.shared.runtime).map_err(failed)?;
-            bytes += operation.byte_count();
+            let prepared = prepare::prepare(&settings, write).map_err(failed)?;
+            bytes += prepared.iter().map(Operation::byte_count).sum::<usize>();
             if bytes > BATCH_BYTES_MAX {
                 let error = WriteError::BatchTooLarge { bytes, limit: BATCH_BYTES_MAX };
                 return Err(BatchError { index, error });
             }
-            operations.push(operation);
+            counts.push(prepared.len());
+            steps.extend(prepared);
         }
-        Ok(operations)
+        Ok((steps, counts))
     }
 
     /// Deletes all items that a partition key has now; returns how many.
@@ -372,16 +408,6 @@ impl Container {
         Ok((partition.id, partition.visible()))
     }
 
-    /// Bytes of all live versions in the logs of the container.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        let of = |partition: &std::sync::Arc<crate::partition::Partition>| {
-            let statistics = partition.local.statistics();
-            statistics.bytes.saturating_sub(statistics.dead_bytes)
-        };
-        self.state.topology().partitions.iter().map(of).sum()
-    }
-
     /// The newest change that is visible in a range; `None` if it is gone.
     #[must_use]
     pub fn newest(&self, range: PartitionId) -> Option<Lsn> {
@@ -416,6 +442,11 @@ impl Container {
         let what = "a row points to a record that is not in the log";
         Err(self.state.shared.index.doubt(what).into())
     }
+}
+
+/// What a write did, by its last step: one of several has replaced an item under another id.
+fn answer_of(last: Written, steps: usize) -> Written {
+    if steps > 1 { Written { change: Some(ChangeKind::Replace), ..last } } else { last }
 }
 
 fn write_error(refusal: Refusal) -> WriteError {

@@ -5,12 +5,20 @@
 
 use crate::body::Wanted;
 use crate::error::DefinitionError;
-use headwater_model::{ContainerId, Epk, PartitionKeyDefinition, PartitionKeyPath, Timestamp};
+use crate::query::ComputedProperty;
+use headwater_model::{
+    BadPartitionKeyDefinition, ContainerId, Epk, PartitionKeyDefinition, PartitionKeyPath,
+    Timestamp,
+};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 const UNIQUE_KEYS_MAX: usize = 10;
 const UNIQUE_PATHS_MAX: usize = 16;
+const COMPUTED_PROPERTIES_MAX: usize = 20;
+/// Names that are the server's own.
+const SYSTEM_NAMES: [&str; 7] = ["id", "_rid", "_ts", "_etag", "_self", "_attachments", "_lsn"];
 /// The most partitions a container can be created with.
 pub(crate) const PARTITIONS_MAX: u32 = 1000;
 
@@ -33,6 +41,7 @@ pub struct ContainerDefinition {
     partition_key: PartitionKeyDefinition,
     default_ttl: Option<i32>,
     unique_keys: Vec<Vec<PartitionKeyPath>>,
+    computed: Arc<[ComputedProperty]>,
     retention: Duration,
 }
 
@@ -76,8 +85,18 @@ impl ContainerDefinition {
         let partition_key = PartitionKeyDefinition::from_json(&key.to_string())?;
         let default_ttl = parse_default_ttl(&json)?;
         let unique_keys = parse_unique_keys(&json)?;
+        // A definition that is stored already must not keep the store from opening.
+        let computed = parse_computed(&json).unwrap_or_default();
         let retention = parse_retention(&json)?;
-        Ok(ContainerDefinition { json, id, partition_key, default_ttl, unique_keys, retention })
+        Ok(ContainerDefinition {
+            json,
+            id,
+            partition_key,
+            default_ttl,
+            unique_keys,
+            computed,
+            retention,
+        })
     }
 
     fn with(mut self, field: &str, value: Value) -> ContainerDefinition {
@@ -122,7 +141,19 @@ impl ContainerDefinition {
         if let Some(ttl) = ttl.filter(|ttl| *ttl == 0 || *ttl < -1) {
             return Err(DefinitionError::DefaultTtl(ttl));
         }
+        parse_computed(&self.json)?;
         ContainerDefinition::from_value(Value::Object(self.json.clone()))
+    }
+
+    /// What is refused in a new container, though one that is there may have it.
+    pub(crate) fn check_new(&self) -> Result<(), DefinitionError> {
+        for path in &self.partition_key.paths {
+            path.check_new().map_err(|problem| BadPartitionKeyDefinition::Path {
+                path: path.as_str().to_owned(),
+                problem,
+            })?;
+        }
+        Ok(())
     }
 
     /// Its id.
@@ -147,6 +178,12 @@ impl ContainerDefinition {
     #[must_use]
     pub fn unique_keys(&self) -> &[Vec<PartitionKeyPath>] {
         &self.unique_keys
+    }
+
+    /// Names that queries can use for expressions.
+    #[must_use]
+    pub fn computed_properties(&self) -> &Arc<[ComputedProperty]> {
+        &self.computed
     }
 
     /// How long superseded versions and deletes are kept at least.
@@ -203,6 +240,36 @@ fn parse_unique_keys(
         parsed.push(paths.collect::<Result<Vec<_>, DefinitionError>>()?);
     }
     Ok(parsed)
+}
+
+fn parse_computed(json: &Map<String, Value>) -> Result<Arc<[ComputedProperty]>, DefinitionError> {
+    let refuse = |what: String| Err(DefinitionError::ComputedProperty(what));
+    let list = match json.get("computedProperties") {
+        None | Some(Value::Null) => return Ok(Arc::default()),
+        Some(Value::Array(list)) => list,
+        Some(_) => return refuse("computedProperties is not a list".to_owned()),
+    };
+    if list.len() > COMPUTED_PROPERTIES_MAX {
+        return refuse(format!("there are more than {COMPUTED_PROPERTIES_MAX}"));
+    }
+    let mut parsed: Vec<ComputedProperty> = Vec::with_capacity(list.len());
+    for one in list {
+        let text = |field: &str| one.get(field).and_then(Value::as_str);
+        let (Some(name), Some(query)) = (text("name"), text("query")) else {
+            return refuse("one has no name or no query".to_owned());
+        };
+        if name.is_empty() || SYSTEM_NAMES.contains(&name) {
+            return refuse(format!("the name {name:?} is not free"));
+        }
+        if parsed.iter().any(|known| known.name() == name) {
+            return refuse(format!("the name {name:?} is there twice"));
+        }
+        match ComputedProperty::parse(name, query) {
+            Ok(property) => parsed.push(property),
+            Err(error) => return refuse(format!("{name}: {error}")),
+        }
+    }
+    Ok(parsed.into())
 }
 
 fn parse_retention(json: &Map<String, Value>) -> Result<Duration, DefinitionError> {
@@ -317,6 +384,21 @@ mod tests {
         ];
         for (json, expected) in cases {
             let error = ContainerDefinition::from_json(json).unwrap_err().to_string();
+            assert!(error.contains(expected), "{json}: {error}");
+        }
+        for (computed, expected) in [
+            (r#"{"name":"a","query":"SELECT VALUE 1 FROM c"}"#, "is not a list"),
+            (r#"[{"name":"a"}]"#, "no query"),
+            (r#"[{"name":"_ts","query":"SELECT VALUE 1 FROM c"}]"#, "not free"),
+            (r#"[{"name":"a","query":"SELECT c.a FROM c"}]"#, "SELECT VALUE"),
+            (r#"[{"name":"a","query":"SELECT VALUE COUNT(1) FROM c"}]"#, "SELECT VALUE"),
+        ] {
+            let json = format!(
+                r#"{{"id":"c","partitionKey":{{"paths":["/p"]}},"computedProperties":{computed}}}"#
+            );
+            let stored = ContainerDefinition::from_json(&json);
+            let error = stored.expect("what is stored stays readable").checked().unwrap_err();
+            let error = error.to_string();
             assert!(error.contains(expected), "{json}: {error}");
         }
         let zero = ContainerDefinition::new("c", "/p").unwrap().with_default_ttl(0);

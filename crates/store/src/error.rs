@@ -186,6 +186,9 @@ pub enum DefinitionError {
     /// Too many unique keys.
     #[error("a container has at most 10 unique keys of at most 16 paths each")]
     TooManyUniqueKeys,
+    /// A computed property that cannot be.
+    #[error("One of the specified inputs is invalid: computed properties: {0}")]
+    ComputedProperty(String),
     /// A default time to live of zero, or below -1.
     #[error("defaultTtl is {0}; use -1, or 1 to 2147483647, or leave it out")]
     DefaultTtl(i64),
@@ -219,20 +222,31 @@ pub enum WriteError {
     /// The id is not allowed.
     #[error(transparent)]
     Id(#[from] IdError),
+    /// A body without an id.
+    #[error(
+        "The input content is invalid because the required properties - 'id; ' - are missing; give \
+         the item an id"
+    )]
+    MissingId,
+    /// A replacement inside a script's transaction that would change the id.
+    #[error(
+        "inside a script the item {given} cannot become {in_body}; delete it and create the other"
+    )]
+    Rename {
+        /// The id it has.
+        given: String,
+        /// The id in the body.
+        in_body: String,
+    },
     /// The partition key is not allowed.
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
     /// The key given beside the body is not the one in the body.
-    #[error("the item's partition key is {in_body}, not {given}; send the key the item has")]
+    #[error(
+        "PartitionKey extracted from document doesn't match the one specified in the header \
+         (wrong-pk-value): it is {in_body}, not {given}; send the key the item has"
+    )]
     PartitionKeyMismatch {
-        /// As the caller said.
-        given: String,
-        /// As the body says.
-        in_body: String,
-    },
-    /// The id given beside the body is not the one in the body.
-    #[error("the item's id is {in_body}, not {given}; an id cannot be changed")]
-    IdMismatch {
         /// As the caller said.
         given: String,
         /// As the body says.
@@ -281,6 +295,9 @@ pub enum WriteError {
     /// The patch cannot be applied.
     #[error(transparent)]
     Patch(#[from] PatchError),
+    /// Somebody else has changed what a transaction has read.
+    #[error("someone else has changed what the transaction has read; run it again")]
+    Outdated,
     /// A batch without operations.
     #[error("the batch has no operations; add at least one")]
     EmptyBatch,
@@ -315,9 +332,10 @@ impl WriteError {
         match self {
             WriteError::Body(_)
             | WriteError::Id(_)
+            | WriteError::MissingId
+            | WriteError::Rename { .. }
             | WriteError::PartitionKey(_)
             | WriteError::PartitionKeyMismatch { .. }
-            | WriteError::IdMismatch { .. }
             | WriteError::Ttl
             | WriteError::AlreadyExists { .. }
             | WriteError::UniqueKey { .. }
@@ -327,6 +345,7 @@ impl WriteError {
             | WriteError::TooManyOperations { .. }
             | WriteError::BatchTooLarge { .. } => Remedy::FixRequest,
             WriteError::NotFound { .. }
+            | WriteError::Outdated
             | WriteError::EtagMismatch { .. }
             | WriteError::ConditionFalse { .. } => Remedy::RereadItem,
             WriteError::ContainerGone => Remedy::RefreshContainer,

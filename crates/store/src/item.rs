@@ -93,6 +93,10 @@ impl Item {
         rid.map_or(0, |rid| rid.number)
     }
 
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
     /// When this version was written.
     #[must_use]
     pub fn timestamp(&self) -> Timestamp {
@@ -363,6 +367,16 @@ impl ItemKey {
 
     pub(crate) fn id(&self) -> String {
         String::from_utf8_lossy(&self.tail[usize::from(self.key_bytes)..]).into_owned()
+    }
+
+    pub(crate) fn is_of(&self, id: &str) -> bool {
+        &self.tail[usize::from(self.key_bytes)..] == id.as_bytes()
+    }
+
+    /// Another item of the same partition key.
+    pub(crate) fn with_id(&self, id: &ItemId) -> ItemKey {
+        let tail = [self.encoded_key(), id.as_str().as_bytes()].concat();
+        ItemKey { epk: self.epk.clone(), tail, key_bytes: self.key_bytes }
     }
 
     pub(crate) fn encoded_key(&self) -> &[u8] {

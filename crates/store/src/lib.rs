@@ -51,7 +51,10 @@ mod prepare;
 pub mod query;
 mod resource;
 mod scan;
+mod script;
+mod statistics;
 mod topology;
+mod transaction;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
 pub use backup::{BackupError, BackupSummary, restore};
@@ -74,4 +77,8 @@ pub use item::{Condition, Item, ItemWrite, Precondition, Written};
 pub use partition::feed::Change;
 pub use resource::{Resource, ResourceType};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
+pub use script::{
+    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,
+};
+pub use statistics::RangeStatistics;
 pub use topology::RangeInfo;

@@ -8,8 +8,9 @@ use crate::definition::Settings;
 use crate::error::WriteError;
 use crate::item::{Condition, ItemKey, ItemWrite, Precondition, UNIQUE_BYTES, WriteKind};
 use bytes::Bytes;
-use headwater_model::{ItemId, PartitionKey, PartitionKeyValue};
-use headwater_runtime::Runtime;
+use headwater_log::Position;
+use headwater_model::{ItemId, Lsn, PartitionKey, PartitionKeyValue};
+use smallvec::{SmallVec, smallvec};
 
 /// An operation a writer can evaluate.
 #[derive(Clone)]
@@ -29,6 +30,10 @@ pub(crate) enum Action {
     Read,
     /// Delete it, if its time is over.
     Expire,
+    /// Refuse the transaction unless the item is still the one at this position, or still absent.
+    Unchanged(Option<Position>),
+    /// Refuse the transaction if anything of the item's partition key was written later.
+    Untouched(Lsn),
 }
 
 /// A checked body.
@@ -54,25 +59,27 @@ impl Operation {
     }
 }
 
+/// What a write does, in order and as one. The last step answers for it.
+pub(crate) type Steps = SmallVec<[Operation; 1]>;
+
 /// Checks a write. `key` is the partition key of the batch it is in, if it is in one.
-pub(crate) fn prepare(
-    settings: &Settings,
-    write: ItemWrite,
-    runtime: &Runtime,
-) -> Result<Operation, WriteError> {
+pub(crate) fn prepare(settings: &Settings, write: ItemWrite) -> Result<Steps, WriteError> {
     let ItemWrite { kind, partition_key, precondition } = write;
     let given = partition_key.as_ref();
     let (key, action) = match kind {
         WriteKind::Create(body) => {
-            let (key, body) = prepare_body(settings, &body, given, None, Some(runtime))?;
+            let (key, body) = prepare_body(settings, &body, given, None)?;
             (key, Action::Create(body))
         }
         WriteKind::Upsert(body) => {
-            let (key, body) = prepare_body(settings, &body, given, None, Some(runtime))?;
+            let (key, body) = prepare_body(settings, &body, given, None)?;
             (key, Action::Upsert(body))
         }
         WriteKind::Replace(id, body) => {
-            let (key, body) = prepare_body(settings, &body, given, Some(&id), None)?;
+            let (key, body) = prepare_body(settings, &body, given, Some(&id))?;
+            if !key.is_of(&id) {
+                return rename(key, body, &id, precondition);
+            }
             (key, Action::Replace(body))
         }
         WriteKind::Delete(id) => (key_of(settings, given, &id)?, Action::Delete),
@@ -81,7 +88,31 @@ pub(crate) fn prepare(
             (key_of(settings, given, &id)?, Action::Patch(patch, condition))
         }
     };
-    Ok(Operation { key, action, precondition })
+    Ok(smallvec![Operation { key, action, precondition }])
+}
+
+/// Checks a write that must be a single step, as those of scripts are.
+pub(crate) fn prepare_step(settings: &Settings, write: ItemWrite) -> Result<Operation, WriteError> {
+    let mut steps = prepare(settings, write)?;
+    let last = steps.pop().ok_or(WriteError::EmptyBatch)?;
+    match steps.pop() {
+        None => Ok(last),
+        Some(first) => Err(WriteError::Rename { given: first.key.id(), in_body: last.key.id() }),
+    }
+}
+
+/// A replacement under another id: the item of the old id goes, and one of the new id comes.
+fn rename(
+    key: ItemKey,
+    body: Prepared,
+    old_id: &str,
+    precondition: Precondition,
+) -> Result<Steps, WriteError> {
+    let old = key.with_id(&ItemId::new(old_id)?);
+    Ok(smallvec![
+        Operation { key: old, action: Action::Delete, precondition },
+        Operation { key, action: Action::Create(body), precondition: Precondition::None },
+    ])
 }
 
 /// The key of an item whose body is not at hand.
@@ -101,7 +132,6 @@ fn prepare_body(
     body: &Bytes,
     given_key: Option<&PartitionKey>,
     given_id: Option<&str>,
-    generate_id: Option<&Runtime>,
 ) -> Result<(ItemKey, Prepared), WriteError> {
     let scanned = body::scan(body, &settings.wanted)?;
     let key = partition_key_in(settings, &scanned);
@@ -112,21 +142,12 @@ fn prepare_body(
         });
     }
     let epk = settings.definition.partition_key().epk(&key)?;
-    let (id, generated) = match (scanned.id(), given_id) {
-        (Some(in_body), Some(given)) if in_body != given => {
-            return Err(WriteError::IdMismatch {
-                given: given.to_owned(),
-                in_body: in_body.into_owned(),
-            });
-        }
+    let (id, added) = match (scanned.id(), given_id) {
         (Some(in_body), _) => (ItemId::new(&in_body)?, None),
-        (None, Some(given)) => (ItemId::new(given)?, Some(given.to_owned())),
-        (None, None) => {
-            let id = generate_id.map(|runtime| guid(runtime.random_u128())).unwrap_or_default();
-            (ItemId::new(&id)?, Some(id))
-        }
+        (None, Some(given)) => (ItemId::new(given)?, Some(given)),
+        (None, None) => return Err(WriteError::MissingId),
     };
-    let prepared = prepared_from(settings, body, &scanned, generated.as_deref())?;
+    let prepared = prepared_from(settings, body, &scanned, added)?;
     Ok((ItemKey::new(epk, &key, &id), prepared))
 }
 
@@ -140,7 +161,7 @@ fn prepared_from(
     settings: &Settings,
     body: &Bytes,
     scanned: &Scanned<'_>,
-    generated_id: Option<&str>,
+    added_id: Option<&str>,
 ) -> Result<Prepared, WriteError> {
     let ttl = match scanned.ttl() {
         Ttl::Absent => 0,
@@ -151,7 +172,7 @@ fn prepared_from(
         Ttl::Null | Ttl::Other => return Err(WriteError::Ttl),
     };
     Ok(Prepared {
-        members: body::members(body, scanned, generated_id),
+        members: body::members(body, scanned, added_id),
         ttl,
         unique: unique_keys_in(settings, scanned),
     })
@@ -232,9 +253,4 @@ fn encode_value(body: &[u8], span: Option<ValueSpan>, out: &mut Vec<u8>) {
             out.extend_from_slice(text);
         }
     }
-}
-
-fn guid(random: u128) -> String {
-    let hex = format!("{random:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

@@ -9,13 +9,14 @@
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::scan::{ScanPosition, ScanScope};
+use crate::script::{Script, UserScripts};
 use bytes::Bytes;
 use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
 use headwater_query::{Context, EvaluationError, Kind, Next, Progress};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use headwater_query::{Problem, Query, QueryError, Value};
+pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};
 
 /// Items read for one page; a page that ends for that reason may be empty and goes on.
 const ITEMS_READ_MAX: usize = 20_000;
@@ -52,8 +53,11 @@ pub enum QueryFailure {
     #[error(transparent)]
     Read(#[from] ItemReadError),
     /// A position that no page of this query has returned.
-    #[error("the continuation is not one of this query's; start again without it")]
+    #[error("Invalid Continuation Token: it is not one of this query's; start again without it")]
     BadContinuation,
+    /// Too many scripts are running, and the query calls user-defined functions.
+    #[error("too many scripts are running; try again in a moment")]
+    Busy,
     /// More items than a query that needs all of them may read.
     #[error("the query needs more than {ITEMS_COLLECTED_MAX} items; narrow it by partition key")]
     TooManyItems,
@@ -77,14 +81,40 @@ impl Container {
         after: Option<&str>,
         limit: PageLimit,
     ) -> Result<QueryPage, QueryFailure> {
+        self.query_with(query, scope, after, limit, &[]).await
+    }
+
+    /// Answers a page of a query that may call these user-defined functions.
+    ///
+    /// # Errors
+    /// Also when a function fails or takes too long.
+    pub async fn query_with(
+        &self,
+        query: &Query,
+        scope: &ScanScope,
+        after: Option<&str>,
+        limit: PageLimit,
+        functions: &[Script],
+    ) -> Result<QueryPage, QueryFailure> {
         let scope = match self.narrowed(query, scope)? {
             Some(scope) => scope,
             None => return Ok(QueryPage::default()),
         };
-        if query.is_streaming() {
-            self.stream_query(query, &scope, after, limit).await
+        let shared = &self.state().shared;
+        let limits = &shared.options.scripts;
+        let (_place, functions) = if functions.is_empty() {
+            (None, None)
         } else {
-            self.collect_query(query, &scope, after, limit).await
+            let place = shared.runtime.timeout(limits.time, shared.turns.place()).await;
+            let place = place.flatten().ok_or(QueryFailure::Busy)?;
+            let functions = UserScripts::new(functions, limits, &shared.runtime);
+            (Some(place), Some(Arc::new(functions)))
+        };
+        let context = self.query_context(functions);
+        if query.is_streaming() {
+            self.stream_query(query, context, &scope, after, limit).await
+        } else {
+            self.collect_query(query, context, &scope, after, limit).await
         }
     }
 
@@ -128,15 +158,21 @@ impl Container {
         keys.all(|key| key.as_ref() == Some(&first)).then_some(first)
     }
 
-    fn query_context(&self) -> Context {
+    pub(crate) fn query_context(&self, functions: Option<Arc<UserScripts>>) -> Context {
         let runtime = &self.state().shared.runtime;
         let ticks = runtime.unix_millis().saturating_mul(TICKS_PER_MILLISECOND);
-        Context::at(i64::try_from(ticks).unwrap_or(i64::MAX)).with_seed(runtime.random())
+        let context =
+            Context::at(i64::try_from(ticks).unwrap_or(i64::MAX)).with_seed(runtime.random());
+        match functions {
+            Some(functions) => context.with_functions(functions),
+            None => context,
+        }
     }
 
     async fn stream_query(
         &self,
         query: &Query,
+        context: Context,
         scope: &ScanScope,
         after: Option<&str>,
         limit: PageLimit,
@@ -145,7 +181,7 @@ impl Container {
             None => (Progress::default(), None),
             Some(text) => read_position(text)?,
         };
-        let mut run = query.resume(self.query_context(), progress);
+        let mut run = query.resume(context, progress);
         let mut page = QueryPage::default();
         let mut bytes = 0;
         loop {
@@ -187,6 +223,7 @@ impl Container {
     async fn collect_query(
         &self,
         query: &Query,
+        context: Context,
         scope: &ScanScope,
         after: Option<&str>,
         limit: PageLimit,
@@ -198,7 +235,7 @@ impl Container {
                 number.ok_or(QueryFailure::BadContinuation)?
             }
         };
-        let mut run = query.start(self.query_context());
+        let mut run = query.start(context);
         let mut page = QueryPage::default();
         let mut position = None;
         let batch = PageLimit::new(SCAN_ITEMS, SCAN_BYTES).unwrap_or_default();

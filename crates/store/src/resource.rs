@@ -1,5 +1,5 @@
 //! Resources that an account keeps for its clients and does not act on by itself: throughput offers,
-//! users and their permissions, scripts.
+//! users and their permissions, client encryption keys, scripts.
 //!
 //! Each is a JSON document with an owner and a resource id. They live in the catalog, so they are as
 //! durable as containers, and they go with their owner. What the documents mean is not decided here.
@@ -8,7 +8,8 @@ use crate::account::Account;
 use crate::catalog::{Event, ResourceEntry, Resources};
 use crate::error::CatalogError;
 use headwater_model::{
-    Etag, OfferRid, PermissionRid, ResourceId, ResourceKind, ResourceRid, Timestamp, UserRid,
+    ClientEncryptionKeyRid, Etag, OfferRid, PermissionRid, ResourceId, ResourceKind, ResourceRid,
+    Timestamp, UserRid,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub enum ResourceType {
     User,
     /// What a user may do.
     Permission,
+    /// A wrapped key with which clients of a database encrypt; it is never unwrapped here.
+    ClientEncryptionKey,
     /// A stored procedure of a container.
     StoredProcedure,
     /// A trigger of a container.
@@ -49,6 +52,7 @@ impl ResourceType {
             ResourceType::Offer => "offer",
             ResourceType::User => "user",
             ResourceType::Permission => "permission",
+            ResourceType::ClientEncryptionKey => "client encryption key",
             ResourceType::StoredProcedure => "stored procedure",
             ResourceType::Trigger => "trigger",
             ResourceType::UserDefinedFunction => "user-defined function",
@@ -240,6 +244,9 @@ fn next_rid(kind: ResourceType, owner: ResourceId, resources: &Resources) -> Opt
         }
         (ResourceType::Permission, ResourceId::User(user)) => {
             Some(ResourceId::Permission(PermissionRid::new(user, u64::from(number))))
+        }
+        (ResourceType::ClientEncryptionKey, ResourceId::Database(database)) => {
+            Some(ResourceId::ClientEncryptionKey(ClientEncryptionKeyRid::new(database, number)))
         }
         (ResourceType::StoredProcedure, _) => script(ResourceKind::Sproc),
         (ResourceType::Trigger, _) => script(ResourceKind::Trigger),

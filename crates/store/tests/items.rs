@@ -119,6 +119,46 @@ async fn a_batch_is_one_transaction() {
 }
 
 #[tokio::test]
+async fn a_replacement_under_another_id_moves_the_item() {
+    let (_account, items) = container(plain().with_unique_key(&["/mail"])).await;
+    items.create(r#"{"id":"1","pk":"a","mail":"x"}"#).await.unwrap();
+    items.create(r#"{"id":"3","pk":"a","mail":"z"}"#).await.unwrap();
+    let taken = items.replace("1", r#"{"id":"3","pk":"a"}"#).await.unwrap_err();
+    assert!(matches!(taken, WriteError::AlreadyExists { .. }), "{taken}");
+    let missing = items.replace("2", r#"{"id":"4","pk":"a"}"#).await.unwrap_err();
+    assert!(matches!(&missing, WriteError::NotFound { id } if id == "2"), "{missing}");
+    let stale = ItemWrite::replace("1", r#"{"id":"2","pk":"a"}"#).if_match("\"stale\"");
+    let stale = items.write(stale).await.unwrap_err();
+    assert!(matches!(stale, WriteError::EtagMismatch { .. }), "{stale}");
+    assert!(items.read("a", "1").await.unwrap().is_some(), "nothing of what was refused happened");
+
+    let moved = items.replace("1", r#"{"id":"2","pk":"a","mail":"x"}"#).await.unwrap();
+    assert_eq!(moved.change, Some(ChangeKind::Replace));
+    assert!(text(&moved.into_item()).starts_with(r#"{"id":"2","pk":"a","mail":"x""#));
+    assert!(items.read("a", "1").await.unwrap().is_none());
+
+    let writes = || {
+        vec![
+            ItemWrite::create(r#"{"id":"5","pk":"a","mail":"5"}"#),
+            ItemWrite::replace("5", r#"{"id":"6","pk":"a","mail":"6"}"#),
+            ItemWrite::read("6"),
+        ]
+    };
+    let written = items.batch("a", writes()).await.unwrap();
+    let ids: Vec<_> = written.iter().map(|one| text(one.item.as_ref().unwrap())).collect();
+    assert_eq!(ids.len(), 3);
+    assert!(ids[1].starts_with(r#"{"id":"6""#) && ids[2] == ids[1], "{ids:?}");
+    let failed = items.batch("a", writes()).await.unwrap_err();
+    assert_eq!(failed.index, 1, "the id it moves to is taken: {failed}");
+    let mut behind = writes();
+    behind.truncate(1);
+    behind.push(ItemWrite::replace("5", r#"{"id":"7","pk":"a","mail":"7"}"#));
+    behind.push(ItemWrite::read("5"));
+    let failed = items.batch("a", behind).await.unwrap_err();
+    assert_eq!(failed.index, 2, "steps are counted with the write they belong to: {failed}");
+}
+
+#[tokio::test]
 async fn unique_keys_are_unique_within_a_partition_key() {
     let (_account, items) = container(plain().with_unique_key(&["/mail"])).await;
     items.create(r#"{"id":"1","pk":"a","mail":"x"}"#).await.unwrap();
@@ -236,4 +276,30 @@ async fn a_durable_store_is_what_it_was_after_reopening() {
     assert_eq!(Some(&account.state_hash().unwrap()), expected.last());
     let second = Account::open(dir.path(), Options::default()).await.unwrap_err();
     assert!(second.to_string().contains("in use"), "{second}");
+}
+
+#[tokio::test]
+async fn statistics_count_items_and_name_the_largest_partition_keys() {
+    let account = Account::ephemeral().await.unwrap();
+    let database = account.create_database("db").await.unwrap();
+    let definition = ContainerDefinition::new("c", "/pk").unwrap();
+    let container = database.create_container(definition).await.unwrap();
+    assert_eq!(container.statistics().unwrap()[0].items, 0);
+    for (key, count) in [("big", 30), ("small", 3), ("a\u{0}b", 1)] {
+        for id in 0..count {
+            let item = serde_json::json!({"id": id.to_string(), "pk": key, "x": "x".repeat(500)});
+            container.create(item.to_string()).await.unwrap();
+        }
+    }
+    container.delete("small", "0").await.unwrap();
+    let [range] = &container.statistics().unwrap()[..] else { panic!("one range") };
+    assert_eq!((range.items, range.distinct_keys), (33, 3));
+    let keys: Vec<_> = range.largest_keys.iter().map(|(key, _)| key.to_json()).collect();
+    assert_eq!(keys, [r#"["big"]"#, r#"["small"]"#, r#"["a\u0000b"]"#]);
+    assert!(range.bytes > 33 * 500 && range.largest_keys[0].1 > 30 * 500, "{range:?}");
+    container.split(range.id, None).await.unwrap();
+    let halves = container.statistics().unwrap();
+    assert_eq!(halves.len(), 2);
+    assert_eq!(halves.iter().map(|half| half.items).sum::<u64>(), 33);
+    account.close().await.unwrap();
 }

@@ -22,8 +22,9 @@ mod support;
 
 use headwater_runtime::{Random, Runtime};
 use headwater_store::{
-    Account, ChangeKind, Container, ContainerDefinition, Continuation, Durability, FeedStart,
-    ItemWrite, Lsn, Options, PartitionKey, WriteError,
+    Account, ChangeKind, Container, ContainerDefinition, Continuation, Durability, ExecuteError,
+    FeedStart, ItemWrite, Lsn, Options, PartitionKey, ProcedureCall, Script, ScriptFailure,
+    WriteError,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -208,10 +209,53 @@ async fn carry_out(container: &Container, key: &str, steps: &[Step]) -> Result<(
     match steps {
         [Step::DeleteKey] => container.delete_partition_key(key).await.map(|_| ()),
         [step] => container.write(step.write(key)).await.map(|_| ()),
+        [_, _, _, ..] => run_as_script(container, key, steps).await,
         _ => {
             let writes = steps.iter().map(|step| step.write(key)).collect();
             container.batch(key, writes).await.map(|_| ()).map_err(|failed| failed.error)
         }
+    }
+}
+
+/// The same as a batch, done by a stored procedure.
+async fn run_as_script(container: &Container, key: &str, steps: &[Step]) -> Result<(), WriteError> {
+    const SOURCE: &str = "function carryOut(steps) {
+        var link = __.getSelfLink();
+        function must(error) { if (error) throw error; }
+        steps.forEach(function (step) {
+            var [operation, id, body] = step;
+            var accepted = operation === 'c' ? __.createDocument(link, body, must)
+                : operation === 'u' ? __.upsertDocument(link, body, must)
+                : operation === 'r' ? __.replaceDocument(link + 'docs/' + id, body, must)
+                : __.deleteDocument(link + 'docs/' + id, must);
+            if (!accepted) throw new Error('not accepted');
+        });
+    }";
+    let arguments: Vec<(&str, &str, String)> = steps
+        .iter()
+        .map(|step| match step {
+            Step::Create(id, v) => ("c", id.as_str(), body(key, id, *v)),
+            Step::Upsert(id, v) => ("u", id.as_str(), body(key, id, *v)),
+            Step::Replace(id, v) => ("r", id.as_str(), body(key, id, *v)),
+            Step::Delete(id) => ("d", id.as_str(), String::new()),
+            Step::DeleteKey => unreachable!("never part of a batch"),
+        })
+        .collect();
+    let call = ProcedureCall {
+        script: Script { name: "carryOut".to_owned(), source: SOURCE.to_owned() },
+        arguments: serde_json::json!([arguments]).to_string(),
+        functions: Vec::new(),
+    };
+    match container.execute(key, &call).await {
+        Ok(_) => Ok(()),
+        // Refused as a whole, as a batch would be; or others were quicker, and nothing happened either.
+        Err(
+            ExecuteError::Script { error: ScriptFailure::Thrown { number: 404 | 409, .. }, .. }
+            | ExecuteError::Conflict
+            | ExecuteError::Busy,
+        ) => Err(WriteError::NotFound { id: "refused by the script".to_owned() }),
+        Err(ExecuteError::Write(error)) => Err(error),
+        Err(error) => panic!("{error}"),
     }
 }
 

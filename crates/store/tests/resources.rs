@@ -1,4 +1,4 @@
-//! Offers, users, permissions and scripts: kept like containers, gone with their owners.
+//! Offers, users, permissions, encryption keys and scripts: kept like containers, gone with their owners.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -20,6 +20,8 @@ async fn resources_survive_a_restart_and_go_with_their_owner() {
         .create_resource(ResourceType::Permission, user.rid, "read", "{}", none)
         .await
         .unwrap();
+    let encryption_key = ResourceType::ClientEncryptionKey;
+    let key = account.create_resource(encryption_key, owner, "k", "{}", none).await.unwrap();
     let (sproc, offer) = (ResourceType::StoredProcedure, ResourceType::Offer);
     account.create_resource(sproc, of_container, "s", "{}", none).await.unwrap();
     let first = account.create_resource(offer, of_container, "x", "{}", none).await.unwrap();
@@ -48,6 +50,7 @@ async fn resources_survive_a_restart_and_go_with_their_owner() {
     let bob = account.resource(ResourceType::User, owner, "bob").unwrap();
     assert_eq!((bob.rid, bob.json.as_str(), bob.etag), (user.rid, "{\"a\":1}", changed.etag));
     assert!(account.resource_by_rid(permission.rid).is_some());
+    assert_eq!(account.resource(encryption_key, owner, "k").unwrap().rid, key.rid);
     account.drop_resource(user.rid, None).await.unwrap();
     assert!(account.resource_by_rid(permission.rid).is_none(), "a permission goes with its user");
     let next = account.create_resource(ResourceType::User, owner, "cy", "{}", none).await.unwrap();
@@ -55,5 +58,7 @@ async fn resources_survive_a_restart_and_go_with_their_owner() {
     let database = account.database("db").await.unwrap();
     database.drop_container("c").await.unwrap();
     assert!(account.resources(offer, None).is_empty(), "an offer goes with its container");
+    account.drop_database("db").await.unwrap();
+    assert!(account.resource_by_rid(key.rid).is_none(), "a key goes with its database");
     account.close().await.unwrap();
 }

@@ -108,19 +108,46 @@ pub(super) const CLIENTS: &[Client] = &[
         needs: &[&["node", "--version"], &["npm", "--version"]],
         install: &[
             Step::new(&["cp", "{source}/package.json", "{source}/package-lock.json", "{home}/"]),
-            Step::new(&[
-                "npm",
-                "install",
-                "--prefix",
-                "{home}",
-                "--no-audit",
-                "--no-fund",
-                "--prefer-offline",
-                "--no-save",
-            ]),
+            Step::new(NPM_INSTALL),
         ],
         install_time: INSTALL_TIME,
         run: Step::with(&["node", "main.mjs"], &[("HEADWATER_MODULES", "{home}")]),
+    },
+    Client {
+        name: "documentdb",
+        sdk: "JavaScript documentdb 1.15.3, through a proxy that ends its TLS 1.0",
+        home: "documentdb",
+        needs: &[&["node", "--version"], &["npm", "--version"], &["openssl", "version"]],
+        install: &[
+            Step::new(&["cp", "{source}/package.json", "{source}/package-lock.json", "{home}/"]),
+            Step::new(NPM_INSTALL),
+            // The proxy's certificate, which the client is made to trust.
+            Step::new(&[
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-keyout",
+                "{home}/proxy-key.pem",
+                "-out",
+                "{home}/proxy.pem",
+                "-days",
+                "30",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ]),
+        ],
+        install_time: INSTALL_TIME,
+        run: Step::with(
+            // The client's TLS is below what Node allows by itself, and its code is full of what Node
+            // has deprecated since.
+            &["node", "--tls-cipher-list=DEFAULT@SECLEVEL=0", "--no-deprecation", "main.mjs"],
+            &[("HEADWATER_MODULES", "{home}"), ("NODE_EXTRA_CA_CERTS", "{home}/proxy.pem")],
+        ),
     },
     Client {
         name: "go",
@@ -185,6 +212,17 @@ pub(super) const CLIENTS: &[Client] = &[
             &[("AZURE_COSMOS_BINARY_ENCODING_ENABLED", "false")],
         ),
     },
+];
+
+const NPM_INSTALL: &[&str] = &[
+    "npm",
+    "install",
+    "--prefix",
+    "{home}",
+    "--no-audit",
+    "--no-fund",
+    "--prefer-offline",
+    "--no-save",
 ];
 
 /// Not a member of our workspace, with a lock file and a build folder of its own.

@@ -20,8 +20,8 @@ Made by `cargo xtask compatibility`; do not edit. Each column is a program writt
 unmodified client from its registry, run against a fresh server with several partitions. The programs
 are in `compatibility/`.
 
-`yes`: it works. `no`: the check fails. Empty: the client has no such operation, or its program has no
-such check.
+`yes`: it works. `no`: the check fails. `not offered`: the SDK has no such operation. Empty: the program
+has no such check.
 ";
 
 /// Writes the page.
@@ -41,7 +41,7 @@ fn text(results: &Results) -> String {
         let passed = match &report.end {
             End::Skipped(_) => "not run".to_owned(),
             End::Finished | End::Broken(_) => {
-                format!("{} of {}", report.passed(), report.checks.len())
+                format!("{} of {}", report.passed(), report.tried())
             }
         };
         // Writing to a string cannot fail.
@@ -78,6 +78,7 @@ fn groups<'a>(reports: &[&'a Report]) -> Vec<(&'a str, Vec<&'a str>)> {
 fn cell(report: &Report, group: &str, check: &str) -> &'static str {
     let found = report.checks.iter().find(|known| known.group == group && known.check == check);
     match found {
+        Some(found) if !found.offered => "not offered",
         Some(found) if found.ok => "yes",
         Some(_) => "no",
         None => "",
@@ -103,6 +104,7 @@ mod tests {
                 check: (*check).to_owned(),
                 ok: *ok,
                 detail: "varies".to_owned(),
+                offered: *group != "bulk",
             })
             .collect();
         report
@@ -113,13 +115,18 @@ mod tests {
         let results = Results {
             reports: vec![
                 report("python", &[("items", "read", true), ("ttl", "expires", false)]),
-                report("go", &[("items", "read", true), ("items", "patch", true)]),
+                report(
+                    "go",
+                    &[("items", "read", true), ("items", "patch", true), ("bulk", "all", true)],
+                ),
                 Report::skipped("cobol", "missing".to_owned()),
             ],
         };
         let page = text(&results);
         assert!(page.contains("## Items\n\n| | python | go |\n|---|---|---|\n| read | yes | yes |\n| patch |  | yes |"), "{page}");
         assert!(page.contains("| expires | no |  |"), "{page}");
+        assert!(page.contains("| all |  | not offered |"), "{page}");
+        assert!(page.contains("| Go azcosmos 1.5.0 | 2 of 2 |"), "{page}");
         assert!(page.contains("| cobol |  | not run |"), "{page}");
         assert!(!page.contains("varies"), "details differ from run to run");
     }

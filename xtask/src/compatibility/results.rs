@@ -12,6 +12,13 @@ pub(super) struct Check {
     pub(super) ok: bool,
     #[serde(default)]
     pub(super) detail: String,
+    /// Whether the client has such an operation at all. One that has not neither passes nor fails.
+    #[serde(default = "yes")]
+    pub(super) offered: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What one client said.
@@ -44,7 +51,7 @@ impl Report {
     }
 
     pub(super) fn push(&mut self, check: Check) {
-        if !check.ok {
+        if check.offered && !check.ok {
             println!("{}: FAILED {}: {}: {}", self.client, check.group, check.check, check.detail);
         }
         self.checks.push(check);
@@ -56,7 +63,7 @@ impl Report {
 
     /// A program's exit code says whether all its checks passed; anything else is a crash.
     pub(super) fn ended(&mut self, succeeded: bool) {
-        let is_green = self.failed() == 0 && !self.checks.is_empty();
+        let is_green = self.failed() == 0 && self.tried() > 0;
         if matches!(self.end, End::Finished) && succeeded != is_green {
             self.stop("the program ended before its last check".to_owned());
         }
@@ -73,11 +80,16 @@ impl Report {
     }
 
     pub(super) fn passed(&self) -> usize {
-        self.checks.iter().filter(|check| check.ok).count()
+        self.checks.iter().filter(|check| check.offered && check.ok).count()
     }
 
     fn failed(&self) -> usize {
-        self.checks.len() - self.passed()
+        self.checks.iter().filter(|check| check.offered && !check.ok).count()
+    }
+
+    /// How many checks were run.
+    pub(super) fn tried(&self) -> usize {
+        self.passed() + self.failed()
     }
 
     /// What it adds to the closing line: a program that broke is a failure of its own.
@@ -142,7 +154,18 @@ mod tests {
     use super::*;
 
     fn check(ok: bool) -> Check {
-        Check { group: "items".into(), check: "read".into(), ok, detail: String::new() }
+        let (group, check) = ("items".into(), "read".into());
+        Check { group, check, ok, detail: String::new(), offered: true }
+    }
+
+    #[test]
+    fn what_a_client_does_not_offer_neither_passes_nor_fails() {
+        let line = r#"{"client":"go","group":"bulk","check":"x","ok":true,"offered":false}"#;
+        let mut report = Report::new("go");
+        report.push(serde_json::from_str(line).unwrap());
+        assert_eq!((report.passed(), report.failures(), report.tried()), (0, 0, 0));
+        report.ended(true);
+        assert_eq!(report.failures(), 1, "a program that tries nothing proves nothing");
     }
 
     #[test]

@@ -14,13 +14,21 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command, in a world without contexts, keys or settings of the user's.
 pub(crate) fn headwater(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_headwater")));
     command.args(arguments);
-    for name in ["HEADWATER_KEY", "HEADWATER_TOKEN", "HEADWATER_KEY_FILE", "XDG_CONFIG_HOME"] {
-        command.env_remove(name);
-    }
     let nowhere = std::env::temp_dir().join("headwater-tests-without-contexts");
     command.env("HEADWATER_CONFIG_DIR", nowhere).current_dir(std::env::temp_dir());
+    command
+}
+
+/// A command that is not told what the user told us.
+pub(crate) fn without_settings(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("HEADWATER_") || name == "XDG_CONFIG_HOME" {
+            command.env_remove(&*name);
+        }
+    }
     command
 }
 
@@ -69,9 +77,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a command and reads its lines as they come.
+    /// Starts our command and reads its lines as they come.
     pub(crate) fn start(arguments: &[&str]) -> Running {
-        let mut child = headwater(arguments)
+        Running::of(headwater(arguments))
+    }
+
+    /// Starts any command and reads its lines as they come.
+    pub(crate) fn of(mut command: Command) -> Running {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

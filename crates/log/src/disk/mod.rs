@@ -8,6 +8,7 @@ mod memory;
 mod os;
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,6 +53,11 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug + 'static {
     fn length(&self) -> io::Result<u64>;
     /// Makes room up to `length`, so that later writes do not change the file's size.
     fn allocate(&self, length: u64) -> io::Result<()>;
+    /// Writes zeros to a part of that room, which nobody has written to, so that syncing later writes
+    /// there has nothing to note about the blocks. Where blocks are nothing special nothing happens.
+    fn zero(&self, _part: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
     /// Cuts the file to `length`.
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Bytes this file takes on the medium.

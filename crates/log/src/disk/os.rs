@@ -3,6 +3,7 @@
 use super::{Disk, DiskFile};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -108,6 +109,12 @@ impl DiskFile for OsFile {
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    fn zero(&self, part: Range<u64>) -> io::Result<()> {
+        let length =
+            usize::try_from(part.end.saturating_sub(part.start)).map_err(io::Error::other)?;
+        self.write_at(&vec![0; length], part.start)
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {

@@ -24,6 +24,12 @@ use std::sync::atomic::Ordering;
 const ALLOCATE_FIRST: u64 = 256 << 10;
 /// The largest step.
 const ALLOCATE_MOST: u64 = 8 << 20;
+/// A group up to this size is written into blocks that hold zeros already. The first write to a block
+/// that was only allocated makes its sync note in the file system's journal that the block is in use,
+/// which costs a fifth of the time of a small sync and nothing beside the bytes of a large one.
+const ZEROED_GROUP_MAX: usize = 16 << 10;
+/// How far ahead the zeros reach. They are written with a group and synced by its sync.
+const ZEROED_AHEAD: u64 = 256 << 10;
 /// No group is longer.
 const GROUP_BYTES_MAX: usize = (u32::MAX / 2) as usize;
 
@@ -105,12 +111,18 @@ impl LocalLog {
                 active.file.allocate(target)?;
                 appender.allocated = target;
             }
+            if bytes.len() <= ZEROED_GROUP_MAX && end > appender.zeroed && !self.is_relaxed() {
+                let target = (end + ZEROED_AHEAD).min(appender.allocated);
+                active.file.zero(end..target)?;
+                appender.zeroed = target;
+            }
             active.file.write_at(bytes, u64::from(appender.offset))
         })();
         let Err(error) = written else { return Ok(()) };
         // Half a group behind the tail would look like damage once something else follows it, and
         // after a crash its beginning could come back although its writer was told that it failed.
         appender.allocated = u64::from(appender.offset);
+        appender.zeroed = appender.allocated;
         let cut_off = active.file.truncate(u64::from(appender.offset));
         if cut_off.and_then(|()| active.file.sync()).is_err() {
             self.poisoned.store(true, Ordering::Release);
@@ -204,6 +216,7 @@ impl LocalLog {
         appender.active = Some(fresh);
         appender.offset = HEADER_BYTES;
         appender.allocated = 0;
+        appender.zeroed = 0;
         appender.records = 0;
         appender.tombstone_bytes = 0;
         Ok(())

@@ -117,6 +117,8 @@ struct Appender {
     /// End of the last entry in the active segment.
     offset: u32,
     allocated: u64,
+    /// Up to here the blocks were written at least once.
+    zeroed: u64,
     records: usize,
     tombstone_bytes: u32,
 }

@@ -123,6 +123,7 @@ impl LocalLog {
             tail: Tail { timestamp: manifest.clock, ..Tail::start(manifest.start) },
             offset: HEADER_BYTES,
             allocated: 0,
+            zeroed: 0,
             records: 0,
             tombstone_bytes: 0,
         };
@@ -222,6 +223,7 @@ impl Appender {
         self.records = scanned.table.len();
         self.tombstone_bytes = scanned.tombstone_bytes;
         self.allocated = u64::from(self.offset);
+        self.zeroed = self.allocated;
         self.tail = Tail {
             lsn: scanned.last_lsn,
             hash: scanned.last_hash,

@@ -63,7 +63,10 @@ pub enum BadPartitionKeyDefinition {
     )]
     NotJson(String),
     /// One of the paths cannot be read.
-    #[error("{path:?} cannot place items: {problem}")]
+    #[error(
+        "partition key is refused. The partition key component definition path '{path}' could not be \
+         accepted: {problem}"
+    )]
     Path {
         /// The path as sent.
         path: String,
@@ -73,7 +76,8 @@ pub enum BadPartitionKeyDefinition {
     },
     /// `Hash` and `Range` take one path.
     #[error(
-        "partition key of kind {kind:?} has {paths} paths; give it exactly one, or use MultiHash"
+        "{}partition key of kind {kind:?} has {paths} paths; give it exactly one, or use MultiHash",
+        too_many(.paths, 1)
     )]
     NotOnePath {
         /// The kind asked for.
@@ -82,7 +86,10 @@ pub enum BadPartitionKeyDefinition {
         paths: usize,
     },
     /// `MultiHash` takes one to three paths.
-    #[error("partition key of kind MultiHash has {paths} paths; give it 1 to {LEVELS_MAX}")]
+    #[error(
+        "{}partition key of kind MultiHash has {paths} paths; give it 1 to {LEVELS_MAX}",
+        too_many(.paths, LEVELS_MAX)
+    )]
     LevelCount {
         /// How many paths there were.
         paths: usize,
@@ -99,6 +106,11 @@ pub enum BadPartitionKeyDefinition {
     /// `MultiHash` with version 1, or with none, which means 1.
     #[error("partition key of kind MultiHash has version 1; set \"version\": 2")]
     MultiHashVersion,
+}
+
+/// The service's own words for it, which clients look for.
+fn too_many(paths: &usize, max: usize) -> &'static str {
+    if *paths > max { "partition key is refused. Too many partition key paths: " } else { "" }
 }
 
 /// Why a partition key does not fit a container.

@@ -32,6 +32,12 @@ pub enum BadPartitionKeyPath {
     /// Two slashes in a row, or one at the end.
     #[error("partition key path has an empty segment; write a property name after each slash")]
     EmptySegment,
+    /// White space or a wildcard outside of quotes.
+    #[error(
+        "put a name with {0:?} in quotes. Partition key paths must contain only valid characters and \
+         not contain a trailing slash or wildcard character"
+    )]
+    Character(char),
     /// A quoted segment without its end.
     #[error(
         "partition key path has an opening quote without a closing one; close it or write \\\" inside"
@@ -78,6 +84,20 @@ impl PartitionKeyPath {
         }
     }
 
+    /// Whether a new container may have it: the service wants white space and wildcards in quotes.
+    /// Containers made before we knew that keep their paths.
+    pub fn check_new(&self) -> Result<(), BadPartitionKeyPath> {
+        let mut rest = self.text.chars().peekable();
+        while rest.next().is_some() {
+            if let Some(quote) = rest.next_if(|&c| c == '"' || c == '\'') {
+                quoted(&mut rest, quote)?;
+            } else if let Some(found) = plain(&mut rest).chars().find(|c| is_special(*c)) {
+                return Err(BadPartitionKeyPath::Character(found));
+            }
+        }
+        Ok(())
+    }
+
     /// The property names from the root of the item downwards, without quotes; at least one.
     pub fn segments(&self) -> &[String] {
         &self.segments
@@ -95,6 +115,10 @@ fn plain(rest: &mut Peekable<Chars<'_>>) -> String {
         segment.push(character);
     }
     segment
+}
+
+fn is_special(character: char) -> bool {
+    character.is_whitespace() || character == '*'
 }
 
 /// Reads up to the closing quote; the opening one has been taken.
@@ -153,6 +177,18 @@ mod tests {
         check(r#"/'a"b'/c"#, Ok(&["a\"b", "c"]));
         check(r#"/"a\"b\\c\d""#, Ok(&["a\"b\\c\\d"]));
         check(r#"/a"b"#, Ok(&["a\"b"]));
+    }
+
+    #[test]
+    fn new_paths_have_special_characters_in_quotes() {
+        for (text, expected) in [
+            ("/pk/a-b", Ok(())),
+            (r#"/"odd name"/'*'/x"#, Ok(())),
+            ("/odd name", Err(BadPartitionKeyPath::Character(' '))),
+            (r#"/"quoted"/a*"#, Err(BadPartitionKeyPath::Character('*'))),
+        ] {
+            assert_eq!(PartitionKeyPath::parse(text).unwrap().check_new(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!        database container number+kind                    16, number little-endian, kind in
 //!                                                              the high nibble of byte 15
 //!        database user     permission                      16, little-endian
+//!        database 0        number  2                       16, a client encryption key, little-endian
 //!        database container number         attachment      20
 //! offer                                                     3, little-endian
 //! ```
@@ -22,7 +23,9 @@ mod owners;
 mod text;
 
 pub use children::{AttachmentRid, ItemRid, PartitionRangeRid, ResourceKind, ResourceRid};
-pub use owners::{ContainerRid, DatabaseRid, OfferRid, PermissionRid, UserRid};
+pub use owners::{
+    ClientEncryptionKeyRid, ContainerRid, DatabaseRid, OfferRid, PermissionRid, UserRid,
+};
 
 use text::{BYTES_MAX, text_form};
 
@@ -71,6 +74,8 @@ pub enum ResourceId {
     Container(ContainerRid),
     /// A permission of a user.
     Permission(PermissionRid),
+    /// A client encryption key of a database.
+    ClientEncryptionKey(ClientEncryptionKeyRid),
     /// An item, script, range or conflict in a container.
     Resource(ResourceRid),
     /// An attachment of an item.
@@ -107,7 +112,10 @@ impl ResourceId {
             (4, _) => DatabaseRid::from_bytes(bytes).map(ResourceId::Database),
             (8, false) => UserRid::from_bytes(bytes).map(ResourceId::User),
             (8, true) => ContainerRid::from_bytes(bytes).map(ResourceId::Container),
-            (16, false) => PermissionRid::from_bytes(bytes).map(ResourceId::Permission),
+            (16, false) => match ClientEncryptionKeyRid::from_bytes(bytes) {
+                Ok(key) => Ok(ResourceId::ClientEncryptionKey(key)),
+                Err(_) => PermissionRid::from_bytes(bytes).map(ResourceId::Permission),
+            },
             (16, true) => ResourceRid::from_bytes(bytes).map(ResourceId::Resource),
             (20, _) => AttachmentRid::from_bytes(bytes).map(ResourceId::Attachment),
             (length, _) => Err(BadRid::Length { bytes: length }),
@@ -122,6 +130,7 @@ impl ResourceId {
             ResourceId::User(rid) => Bytes::new(&rid.to_bytes()),
             ResourceId::Container(rid) => Bytes::new(&rid.to_bytes()),
             ResourceId::Permission(rid) => Bytes::new(&rid.to_bytes()),
+            ResourceId::ClientEncryptionKey(rid) => Bytes::new(&rid.to_bytes()),
             ResourceId::Resource(rid) => Bytes::new(&rid.to_bytes()),
             ResourceId::Attachment(rid) => Bytes::new(&rid.to_bytes()),
         }
@@ -179,5 +188,17 @@ mod tests {
         check(AttachmentRid::parse("AAAAAYAAAAEDAAAAAAAAUAAAAAI="), refused("an item"));
         check(AttachmentRid::parse("AAAAAQ=="), refused("an attachment"));
         check(OfferRid::parse("AAAAAQ=="), refused("an offer"));
+        let permission = PermissionRid::new(UserRid::new(1, 5), 2 << 32 | 7).to_string();
+        check(ClientEncryptionKeyRid::parse(&permission), refused("a client encryption key"));
+    }
+
+    #[test]
+    fn a_client_encryption_key_lies_below_its_database() {
+        let key = ClientEncryptionKeyRid::new(DatabaseRid::new(1), 7);
+        let bytes = [0, 0, 0, 1, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0];
+        assert_eq!(key.to_bytes(), bytes);
+        let any = ResourceId::ClientEncryptionKey(key);
+        assert_eq!(ResourceId::parse(&key.to_string()), Ok(any));
+        assert_eq!(any.to_bytes().as_ref(), bytes);
     }
 }

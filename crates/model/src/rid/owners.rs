@@ -1,5 +1,5 @@
 //! The ids of what owns other resources: databases, containers, users; and of what belongs to an
-//! account or a user: offers and permissions.
+//! account, a database or a user: offers, client encryption keys and permissions.
 
 use super::text::text_form;
 use super::{BadRid, CONTAINER_BIT, exactly};
@@ -159,6 +159,50 @@ impl PermissionRid {
     }
 }
 
+/// The id of a client encryption key of a database. It lies where the permissions of user 0 would, who
+/// does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientEncryptionKeyRid {
+    /// The database it belongs to.
+    pub database: DatabaseRid,
+    /// Its number.
+    pub number: u32,
+}
+
+impl ClientEncryptionKeyRid {
+    /// Tells it from other resources directly below a database.
+    const KIND: u32 = 2;
+
+    /// The key with this number.
+    pub const fn new(database: DatabaseRid, number: u32) -> ClientEncryptionKeyRid {
+        ClientEncryptionKeyRid { database, number }
+    }
+
+    /// The 16 bytes of the id.
+    pub fn to_bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.database.to_bytes());
+        bytes[8..12].copy_from_slice(&self.number.to_le_bytes());
+        bytes[12..].copy_from_slice(&ClientEncryptionKeyRid::KIND.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the 16 bytes of the id.
+    pub fn from_bytes(bytes: &[u8]) -> Result<ClientEncryptionKeyRid, BadRid> {
+        let expected = "a client encryption key";
+        let [d0, d1, d2, d3, 0, 0, 0, 0, n0, n1, n2, n3, k0, k1, k2, k3] =
+            exactly(bytes, expected)?
+        else {
+            return Err(BadRid::WrongResource { expected });
+        };
+        if u32::from_le_bytes([k0, k1, k2, k3]) != ClientEncryptionKeyRid::KIND {
+            return Err(BadRid::WrongResource { expected });
+        }
+        let database = DatabaseRid(u32::from_be_bytes([d0, d1, d2, d3]));
+        Ok(ClientEncryptionKeyRid { database, number: u32::from_le_bytes([n0, n1, n2, n3]) })
+    }
+}
+
 /// The id of a throughput offer: 24 bits, and the only id that does not start with its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferRid(u32);
@@ -192,7 +236,7 @@ impl OfferRid {
     }
 }
 
-text_form!(DatabaseRid, ContainerRid, UserRid, PermissionRid, OfferRid);
+text_form!(DatabaseRid, ContainerRid, UserRid, PermissionRid, ClientEncryptionKeyRid, OfferRid);
 
 #[cfg(test)]
 mod tests {

@@ -218,6 +218,8 @@ pub struct ApiVersion([u8; 10]);
 impl ApiVersion {
     /// Where no version is named.
     pub const OLDEST: ApiVersion = ApiVersion(*b"0000-00-00");
+    /// From here on a session token has a version and regions; before, it was an LSN alone.
+    pub const V2018_06_18: ApiVersion = ApiVersion(*b"2018-06-18");
     /// From here on containers have partition keys of version 2.
     pub const V2018_12_31: ApiVersion = ApiVersion(*b"2018-12-31");
 

@@ -190,8 +190,6 @@ names! {
     RESOURCE_USAGE = "x-ms-resource-usage";
     /// How far a change of index has come, in percent.
     INDEX_TRANSFORMATION_PROGRESS = "x-ms-documentdb-collection-index-transformation-progress";
-    /// The same, of lazy indexes.
-    LAZY_INDEXING_PROGRESS = "x-ms-documentdb-collection-lazy-indexing-progress";
     /// What a query did.
     QUERY_METRICS = "x-ms-documentdb-query-metrics";
     /// Which indexes a query used.

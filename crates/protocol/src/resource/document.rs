@@ -4,8 +4,8 @@
 //! those that are ours to set are left out and written behind them.
 
 use headwater_model::{
-    ContainerRid, DatabaseRid, KeyRange, Lsn, PartitionId, PartitionRangeRid, PermissionRid,
-    ResourceKind, ResourceRid, UserRid,
+    ClientEncryptionKeyRid, ContainerRid, DatabaseRid, KeyRange, Lsn, PartitionId,
+    PartitionRangeRid, PermissionRid, ResourceKind, ResourceRid, UserRid,
 };
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
@@ -57,6 +57,13 @@ impl System {
     #[must_use]
     pub fn permission(rid: PermissionRid, etag: &str, ts: u64) -> System {
         let link = format!("{}permissions/{rid}/", user_link(rid.user));
+        System::new(rid, link, etag, ts)
+    }
+
+    /// Of a client encryption key.
+    #[must_use]
+    pub fn client_encryption_key(rid: ClientEncryptionKeyRid, etag: &str, ts: u64) -> System {
+        let link = format!("{}clientencryptionkeys/{rid}/", database_link(rid.database));
         System::new(rid, link, etag, ts)
     }
 
@@ -154,8 +161,8 @@ pub fn permission(definition: &str, token: &str, system: &System) -> Result<Vec<
     compose(definition, &[], system, &[("_token", &json!(token).to_string())])
 }
 
-/// A stored procedure, trigger or user defined function, or anything else that is only what its user
-/// wrote.
+/// A stored procedure, trigger, user defined function or client encryption key: anything that is only
+/// what its user wrote.
 ///
 /// # Errors
 /// When the definition is not a JSON object.

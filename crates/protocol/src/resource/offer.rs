@@ -14,6 +14,10 @@ const MANUAL_MIN: u32 = 400;
 const MANUAL_STEP: u32 = 100;
 const AUTOSCALE_MIN: u32 = 1000;
 const AUTOSCALE_STEP: u32 = 1000;
+/// What the service plans for one partition of a new container.
+const UNITS_PER_NEW_PARTITION: u32 = 6000;
+/// What one partition can give; beyond it the service splits.
+const UNITS_PER_PARTITION_MAX: u32 = 10_000;
 
 /// Request units per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +42,18 @@ pub enum BadThroughput {
         "throughput is {0}; ask for {MANUAL_MIN} to {THROUGHPUT_MAX} in steps of {MANUAL_STEP}"
     )]
     Manual(u32),
+    /// Scaling, and too little.
+    #[error(
+        "Requested throughput {0} is less than required minimum throughput {AUTOSCALE_MIN}; ask for \
+         {AUTOSCALE_MIN} to {THROUGHPUT_MAX} in steps of {AUTOSCALE_STEP}"
+    )]
+    TooLittle(i64),
     /// Scaling, and out of range.
     #[error(
         "maxThroughput is {0}; ask for {AUTOSCALE_MIN} to {THROUGHPUT_MAX} in steps of \
          {AUTOSCALE_STEP}"
     )]
-    Autoscale(u32),
+    Autoscale(i64),
     /// Fixed and scaling at once.
     #[error("{OFFER_THROUGHPUT} and {OFFER_AUTOPILOT_SETTINGS} exclude each other; send one")]
     Both,
@@ -67,7 +77,7 @@ impl BadThroughput {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Settings {
-    max_throughput: u32,
+    max_throughput: i64,
     #[serde(default)]
     auto_upgrade_policy: Option<UpgradePolicy>,
 }
@@ -130,13 +140,19 @@ impl Throughput {
     ///
     /// # Errors
     /// When it is out of range.
-    pub fn autoscale(max: u32, increment_percent: u32) -> Result<Throughput, BadThroughput> {
-        let allowed =
-            (AUTOSCALE_MIN..=THROUGHPUT_MAX).contains(&max) && max.is_multiple_of(AUTOSCALE_STEP);
-        if allowed && increment_percent <= 100 {
-            Ok(Throughput::Autoscale { max, increment_percent })
-        } else {
-            Err(BadThroughput::Autoscale(max))
+    pub fn autoscale(max: i64, increment_percent: u32) -> Result<Throughput, BadThroughput> {
+        if max < i64::from(AUTOSCALE_MIN) {
+            return Err(BadThroughput::TooLittle(max));
+        }
+        match u32::try_from(max) {
+            Ok(max)
+                if max <= THROUGHPUT_MAX
+                    && max.is_multiple_of(AUTOSCALE_STEP)
+                    && increment_percent <= 100 =>
+            {
+                Ok(Throughput::Autoscale { max, increment_percent })
+            }
+            _ => Err(BadThroughput::Autoscale(max)),
         }
     }
 
@@ -197,6 +213,28 @@ impl Throughput {
             Throughput::Autoscale { max, .. } => Throughput::Manual(max),
             manual @ Throughput::Manual(_) => manual,
         }
+    }
+
+    /// The most there ever is.
+    #[must_use]
+    pub fn most(self) -> u32 {
+        match self {
+            Throughput::Manual(throughput) | Throughput::Autoscale { max: throughput, .. } => {
+                throughput
+            }
+        }
+    }
+
+    /// How many partitions a new container with so much has in the service.
+    #[must_use]
+    pub fn partitions_of_new(self) -> u32 {
+        self.most().div_ceil(UNITS_PER_NEW_PARTITION)
+    }
+
+    /// The fewest partitions that can give so much; with fewer, the service splits.
+    #[must_use]
+    pub fn partitions_min(self) -> u32 {
+        self.most().div_ceil(UNITS_PER_PARTITION_MAX)
     }
 
     /// What is there when nothing is going on.
@@ -324,6 +362,24 @@ mod tests {
         }
         for body in [&b""[..], b"{}", b"{\"content\":{}}", b"\xff", b"[]"] {
             assert!(Throughput::from_offer(body).is_err());
+        }
+    }
+
+    #[test]
+    fn too_little_is_named_with_the_minimum() {
+        let refused = Throughput::from_headers(None, Some(r#"{"maxThroughput":-200}"#));
+        let message = refused.unwrap_err().to_string();
+        let expected = "Requested throughput -200 is less than required minimum throughput 1000";
+        assert!(message.starts_with(expected), "{message}");
+    }
+
+    #[test]
+    fn partitions_follow_throughput() {
+        for (units, new, least) in
+            [(400, 1, 1), (6000, 1, 1), (10_000, 2, 1), (11_000, 2, 2), (30_000, 5, 3)]
+        {
+            let throughput = Throughput::Manual(units);
+            assert_eq!((throughput.partitions_of_new(), throughput.partitions_min()), (new, least));
         }
     }
 

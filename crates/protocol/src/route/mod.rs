@@ -93,6 +93,9 @@ pub enum RouteError {
     /// No resource has such a path.
     #[error("path names no resource; use /dbs/{{db}}/colls/{{coll}}/docs/{{id}} and its like")]
     Unknown,
+    /// More than an id behind `/offers`; clients that take a link for an id send that.
+    #[error("an offer is named by its id alone: /offers/{{id}}")]
+    Offer,
     /// A segment is not UTF-8 once decoded.
     #[error("path is not UTF-8; percent-encode the UTF-8 bytes of each id")]
     Encoding,
@@ -110,7 +113,9 @@ impl RouteError {
     pub fn code(&self) -> Code {
         match self {
             RouteError::Unknown => Code::NotFound,
-            RouteError::Encoding | RouteError::TooLong { .. } => Code::BadRequest,
+            RouteError::Offer | RouteError::Encoding | RouteError::TooLong { .. } => {
+                Code::BadRequest
+            }
         }
     }
 }
@@ -128,6 +133,7 @@ pub fn parse(path: &str) -> Result<Route, RouteError> {
         ["offers"] => Ok(Route::Offers),
         ["addresses"] => Ok(Route::Addresses),
         ["offers", rid] => Ok(Route::Offer { rid: name(rid)? }),
+        ["offers", ..] => Err(RouteError::Offer),
         ["dbs", db] => Ok(Route::Database { db: name(db)? }),
         ["dbs", db, kind] => below_database(name(db)?, kind),
         ["dbs", db, kind, id] => in_database(name(db)?, kind, name(id)?),
@@ -284,7 +290,7 @@ mod tests {
             ("/dbs/d/colls/c/docs/1/attachments/2", 404),
             ("/dbs/d/users/u/docs", 404),
             ("/dbs/d/colls/c/operations/other", 404),
-            ("/offers/a/b", 404),
+            ("/offers/a/b", 400),
             ("/dbs/%FF", 400),
             (&format!("/dbs/{}", "a".repeat(PATH_BYTES_MAX)), 400),
         ] {

@@ -38,12 +38,12 @@ impl Compiler<'_> {
                 Binding::Slot(slot) => Operation::Slot(slot),
             },
             Node::Property(of, name) => match inner(self, of)? {
-                Operation::Root => Operation::Wanted(self.want(name)),
+                Operation::Root => self.item_property(name)?,
                 of => Operation::Member(Box::new(of), name.clone()),
             },
             Node::Index(of, index) => match (inner(self, of)?, inner(self, index)?) {
                 (Operation::Root, Operation::Constant(Value::String(name))) => {
-                    Operation::Wanted(self.want(&name))
+                    self.item_property(&name)?
                 }
                 (of, Operation::Constant(Value::String(name))) => {
                     Operation::Member(Box::new(of), name.into_owned())
@@ -72,6 +72,13 @@ impl Compiler<'_> {
                 negate(like(of, pattern, escape), *negated)
             }
             Node::Call(name, list) => self.call(name, list, span, inner)?,
+            Node::UserCall(..) | Node::Scalar(_) | Node::ArrayOf(_) | Node::Exists(_)
+                if self.computed.is_none() =>
+            {
+                let problem =
+                    "A computed property cannot use sub-queries or user-defined functions";
+                return Err(self.meaning(problem, span));
+            }
             Node::UserCall(name, list) => {
                 if !self.user_functions.contains(name) {
                     self.user_functions.push(name.clone());
@@ -106,6 +113,21 @@ impl Compiler<'_> {
         inner: &mut dyn FnMut(&mut Self, &Expression) -> Result<Operation, QueryError>,
     ) -> Result<Box<[Operation; 3]>, QueryError> {
         Ok(Box::new([inner(self, one)?, inner(self, two)?, inner(self, three)?]))
+    }
+
+    /// A property of the item: what it holds, or what the container computes under that name.
+    fn item_property(&mut self, name: &str) -> Result<Operation, QueryError> {
+        let all = self.computed.unwrap_or_default();
+        let Some(property) = all.iter().find(|one| one.name() == name) else {
+            return Ok(Operation::Wanted(self.want(name)));
+        };
+        let names =
+            std::mem::replace(&mut self.names, vec![(property.item().into(), Binding::Root)]);
+        let computed = self.computed.take();
+        let operation = self.plain(property.expression());
+        self.names = names;
+        self.computed = computed;
+        operation
     }
 
     /// Notes that a property of the item is used, and answers its place.

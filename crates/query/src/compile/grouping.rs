@@ -73,14 +73,26 @@ impl Compiler<'_> {
 
 /// Whether what a query answers is made of aggregates.
 pub(crate) fn has_aggregates(select: &Select) -> bool {
-    let projected = match &select.projection {
+    projects_aggregates(select) || orders_by_aggregates(select)
+}
+
+/// Whether all rows become one, so that an order of single rows has no meaning.
+pub(crate) fn is_one_row(select: &Select) -> bool {
+    select.group_by.is_empty() && projects_aggregates(select) && !orders_by_aggregates(select)
+}
+
+fn projects_aggregates(select: &Select) -> bool {
+    match &select.projection {
         Projection::All => false,
         Projection::Value(expression) => contains_aggregate(expression),
         Projection::List(columns) => {
             columns.iter().any(|column| contains_aggregate(&column.expression))
         }
-    };
-    projected || select.order_by.iter().any(|item| contains_aggregate(&item.expression))
+    }
+}
+
+fn orders_by_aggregates(select: &Select) -> bool {
+    select.order_by.iter().any(|item| contains_aggregate(&item.expression))
 }
 
 pub(crate) fn aggregate_kind(name: &str) -> Option<AggregateKind> {

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::ast::{Collection, Expression, Projection, Select, Source};
+use crate::computed::ComputedProperty;
 use crate::error::{Problem, QueryError, Span, closest};
 use crate::evaluate::LikePattern;
 use crate::functions::{AggregateKind, Function};
@@ -119,16 +120,19 @@ pub(crate) enum Operation {
 /// Values of the parameters, by name with the `@`.
 pub(crate) type Parameters = HashMap<String, Value<'static>>;
 
-/// Turns a tree into a program.
+/// Turns a tree into a program. Without `computed` it is the query of a computed property itself,
+/// which may use less.
 pub(crate) fn compile(
     text: &str,
     tree: &Select,
     parameters: &Parameters,
     limits: &Limits,
+    computed: Option<&[ComputedProperty]>,
 ) -> Result<Compiled, QueryError> {
     let mut compiler = Compiler {
         text,
         parameters,
+        computed,
         names: Vec::new(),
         from_start: 0,
         slots: 0,
@@ -156,6 +160,8 @@ enum Binding {
 struct Compiler<'c> {
     text: &'c str,
     parameters: &'c Parameters,
+    /// `None` while a computed property is compiled.
+    computed: Option<&'c [ComputedProperty]>,
     names: Vec<(Arc<str>, Binding)>,
     /// Where in `names` those of the current `FROM` begin.
     from_start: usize,
@@ -195,6 +201,11 @@ impl Compiler<'_> {
         let projection = self.projection(select, grouped, &mut aggregates)?;
         let mut order = Vec::new();
         for item in &select.order_by {
+            if grouping::is_one_row(select) {
+                // There is nothing to sort, so any property of the rows may stand here.
+                self.plain(&item.expression)?;
+                continue;
+            }
             let key = if grouped {
                 self.grouped(&item.expression, &select.group_by, &mut aggregates)?
             } else {

@@ -2,7 +2,7 @@
 
 use headwater_model::{PartitionKey, PartitionKeyDefinition, PartitionKeyKind, PartitionKeyValue};
 
-use super::candidates::{Candidate, candidates};
+use super::candidates::Candidate;
 use super::document::QueryRange;
 use crate::query::Query;
 use crate::value::Value;
@@ -14,7 +14,7 @@ pub(super) fn ranges(query: &Query, definition: &PartitionKeyDefinition) -> Vec<
         .iter()
         .map(|path| path.segments().iter().map(String::as_str).collect())
         .collect();
-    let Some(candidates) = candidates(query.tree(), query.parameters(), &paths) else {
+    let Some(candidates) = query.candidates(&paths) else {
         return vec![QueryRange::full()];
     };
     let mut ranges = Vec::with_capacity(candidates.len());

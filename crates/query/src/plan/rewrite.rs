@@ -7,7 +7,7 @@ use super::candidates::{constant, root_alias};
 use super::document::{DistinctCount, QueryInfo};
 use crate::ast::{Collection, Expression, Node, Projection, Select};
 use crate::compile::column_names;
-use crate::compile::grouping::{aggregate_kind, contains_aggregate, has_aggregates};
+use crate::compile::grouping::{aggregate_kind, contains_aggregate, has_aggregates, is_one_row};
 use crate::error::{Problem, QueryError, Span};
 use crate::functions::AggregateKind;
 use crate::lexer::ORDER_BY_FILTER;
@@ -38,7 +38,7 @@ pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
         ..QueryInfo::default()
     };
     let grouped = !tree.group_by.is_empty() || has_aggregates(tree);
-    if grouped && !tree.order_by.is_empty() {
+    if grouped && !tree.order_by.is_empty() && !is_one_row(tree) {
         let problem = "ORDER BY together with GROUP BY or aggregates, across ranges";
         return Err(refuse(query, Problem::NotSupported(problem.to_owned())));
     }
@@ -135,7 +135,10 @@ fn order(tree: &Select, info: &mut QueryInfo) {
         Some(filter) => format!("(({filter}) AND ({ORDER_BY_FILTER}))"),
         None => format!("({ORDER_BY_FILTER})"),
     };
-    let top = info.top.map_or(String::new(), |top| format!("TOP {top} "));
+    // Equal rows are dropped behind the merge, so nobody knows how many a range has to send.
+    let bounded = !tree.distinct;
+    let top = info.top.filter(|_| bounded).map_or(String::new(), |top| format!("TOP {top} "));
+    let window = if bounded { window(info) } else { String::new() };
     let keys: Vec<_> = tree.order_by.iter().map(ToString::to_string).collect();
     info.rewritten_query = format!(
         "SELECT {top}{root}._rid, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter} \
@@ -143,7 +146,7 @@ fn order(tree: &Select, info: &mut QueryInfo) {
         items.join(", "),
         from(tree),
         keys.join(", "),
-        window(info),
+        window,
     );
 }
 

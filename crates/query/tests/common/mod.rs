@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses the part it needs")]
 
-use headwater_query::{Context, Next, Query, Value};
+use headwater_query::{ComputedProperty, Context, Next, Query, Value};
 
 /// 2026-08-01T12:30:45.1234567Z.
 pub const NOW_TICKS: i64 = 17_855_874_451_234_567;
@@ -27,7 +27,17 @@ pub fn parameters() -> Vec<(String, Value<'static>)> {
 
 /// The rows of a query over items, as one JSON array; the error if there is one.
 pub fn run(items: &[String], query: &str) -> Result<String, String> {
-    let parsed = Query::parse(query, &parameters()).map_err(|error| error.to_string())?;
+    run_with(items, query, &[])
+}
+
+/// The same over a container with computed properties.
+pub fn run_with(
+    items: &[String],
+    query: &str,
+    computed: &[ComputedProperty],
+) -> Result<String, String> {
+    let parsed = Query::parse_over(query, &parameters(), computed);
+    let parsed = parsed.map_err(|error| error.to_string())?;
     let mut run = parsed.start(Context::at(NOW_TICKS));
     let mut rows = Vec::new();
     for (ordinal, item) in items.iter().enumerate() {

@@ -11,7 +11,7 @@ use headwater_protocol::batch::{self, Operation, OperationKind, OperationResult}
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
-use headwater_store::{ItemWrite, Patch, Written};
+use headwater_store::{Item, ItemWrite, Patch, Written};
 use hyper::StatusCode;
 
 /// What became of an operation, until it is written down.
@@ -26,18 +26,26 @@ struct Done {
 impl Done {
     fn failed(code: Code) -> Done {
         let (status, substatus) = (code.status(), code.substatus());
-        Done { status, substatus, charge: Charge::ZERO, etag: None, body: None }
+        // What was not tried costs nothing; clients add up what the operations say.
+        let charge = if code == Code::FailedDependency { Charge::ZERO } else { Charge::ONE };
+        Done { status, substatus, charge, etag: None, body: None }
     }
 
-    fn written(written: &Written, call: &Call) -> Done {
+    fn written(written: &Written, call: &Call, operation: &Operation<'_>) -> Done {
         let item = written.item.as_ref();
-        let shown = item.filter(|_| !call.wants_minimal() || written.change.is_none());
+        if let Some(item) = item.filter(|item| is_known(operation, item)) {
+            let etag = Some(item.etag().to_string());
+            let charge = items::charge_of(written);
+            return Done { status: 304, substatus: 0, charge, etag, body: None };
+        }
+        let is_minimal = call.wants_minimal() || operation.wants_minimal;
+        let shown = item.filter(|_| !is_minimal || written.change.is_none());
         Done {
             status: items::status_of(written).as_u16(),
             substatus: 0,
             charge: items::charge_of(written),
             etag: item.map(|item| item.etag().to_string()),
-            body: shown.map(headwater_store::Item::to_bytes),
+            body: shown.map(Item::to_bytes),
         }
     }
 
@@ -53,6 +61,12 @@ impl Done {
     }
 }
 
+/// Whether the client has what it asks to read. As in the service it says so with either condition.
+fn is_known(operation: &Operation<'_>, item: &Item) -> bool {
+    let known = operation.if_none_match.as_ref().or(operation.if_match.as_ref());
+    operation.kind == OperationKind::Read && known.is_some_and(|etag| item.etag().matches(etag))
+}
+
 pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
     let operations = batch::decode(&call.body)?;
     let atomic = call.header(headers::BATCH_ATOMIC).is_none_or(headers::bool_of);
@@ -65,16 +79,25 @@ pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
 
 async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
     let key = call.required_partition_key()?;
+    // A key that no item can have is the fault of the request and not of its first operation.
+    target.container.locate(&key)?;
     let mut writes = Vec::with_capacity(operations.len());
     for (index, operation) in operations.iter().enumerate() {
         match write_of(operation, &call.body, &key) {
             Ok(write) => writes.push(write),
-            Err(failure) => return Ok(undone(operations.len(), index, failure.code)),
+            Err(failure) => {
+                let answer = undone(operations.len(), index, failure.code);
+                return Ok(seen_by(target, &key, answer));
+            }
         }
     }
     match target.container.batch(key.clone(), writes).await {
         Ok(written) => {
-            let done: Vec<Done> = written.iter().map(|one| Done::written(one, call)).collect();
+            let done: Vec<Done> = written
+                .iter()
+                .zip(operations)
+                .map(|(one, operation)| Done::written(one, call, operation))
+                .collect();
             let answer = answer_all(&done);
             Ok(match written.first() {
                 Some(first) => answer.served_by(first.partition, first.lsn),
@@ -83,12 +106,19 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
         }
         // An operation that was refused is told apart from a batch that was.
         Err(error) => match write_code(&error.error) {
-            code @ (Code::RequestEntityTooLarge | Code::OwnerResourceNotFound) => {
-                Err(Failure::new(code, error.to_string()))
-            }
+            Code::RequestEntityTooLarge => Err(Failure::too_large(&error.to_string())),
+            code @ Code::OwnerResourceNotFound => Err(Failure::new(code, error.to_string())),
             code if code.status() >= 500 => Err(error.error.into()),
-            code => Ok(undone(operations.len(), error.index, code)),
+            code => Ok(seen_by(target, &key, undone(operations.len(), error.index, code))),
         },
+    }
+}
+
+/// A refusal is an answer of the partition too, and says how far that is.
+fn seen_by(target: &Target, key: &PartitionKey, answer: Answer) -> Answer {
+    match target.container.locate(key) {
+        Ok((partition, lsn)) => answer.served_by(partition, lsn),
+        Err(_) => answer,
     }
 }
 
@@ -115,7 +145,7 @@ async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Out
         match one(call, target, operation, default.as_ref(), range).await {
             Ok(written) => {
                 served = Some((written.partition, written.lsn));
-                done.push(Done::written(&written, call));
+                done.push(Done::written(&written, call, operation));
             }
             Err(failure) => done.push(Done::failed(failure.code)),
         }
@@ -182,6 +212,8 @@ fn write_of(
         None => write,
     };
     Ok(match (&operation.if_match, &operation.if_none_match) {
+        // The condition of a read is about what is sent back.
+        _ if operation.kind == OperationKind::Read => write,
         (Some(etag), _) => write.if_match(etag),
         (None, Some(etag)) => write.if_none_match(etag),
         (None, None) => write,

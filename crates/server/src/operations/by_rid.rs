@@ -46,6 +46,20 @@ pub(super) async fn id_of(
     look_for(target, named, key).await
 }
 
+/// Whether two names within a partition key, ids or resource ids, are of one item.
+pub(super) async fn is_same(
+    target: &Target,
+    key: &PartitionKey,
+    one: &str,
+    other: &str,
+) -> Result<bool, Failure> {
+    let one_id = id_of(target, one, Some(key), &[]).await?;
+    let other_id = id_of(target, other, Some(key), &[]).await?;
+    // Both unresolved are two different ids; whoever compared them as text knows that already.
+    Ok((one_id.is_some() || other_id.is_some())
+        && one_id.as_deref().unwrap_or(one) == other_id.as_deref().unwrap_or(other))
+}
+
 async fn look_for(
     target: &Target,
     rid: &str,

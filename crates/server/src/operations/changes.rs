@@ -6,7 +6,7 @@ use crate::config::StartTimes;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::request::{Call, Scope};
-use headwater_model::{Continuation, FeedMode, FeedStart, Lsn, PartitionId};
+use headwater_model::{Continuation, FeedMode, FeedStart, KeyRange, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
@@ -175,18 +175,29 @@ fn unchanged(container: &Container, scope: &Scope, etag: &str) -> Answer {
 }
 
 /// The partition that answered, if it was one.
+///
+/// Where there were several, a client that asked for all of the container can take their tokens apart.
+/// One that asked for a part of it expects one token, and some clients end at several: it gets none.
 pub(super) fn served(container: &Container, scope: &Scope, answer: Answer) -> Answer {
     let by_range = scope.range.and_then(|id| Some((id, container.newest(id)?)));
     let by_key = || container.locate(scope.key.as_ref()?).ok();
-    let only = || -> Option<(PartitionId, Lsn)> {
-        let ranges = container.ranges();
-        let [one] = &ranges[..] else { return None };
-        Some((one.id, one.lsn))
-    };
-    match by_range.or_else(by_key).or_else(only) {
+    let is_part = scope.key.is_some() || scope.hashes.is_some();
+    match by_range.or_else(by_key).or_else(|| only_partition(container, scope)) {
         Some((partition, lsn)) => answer.served_by(partition, lsn),
+        None if is_part => answer,
         None => answer.header(headers::SESSION_TOKEN, super::list::session_of(container)),
     }
+}
+
+/// The partition all of the scope is in: of a prefix of a key, of a range of hashes, of everything.
+fn only_partition(container: &Container, scope: &Scope) -> Option<(PartitionId, Lsn)> {
+    let of_key = |key| container.definition().partition_key().prefix_range(key).ok();
+    let wanted = scope.hashes.clone().or_else(|| of_key(scope.key.as_ref()?));
+    let is_wanted = |range: &KeyRange| wanted.as_ref().is_none_or(|wanted| range.overlaps(wanted));
+    let ranges = container.ranges();
+    let mut touched = ranges.iter().filter(|known| is_wanted(&known.range));
+    let one = touched.next()?;
+    touched.next().is_none().then_some((one.id, one.lsn))
 }
 
 fn body_of(container: &Container, mode: FeedMode, names_format: bool, page: &FeedPage) -> Vec<u8> {

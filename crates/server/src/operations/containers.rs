@@ -11,15 +11,29 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, ApiVersion};
 use headwater_protocol::resource::{self, System, Throughput};
-use headwater_store::{Container, ContainerDefinition, Database, ResourceType};
+use headwater_store::{
+    Container, ContainerDefinition, Database, ItemReadError, RangeStatistics, ResourceType,
+};
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 /// Request units of a container nobody asked for more of.
 const THROUGHPUT: u32 = 400;
+/// What the service lets a partition grow to before it is split. We have no such limit.
+const PARTITION_KILOBYTES: usize = 10 << 20;
 /// Properties the server fills in; a client that sends back what it read sends them too.
-const SYSTEM: [&str; 9] =
-    ["_rid", "_self", "_etag", "_ts", "_docs", "_sprocs", "_triggers", "_udfs", "_conflicts"];
+const SYSTEM: [&str; 10] = [
+    "_rid",
+    "_self",
+    "_etag",
+    "_ts",
+    "_docs",
+    "_sprocs",
+    "_triggers",
+    "_udfs",
+    "_conflicts",
+    "statistics",
+];
 
 /// `/dbs/{db}/colls`
 pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
@@ -38,7 +52,9 @@ pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outc
 async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome {
     let definition = definition_of(call, None)?;
     let throughput = databases::throughput_of(call)?;
-    let container = database.create_container(definition).await?;
+    let partitions = throughput.map_or(0, Throughput::partitions_of_new);
+    let partitions = partitions.max(gateway.account.default_partitions());
+    let container = database.create_container_with(definition, partitions).await?;
     let owner = ResourceId::Database(database.rid());
     let shared = !gateway.account.resources(ResourceType::Offer, Some(owner)).is_empty();
     // Inside of a database with throughput of its own a container has none, unless it asks.
@@ -49,7 +65,7 @@ async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome 
     if let Some(throughput) = throughput {
         offers::create(gateway, ResourceId::Container(container.rid()), throughput).await?;
     }
-    Ok(answer(call, &container, StatusCode::CREATED)?.charged(Charge::METADATA_WRITE))
+    Ok(answer(gateway, call, &container, StatusCode::CREATED)?.charged(Charge::METADATA_WRITE))
 }
 
 /// The definition in a body, with what it leaves out and decides how items are hashed.
@@ -61,6 +77,7 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     for name in SYSTEM {
         json.remove(name);
     }
+    index_at_once(&mut json);
     match known {
         // What cannot change may be left out of a replace.
         Some(container) => {
@@ -78,8 +95,22 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     if let Some(Value::Object(key)) = json.get_mut("partitionKey") {
         spell_version(key);
     }
+    if let Some(Value::Object(policy)) = json.get_mut("indexingPolicy") {
+        resource::complete_indexing_policy(policy);
+    }
     let text = Value::Object(json).to_string();
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
+}
+
+/// An index that is written later is none that a query can rely on: as in the service, what asks for one
+/// is indexed at once.
+fn index_at_once(json: &mut Map<String, Value>) {
+    let mode = json.get_mut("indexingPolicy").and_then(|policy| policy.get_mut("indexingMode"));
+    if let Some(Value::String(mode)) = mode
+        && mode.eq_ignore_ascii_case("lazy")
+    {
+        *mode = "consistent".to_owned();
+    }
 }
 
 /// Clients leave out what they do not know of; the definition in the answer tells them how to hash.
@@ -133,7 +164,7 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) ->
             if let Some((etag, _)) = seen.filter(|(etag, wanted)| etag.matches(wanted)) {
                 return Ok(Answer::empty(StatusCode::NOT_MODIFIED).etag(etag));
             }
-            answer(call, &container, StatusCode::OK)
+            answer(gateway, call, &container, StatusCode::OK)
         }
         Method::PUT => {
             check_etag(call, &container)?;
@@ -142,7 +173,8 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) ->
                 return Err(Failure::bad_request("the id of a container cannot be changed"));
             }
             let container = database.replace_container(definition).await?;
-            Ok(answer(call, &container, StatusCode::OK)?.charged(Charge::METADATA_WRITE))
+            let answer = answer(gateway, call, &container, StatusCode::OK)?;
+            Ok(answer.charged(Charge::METADATA_WRITE))
         }
         Method::DELETE => {
             check_etag(call, &container)?;
@@ -167,23 +199,61 @@ fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
     }
 }
 
-fn answer(call: &Call, container: &Container, status: StatusCode) -> Outcome {
-    let mut answer = Answer::json(status, document(container)?)
+fn answer(gateway: &Gateway, call: &Call, container: &Container, status: StatusCode) -> Outcome {
+    let wants_statistics = call.flag(headers::POPULATE_PARTITION_STATISTICS);
+    let wants_quota = call.flag(headers::POPULATE_QUOTA_INFO);
+    let statistics = match wants_statistics || wants_quota {
+        // All of the container's rows are counted, which may take a moment.
+        true => gateway.runtime.blocking(|| container.statistics()).map_err(ItemReadError::from)?,
+        false => Vec::new(),
+    };
+    let mut body = document(container)?;
+    if wants_statistics {
+        add_statistics(&mut body, &statistics);
+    }
+    let mut answer = Answer::json(status, body)
         .charged(Charge::METADATA_READ)
         .header(headers::INDEX_TRANSFORMATION_PROGRESS, 100)
-        .header(headers::LAZY_INDEXING_PROGRESS, -1)
         .header(headers::CONTENT_PATH, container.rid().database());
     if let Some(etag) = container.etag() {
         answer = answer.etag(etag);
     }
-    if call.flag(headers::POPULATE_QUOTA_INFO) {
-        let bytes = container.live_bytes() / 1024;
-        let usage = format!("documentSize=0;documentsSize={bytes};collectionSize={bytes};");
-        let quota = "documentSize=10240;documentsSize=52428800;collectionSize=52428800;";
+    if wants_quota {
+        let size = statistics.iter().map(|range| range.bytes).sum::<u64>() / 1024;
+        let count: u64 = statistics.iter().map(|range| range.items).sum();
+        let usage = format!(
+            "documentSize=0;documentsSize={size};documentsCount={count};collectionSize={size};"
+        );
+        let most = statistics.len() * PARTITION_KILOBYTES;
+        let quota = format!(
+            "documentSize=10240;documentsSize={most};documentsCount=-1;collectionSize={most};"
+        );
         answer =
             answer.header(headers::RESOURCE_USAGE, usage).header(headers::RESOURCE_QUOTA, quota);
     }
     Ok(answer)
+}
+
+/// Puts the figures of each range behind the other properties of a container.
+fn add_statistics(body: &mut Vec<u8>, statistics: &[RangeStatistics]) {
+    let ranges = statistics.iter().map(|range| {
+        let keys = range.largest_keys.iter().map(|(key, bytes)| {
+            let key: Value = serde_json::from_str(&key.to_json()).unwrap_or_default();
+            json!({ "partitionKey": key, "sizeInKB": bytes / 1024 })
+        });
+        json!({
+            "id": range.id.to_string(),
+            "sizeInKB": range.bytes / 1024,
+            "documentCount": range.items,
+            "sampledDistinctPartitionKeyCount": range.distinct_keys,
+            "partitionKeys": keys.collect::<Vec<_>>(),
+        })
+    });
+    let ranges = Value::Array(ranges.collect()).to_string();
+    body.pop();
+    body.extend_from_slice(b",\"statistics\":");
+    body.extend_from_slice(ranges.as_bytes());
+    body.push(b'}');
 }
 
 fn documents(database: &Database) -> Result<Vec<Bytes>, Failure> {

@@ -19,7 +19,7 @@ use crate::gateway::Gateway;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
-    Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKeyPath,
+    Continuation, Epk, FeedMode, FeedStart, Lsn, PageLimit, PartitionId, PartitionKeyPath,
 };
 use headwater_protocol::error::Code;
 use headwater_protocol::route::Route;
@@ -87,7 +87,7 @@ pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
 
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call, asked: &Extension) -> Outcome {
     let writes = matches!(asked.what, What::Split | What::Merge);
-    super::permit(gateway, call)?;
+    super::permit(gateway, call).await?;
     if writes && !matches!(call.caller, Caller::Owner) {
         return Err(Failure::new(Code::Forbidden, "only the account's own key moves ranges"));
     }
@@ -179,6 +179,10 @@ fn listening(call: &Call) -> Result<Listening, Failure> {
             FeedStart::After(parsed.map_err(|error| Failure::bad_request(error.to_string()))?)
         }
         (None, None | Some("now")) => FeedStart::Now,
+        // All versions are kept for a while only: their beginning is a position, not all there was.
+        (None, Some("beginning")) if mode == FeedMode::AllVersionsAndDeletes => {
+            FeedStart::After(Continuation::Single(Lsn::new(0)))
+        }
         (None, Some("beginning")) => FeedStart::Beginning,
         (None, Some(_)) => {
             return Err(Failure::bad_request("from is neither `now` nor `beginning`"));

@@ -1,6 +1,6 @@
 //! Items: create, upsert, read, replace, patch, delete, and delete of a partition key.
 
-use super::{Outcome, batch, by_rid, changes, list, no_such_verb, query};
+use super::{Outcome, batch, by_rid, changes, list, no_such_verb, query, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
@@ -28,10 +28,12 @@ pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Tar
             PostItems::Batch => batch::answer(call, target).await,
             PostItems::Query => query::items(gateway, call, target).await,
             PostItems::Upsert => {
-                write_body(call, target, ItemWrite::upsert(call.body.clone())).await
+                let write = ItemWrite::upsert(call.body.clone());
+                write_body(gateway, call, target, write, "Upsert").await
             }
             PostItems::Create => {
-                write_body(call, target, ItemWrite::create(call.body.clone())).await
+                let write = ItemWrite::create(call.body.clone());
+                write_body(gateway, call, target, write, "Create").await
             }
         },
         _ => Err(no_such_verb(call)),
@@ -39,49 +41,87 @@ pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Tar
 }
 
 /// `…/docs/{id}`
-pub(super) async fn one(call: &Call, target: &Target, id: &str) -> Outcome {
+pub(super) async fn one(gateway: &Gateway, call: &Call, target: &Target, id: &str) -> Outcome {
     let by_rid = by_rid::id_of(target, id, call.partition_key()?.as_ref(), &call.body).await?;
     let id = by_rid.as_deref().unwrap_or(id);
     match call.verb {
         Method::GET => read(call, target, id).await,
-        Method::PUT => write_body(call, target, ItemWrite::replace(id, call.body.clone())).await,
+        Method::PUT => {
+            let write = ItemWrite::replace(id, call.body.clone());
+            write_body(gateway, call, target, write, "Replace").await
+        }
         Method::PATCH => {
+            refuse_triggers(call)?;
             let patch = Patch::parse(&call.body)?;
             let condition = query::condition_of(&patch)?;
             let mut write = ItemWrite::patch(call.required_partition_key()?, id, patch);
             if let Some(condition) = condition {
                 write = write.condition(condition);
             }
-            answer_write(call, target, write).await
+            answer_write(call, target, conditional(call, write)).await
         }
         Method::DELETE => {
             let write = ItemWrite::delete(call.required_partition_key()?, id);
-            answer_write(call, target, write).await
+            carry_out(gateway, call, target, write, "Delete").await
         }
         _ => Err(no_such_verb(call)),
     }
 }
 
 /// A write whose body says which partition key it has; the header, if there is one, must agree.
-async fn write_body(call: &Call, target: &Target, write: ItemWrite) -> Outcome {
+async fn write_body(
+    gateway: &Gateway,
+    call: &Call,
+    target: &Target,
+    write: ItemWrite,
+    operation: &'static str,
+) -> Outcome {
     let write = match call.partition_key()? {
         Some(key) => write.partition_key(key),
         None => write,
     };
-    answer_write(call, target, write).await
+    carry_out(gateway, call, target, write, operation).await
 }
 
-async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome {
-    let write = match (call.if_match(), call.if_none_match()) {
+/// A write, with the triggers it names.
+async fn carry_out(
+    gateway: &Gateway,
+    call: &Call,
+    target: &Target,
+    write: ItemWrite,
+    operation: &'static str,
+) -> Outcome {
+    let write = conditional(call, write);
+    match scripts::triggers_of(gateway, call, &target.container, operation)? {
+        Some(triggers) => scripts::triggered(call, target, write, &triggers).await,
+        None => answer_write(call, target, write).await,
+    }
+}
+
+fn conditional(call: &Call, write: ItemWrite) -> ItemWrite {
+    match (call.if_match(), call.if_none_match()) {
         (Some(etag), _) => write.if_match(etag),
         (None, Some(etag)) => write.if_none_match(etag),
         (None, None) => write,
-    };
+    }
+}
+
+/// A patch has no item in its body for a trigger to look at.
+fn refuse_triggers(call: &Call) -> Result<(), Failure> {
+    let named = |name: &str| call.header(name).is_some_and(|text| !text.trim().is_empty());
+    if named(headers::PRE_TRIGGER_INCLUDE) || named(headers::POST_TRIGGER_INCLUDE) {
+        let message = "triggers do not run on a patch; read the item and replace it";
+        return Err(Failure::bad_request(message));
+    }
+    Ok(())
+}
+
+async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome {
     let written = target.container.write(write).await?;
     Ok(answer_written(call, &written))
 }
 
-fn answer_written(call: &Call, written: &Written) -> Answer {
+pub(super) fn answer_written(call: &Call, written: &Written) -> Answer {
     let status = status_of(written);
     let answer = match &written.item {
         None => Answer::empty(status),
@@ -118,7 +158,9 @@ async fn read(call: &Call, target: &Target, id: &str) -> Outcome {
     check_session(call, &target.container)?;
     let found = target.container.read(key, id).await?;
     let Some(item) = found else {
-        return Err(Failure::not_found("item", id));
+        // That there is nothing is an answer too: a client reads on from here.
+        let served = Some((partition, lsn));
+        return Err(Failure { served, ..Failure::not_found("item", id) });
     };
     let answer = answer_item(call, &item);
     // The item may be newer than the look at the partition that came before it.

@@ -96,7 +96,9 @@ pub(super) fn documents(call: &Call, key: &str, rid: &str, all: &[Bytes]) -> Out
     let shown = match call.continuation() {
         None => 0,
         Some(text) => text.parse::<usize>().map_err(|_| {
-            Failure::bad_request("x-ms-continuation is not one of this list; start without it")
+            Failure::bad_request(
+                "Invalid Continuation Token: it is not one of this list; start without it",
+            )
         })?,
     };
     let limit = call.page_limit()?.items as usize;

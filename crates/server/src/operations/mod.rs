@@ -10,6 +10,7 @@ mod changes;
 mod containers;
 mod databases;
 mod documents;
+mod encryption;
 pub(crate) mod extension;
 mod items;
 mod list;
@@ -24,9 +25,9 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::request::{Call, Caller};
-use headwater_protocol::auth::GrantMode;
+use headwater_protocol::auth::{Grant, GrantMode};
 use headwater_protocol::error::Code;
-use headwater_protocol::headers;
+use headwater_protocol::headers::{self, ApiVersion};
 use headwater_protocol::route::Route;
 use headwater_store::ResourceType;
 use hyper::Method;
@@ -38,10 +39,20 @@ pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// Carries out a request.
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
-    permit(gateway, call)?;
+    permit(gateway, call).await?;
     call.check_consistency()?;
-    let answer = carry_out(gateway, call).await?;
-    Ok(answer.header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route)))
+    let is_for_old_client = reads_old_sessions(call);
+    let answer = carry_out(gateway, call)
+        .await
+        .map_err(|failure| Failure { is_for_old_client, ..failure })?
+        .header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route));
+    Ok(if is_for_old_client { answer.with_old_session() } else { answer })
+}
+
+/// Whether the client is from before session tokens had versions.
+fn reads_old_sessions(call: &Call) -> bool {
+    let version = call.header(headers::VERSION);
+    version.is_some() && ApiVersion::of(version) < ApiVersion::V2018_06_18
 }
 
 /// By what names the owner of a definition goes. The Java client makes the address of what it read of
@@ -49,7 +60,10 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
 fn owner_path(route: &Route) -> Option<String> {
     match route {
         Route::Containers { db } | Route::Container { db, .. } => Some(list::path_of(&["dbs", db])),
-        Route::Users { db } | Route::User { db, .. } => Some(list::path_of(&["dbs", db])),
+        Route::Users { db }
+        | Route::User { db, .. }
+        | Route::ClientEncryptionKeys { db }
+        | Route::ClientEncryptionKey { db, .. } => Some(list::path_of(&["dbs", db])),
         Route::Permissions { db, user } | Route::Permission { db, user, .. } => {
             Some(list::path_of(&["dbs", db, "users", user]))
         }
@@ -77,7 +91,7 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         }
         Route::Item { db, coll, id } => {
             let target = target_of(gateway, call, db, coll)?;
-            target.spend(gateway, items::one(call, &target, id).await)
+            target.spend(gateway, items::one(gateway, call, &target, id).await)
         }
         Route::PartitionKeyDelete { db, coll } => {
             let target = target_of(gateway, call, db, coll)?;
@@ -105,6 +119,9 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         }
         Route::Conflicts { db, coll } => {
             let container = gateway.container(db, coll)?;
+            if call.is_query() {
+                query::check_crossing(call, &container, &call.scope()?, None)?;
+            }
             list::nothing(call, "Conflicts", &container.rid().to_string())
         }
         Route::Schemas { db, coll } => {
@@ -117,16 +134,11 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         Route::User { db, user } => permissions::user(gateway, call, db, user).await,
         Route::Permissions { db, user } => permissions::collection(gateway, call, db, user).await,
         Route::Permission { db, user, id } => permissions::one(gateway, call, db, user, id).await,
-        Route::ClientEncryptionKeys { db } if call.verb == Method::GET => {
-            let database = gateway.database(db)?;
-            list::nothing(call, "ClientEncryptionKeys", &database.rid().to_string())
-        }
-        Route::ClientEncryptionKey { id, .. } if call.verb == Method::GET => {
-            Err(Failure::not_found("client encryption key", id))
-        }
+        Route::ClientEncryptionKeys { db } => encryption::collection(gateway, call, db).await,
+        Route::ClientEncryptionKey { db, id } => encryption::one(gateway, call, db, id).await,
         Route::Offers => offers::collection(gateway, call),
         Route::Offer { rid } => offers::one(gateway, call, rid).await,
-        _ => Err(Failure::bad_request("client encryption keys are not supported yet")),
+        other => Err(Failure::not_found("path", other.resource_type())),
     }
 }
 
@@ -134,7 +146,9 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
 fn target_of(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
     let target = gateway.target(db, coll)?;
     let intended = call.head.get(headers::INTENDED_COLLECTION_RID);
-    if intended.is_some_and(|intended| intended.as_bytes() != target.rid()) {
+    // Only a name can have come to mean another container; a resource id is what it is.
+    let is_named = coll.as_bytes() != target.rid();
+    if is_named && intended.is_some_and(|intended| intended.as_bytes() != target.rid()) {
         let message = format!("the container {coll} was made anew; look it up again");
         return Err(Failure::new(Code::CollectionRidMismatch, message));
     }
@@ -173,38 +187,68 @@ impl Target {
     }
 }
 
-fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
+async fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
     let reads = call.verb == Method::GET || (call.verb == Method::POST && call.is_query());
     match &call.caller {
         Caller::Owner => Ok(()),
         Caller::Reader if reads => Ok(()),
         Caller::Reader => Err(Failure::new(Code::Forbidden, "a read-only key cannot write")),
         Caller::Guest(_) if call.route == Route::Account => Ok(()),
-        Caller::Guest(grant) => {
-            let link = link_of(gateway, &call.route)?;
-            // A client that may read items must also learn which ranges there are.
-            let covered = grant.covers(&link)
-                || (reads
-                    && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
-                    && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
-            if !covered {
-                let message = "the resource token does not cover this resource";
-                return Err(Failure::new(Code::Forbidden, message));
-            }
-            if grant.mode == GrantMode::Read && !reads {
-                return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
-            }
-            let wanted = grant.partition_key.as_ref();
-            let is_items = matches!(call.route, Route::Items { .. } | Route::Item { .. });
-            match wanted.filter(|_| is_items) {
-                Some(key) if call.partition_key()?.as_ref() != Some(key) => {
-                    let message = "the resource token is for another partition key";
-                    Err(Failure::new(Code::Forbidden, message))
-                }
-                _ => Ok(()),
-            }
-        }
+        Caller::Guest(grant) => permit_guest(gateway, call, grant, reads).await,
     }
+}
+
+async fn permit_guest(
+    gateway: &Gateway,
+    call: &Call,
+    grant: &Grant,
+    reads: bool,
+) -> Result<(), Failure> {
+    let link = link_of(gateway, &call.route)?;
+    // A client that may read items must also learn which ranges there are.
+    let covered = grant.covers(&link)
+        || (reads
+            && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
+            && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
+    if !covered && !is_granted_item(gateway, call, grant).await? {
+        let message = "the resource token does not cover this resource";
+        return Err(Failure::new(Code::Forbidden, message));
+    }
+    if grant.mode == GrantMode::Read && !reads {
+        return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
+    }
+    let wanted = grant.partition_key.as_ref();
+    // A stored procedure that runs works on items too.
+    let is_items = match call.route {
+        Route::Items { .. } | Route::Item { .. } => true,
+        Route::StoredProcedure { .. } => call.verb == Method::POST,
+        _ => false,
+    };
+    match wanted.filter(|_| is_items) {
+        Some(key) if call.partition_key()?.as_ref() != Some(key) => {
+            let message = "the resource token is for another partition key";
+            Err(Failure::new(Code::Forbidden, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a grant for one item is for the one a call is about, where one of them names it by its
+/// resource id and the other by its id. Links alone cannot tell: only the item knows both.
+async fn is_granted_item(gateway: &Gateway, call: &Call, grant: &Grant) -> Result<bool, Failure> {
+    let Route::Item { db, coll, id } = &call.route else {
+        return Ok(false);
+    };
+    let items = link_of(gateway, &Route::Items { db: db.clone(), coll: coll.clone() })?;
+    let granted = grant.resource.trim_matches('/').strip_prefix(&items);
+    let Some(granted) = granted.and_then(|rest| rest.strip_prefix('/')) else {
+        return Ok(false);
+    };
+    let Some(key) = call.partition_key()? else {
+        return Ok(false);
+    };
+    let target = gateway.target(db, coll)?;
+    by_rid::is_same(&target, &key, id, granted).await
 }
 
 /// The link of what a route names, by resource ids as far as there are any.
@@ -219,6 +263,9 @@ fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
         Route::Items { db, coll } => of_container(db, coll, "/docs"),
         Route::Item { db, coll, id } => of_container(db, coll, &format!("/docs/{id}")),
         Route::PkRanges { db, coll } => of_container(db, coll, "/pkranges"),
+        Route::StoredProcedures { db, coll } => of_container(db, coll, "/sprocs"),
+        Route::Triggers { db, coll } => of_container(db, coll, "/triggers"),
+        Route::Udfs { db, coll } => of_container(db, coll, "/udfs"),
         Route::StoredProcedure { db, coll, id } => of_container(db, coll, &format!("/sprocs/{id}")),
         Route::Trigger { db, coll, id } => of_container(db, coll, &format!("/triggers/{id}")),
         Route::Udf { db, coll, id } => of_container(db, coll, &format!("/udfs/{id}")),

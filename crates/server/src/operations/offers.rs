@@ -43,9 +43,33 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, rid: &str) -> Outcome {
             let (rid, id, json) = (resource.rid, &resource.id, content(throughput));
             let account = &gateway.account;
             let replaced = account.replace_resource(rid, id, &json, call.if_match()).await?;
+            make_room(gateway, resource.owner, throughput).await?;
             Ok(answer(&replaced)?.charged(Charge::METADATA_WRITE))
         }
         _ => Err(no_such_verb(call)),
+    }
+}
+
+/// Splits a container until its partitions can give so much, as the service does. A split only links
+/// files, so the answer waits for it: whoever has it finds the new ranges.
+async fn make_room(
+    gateway: &Gateway,
+    owner: ResourceId,
+    throughput: Throughput,
+) -> Result<(), Failure> {
+    let ResourceId::Container(rid) = owner else { return Ok(()) };
+    let wanted = throughput.partitions_min() as usize;
+    let Some(container) = gateway.account.container_by_rid(rid) else { return Ok(()) };
+    loop {
+        let ranges = container.ranges();
+        let missing = wanted.saturating_sub(ranges.len());
+        if missing == 0 {
+            return Ok(());
+        }
+        // Each of them once before any of them twice, so that they stay of one size.
+        for range in ranges.iter().take(missing) {
+            container.split(range.id, None).await?;
+        }
     }
 }
 
@@ -66,10 +90,7 @@ pub(super) fn units_per_partition(gateway: &Gateway, container: &Container) -> O
     let of = |owner| gateway.account.resources(ResourceType::Offer, Some(owner)).pop();
     let own = of(ResourceId::Container(rid));
     let offer = own.or_else(|| of(ResourceId::Database(rid.database())))?;
-    let units = match Throughput::from_offer(offer.json.as_bytes()).ok()? {
-        Throughput::Autoscale { max, .. } => max,
-        manual => manual.current(),
-    };
+    let units = Throughput::from_offer(offer.json.as_bytes()).ok()?.most();
     Some(f64::from(units) / container.ranges().len().max(1) as f64)
 }
 

@@ -1,19 +1,20 @@
 //! Queries over items and over definitions, and the plans of those a client runs itself.
 
-use super::{Outcome, changes, items, list};
+use super::{Outcome, changes, items, list, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
-use crate::request::Call;
+use crate::request::{Call, Scope};
 use bytes::Bytes;
+use headwater_model::{PartitionKeyDefinition, PartitionKeyPath};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{Query, QueryFailure, Value, condition, query_documents};
-use headwater_store::{Condition, Patch};
+use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// What a client sends.
@@ -27,27 +28,28 @@ struct Body<'a> {
 #[derive(Deserialize)]
 struct Parameter<'a> {
     name: String,
-    /// Absent for a value that is undefined.
-    #[serde(borrow, default)]
+    /// Absent for a value that is undefined; null is a value like any other.
+    #[serde(borrow, default, deserialize_with = "given")]
     value: Option<&'a RawValue>,
+}
+
+/// A member that is there, whatever its value.
+fn given<'de: 'a, 'a, D: Deserializer<'de>>(text: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(text).map(Some)
 }
 
 /// `POST …/docs` with a query.
 pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
-    let query = parse(call)?;
+    let query = parse(call, Some(container))?;
     let scope = call.scope()?;
     items::check_session(call, container)?;
-    let unscoped = scope.range.is_none() && scope.key.is_none() && scope.hashes.is_none();
-    if unscoped && !call.flag(headers::ENABLE_CROSS_PARTITION) && container.ranges().len() > 1 {
-        let message = "Cross partition query is required but disabled. Please set \
-                       x-ms-documentdb-query-enablecrosspartition to true, specify \
-                       x-ms-documentdb-partitionkey, or revise your query.";
-        return Err(Failure::bad_request(message));
-    }
+    check_crossing(call, container, &scope, Some(&query))?;
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
-    let page = container.query(&query, &wanted, call.continuation(), call.page_limit()?).await?;
+    let functions = scripts::functions_of(gateway, container, &query);
+    let (after, limit) = (call.continuation(), call.page_limit()?);
+    let page = container.query_with(&query, &wanted, after, limit, &functions).await?;
     let took = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
     let (body, count) = body_of("Documents", &rid, &page.rows);
@@ -77,6 +79,41 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     Ok(changes::served(container, &scope, answer))
 }
 
+/// A query over more than one partition key has to say that it means it, however many partitions there
+/// are: they may be more tomorrow.
+pub(super) fn check_crossing(
+    call: &Call,
+    container: &Container,
+    scope: &Scope,
+    query: Option<&Query>,
+) -> Result<(), Failure> {
+    let has_key = scope.key.as_ref().is_some_and(|key| !key.components().is_empty());
+    let scoped = has_key || scope.range.is_some() || scope.hashes.is_some();
+    if scoped || call.flag(headers::ENABLE_CROSS_PARTITION) {
+        return Ok(());
+    }
+    let definition = container.definition();
+    let key = definition.partition_key();
+    // Where items can have no key, the empty one is theirs.
+    if key.system_key || query.is_some_and(|query| names_one_key(query, key)) {
+        return Ok(());
+    }
+    let message = "Cross partition query is required but disabled. Please set \
+                   x-ms-documentdb-query-enablecrosspartition to true, specify \
+                   x-ms-documentdb-partitionkey, or revise your query.";
+    Err(Failure::bad_request(message))
+}
+
+/// Whether the filter leaves only one partition key possible.
+fn names_one_key(query: &Query, definition: &PartitionKeyDefinition) -> bool {
+    let segments = |path: &PartitionKeyPath| path.segments().to_vec();
+    let paths: Vec<Vec<String>> = definition.paths.iter().map(segments).collect();
+    let paths: Vec<Vec<&str>> =
+        paths.iter().map(|path| path.iter().map(String::as_str).collect()).collect();
+    let candidates = query.candidates(&paths);
+    candidates.is_some_and(|all| all.len() <= 1 && all.iter().flatten().all(Option::is_some))
+}
+
 /// A query over documents that are all at hand.
 pub(super) fn documents(
     gateway: &Gateway,
@@ -85,7 +122,7 @@ pub(super) fn documents(
     rid: &str,
     all: &[Bytes],
 ) -> Outcome {
-    let query = parse(call)?;
+    let query = parse(call, None)?;
     let rows = query_documents(&query, all, gateway.runtime.unix_millis())
         .map_err(|error| Failure::from(QueryFailure::from(error)))?;
     list::documents(call, key, rid, &rows)
@@ -93,7 +130,7 @@ pub(super) fn documents(
 
 /// How a client runs a query over several ranges.
 pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
-    let query = parse(call)?;
+    let query = parse(call, Some(&target.container))?;
     let definition = target.container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
@@ -107,7 +144,7 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
             "Query contains the following features, which the calling client does not support: {}",
             lacking.join(", ")
         );
-        return Err(Failure::bad_request(message));
+        return Err(Failure::new(Code::CrossPartitionQueryNotServable, message));
     }
     let body = serde_json::to_vec(&plan).map_err(|error| {
         Failure::new(Code::InternalServerError, format!("the plan cannot be written: {error}"))
@@ -126,7 +163,15 @@ pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> 
     }
 }
 
-fn parse(call: &Call) -> Result<Query, Failure> {
+/// The query a client sent, over the items of a container or over documents.
+fn parse(call: &Call, container: Option<&Container>) -> Result<Query, Failure> {
+    let understood = |text: &str, parameters: &[(String, Value<'static>)]| {
+        let parsed = match container {
+            Some(container) => container.parse_query(text, parameters),
+            None => Query::parse(text, parameters),
+        };
+        parsed.map_err(|error| Failure::bad_request(error.service_message()))
+    };
     let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
     if headers::has_media_type(kind, "application/sql") {
         return understood(call.text()?, &[]);
@@ -150,11 +195,6 @@ fn parse(call: &Call) -> Result<Query, Failure> {
     understood(&body.query, &parameters)
 }
 
-fn understood(text: &str, parameters: &[(String, Value<'static>)]) -> Result<Query, Failure> {
-    let parsed = Query::parse(text, parameters);
-    parsed.map_err(|error| Failure::bad_request(error.service_message()))
-}
-
 fn body_of(key: &str, rid: &str, rows: &[Bytes]) -> (Vec<u8>, usize) {
     let size: usize = rows.iter().map(|row| row.len() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);
@@ -173,6 +213,7 @@ impl From<QueryFailure> for Failure {
             QueryFailure::TooManyItems => {
                 Failure::new(Code::RequestTimeout, QueryFailure::TooManyItems.to_string())
             }
+            QueryFailure::Busy => Failure::busy(QueryFailure::Busy.to_string()),
             other => Failure::bad_request(other.to_string()),
         }
     }

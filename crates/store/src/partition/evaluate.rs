@@ -4,6 +4,7 @@
 //! ids, times and etags in them; applying it later decides nothing any more. A refused request takes no
 //! LSN and leaves no trace.
 
+use super::newest::Newest;
 use super::{Answer, Partition, Refusal};
 use crate::body::{self, SystemProperties};
 use crate::definition::Settings;
@@ -13,7 +14,7 @@ use crate::keys::{self, ItemRow, Key};
 use crate::prepare::{self, Action, Operation, Prepared};
 use bytes::Bytes;
 use headwater_log::{Group, GroupBuilder, NewRecord, Position, RecordKind, Tail};
-use headwater_model::{ChangeKind, ItemRid, Timestamp};
+use headwater_model::{ChangeKind, ItemRid, Lsn, Timestamp};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,10 +111,12 @@ impl Texts {
 /// What a transaction has changed so far; forgotten if it fails.
 #[derive(Default)]
 struct Draft {
-    rows: Vec<(Key, Option<ItemRow>)>,
-    unique: Vec<(Key, Option<Owner>)>,
+    rows: Newest<Option<ItemRow>>,
+    unique: Newest<Option<Owner>>,
+    /// The unique keys of each item written so far.
+    held: Newest<Vec<u8>>,
     /// Bodies written so far, if a later operation of the transaction may want to read them.
-    bodies: Option<Vec<(Key, Item)>>,
+    bodies: Option<Newest<Item>>,
     records: u16,
 }
 
@@ -159,7 +162,9 @@ impl<'a> Evaluation<'a> {
         }
         let timestamp = self.begin();
         let rid_before = self.next_rid;
-        let bodies = (operations.len() > 1).then(Vec::new);
+        let reads =
+            |operation: &Operation| matches!(operation.action, Action::Read | Action::Patch(..));
+        let bodies = (operations.len() > 1 && operations.iter().any(reads)).then(Newest::default);
         let mut draft = Draft { bodies, ..Draft::default() };
         let mut effects = Vec::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
@@ -182,23 +187,24 @@ impl<'a> Evaluation<'a> {
         } else {
             self.builder.finish();
         }
-        self.rows.extend(draft.rows);
-        self.unique.extend(draft.unique);
+        self.rows.extend(draft.rows.into_changes());
+        self.unique.extend(draft.unique.into_changes());
         Ok(effects)
     }
 
     /// An expired item that is about to be touched is deleted first, in an entry of its own, so that
     /// readers of all versions see the delete before whatever comes next.
     fn bury_if_expired(&mut self, operation: &Operation) -> Result<(), Postponed> {
-        if self.settings.definition.default_ttl().is_none() {
+        let only_looks =
+            matches!(operation.action, Action::Read | Action::Unchanged(_) | Action::Untouched(_));
+        if only_looks || self.settings.definition.default_ttl().is_none() {
             return Ok(());
         }
         let key = self.row_key(operation);
         let Some(row) = self.current_row(&key, &Draft::default())? else {
             return Ok(());
         };
-        let due = self.settings.is_expired(row.written, row.ttl, self.now);
-        if !due || matches!(operation.action, Action::Read) {
+        if !self.settings.is_expired(row.written, row.ttl, self.now) {
             return Ok(());
         }
         let freed = self.freed_by_removing(&row, operation, &Draft::default())?;
@@ -259,12 +265,21 @@ impl<'a> Evaluation<'a> {
                 self.delete(operation, key, &row, timestamp, draft)
             }
             // What was due has been buried before the transaction began.
-            Action::Expire => Ok(Effect {
-                change: None,
-                item: ItemSource::None,
-                position: self.position(draft),
-                timestamp,
-            }),
+            Action::Expire => Ok(self.nothing(timestamp, draft)),
+            Action::Unchanged(seen) => {
+                let row =
+                    row.filter(|row| !self.settings.is_expired(row.written, row.ttl, self.now));
+                if row.map(|row| row.position) != *seen {
+                    return Err(refuse(WriteError::Outdated));
+                }
+                Ok(self.nothing(timestamp, draft))
+            }
+            Action::Untouched(since) => {
+                if self.is_touched(operation, *since) {
+                    return Err(refuse(WriteError::Outdated));
+                }
+                Ok(self.nothing(timestamp, draft))
+            }
             Action::Read => {
                 let row =
                     row.filter(|row| !self.settings.is_expired(row.written, row.ttl, self.now));
@@ -278,6 +293,19 @@ impl<'a> Evaluation<'a> {
                 })
             }
         }
+    }
+
+    fn nothing(&self, timestamp: Timestamp, draft: &Draft) -> Effect {
+        let position = self.position(draft);
+        Effect { change: None, item: ItemSource::None, position, timestamp }
+    }
+
+    /// Whether anything of a partition key may have been written after `since`, in this group or before.
+    fn is_touched(&self, operation: &Operation, since: Lsn) -> bool {
+        let (epk, encoded) = (operation.key.epk.as_bytes(), operation.key.encoded_key());
+        let (from, to) = keys::items_of(self.partition.container, epk, encoded);
+        self.partition.touched.newest(epk) > since
+            || self.rows.keys().any(|key| *key >= from && *key < to)
     }
 
     /// Writes a new version.
@@ -325,10 +353,10 @@ impl<'a> Evaluation<'a> {
         let bytes = end - self.body.len()..end;
         let new_row = ItemRow { position, rid, written, ttl: prepared.ttl };
         self.note_unique(operation, &prepared.unique, &freed, draft);
-        draft.rows.push((key.clone(), Some(new_row)));
+        draft.rows.push(key.clone(), Some(new_row));
         if let Some(bodies) = &mut draft.bodies {
             let body = Bytes::copy_from_slice(&self.body);
-            bodies.push((key, Item::new(body, lsn_at, position, timestamp)));
+            bodies.push(key, Item::new(body, lsn_at, position, timestamp));
         }
         Ok(Effect {
             change: Some(if row.is_none() { ChangeKind::Create } else { ChangeKind::Replace }),
@@ -351,7 +379,7 @@ impl<'a> Evaluation<'a> {
         self.tombstone(operation, row, &freed, false);
         draft.records += 1;
         self.note_unique(operation, &[], &freed, draft);
-        draft.rows.push((key, None));
+        draft.rows.push(key, None);
         Ok(Effect { change: Some(ChangeKind::Delete), item: ItemSource::None, position, timestamp })
     }
 
@@ -411,7 +439,7 @@ impl<'a> Evaluation<'a> {
 
     /// The row as it will be when everything decided so far is applied.
     fn current_row(&self, key: &Key, draft: &Draft) -> Result<Option<ItemRow>, StorageError> {
-        if let Some((_, row)) = draft.rows.iter().rev().find(|(known, _)| known == key) {
+        if let Some(row) = draft.rows.get(key) {
             return Ok(*row);
         }
         match self.rows.get(key) {
@@ -428,8 +456,7 @@ impl<'a> Evaluation<'a> {
         operation: &Operation,
         draft: &Draft,
     ) -> Result<Item, Postponed> {
-        let drafted = draft.bodies.iter().flatten().rev().find(|(known, _)| known == key);
-        if let Some((_, item)) = drafted {
+        if let Some(item) = draft.bodies.as_ref().and_then(|bodies| bodies.get(key)) {
             return Ok(item.clone());
         }
         if self.rows.contains_key(key) {
@@ -453,8 +480,8 @@ impl<'a> Evaluation<'a> {
             return Ok(Vec::new());
         }
         let key = self.row_key(operation);
-        if draft.rows.iter().any(|(known, _)| *known == key) {
-            return Ok(self.held_in_draft(operation, draft));
+        if draft.rows.get(&key).is_some() {
+            return Ok(draft.held.get(&key).cloned().unwrap_or_default());
         }
         if self.rows.contains_key(&key) {
             return Err(Postponed::NextGroup);
@@ -502,19 +529,6 @@ impl<'a> Evaluation<'a> {
         Ok(difference(&held, &prepared.unique))
     }
 
-    /// What an item holds that was written earlier in the same transaction.
-    fn held_in_draft(&self, operation: &Operation, draft: &Draft) -> Vec<u8> {
-        let id = operation.key.id();
-        let mut held: Vec<u8> = Vec::new();
-        for (index, (key, owner)) in draft.unique.iter().enumerate() {
-            let newest = draft.unique[index + 1..].iter().all(|(later, _)| later != key);
-            if newest && owner.as_ref() == Some(&id) {
-                held.extend_from_slice(&key[key.len() - UNIQUE_BYTES..]);
-            }
-        }
-        held
-    }
-
     /// Who a unique key's row names, and which version of it: `None` for one this group writes.
     fn named_owner(
         &self,
@@ -523,8 +537,7 @@ impl<'a> Evaluation<'a> {
         draft: &Draft,
     ) -> Result<Option<(Owner, Option<Position>)>, Postponed> {
         let key = self.unique_key(operation, unique);
-        let drafted = draft.unique.iter().rev().find(|(known, _)| *known == key);
-        if let Some((_, owner)) = drafted {
+        if let Some(owner) = draft.unique.get(&key) {
             return Ok(owner.clone().map(|owner| (owner, None)));
         }
         if let Some(owner) = self.unique.get(&key) {
@@ -558,13 +571,17 @@ impl<'a> Evaluation<'a> {
     }
 
     fn note_unique(&self, operation: &Operation, taken: &[u8], freed: &[u8], draft: &mut Draft) {
+        if !self.settings.has_unique_keys() {
+            return;
+        }
         for unique in freed.chunks_exact(UNIQUE_BYTES) {
-            draft.unique.push((self.unique_key(operation, unique), None));
+            draft.unique.push(self.unique_key(operation, unique), None);
         }
         for unique in taken.chunks_exact(UNIQUE_BYTES) {
             let owner = Some(operation.key.id());
-            draft.unique.push((self.unique_key(operation, unique), owner));
+            draft.unique.push(self.unique_key(operation, unique), owner);
         }
+        draft.held.push(self.row_key(operation), taken.to_vec());
     }
 
     /// Deletes items found by their rows, in one entry. The group must be empty before.

@@ -12,7 +12,9 @@ pub(crate) mod apply;
 pub(crate) mod control;
 mod evaluate;
 pub(crate) mod feed;
+mod newest;
 pub(crate) mod recover;
+mod touched;
 pub(crate) mod writer;
 
 use crate::account::Shared;
@@ -91,6 +93,8 @@ pub(crate) struct Partition {
     visible: AtomicU64,
     /// Carries no data: a reader that misses one only looks later.
     changed: Bell,
+    /// For transactions that have read a whole partition key.
+    pub(crate) touched: touched::Touched,
     requests: mpsc::Sender<Request>,
     /// The latest time this partition has acted on, so that a clock set back brings nothing back.
     newest_millis: AtomicU64,
@@ -138,6 +142,7 @@ impl Partition {
             newest_millis: AtomicU64::new(tail.timestamp.as_millis()),
             abandoned: AtomicBool::new(false),
             changed: Bell::default(),
+            touched: touched::Touched::since(tail.lsn),
             requests,
             settings,
             local,
@@ -230,7 +235,11 @@ impl Partition {
     }
 
     /// The unique keys an item holds, as its record says.
-    fn unique_keys_of(&self, row: &ItemRow, epk: &[u8]) -> Result<Vec<u8>, StorageError> {
+    pub(crate) fn unique_keys_of(
+        &self,
+        row: &ItemRow,
+        epk: &[u8],
+    ) -> Result<Vec<u8>, StorageError> {
         let record = self.local.record(row.position, epk)?;
         let unique = record
             .as_ref()

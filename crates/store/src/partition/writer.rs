@@ -151,8 +151,11 @@ impl Writer {
                     let _ = reply.send(decision.map(|effects| answer(effects, &group, &partition)));
                 }
                 // Those who were answered go on before this thread waits for the disk again, and may
-                // be in time for the next group.
-                tokio::task::yield_now().await;
+                // be in time for the next group. With nothing to do this task waits anyhow, and
+                // yielding would wake another thread for it.
+                if !self.queue.is_empty() || !requests.is_empty() {
+                    tokio::task::yield_now().await;
+                }
             }
             Err(error) => {
                 for (reply, _) in decided {
@@ -197,6 +200,7 @@ impl Writer {
             let bytes = group.bytes().slice(placed.bytes.clone());
             let applied = entry::decode_header(&bytes).and_then(|header| {
                 entry::for_each_record(&bytes, &header, |record| {
+                    self.partition.touched.note(record.epk(), record.position.lsn);
                     let understood = apply(container, &record, &mut batch);
                     debug_assert!(understood, "a writer understands what it wrote");
                 })

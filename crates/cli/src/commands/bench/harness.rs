@@ -11,6 +11,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::time::{ClockId, clock_gettime};
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -45,6 +47,7 @@ pub(crate) struct Harness {
     pub(crate) cores: usize,
     tokio: tokio::runtime::Runtime,
     scratch: TempDir,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Harness {
@@ -62,7 +65,34 @@ impl Harness {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             tokio: start_tokio()?,
             scratch,
+            interrupted: Arc::default(),
         })
+    }
+
+    /// From now on a signal does not end this process at once, as those it has started would be left
+    /// running; it is looked at between two measurements.
+    pub(crate) fn end_in_order(&self) -> Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (seen, clock) = (self.interrupted.clone(), self.clock.clone());
+        self.run(async move {
+            let mut interrupted = signal(SignalKind::interrupt())?;
+            let mut terminated = signal(SignalKind::terminate())?;
+            clock.spawn("signals", async move {
+                tokio::select! {
+                    _ = interrupted.recv() => {}
+                    _ = terminated.recv() => {}
+                }
+                seen.store(true, Ordering::Relaxed);
+                eprintln!("ending what was started …");
+            });
+            Ok(())
+        })
+    }
+
+    /// An error after such a signal.
+    pub(crate) fn check_interrupted(&self) -> Result<()> {
+        ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
+        Ok(())
     }
 
     /// A directory for one store; it is made by whoever opens it.
@@ -98,6 +128,7 @@ impl Harness {
     ) -> Result<()> {
         let bar = bar(u64::from(self.plan.rounds), what, "rounds");
         for number in 0..self.plan.rounds {
+            self.check_interrupted()?;
             round(number)?;
             bar.inc(1);
         }

@@ -1,7 +1,7 @@
 //! The machine a figure was measured on, in one line.
 
 use super::harness::Harness;
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -95,6 +95,15 @@ fn disk_of(dir: &Path, mounts: &str) -> String {
 pub(crate) fn resident_bytes() -> (u64, u64) {
     let status = read("/proc/self/status");
     (field(&status, "VmRSS:"), field(&status, "VmHWM:"))
+}
+
+/// Resident memory of a process we started, in bytes.
+pub(crate) fn resident_bytes_of(process: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))
+        .with_context(|| format!("process {process} has ended"))?;
+    let bytes = field(&status, "VmRSS:");
+    ensure!(bytes > 0, "process {process} does not say how much memory it has");
+    Ok(bytes as f64)
 }
 
 fn field(status: &str, name: &str) -> u64 {

@@ -12,6 +12,7 @@
 //!   limits     the bare machine
 //!   child      this binary again, to be started, killed and looked at from outside
 //! http/*       the same over HTTP, beside a bare server
+//! rivals/*     our server beside other servers
 //! report       rows as a table or as JSON
 //! ```
 
@@ -25,6 +26,7 @@ mod ours;
 mod peers;
 mod questions;
 mod report;
+mod rivals;
 mod workload;
 
 use anyhow::{Context, Result};
@@ -49,6 +51,9 @@ pub(crate) enum Bench {
     Store(StoreArguments),
     /// Measure the server over loopback, beside a bare HTTP server
     Http(http::HttpArguments),
+    /// Measure the server beside what one would pick instead: Cosmos emulators, PostgreSQL, Redis
+    #[command(long_about = rivals::HELP)]
+    Peers(rivals::PeersArguments),
     /// What `bench http` compares with: a server that answers with so many bytes
     #[command(hide = true)]
     BareHttp { bytes: usize },
@@ -141,6 +146,7 @@ pub(crate) fn run(what: Bench) -> Result<()> {
     match what {
         Bench::Store(arguments) => store(&arguments),
         Bench::Http(arguments) => http::run(&arguments),
+        Bench::Peers(arguments) => rivals::run(&arguments),
         Bench::BareHttp { bytes } => http::bare::run(bytes),
         Bench::Child { task } => child::run(task),
     }

@@ -3,6 +3,7 @@
 use super::machine::Machine;
 use anyhow::Result;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// What a figure counts.
@@ -43,8 +44,8 @@ pub(crate) struct Row {
     pub(crate) ratio: Option<f64>,
     /// Nothing when the row is there for information.
     pub(crate) hold: Option<Hold>,
-    pub(crate) fjall: Option<f64>,
-    pub(crate) sqlite: Option<f64>,
+    /// The same of others, in the order of their columns.
+    pub(crate) others: Vec<(&'static str, f64)>,
     /// How it was measured, as far as the help does not say.
     pub(crate) note: String,
 }
@@ -58,8 +59,7 @@ impl Row {
             limit: None,
             ratio: None,
             hold: None,
-            fjall: None,
-            sqlite: None,
+            others: Vec::new(),
             note: String::new(),
         }
     }
@@ -140,17 +140,18 @@ struct JsonRow<'a> {
     hold: Option<String>,
     holds: Option<bool>,
     unit: Unit,
-    #[serde(serialize_with = "three_digits")]
-    fjall: Option<f64>,
-    #[serde(serialize_with = "three_digits")]
-    sqlite: Option<f64>,
+    #[serde(flatten)]
+    others: BTreeMap<&'static str, f64>,
     note: &'a str,
 }
 
 /// More would only be noise.
 fn three_digits<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-    let rounded = value.map(|value| (value * 1000.0).round() / 1000.0);
-    rounded.serialize(serializer)
+    value.map(rounded).serialize(serializer)
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
 /// Everything a run found out.
@@ -160,7 +161,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
 }
 
-const HEAD: [&str; 8] = ["question", "ours", "limit", "ratio", "hold", "", "fjall", "sqlite"];
+const HEAD: [&str; 6] = ["question", "ours", "limit", "ratio", "hold", ""];
 
 impl Report {
     pub(crate) fn to_json(&self) -> Result<String> {
@@ -178,8 +179,7 @@ impl Report {
                 hold: row.hold_text(),
                 holds: row.holds(),
                 unit: row.unit,
-                fjall: row.fjall,
-                sqlite: row.sqlite,
+                others: row.others.iter().map(|(name, value)| (*name, rounded(*value))).collect(),
                 note: &row.note,
             }
         }
@@ -189,11 +189,12 @@ impl Report {
     }
 
     pub(crate) fn to_table(&self) -> String {
-        let mut lines = vec![HEAD.map(str::to_owned)];
+        let others = self.others();
+        let mut lines = vec![HEAD.iter().chain(&others).map(|&name| name.to_owned()).collect()];
         for row in &self.rows {
             let figure =
                 |value: Option<f64>| value.map_or(String::new(), |value| row.unit.show(value));
-            lines.push([
+            let mut line = vec![
                 row.question.clone(),
                 figure(row.ours),
                 figure(row.limit),
@@ -204,14 +205,28 @@ impl Report {
                     Some(false) => "✗".to_owned(),
                     None => String::new(),
                 },
-                figure(row.fjall),
-                figure(row.sqlite),
-            ]);
+            ];
+            line.extend(others.iter().map(|name| {
+                let other = row.others.iter().find(|(known, _)| known == name);
+                figure(other.map(|(_, value)| *value))
+            }));
+            lines.push(line);
         }
         let mut text = format!("{}\n\n", self.machine);
         align(&lines, &mut text);
         self.add_notes(&mut text);
         text
+    }
+
+    /// Everybody who is beside us in some row, in the order of appearance.
+    fn others(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for (name, _) in self.rows.iter().flat_map(|row| &row.others) {
+            if !names.contains(name) {
+                names.push(*name);
+            }
+        }
+        names
     }
 
     fn add_notes(&self, text: &mut String) {
@@ -222,25 +237,24 @@ impl Report {
         text.push_str(
             "\nA ratio is the median of the rounds' own ratios. Machines are noisy: what runs beside this \
              moves\nthe figures by a factor and the ratios by some percent. \
-             `headwater bench store --help` explains the rows.\n",
+             --help explains the rows.\n",
         );
         if self.machine.is_busy() {
             text.push_str(
                 "\nThis machine was busy before we began. A thread that waits for the disk then waits for a \
-                 core\nas well, so the rows of commits and writers say more about the scheduler than about \
-                 any store.\n",
+                 core\nas well, so the rows of writes say more about the scheduler than about any store.\n",
             );
         }
     }
 }
 
 /// Questions to the left, figures to the right.
-fn align(lines: &[[String; 8]], text: &mut String) {
+fn align(lines: &[Vec<String>], text: &mut String) {
     let width = |column: usize| {
         let widths = lines.iter().map(|line| line[column].chars().count());
         widths.max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
     for line in lines {
         let mut shown = format!("{:<1$}", line[0], widths[0]);
         for (cell, width) in line.iter().zip(&widths).skip(1) {
@@ -271,12 +285,13 @@ mod tests {
             limit: Some(15_000.0),
             ratio: Some(0.823_045),
             hold: Some(Hold::AtLeast(Of::Ratio, 0.8)),
-            sqlite: Some(900.0),
+            others: vec![("fjall", 1900.0), ("sqlite", 900.0)],
             ..Row::new("commits", Unit::PerSecond)
         };
         let cpu = Row {
             ours: Some(25.0),
             hold: Some(Hold::AtMost(Of::Ours, 20.0)),
+            others: vec![("sqlite", 30.0)],
             ..Row::new("CPU", Unit::Microseconds)
         };
         let reads = Row { ours: Some(1.25e6), ..Row::new("reads", Unit::PerSecond) };
@@ -288,9 +303,9 @@ mod tests {
         let table = report().to_table();
         let lines: Vec<&str> = table.lines().skip(2).take(4).collect();
         let expected = [
-            "question      ours   limit  ratio     hold     fjall  sqlite",
-            "commits   12.3 k/s  15 k/s   0.82    ≥ 0.8  ✓          900/s",
-            "CPU          25 µs                 ≤ 20 µs  ✗",
+            "question      ours   limit  ratio     hold      fjall  sqlite",
+            "commits   12.3 k/s  15 k/s   0.82    ≥ 0.8  ✓  1900/s   900/s",
+            "CPU          25 µs                 ≤ 20 µs  ✗           30 µs",
             "reads     1.25 M/s",
         ];
         assert_eq!(lines, expected, "{table}");
@@ -307,6 +322,7 @@ mod tests {
         assert_eq!(first["ratio"], 0.823);
         assert_eq!(first["hold"], "≥ 0.8");
         assert_eq!(first["holds"], true);
+        assert_eq!(first["sqlite"], 900.0);
         assert_eq!(value["rows"][1]["holds"], false);
         assert!(value["rows"][2]["holds"].is_null());
         assert!(value["rows"][2]["limit"].is_null());

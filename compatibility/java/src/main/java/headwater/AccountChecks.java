@@ -13,11 +13,14 @@ import com.azure.cosmos.CosmosClient;
 import com.azure.cosmos.CosmosContainer;
 import com.azure.cosmos.CosmosDatabase;
 import com.azure.cosmos.models.CosmosContainerProperties;
+import com.azure.cosmos.models.CosmosPermissionProperties;
 import com.azure.cosmos.models.CosmosQueryRequestOptions;
+import com.azure.cosmos.models.CosmosUserProperties;
 import com.azure.cosmos.models.ExcludedPath;
 import com.azure.cosmos.models.IncludedPath;
 import com.azure.cosmos.models.IndexingPolicy;
 import com.azure.cosmos.models.PartitionKey;
+import com.azure.cosmos.models.PermissionMode;
 import com.azure.cosmos.models.SqlParameter;
 import com.azure.cosmos.models.SqlQuerySpec;
 import com.azure.cosmos.models.ThroughputProperties;
@@ -46,6 +49,7 @@ final class AccountChecks {
         databases();
         containers();
         throughput();
+        users();
     }
 
     private static void databases() {
@@ -159,6 +163,27 @@ final class AccountChecks {
             CosmosDatabase database = context.client.getDatabase(id);
             context.databases.add(database);
             equal(database.readThroughput().getProperties().getManualThroughput(), 600, "the throughput");
+        });
+    }
+
+    private static void users() {
+        // Permissions are on the asynchronous client only.
+        check("users", "a permission's token reads and does not write", context -> {
+            CosmosContainer container = context.container();
+            container.createItem(object("id", "1", "pk", "a"));
+            String database = context.databases.get(0).getId();
+            context.databases.get(0).createUser(new CosmosUserProperties().setId("reader"));
+            var user = context.async.getDatabase(database).getUser("reader");
+            var wanted = new CosmosPermissionProperties().setId("orders").setPermissionMode(PermissionMode.READ)
+                .setContainerName("items");
+            var permission = user.createPermission(wanted, null).block().getProperties();
+            try (CosmosClient guest = Context.guest(permission.getToken()).buildClient()) {
+                CosmosContainer items = guest.getDatabase(database).getContainer("items");
+                equal(items.readItem("1", new PartitionKey("a"), JsonNode.class).getItem().get("id").asText(), "1", "the id");
+                fails(403, () -> items.createItem(object("id", "2", "pk", "a")));
+            }
+            var listed = user.readAllPermissions().collectList().block();
+            equal(listed.stream().map(each -> each.getId()).toList(), List.of("orders"), "the permissions");
         });
     }
 }

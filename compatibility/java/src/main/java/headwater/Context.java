@@ -20,9 +20,17 @@ final class Context {
     final List<CosmosDatabase> databases = new ArrayList<>();
 
     static CosmosClientBuilder builder(String key) {
+        return settings().key(key);
+    }
+
+    /** A client that has no key, only what a permission grants. */
+    static CosmosClientBuilder guest(String token) {
+        return settings().resourceToken(token);
+    }
+
+    private static CosmosClientBuilder settings() {
         return new CosmosClientBuilder()
             .endpoint(Harness.ENDPOINT)
-            .key(key)
             .gatewayMode()
             .consistencyLevel(ConsistencyLevel.SESSION)
             .contentResponseOnWriteEnabled(true);

@@ -5,6 +5,7 @@ package headwater;
 import static headwater.Harness.check;
 import static headwater.Harness.ensure;
 import static headwater.Harness.equal;
+import static headwater.Harness.notOffered;
 import static headwater.Harness.numbers;
 import static headwater.Harness.object;
 import static headwater.Harness.restartServer;
@@ -113,6 +114,7 @@ final class FeedChecks {
             ranges.forEach(range -> found.addAll(beginning(container, range).ids()));
             equal(sorted(found), numbers(0, 20), "the items");
         });
+        notOffered("feed ranges", "a key's range is within one of them");
         check("change feed", "of one partition key", context -> {
             CosmosContainer container = context.container();
             fill(container, 0, 21, 7);
@@ -128,6 +130,8 @@ final class FeedChecks {
             }
             PartitionKey full = new PartitionKeyBuilder().add("t1").add("u1").build();
             beginning(container, FeedRange.forLogicalPartition(full)).reads(List.of("1", "7"));
+            PartitionKey prefix = new PartitionKeyBuilder().add("t1").build();
+            beginning(container, FeedRange.forLogicalPartition(prefix)).reads(List.of("1", "4", "7", "10"));
         });
         check("change feed", "of one range", context -> {
             CosmosContainer container = context.container();
@@ -269,6 +273,8 @@ final class FeedChecks {
             equal(changes.get(2).get("previous").get("n").asInt(), 2, "the deleted version");
             equal(feed.read(), List.of(), "the changes");
         });
+        // The client itself refuses another start, so no server is asked.
+        notOffered("change feed", "all versions only from now or a position");
         check("change feed", "all versions: an expired item is a delete", context -> {
             CosmosContainer container = context.container(properties, null);
             Feed feed = allVersions(container);

@@ -6,6 +6,7 @@ import static headwater.Harness.check;
 import static headwater.Harness.ensure;
 import static headwater.Harness.equal;
 import static headwater.Harness.fails;
+import static headwater.Harness.notOffered;
 import static headwater.Harness.numbers;
 import static headwater.Harness.object;
 import static headwater.Harness.plain;
@@ -13,6 +14,7 @@ import static headwater.Harness.sorted;
 
 import com.azure.cosmos.CosmosContainer;
 import com.azure.cosmos.models.CosmosBatch;
+import com.azure.cosmos.models.CosmosBulkItemRequestOptions;
 import com.azure.cosmos.models.CosmosBulkOperations;
 import com.azure.cosmos.models.CosmosContainerProperties;
 import com.azure.cosmos.models.CosmosItemIdentity;
@@ -31,7 +33,9 @@ import com.azure.cosmos.models.SqlQuerySpec;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 
 final class ItemChecks {
     private ItemChecks() {}
@@ -70,6 +74,7 @@ final class ItemChecks {
             equal(response.getETag(), response.getItem().get("_etag").asText(), "the etag");
             ensure(response.getRequestCharge() > 0 && response.getSessionToken() != null, "a header is missing");
         });
+        notOffered("items", "an id is made when asked for");
         check("items", "read", context -> {
             CosmosContainer container = context.container();
             container.createItem(object("id", "1", "pk", "a", "n", 1));
@@ -231,6 +236,16 @@ final class ItemChecks {
             var found = container.queryItems(query, options, Integer.class).stream().sorted().toList();
             equal(found, List.of(4, 6, 8), "the numbers");
         });
+        check("queries", "with a plan from the server", context -> {
+            CosmosContainer container = context.container();
+            FeedChecks.fill(container, 0, 20, 7);
+            var options = new CosmosQueryRequestOptions();
+            // The client merges what each range says only as the plan tells it to.
+            var sums = "SELECT VALUE SUM(c.n) FROM c WHERE c.n < 10";
+            equal(container.queryItems(sums, options, Double.class).stream().toList(), List.of(45.0), "the sum");
+            var keys = "SELECT DISTINCT VALUE c.pk FROM c ORDER BY c.pk OFFSET 1 LIMIT 3";
+            equal(container.queryItems(keys, options, String.class).stream().toList(), List.of("k1", "k2", "k3"), "the keys");
+        });
         check("queries", "across partitions, in order", context -> {
             CosmosContainer container = context.container();
             FeedChecks.fill(container, 0, 20, 20);
@@ -320,6 +335,49 @@ final class ItemChecks {
             var statuses = response.getResults().stream().map(each -> each.getStatusCode()).toList();
             equal(statuses, List.of(424, 409), "statuses");
             missing(container, "new", "a");
+        });
+        check("batch", "limits are named", context -> {
+            CosmosContainer container = context.container();
+            fails(400, () -> container.executeCosmosBatch(creates(101)));
+            equal(container.executeCosmosBatch(creates(100)).isSuccessStatusCode(), true, "success");
+        });
+        bulk();
+    }
+
+    private static CosmosBatch creates(int count) {
+        CosmosBatch batch = CosmosBatch.createCosmosBatch(key("a"));
+        for (String id : numbers(0, count)) batch.createItemOperation(object("id", id, "pk", "a"));
+        return batch;
+    }
+
+    private static void bulk() {
+        check("bulk", "every operation", context -> {
+            CosmosContainer container = context.container();
+            for (String id : List.of("read", "replace", "delete", "patch")) {
+                container.createItem(object("id", id, "pk", id, "n", 1));
+            }
+            List<CosmosItemOperation> operations = List.of(
+                CosmosBulkOperations.getUpsertItemOperation(object("id", "upsert", "pk", "upsert"), key("upsert")),
+                CosmosBulkOperations.getReadItemOperation("read", key("read")),
+                CosmosBulkOperations.getReplaceItemOperation("replace", object("id", "replace", "pk", "replace"), key("replace")),
+                CosmosBulkOperations.getDeleteItemOperation("delete", key("delete")),
+                CosmosBulkOperations.getPatchItemOperation(
+                    "patch", key("patch"), CosmosPatchOperations.create().increment("/n", 1)));
+            Map<CosmosItemOperation, Integer> found = new IdentityHashMap<>();
+            container.executeBulkOperations(operations)
+                .forEach(each -> found.put(each.getOperation(), each.getResponse().getStatusCode()));
+            equal(operations.stream().map(found::get).toList(), List.of(201, 200, 200, 204, 200), "statuses");
+            equal(read(container, "patch", "patch").get("n").asInt(), 2, "the patched item");
+        });
+        check("bulk", "a write without a returned item", context -> {
+            CosmosContainer container = context.container();
+            var options = new CosmosBulkItemRequestOptions().setContentResponseOnWriteEnabled(false);
+            var create = CosmosBulkOperations.getCreateItemOperation(object("id", "1", "pk", "a"), key("a"), options);
+            for (var each : container.executeBulkOperations(List.of(create))) {
+                equal(each.getResponse().getStatusCode(), 201, "the status");
+                equal(each.getResponse().getItem(ObjectNode.class), null, "the item");
+            }
+            read(container, "1", "a");
         });
         check("bulk", "many operations over all ranges", context -> {
             CosmosContainer container = context.container();

@@ -1,35 +1,45 @@
 //! The load generator: connections that stay open, one request at a time on each, answers read whole.
+//!
+//! It never looks into a body, and whatever can send bytes and tell where an answer ends can be put
+//! under the same load ([`Channel`]): other servers are measured by the very loop that measures ours.
 
 use anyhow::{Context, Result, bail, ensure};
 use headwater_protocol::auth::{self, EMULATOR_KEY, Key, Signable, format_http_date};
 use headwater_protocol::route;
 use headwater_runtime::Runtime;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// Makes the bytes of the next request of a connection.
-pub(super) type Requests = Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
+pub(in crate::commands::bench) type Requests = Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
 
 /// What a signature needs.
 #[derive(Clone)]
-pub(super) struct Signer {
+pub(in crate::commands::bench) struct Signer {
     key: Key,
     date: String,
 }
 
 impl Signer {
-    pub(super) fn new(clock: &Runtime) -> Result<Signer> {
+    pub(in crate::commands::bench) fn new(clock: &Runtime) -> Result<Signer> {
         let key = Key::from_base64(EMULATOR_KEY)?;
         Ok(Signer { key, date: format_http_date(clock.unix_millis() / 1000) })
     }
 
     /// The bytes of a signed request.
-    pub(super) fn request(&self, verb: &str, path: &str, head: &str, body: &[u8]) -> Vec<u8> {
+    pub(in crate::commands::bench) fn request(
+        &self,
+        verb: &str,
+        path: &str,
+        head: &str,
+        body: &[u8],
+    ) -> Vec<u8> {
         let date = Some(self.date.as_str());
         let authorization = route::parse(path).map(|route| {
             let links = route.links_for(path);
@@ -52,29 +62,60 @@ impl Signer {
     }
 }
 
-/// One connection.
-pub(super) struct Connection {
+/// Whom to talk to.
+#[derive(Clone, Debug)]
+pub(in crate::commands::bench) struct Target {
+    pub(in crate::commands::bench) address: SocketAddr,
+    /// For those who ask for one when a connection begins.
+    pub(in crate::commands::bench) password: String,
+}
+
+impl Target {
+    pub(in crate::commands::bench) fn at(address: SocketAddr) -> Target {
+        Target { address, password: String::new() }
+    }
+}
+
+/// A connection that answers one request at a time.
+pub(in crate::commands::bench) trait Channel:
+    Send + Sized + 'static
+{
+    fn open(target: &Target) -> impl Future<Output = Result<Self>> + Send;
+    /// Sends a request and reads its answer whole; an error unless the answer is what was asked for.
+    fn exchange(&mut self, request: &[u8]) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// One connection of HTTP/1.1.
+pub(in crate::commands::bench) struct Connection {
+    address: SocketAddr,
     stream: TcpStream,
     buffer: Vec<u8>,
     filled: usize,
+    /// The server said that it closes after its answer; the next request needs a new connection.
+    closing: bool,
 }
 
 /// What matters of an answer.
 #[derive(Clone, Debug)]
-pub(super) struct Got {
-    pub(super) status: u16,
-    pub(super) bytes: usize,
-    pub(super) etag: Option<String>,
+pub(in crate::commands::bench) struct Got {
+    pub(in crate::commands::bench) status: u16,
+    pub(in crate::commands::bench) bytes: usize,
+    pub(in crate::commands::bench) etag: Option<String>,
+    /// Items on a page of a feed.
+    pub(in crate::commands::bench) items: u64,
 }
 
 impl Connection {
-    pub(super) async fn open(address: SocketAddr) -> Result<Connection> {
-        let stream = TcpStream::connect(address).await.context("cannot connect")?;
-        stream.set_nodelay(true)?;
-        Ok(Connection { stream, buffer: vec![0; 64 << 10], filled: 0 })
+    pub(in crate::commands::bench) async fn open(address: SocketAddr) -> Result<Connection> {
+        let stream = connect(address).await?;
+        Ok(Connection { address, stream, buffer: vec![0; 64 << 10], filled: 0, closing: false })
     }
 
-    pub(super) async fn ask(&mut self, request: &[u8]) -> Result<Got> {
+    pub(in crate::commands::bench) async fn ask(&mut self, request: &[u8]) -> Result<Got> {
+        if self.closing {
+            self.stream = connect(self.address).await?;
+            self.closing = false;
+        }
         self.stream.write_all(request).await?;
         self.filled = 0;
         let head_end = loop {
@@ -92,16 +133,40 @@ impl Connection {
             found.map(|(_, value)| value.trim().to_owned())
         };
         let etag = header("etag");
-        let bytes: usize = header("content-length").unwrap_or_default().parse().unwrap_or(0);
-        let total = head_end + bytes;
+        let items = header("x-ms-item-count").unwrap_or_default().parse().unwrap_or(0);
+        let chunked = header("transfer-encoding").is_some_and(|coding| coding == "chunked");
+        self.closing = header("connection").is_some_and(|what| what.eq_ignore_ascii_case("close"));
+        let length = header("content-length");
+        let total = match length.map(|length| length.parse::<usize>()).transpose()? {
+            Some(bytes) => self.read_to(head_end + bytes).await?,
+            None if chunked => self.read_chunks(head_end).await?,
+            None => head_end,
+        };
+        ensure!(self.filled == total, "more bytes than the answer has");
+        Ok(Got { status, bytes: total - head_end, etag, items })
+    }
+
+    async fn read_to(&mut self, total: usize) -> Result<usize> {
         if total > self.buffer.len() {
             self.buffer.resize(total, 0);
         }
         while self.filled < total {
             self.fill().await?;
         }
-        ensure!(self.filled == total, "more bytes than the answer has");
-        Ok(Got { status, bytes, etag })
+        Ok(total)
+    }
+
+    async fn read_chunks(&mut self, mut at: usize) -> Result<usize> {
+        loop {
+            let Some((end, last)) = chunk_end(&self.buffer[..self.filled], at)? else {
+                self.fill().await?;
+                continue;
+            };
+            at = self.read_to(end).await?;
+            if last {
+                return Ok(at);
+            }
+        }
     }
 
     async fn fill(&mut self) -> Result<()> {
@@ -117,39 +182,136 @@ impl Connection {
     }
 }
 
+impl Channel for Connection {
+    async fn open(target: &Target) -> Result<Connection> {
+        Connection::open(target.address).await
+    }
+
+    async fn exchange(&mut self, request: &[u8]) -> Result<()> {
+        let got = self.ask(request).await?;
+        ensure!(got.status < 300, "answered with status {}", got.status);
+        Ok(())
+    }
+}
+
+pub(in crate::commands::bench) async fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).await.context("cannot connect")?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Where the chunk that begins at `at` ends, and whether it is the last; nothing while its size has
+/// not arrived. Trailers are not understood, nobody here sends any.
+fn chunk_end(bytes: &[u8], at: usize) -> Result<Option<(usize, bool)>> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let Some(line) = rest.windows(2).position(|window| window == b"\r\n") else {
+        ensure!(rest.len() < 100, "an answer in chunks has no size where one must be");
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(&rest[..line])?;
+    let size = text.split(';').next().unwrap_or_default().trim();
+    let size = usize::from_str_radix(size, 16).context("a chunk has no size")?;
+    ensure!(size < 1 << 30, "a chunk of more than 1 GiB");
+    Ok(Some((at + line + 2 + size + 2, size == 0)))
+}
+
+/// When a load ends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::commands::bench) enum Until {
+    Elapsed(Duration),
+    /// So many requests were answered, not one more.
+    Answered(u64),
+}
+
 /// Requests per second that so many connections get answered.
-pub(super) async fn rate(
+pub(in crate::commands::bench) async fn rate(
     clock: &Runtime,
     address: SocketAddr,
     connections: u64,
     window: Duration,
     requests: Requests,
 ) -> Result<f64> {
+    let target = Target::at(address);
+    run::<Connection>(clock, &target, connections, Until::Elapsed(window), requests).await
+}
+
+/// The same over any kind of connection. The first that fails ends all of them.
+pub(in crate::commands::bench) async fn run<C: Channel>(
+    clock: &Runtime,
+    target: &Target,
+    connections: u64,
+    until: Until,
+    requests: Requests,
+) -> Result<f64> {
     let (sender, mut results) = mpsc::channel(64);
-    let numbers = Arc::new(AtomicU64::new(0));
-    let started = clock.elapsed();
+    let (numbers, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    // To connect is no part of what is measured: some start a process for every connection.
+    let mut channels = Vec::new();
     for _ in 0..connections {
+        channels.push(C::open(target).await?);
+    }
+    let started = clock.elapsed();
+    for mut channel in channels {
         let (sender, requests, numbers) = (sender.clone(), requests.clone(), numbers.clone());
-        let inside = clock.clone();
+        let (inside, failed) = (clock.clone(), failed.clone());
         clock.spawn("load", async move {
             let work = async {
-                let mut connection = Connection::open(address).await?;
                 let mut answered = 0;
-                while inside.elapsed() - started < window {
-                    let request = requests(numbers.fetch_add(1, Ordering::Relaxed));
-                    let got = connection.ask(&request).await?;
-                    ensure!(got.status < 300, "answered with status {}", got.status);
+                while !failed.load(Ordering::Relaxed) {
+                    let number = numbers.fetch_add(1, Ordering::Relaxed);
+                    let over = match until {
+                        Until::Elapsed(window) => inside.elapsed() - started >= window,
+                        Until::Answered(count) => number >= count,
+                    };
+                    if over {
+                        break;
+                    }
+                    channel.exchange(&requests(number)).await?;
                     answered += 1;
                 }
                 Ok::<u64, anyhow::Error>(answered)
             };
-            let _ = sender.send(work.await).await;
+            let outcome = work.await;
+            failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            let _ = sender.send(outcome).await;
         });
     }
     drop(sender);
-    let mut total = 0;
+    let mut outcomes = Vec::new();
     while let Some(answered) = results.recv().await {
-        total += answered?;
+        outcomes.push(answered);
     }
-    Ok(total as f64 / (clock.elapsed() - started).as_secs_f64())
+    let took = clock.elapsed() - started;
+    let answered: Vec<u64> = outcomes.into_iter().collect::<Result<_>>()?;
+    let total: u64 = answered.iter().sum();
+    Ok(total as f64 / took.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(bytes: &str, at: usize, expected: Option<(usize, bool)>) {
+        assert_eq!(chunk_end(bytes.as_bytes(), at).unwrap(), expected, "{bytes:?}");
+    }
+
+    #[test]
+    fn the_end_of_a_chunk_is_known_as_soon_as_its_size_is() {
+        check("", 0, None);
+        check("1", 0, None);
+        check("1a\r", 0, None);
+        check("1a\r\n", 0, Some((32, false)));
+        check("head1a;x=y\r\n", 4, Some((40, false)));
+        check("0\r\n", 0, Some((5, true)));
+        // The chunk before has not arrived whole.
+        check("5\r\nab", 10, None);
+    }
+
+    #[test]
+    fn a_chunk_without_a_size_or_with_an_absurd_one_is_an_error() {
+        assert!(chunk_end(b"xyz\r\n", 0).is_err());
+        assert!(chunk_end(b"ffffffffff\r\n", 0).is_err());
+        assert!(chunk_end(&[b'1'; 200], 0).is_err());
+    }
 }

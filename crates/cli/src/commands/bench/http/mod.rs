@@ -5,7 +5,7 @@
 //! share the machine's cores.
 
 pub(crate) mod bare;
-mod load;
+pub(super) mod load;
 
 use super::Topic;
 use super::harness::{Harness, Plan, Series, bar};
@@ -14,7 +14,7 @@ use super::report::{Hold, Of, Report, Row, Unit};
 use super::workload::{Key, Workload};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use load::{Connection, Requests, Signer};
+use load::{Channel, Connection, Requests, Signer, Target, Until};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,12 @@ use std::time::Duration;
 
 const ITEMS: u64 = 100_000;
 const ITEMS_QUICK: u64 = 20_000;
-const MANY: u64 = 64;
-const DOCS: &str = "/dbs/shop/colls/orders/docs";
+pub(super) const MANY: u64 = 64;
+/// Items between two moves of the bar.
+const FILL_ITEMS: u64 = 5000;
+/// Writes that a waiting reader has to see.
+pub(super) const SEEN_WRITES: usize = 400;
+pub(super) const DOCS: &str = "/dbs/shop/colls/orders/docs";
 
 /// How to measure.
 #[derive(Debug, Args)]
@@ -69,9 +73,9 @@ pub(crate) fn run(arguments: &HttpArguments) -> Result<()> {
 }
 
 /// A server in a process of its own, ended with this handle.
-struct Process {
+pub(super) struct Process {
     child: Child,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// From the start of the process to its ready line.
     ready: Duration,
 }
@@ -96,7 +100,7 @@ impl Process {
         Ok(Process { child, address, ready })
     }
 
-    fn serve(harness: &Harness, dir: &Path) -> Result<Process> {
+    pub(super) fn serve(harness: &Harness, dir: &Path) -> Result<Process> {
         let dir = dir.to_str().context("the directory is not UTF-8")?;
         let arguments =
             ["serve", "--data", dir, "--http", "127.0.0.1:0", "--no-https", "--ready-json"];
@@ -107,11 +111,8 @@ impl Process {
         Process::start(harness, &["bench", "bare-http", &bytes.to_string()])
     }
 
-    fn resident_bytes(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
-        Ok(kib.context("no resident size")? * 1024.0)
+    pub(super) fn resident_bytes(&self) -> Result<f64> {
+        machine::resident_bytes_of(self.child.id())
     }
 }
 
@@ -131,21 +132,11 @@ fn rows(harness: &Harness) -> Result<Vec<Row>> {
     drop(empty);
     let ours = Process::serve(harness, &dir)?;
     let signer = Signer::new(&harness.clock)?;
-    let setup = signer.clone();
     let address = ours.address;
-    harness.run(async move {
-        let mut connection = Connection::open(address).await?;
-        let database = setup.request("POST", "/dbs", "", br#"{"id":"shop"}"#);
-        ensure!(connection.ask(&database).await?.status == 201, "no database");
-        let definition =
-            br#"{"id":"orders","partitionKey":{"paths":["/customer"],"kind":"Hash","version":2}}"#;
-        let container = setup.request("POST", "/dbs/shop/colls", "", definition);
-        ensure!(connection.ask(&container).await?.status == 201, "no container");
-        Ok(())
-    })?;
+    create_container(harness, address, &signer)?;
     let written = Arc::new(AtomicU64::new(0));
-    let writes = write_requests(&signer, &written);
-    fill(harness, address, writes.clone())?;
+    let writes = write_requests(&signer, &written, "x-ms-documentdb-is-upsert: True\r\n");
+    fill::<Connection>(harness, &Target::at(address), "the server", &writes)?;
     let mut rows = vec![measure_writes(harness, address, writes)?];
     rows.extend(measure_reads(harness, address, &signer)?);
     rows.extend(measure_feeds(harness, address, &signer)?);
@@ -161,11 +152,31 @@ fn rows(harness: &Harness) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn write_requests(signer: &Signer, written: &Arc<AtomicU64>) -> Requests {
+/// A database and a container to write into.
+pub(super) fn create_container(
+    harness: &Harness,
+    address: SocketAddr,
+    signer: &Signer,
+) -> Result<()> {
+    let signer = signer.clone();
+    harness.run(async move {
+        let mut connection = Connection::open(address).await?;
+        let database = signer.request("POST", "/dbs", "", br#"{"id":"shop"}"#);
+        ensure!(connection.ask(&database).await?.status == 201, "no database");
+        let definition =
+            br#"{"id":"orders","partitionKey":{"paths":["/customer"],"kind":"Hash","version":2}}"#;
+        let container = signer.request("POST", "/dbs/shop/colls", "", definition);
+        ensure!(connection.ask(&container).await?.status == 201, "no container");
+        Ok(())
+    })
+}
+
+/// Writes of one new item each; `head` says more about them.
+pub(super) fn write_requests(signer: &Signer, written: &Arc<AtomicU64>, head: &str) -> Requests {
     let (signer, written) = (signer.clone(), written.clone());
     let workload = Workload::new();
     // Every create has the same path, so one signature serves all of them.
-    let head = signer.request("POST", DOCS, "x-ms-documentdb-is-upsert: True\r\n", &[b'x'; 1024]);
+    let head = signer.request("POST", DOCS, head, &[b'x'; 1024]);
     let head = head[..head.len() - 1024].to_vec();
     Arc::new(move |_| {
         let number = written.fetch_add(1, Ordering::Relaxed);
@@ -178,20 +189,25 @@ fn write_requests(signer: &Signer, written: &Arc<AtomicU64>) -> Requests {
     })
 }
 
-fn fill(harness: &Harness, address: SocketAddr, requests: Requests) -> Result<()> {
-    let bar = bar(harness.plan.items, "filling", "items");
-    let (clock, items) = (harness.clock.clone(), harness.plan.items);
-    let counted = Arc::new(AtomicU64::new(0));
-    while counted.load(Ordering::Relaxed) < items {
-        let (clock, requests, counted) = (clock.clone(), requests.clone(), counted.clone());
-        let per_second = harness.run(async move {
-            let window = Duration::from_millis(500);
-            load::rate(&clock, address, MANY, window, requests).await
+/// Puts all items of the plan into a new server, no more and no less.
+pub(super) fn fill<C: Channel>(
+    harness: &Harness,
+    target: &Target,
+    who: &str,
+    requests: &Requests,
+) -> Result<()> {
+    let items = harness.plan.items;
+    let bar = bar(items, &format!("filling {who}"), "items");
+    let mut filled = 0;
+    while filled < items {
+        harness.check_interrupted()?;
+        let (clock, requests, target) = (harness.clock.clone(), requests.clone(), target.clone());
+        let step = (items - filled).min(FILL_ITEMS);
+        harness.run(async move {
+            load::run::<C>(&clock, &target, MANY, Until::Answered(step), requests).await
         })?;
-        // Rounded down; a few items more do not matter.
-        let in_window = Duration::from_secs_f64(per_second / 2.0).as_secs();
-        counted.fetch_add(in_window.max(1), Ordering::Relaxed);
-        bar.set_position(counted.load(Ordering::Relaxed).min(items));
+        filled += step;
+        bar.set_position(filled);
     }
     bar.finish_and_clear();
     Ok(())
@@ -248,20 +264,10 @@ fn measure_writes(harness: &Harness, address: SocketAddr, requests: Requests) ->
 }
 
 fn measure_reads(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Vec<Row>> {
-    let items = harness.plan.items;
-    // Signed before, as signing is the client's work; more of them than fit into a cache.
-    let requests: Vec<Vec<u8>> = (0..5000_u64.min(items))
-        .map(|number| {
-            let key = Key::of(number * 7919 % items);
-            let head = format!("x-ms-documentdb-partitionkey: [\"{}\"]\r\n", key.customer);
-            signer.request("GET", &format!("{DOCS}/{}", key.id), &head, b"")
-        })
-        .collect();
+    let requests = read_requests(harness, signer);
     let bytes = answer_bytes(harness, address, requests[0].clone())?;
     let bare = Process::bare(harness, bytes)?;
-    let count = requests.len() as u64;
-    let requests: Requests =
-        Arc::new(move |number| requests[usize::try_from(number % count).unwrap_or(0)].clone());
+    let requests = in_turn(requests);
     let both = (address, bare.address);
     Ok(vec![
         compare(harness, "point reads, 1 connection ÷ bare hyper", both, 1, &requests, (1.0, 0.6))?,
@@ -276,15 +282,33 @@ fn measure_reads(harness: &Harness, address: SocketAddr, signer: &Signer) -> Res
     ])
 }
 
+/// Reads of single items, signed before, as signing is the client's work.
+pub(super) fn read_requests(harness: &Harness, signer: &Signer) -> Vec<Vec<u8>> {
+    let request = |key: Key| {
+        let head = format!("x-ms-documentdb-partitionkey: [\"{}\"]\r\n", key.customer);
+        signer.request("GET", &format!("{DOCS}/{}", key.id), &head, b"")
+    };
+    keys_to_read(harness.plan.items).map(request).collect()
+}
+
+/// Keys in no order, more of them than fit into a cache.
+pub(super) fn keys_to_read(items: u64) -> impl Iterator<Item = Key> {
+    (0..5000_u64.min(items)).map(move |number| Key::of(number * 7919 % items))
+}
+
+/// The same requests again and again.
+pub(super) fn in_turn(requests: Vec<Vec<u8>>) -> Requests {
+    let count = requests.len() as u64;
+    Arc::new(move |number| requests[usize::try_from(number % count).unwrap_or(0)].clone())
+}
+
 fn measure_feeds(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (items, hold) in [(1000_u64, 0.6), (100, 0.5)] {
         let pages = pages(harness, address, signer, items)?;
         let bytes = answer_bytes(harness, address, pages[0].clone())?;
         let bare = Process::bare(harness, bytes)?;
-        let count = pages.len() as u64;
-        let requests: Requests =
-            Arc::new(move |number| pages[usize::try_from(number % count).unwrap_or(0)].clone());
+        let requests = in_turn(pages);
         let question = format!("feed items/s, pages of {items} ÷ bare hyper");
         let both = (address, bare.address);
         rows.push(compare(harness, &question, both, 1, &requests, (items as f64, hold))?);
@@ -318,7 +342,18 @@ fn pages(
 
 /// From the start of a write to the moment a waiting reader has it, beside the write's own time.
 fn measure_visible(harness: &Harness, address: SocketAddr, signer: &Signer) -> Result<Row> {
-    const WRITES: usize = 400;
+    let (visible, own) = visible_p99(harness, address, signer)?;
+    let row = Row::new("write → waiting reader, p99 ÷ the write's own", Unit::Microseconds);
+    let (ours, limit, ratio) = (Some(visible), Some(own), Some(visible / own));
+    Ok(Row { ours, limit, ratio, hold: Some(Hold::AtMost(Of::Ratio, 2.0)), ..row })
+}
+
+/// Both in microseconds, as 99 of 100 writes are better.
+pub(super) fn visible_p99(
+    harness: &Harness,
+    address: SocketAddr,
+    signer: &Signer,
+) -> Result<(f64, f64)> {
     let (clock, signer) = (harness.clock.clone(), signer.clone());
     let (visible, own) = harness.run(async move {
         let (mut reader, mut writer) =
@@ -327,7 +362,7 @@ fn measure_visible(harness: &Harness, address: SocketAddr, signer: &Signer) -> R
             signer.request("GET", DOCS, "A-IM: Incremental Feed\r\nIf-None-Match: *\r\n", b"");
         let mut etag = reader.ask(&now).await?.etag.context("no etag")?;
         let (mut visible, mut own) = (Vec::new(), Vec::new());
-        for number in 0..WRITES {
+        for number in 0..SEEN_WRITES {
             let head =
                 format!("A-IM: Incremental Feed\r\nPrefer: wait=10\r\nIf-None-Match: {etag}\r\n");
             let waiting = signer.request("GET", DOCS, &head, b"");
@@ -359,12 +394,11 @@ fn measure_visible(harness: &Harness, address: SocketAddr, signer: &Signer) -> R
         }
         Ok((visible, own))
     })?;
-    let p99 = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values[values.len() * 99 / 100]
-    };
-    let (visible, own) = (p99(visible), p99(own));
-    let row = Row::new("write → waiting reader, p99 ÷ the write's own", Unit::Microseconds);
-    let (ours, limit, ratio) = (Some(visible), Some(own), Some(visible / own));
-    Ok(Row { ours, limit, ratio, hold: Some(Hold::AtMost(Of::Ratio, 2.0)), ..row })
+    Ok((p99(visible), p99(own)))
+}
+
+/// What 99 of 100 stay below; zero of nothing.
+pub(super) fn p99(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() * 99 / 100).copied().unwrap_or(0.0)
 }

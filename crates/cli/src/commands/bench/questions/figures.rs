@@ -11,8 +11,7 @@ pub(super) struct Figures {
     ours: Series,
     limit: Series,
     ratio: Series,
-    fjall: Series,
-    sqlite: Series,
+    others: Vec<(&'static str, Series)>,
 }
 
 impl Figures {
@@ -28,10 +27,14 @@ impl Figures {
         self.ratio.push(ours / limit);
     }
 
-    pub(super) fn add_peer(&mut self, name: &str, value: f64) {
-        match name {
-            "fjall" => self.fjall.push(value),
-            _ => self.sqlite.push(value),
+    pub(super) fn add_peer(&mut self, name: &'static str, value: f64) {
+        match self.others.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, series)) => series.push(value),
+            None => {
+                let mut series = Series::default();
+                series.push(value);
+                self.others.push((name, series));
+            }
         }
     }
 
@@ -54,8 +57,9 @@ impl Figures {
             limit: self.limit.median(),
             ratio: self.ratio.median(),
             hold,
-            fjall: self.fjall.median(),
-            sqlite: self.sqlite.median(),
+            others: (self.others.iter())
+                .filter_map(|(name, series)| Some((*name, series.median()?)))
+                .collect(),
             ..Row::new(question, unit)
         }
     }

@@ -162,15 +162,14 @@ impl Stores {
         let used = limits::disk_bytes(&self.ours.dir)? as f64;
         let log = limits::total_bytes(&self.segments) as f64;
         let sent = (harness.plan.items * (BODY_BYTES + Key::byte_count()) as u64) as f64;
-        let peer = |name: &str| -> Result<Option<f64>> {
+        let peer = |name: &'static str| -> Result<(&'static str, f64)> {
             let dir = harness.dir(self.name).join(name);
-            Ok(Some(limits::disk_bytes(&dir)? as f64 / sent))
+            Ok((name, limits::disk_bytes(&dir)? as f64 / sent))
         };
         Ok(Row {
             ours: Some(used / live),
             hold: Some(Hold::AtMost(Of::Ours, 1.6)),
-            fjall: peer("fjall")?,
-            sqlite: peer("sqlite")?,
+            others: vec![peer("fjall")?, peer("sqlite")?],
             note: format!(
                 "{:.0} MB on disk, {:.0} MB of them log, for {:.0} MB of live items and keys; peers keep the \
                  bodies as sent, without system properties, fjall compressed",

@@ -1,0 +1,236 @@
+//! One sandbox: an engine of its own with caps on memory, stack and time, and the prelude in it.
+//!
+//! The engine asks now and then whether to go on. Past the deadline, or once the script has been told to
+//! stop, the answer is no, and no `try` or `finally` of the script runs any more.
+
+use crate::error::ScriptError;
+use crate::limits::{Clock, Limits};
+use rquickjs::context::EvalOptions;
+use rquickjs::{Context, Ctx, Error, Function, Object, Runtime, Value};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const GUARDS: &str = include_str!("guards.js");
+const PRELUDE: &str = include_str!("prelude.js");
+
+/// A sandbox. Everything in it goes with it.
+pub(crate) struct Sandbox {
+    context: Context,
+    pub(crate) watch: Watch,
+    limits: Limits,
+}
+
+/// What the engine asks whether to go on, and why not.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    clock: Clock,
+    started: Duration,
+    limits: Limits,
+    expired: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Watch {
+    fn must_end(&self) -> bool {
+        if self.elapsed() > self.limits.time {
+            self.expired.store(true, Ordering::Relaxed);
+        }
+        self.expired.load(Ordering::Relaxed) || self.stopped.load(Ordering::Relaxed)
+    }
+
+    fn elapsed(&self) -> Duration {
+        (self.clock)().saturating_sub(self.started)
+    }
+
+    /// Whether there is time for another call to the collection.
+    pub(crate) fn accepts(&self) -> bool {
+        self.elapsed() <= self.limits.accepting
+    }
+
+    /// Ends the script at the next opportunity.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What the prelude's `explain` says about a thrown value.
+#[derive(Deserialize)]
+struct Explained {
+    text: String,
+    stack: String,
+    number: i64,
+}
+
+impl Sandbox {
+    pub(crate) fn new(limits: &Limits, clock: &Clock) -> Result<Sandbox, ScriptError> {
+        let runtime = Runtime::new().map_err(engine)?;
+        runtime.set_memory_limit(limits.memory_bytes);
+        // Nothing looks for cycles of garbage while a script runs. When memory ends in the middle of a
+        // change to an object, the engine makes an error object, and looking for garbage at that moment
+        // follows pointers that are not right yet. A script that leaves cycles ends at its cap instead.
+        runtime.set_gc_threshold(usize::MAX);
+        runtime.set_max_stack_size(limits.stack_bytes);
+        let watch = Watch {
+            started: clock(),
+            clock: clock.clone(),
+            limits: *limits,
+            expired: Arc::default(),
+            stopped: Arc::default(),
+        };
+        let asked = watch.clone();
+        runtime.set_interrupt_handler(Some(Box::new(move || asked.must_end())));
+        let context = Context::full(&runtime).map_err(engine)?;
+        Ok(Sandbox { context, watch, limits: *limits })
+    }
+
+    /// Works inside the sandbox, which is locked meanwhile: nothing in there may ask for it again.
+    pub(crate) fn enter<T>(
+        &self,
+        work: impl FnOnce(&Ctx<'_>) -> Result<T, ScriptError>,
+    ) -> Result<T, ScriptError> {
+        self.context.with(|ctx| work(&ctx))
+    }
+
+    /// Loads guards and prelude; `setting` is what it has to know about the call, as JSON.
+    pub(crate) fn prelude<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        host: Function<'js>,
+        print: Function<'js>,
+        setting: &str,
+    ) -> Result<Object<'js>, ScriptError> {
+        let prepared: Result<Object<'js>, Error> = (|| {
+            ctx.eval_with_options::<(), _>(GUARDS, options("guards.js"))?;
+            let make: Function<'js> = ctx.eval_with_options(PRELUDE, options("prelude.js"))?;
+            make.call((host, print, ctx.json_parse(setting)?))
+        })();
+        prepared.map_err(|error| self.failed(ctx, None, &error))
+    }
+
+    /// Finds the function of a script: the whole source if that is one, or else the first it declares.
+    pub(crate) fn entry<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        name: &str,
+        source: &str,
+    ) -> Result<Function<'js>, ScriptError> {
+        let file = format!("{name}.js");
+        let whole = format!("({source}\n)");
+        if let Ok(function) = ctx.eval_with_options::<Function<'js>, _>(whole, options(&file)) {
+            return Ok(function);
+        }
+        ctx.catch();
+        self.check()?;
+        let before = names(ctx);
+        if let Err(error) = ctx.eval_with_options::<Value<'js>, _>(source, options(&file)) {
+            let failure = self.failed(ctx, None, &error);
+            return Err(match failure {
+                ScriptError::Thrown { text, .. } => ScriptError::Compile(text),
+                other => other,
+            });
+        }
+        let globals = ctx.globals();
+        let mut declared = names(ctx).into_iter().filter(|name| !before.contains(name));
+        declared.find_map(|name| globals.get(name).ok()).ok_or(ScriptError::NoFunction)
+    }
+
+    /// Fails if the script has been ended.
+    pub(crate) fn check(&self) -> Result<(), ScriptError> {
+        if self.watch.expired.load(Ordering::Relaxed) {
+            return Err(ScriptError::Time(self.limits.time));
+        }
+        if self.watch.stopped.load(Ordering::Relaxed) {
+            return Err(ScriptError::Stopped);
+        }
+        Ok(())
+    }
+
+    /// What an error of the engine means. `prelude` helps to explain what a script has thrown.
+    pub(crate) fn failed<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        prelude: Option<&Object<'js>>,
+        error: &Error,
+    ) -> ScriptError {
+        if let Err(ended) = self.check() {
+            ctx.catch();
+            return ended;
+        }
+        match error {
+            Error::Exception => {
+                let thrown = ctx.catch();
+                let explained = self.explain(ctx, prelude, &thrown);
+                if let Err(ended) = self.check() {
+                    return ended;
+                }
+                explained
+            }
+            Error::Allocation => ScriptError::Memory(self.limits.memory_bytes),
+            other => ScriptError::Engine(other.to_string()),
+        }
+    }
+
+    fn explain<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        prelude: Option<&Object<'js>>,
+        thrown: &Value<'js>,
+    ) -> ScriptError {
+        // The engine throws null when there is not even the memory for an error.
+        if thrown.is_null() {
+            return ScriptError::Memory(self.limits.memory_bytes);
+        }
+        let by_prelude = || -> Option<Explained> {
+            let explain: Function<'js> = prelude?.get("explain").ok()?;
+            let text: String = explain.call((thrown.clone(),)).ok()?;
+            serde_json::from_str(&text).ok()
+        };
+        let explained = by_prelude().or_else(|| {
+            ctx.catch();
+            plainly(thrown)
+        });
+        let Some(explained) = explained else {
+            ctx.catch();
+            return ScriptError::Memory(self.limits.memory_bytes);
+        };
+        if explained.text.contains("out of memory") {
+            return ScriptError::Memory(self.limits.memory_bytes);
+        }
+        ScriptError::Thrown {
+            text: explained.text,
+            stack: explained.stack,
+            number: u32::try_from(explained.number).unwrap_or(0),
+        }
+    }
+}
+
+/// An exception without the help of the prelude.
+fn plainly(thrown: &Value<'_>) -> Option<Explained> {
+    let error = thrown.as_exception()?;
+    Some(Explained {
+        text: error.message().unwrap_or_default(),
+        stack: error.stack().unwrap_or_default(),
+        number: 0,
+    })
+}
+
+fn names(ctx: &Ctx<'_>) -> Vec<String> {
+    ctx.globals().keys::<String>().flatten().collect()
+}
+
+/// Scripts are written for the loose mode of the language.
+fn options(file: &str) -> EvalOptions {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options.filename = Some(file.to_owned());
+    options
+}
+
+pub(crate) fn engine(error: Error) -> ScriptError {
+    match error {
+        Error::Allocation => ScriptError::Engine("no memory for a sandbox".to_owned()),
+        other => ScriptError::Engine(other.to_string()),
+    }
+}

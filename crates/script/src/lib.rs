@@ -1,0 +1,27 @@
+//! Stored procedures, triggers and user-defined functions in a sandboxed JavaScript engine.
+//!
+//! | to | use |
+//! |---|---|
+//! | run a stored procedure or trigger | [`run`], with a [`Collection`] it works on |
+//! | call user-defined functions | [`Functions`] |
+//! | bound what a script may take | [`Limits`] |
+//!
+//! Every call gets a fresh sandbox with caps on memory, stack and time; there are no timers, files,
+//! network or modules in it. What a script does to items goes through the [`Collection`] it is given, one
+//! call at a time, and the caller decides what becomes of it: this crate never writes anything, keeps
+//! nothing between calls, starts no thread and asks no clock but the one it is given.
+//!
+//! A script occupies its thread until it ends or is ended, so run it where that is allowed.
+
+mod collection;
+mod engine;
+mod error;
+mod limits;
+mod run;
+mod udf;
+
+pub use collection::{Collection, OperationError, Page, PageRequest, Reason, Stored, Target};
+pub use error::ScriptError;
+pub use limits::{Clock, Limits};
+pub use run::{Call, Kind, Outcome, Script, run};
+pub use udf::Functions;

@@ -1,0 +1,117 @@
+//! User-defined functions, called by a query once per row.
+//!
+//! One sandbox serves one page of a query: a fresh one per row would cost more than the rows. Nothing of
+//! it is seen by another query, and the deadline is that of all calls together.
+
+use crate::engine::{Sandbox, engine};
+use crate::error::ScriptError;
+use crate::limits::{Clock, Limits};
+use crate::run::Script;
+use parking_lot::Mutex;
+use rquickjs::{Function, Object};
+use std::collections::{HashMap, HashSet};
+
+/// The user-defined functions a query may call.
+pub struct Functions {
+    scripts: HashMap<String, Script>,
+    limits: Limits,
+    clock: Clock,
+    /// Made by the first call.
+    loaded: Mutex<Option<Loaded>>,
+}
+
+/// A sandbox with the prelude and some functions in it. They are kept inside, under names of ours: what a
+/// function does to them it does to its own query.
+struct Loaded {
+    sandbox: Sandbox,
+    compiled: HashSet<String>,
+}
+
+/// The global under which the prelude is kept.
+const PRELUDE: &str = "headwater prelude";
+
+impl Functions {
+    /// Functions by name. Nothing is compiled before it is called.
+    pub fn new(scripts: impl IntoIterator<Item = Script>, limits: &Limits, clock: &Clock) -> Self {
+        Functions {
+            scripts: scripts.into_iter().map(|script| (script.name.clone(), script)).collect(),
+            limits: *limits,
+            clock: clock.clone(),
+            loaded: Mutex::new(None),
+        }
+    }
+
+    /// Calls a function. Arguments and result are JSON; `None` is undefined.
+    ///
+    /// # Errors
+    /// When there is no such function, or it fails.
+    pub fn call(
+        &self,
+        name: &str,
+        arguments: &[Option<String>],
+    ) -> Result<Option<String>, ScriptError> {
+        let script = self.scripts.get(name).ok_or_else(|| ScriptError::Thrown {
+            text: format!("there is no user-defined function {name}; create it first"),
+            stack: String::new(),
+            number: 404,
+        })?;
+        let mut loaded = self.loaded.lock();
+        let loaded = match &mut *loaded {
+            Some(loaded) => loaded,
+            none => none.insert(Loaded::new(&self.limits, &self.clock)?),
+        };
+        loaded.call(script, arguments)
+    }
+}
+
+impl Loaded {
+    fn new(limits: &Limits, clock: &Clock) -> Result<Loaded, ScriptError> {
+        let sandbox = Sandbox::new(limits, clock)?;
+        sandbox.enter(|ctx| {
+            let host = Function::new(ctx.clone(), || ".".to_owned()).map_err(engine)?;
+            let print = Function::new(ctx.clone(), || ()).map_err(engine)?;
+            let prelude = sandbox.prelude(ctx, host, print, r#"{"kind":"function"}"#)?;
+            ctx.globals().set(PRELUDE, prelude).map_err(engine)
+        })?;
+        Ok(Loaded { sandbox, compiled: HashSet::new() })
+    }
+
+    fn call(
+        &mut self,
+        script: &Script,
+        arguments: &[Option<String>],
+    ) -> Result<Option<String>, ScriptError> {
+        let Loaded { sandbox, compiled } = self;
+        sandbox.check()?;
+        sandbox.enter(|ctx| {
+            let prelude: Object<'_> = ctx.globals().get(PRELUDE).map_err(engine)?;
+            let place = format!("entry {}", script.name);
+            let entry = if compiled.contains(&script.name) {
+                prelude.get(place.as_str()).map_err(engine)?
+            } else {
+                let entry = sandbox.entry(ctx, &script.name, &script.source)?;
+                prelude.set(place.as_str(), entry.clone()).map_err(engine)?;
+                compiled.insert(script.name.clone());
+                entry
+            };
+            let result = called(&prelude, entry, arguments);
+            let text = result.map_err(|error| sandbox.failed(ctx, Some(&prelude), &error))?;
+            sandbox.check()?;
+            Ok(Some(text).filter(|text| !text.is_empty()))
+        })
+    }
+}
+
+fn called<'js>(
+    prelude: &Object<'js>,
+    entry: Function<'js>,
+    arguments: &[Option<String>],
+) -> Result<String, rquickjs::Error> {
+    let call: Function<'js> = prelude.get("call")?;
+    // Each argument in a list of its own: an empty list is undefined, which JSON has no word for.
+    let listed: Vec<String> = arguments
+        .iter()
+        .map(|argument| format!("[{}]", argument.as_deref().unwrap_or_default()))
+        .collect();
+    call.call((entry, format!("[{}]", listed.join(","))))
+}

@@ -1,0 +1,59 @@
+//! Client encryption keys: wrapped by their clients, kept here, and never unwrapped.
+//!
+//! A key is not deleted, as in the service: what was encrypted with it could not be read any more. It goes
+//! with its database.
+
+use super::documents::Kind;
+use super::{Outcome, no_such_verb};
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::Call;
+use headwater_model::ResourceId;
+use headwater_protocol::resource::{self, System};
+use headwater_store::{Resource, ResourceType};
+use hyper::Method;
+use serde_json::{Map, Value};
+
+/// `/dbs/{db}/clientencryptionkeys`
+pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
+    keys(gateway, db)?.collection(gateway, call).await
+}
+
+/// `/dbs/{db}/clientencryptionkeys/{id}`
+pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, id: &str) -> Outcome {
+    let keys = keys(gateway, db)?;
+    match call.verb {
+        Method::DELETE => Err(no_such_verb(call)),
+        _ => keys.one(gateway, call, id).await,
+    }
+}
+
+fn keys(gateway: &Gateway, db: &str) -> Result<Kind<'static>, Failure> {
+    let owner = ResourceId::Database(gateway.database(db)?.rid());
+    let (kind, key) = (ResourceType::ClientEncryptionKey, "ClientEncryptionKeys");
+    Ok(Kind { kind, owner, key, check: &check, conflicts: &|_, _| false, show: &show })
+}
+
+/// What every client reads of a key. Which algorithms there are is their business.
+fn check(json: &mut Map<String, Value>) -> Result<(), Failure> {
+    for name in ["encryptionAlgorithm", "wrappedDataEncryptionKey"] {
+        if json.get(name).and_then(Value::as_str).is_none_or(str::is_empty) {
+            let message = format!("a client encryption key needs {name}, a text");
+            return Err(Failure::bad_request(message));
+        }
+    }
+    match json.get("keyWrapMetadata") {
+        Some(Value::Object(_)) => Ok(()),
+        _ => Err(Failure::bad_request(
+            "a client encryption key needs keyWrapMetadata, an object that says how it is wrapped",
+        )),
+    }
+}
+
+fn show(resource: &Resource) -> Result<Vec<u8>, Failure> {
+    let ResourceId::ClientEncryptionKey(rid) = resource.rid else {
+        return Err(Failure::not_found("client encryption key", &resource.id));
+    };
+    let (etag, ts) = (resource.etag.to_string(), resource.timestamp.as_seconds());
+    Ok(resource::script(&resource.json, &System::client_encryption_key(rid, &etag, ts))?)
+}

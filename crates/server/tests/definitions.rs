@@ -1,0 +1,117 @@
+//! Definitions beside items: client encryption keys, and what a container says about its contents.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+mod support;
+
+use serde_json::{Value, json};
+use support::World;
+
+const KEYS: &str = "/dbs/db/clientencryptionkeys";
+
+fn key(id: &str, wrapped: &str) -> Value {
+    json!({
+        "id": id,
+        "encryptionAlgorithm": "AEAD_AES_256_CBC_HMAC_SHA256",
+        "wrappedDataEncryptionKey": wrapped,
+        "keyWrapMetadata":
+            {"name": "m", "type": "TEST", "value": "https://vault/k/1", "algorithm": "RSA-OAEP"},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_encryption_keys_are_kept_as_they_were_sent() {
+    let world = World::new().await.with_container().await;
+    let created = world.send("POST", KEYS, &[], &key("k1", "QUJD").to_string()).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let document = created.json();
+    let rid = document["_rid"].as_str().unwrap();
+    let own_link = document["_self"].as_str().unwrap();
+    assert!(own_link.ends_with(&format!("/clientencryptionkeys/{rid}/")), "{own_link}");
+    for (name, value) in key("k1", "QUJD").as_object().unwrap() {
+        assert_eq!(&document[name], value, "{name}");
+    }
+    let again = world.send("POST", KEYS, &[], &key("k1", "QUJD").to_string()).await;
+    assert_eq!(again.status, 409);
+
+    let path = format!("{KEYS}/k1");
+    let read = world.send("GET", &path, &[], "").await;
+    assert_eq!(read.json(), document);
+    let etag = read.header("etag").unwrap();
+    let same = world.send("GET", &path, &[("If-None-Match", etag)], "").await;
+    assert_eq!(same.status, 304);
+
+    let rewrapped = key("k1", "REVG").to_string();
+    let stale = world.send("PUT", &path, &[("If-Match", "\"x\"")], &rewrapped).await;
+    assert_eq!(stale.status, 412);
+    let replaced = world.send("PUT", &path, &[("If-Match", etag)], &rewrapped).await;
+    assert_eq!(
+        (replaced.status, &replaced.json()["wrappedDataEncryptionKey"]),
+        (200, &json!("REVG"))
+    );
+
+    world.send("POST", KEYS, &[], &key("k2", "QUJD").to_string()).await;
+    let ids = |list: Value| -> Vec<Value> {
+        let keys = list["ClientEncryptionKeys"].as_array().unwrap();
+        keys.iter().map(|key| key["id"].clone()).collect()
+    };
+    assert_eq!(ids(world.send("GET", KEYS, &[], "").await.json()), ["k1", "k2"]);
+    let query = json!({"query": "SELECT * FROM c WHERE c.id = @id",
+        "parameters": [{"name": "@id", "value": "k2"}]});
+    let head = [("x-ms-documentdb-isquery", "True"), ("Content-Type", "application/query+json")];
+    let found = world.send("POST", KEYS, &head, &query.to_string()).await;
+    assert_eq!(ids(found.json()), ["k2"]);
+
+    for (verb, path, body, status) in [
+        ("GET", format!("{KEYS}/k3"), String::new(), 404),
+        ("PUT", format!("{KEYS}/k3"), key("k3", "QUJD").to_string(), 404),
+        ("DELETE", format!("{KEYS}/k1"), String::new(), 405),
+        ("POST", KEYS.to_owned(), json!({"id": "k4"}).to_string(), 400),
+        ("POST", KEYS.to_owned(), key("", "QUJD").to_string(), 400),
+        ("POST", "/dbs/none/clientencryptionkeys".to_owned(), key("k", "Q").to_string(), 404),
+    ] {
+        let refused = world.send(verb, &path, &[], &body).await;
+        assert_eq!(refused.status, status, "{verb} {path}: {refused:?}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_says_what_is_in_its_ranges_when_it_is_asked() {
+    let world = World::new().await.with_container().await;
+    for id in 0..20 {
+        let pk = if id < 15 { "big" } else { "small" };
+        let body = json!({"id": id.to_string(), "pk": pk, "x": "x".repeat(2000)}).to_string();
+        let head = [("x-ms-documentdb-partitionkey", format!("[\"{pk}\"]"))];
+        let head = [(head[0].0, head[0].1.as_str())];
+        assert_eq!(world.send("POST", "/dbs/db/colls/c/docs", &head, &body).await.status, 201);
+    }
+    let container = "/dbs/db/colls/c";
+    let plain = world.send("GET", container, &[], "").await;
+    assert!(plain.json().get("statistics").is_none());
+    assert!(plain.header("x-ms-resource-usage").is_none());
+
+    let head = [
+        ("x-ms-documentdb-populatepartitionstatistics", "True"),
+        ("x-ms-documentdb-populatequotainfo", "true"),
+    ];
+    let told = world.send("GET", container, &head, "").await;
+    let body = told.json();
+    let range = &body["statistics"][0];
+    assert_eq!(body["statistics"].as_array().unwrap().len(), 1);
+    assert_eq!((&range["id"], &range["documentCount"]), (&json!("0"), &json!(20)));
+    assert_eq!(range["sampledDistinctPartitionKeyCount"], 2);
+    assert!(range["sizeInKB"].as_u64().unwrap() >= 38, "{range}");
+    let largest = &range["partitionKeys"][0];
+    assert_eq!(largest["partitionKey"], json!(["big"]));
+    assert!(largest["sizeInKB"].as_u64().unwrap() >= 28, "{largest}");
+    let usage = told.header("x-ms-resource-usage").unwrap();
+    assert!(usage.contains("documentsCount=20;"), "{usage}");
+    assert!(told.header("x-ms-resource-quota").unwrap().contains("collectionSize="));
+
+    // A client that sends back what it read does not change the definition by it.
+    let replaced = world.send("PUT", container, &[], &String::from_utf8_lossy(&told.body)).await;
+    assert_eq!(replaced.status, 200, "{replaced:?}");
+    assert!(replaced.json().get("statistics").is_none());
+    world.stop().await;
+}

@@ -1,0 +1,406 @@
+//! Uncommitted writes over the items of one partition key: what a script sees and does.
+//!
+//! ```text
+//! script ─► overlay (its own writes) ─► index and log (what is there)      nothing is written
+//! end    ─► checks on what was read + its writes ─► the partition's writer  one entry, or none
+//! ```
+//!
+//! Nothing is locked while a script runs. What it has read is remembered, and the writer refuses the whole
+//! transaction if any of it has changed meanwhile; the caller then runs the script again. A query depends
+//! on every item of the key, also on those that were not there, so after one nothing of the key may have
+//! been written.
+//!
+//! Etags and resource ids of new versions are given out by the writer. Until then they are provisional, and
+//! [`Committed::finalise`] puts the real ones into what the script has answered.
+//!
+//! All of this is synchronous: a script occupies its thread anyway. It never waits for another task.
+
+mod commit;
+mod provisional;
+mod query;
+mod unique;
+
+pub(crate) use commit::Committed;
+pub(crate) use query::QueryTrouble;
+
+use crate::body::{self, SystemProperties};
+use crate::container::Container;
+use crate::definition::Settings;
+use crate::error::{ItemReadError, StorageError, WriteError};
+use crate::item::{Item, ItemKey, ItemWrite, Precondition};
+use crate::keys;
+use crate::partition::{Look, Partition};
+use crate::prepare::{self, Action, Operation, Prepared};
+use bytes::Bytes;
+use headwater_log::Position;
+use headwater_model::{Epk, Etag, ItemId, ItemRid, Lsn, PartitionKey};
+use provisional::Provisional;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Writes in one transaction. An entry can number 65,536 records.
+const OPERATIONS_MAX: usize = 5_000;
+/// Bytes in one transaction, which readers of the feed get as one page.
+const BYTES_MAX: usize = 4 << 20;
+/// Resource ids that are remembered; beyond it they are looked for.
+const REMEMBERED_MAX: usize = 50_000;
+/// How often a look follows an item that is being written again and again.
+const CHASES_MAX: u32 = 1_000;
+
+/// Why something inside a transaction failed.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The operation is refused; the transaction can go on.
+    Refused(WriteError),
+    /// The transaction is as large as it may be.
+    Full,
+    /// The transaction is lost: run it again.
+    Outdated,
+    /// There is no time left.
+    Late,
+    /// The store failed.
+    Failed(ItemReadError),
+}
+
+impl From<StorageError> for Trouble {
+    fn from(error: StorageError) -> Trouble {
+        Trouble::Failed(error.into())
+    }
+}
+
+impl From<WriteError> for Trouble {
+    fn from(error: WriteError) -> Trouble {
+        match error {
+            WriteError::Storage(error) => error.into(),
+            refused => Trouble::Refused(refused),
+        }
+    }
+}
+
+/// An item as the transaction sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) json: Bytes,
+    pub(crate) etag: Etag,
+    /// The number in its resource id.
+    pub(crate) number: u64,
+}
+
+/// The newest version of an item that the transaction itself has written.
+#[derive(Clone, Debug)]
+enum Own {
+    Put(Seen),
+    Deleted,
+}
+
+/// See the head of this file.
+pub(crate) struct Transaction {
+    container: Container,
+    settings: Arc<Settings>,
+    partition: Arc<Partition>,
+    /// Everything up to here was there when the transaction began.
+    since: Lsn,
+    key: PartitionKey,
+    epk: Epk,
+    encoded: Vec<u8>,
+    /// Writes in the order they were made.
+    operations: Vec<Operation>,
+    bytes: usize,
+    own: BTreeMap<String, Own>,
+    /// Who holds a unique key since the transaction changed it.
+    unique: HashMap<Vec<u8>, Option<String>>,
+    /// What was there when the transaction looked, by id.
+    seen: BTreeMap<String, Option<Position>>,
+    /// A query has looked at the whole key.
+    scanned: bool,
+    /// Ids of items by the resource ids the script was shown.
+    by_rid: HashMap<String, String>,
+    provisional: Provisional,
+    /// When to give up, on the runtime's clock.
+    deadline: Duration,
+    pub(crate) items_read: usize,
+    pub(crate) bytes_read: usize,
+}
+
+impl Transaction {
+    /// Begins a transaction on the items of one partition key.
+    pub(crate) fn begin(
+        container: &Container,
+        key: PartitionKey,
+        deadline: Duration,
+    ) -> Result<Transaction, ItemReadError> {
+        let settings = container.settings();
+        let epk = settings.definition.partition_key().epk(&key)?;
+        let topology = container.state().topology();
+        let partition = topology.partition_of(epk.as_bytes()).cloned();
+        let partition = partition.ok_or(ItemReadError::ContainerGone)?;
+        let mut encoded = Vec::new();
+        key.encode_into(&mut encoded);
+        let runtime = &container.state().shared.runtime;
+        Ok(Transaction {
+            since: partition.visible(),
+            provisional: Provisional::new(runtime.random_u128()),
+            container: container.clone(),
+            settings,
+            partition,
+            key,
+            epk,
+            encoded,
+            operations: Vec::new(),
+            bytes: 0,
+            own: BTreeMap::new(),
+            unique: HashMap::new(),
+            seen: BTreeMap::new(),
+            scanned: false,
+            by_rid: HashMap::new(),
+            deadline,
+            items_read: 0,
+            bytes_read: 0,
+        })
+    }
+
+    /// How many writes it has made so far.
+    pub(crate) fn write_count(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub(crate) fn partition_key(&self) -> PartitionKey {
+        self.key.clone()
+    }
+
+    fn check_time(&self) -> Result<(), Trouble> {
+        let now = self.container.state().shared.runtime.elapsed();
+        if now > self.deadline { Err(Trouble::Late) } else { Ok(()) }
+    }
+
+    /// Reads an item.
+    pub(crate) fn read(&mut self, id: &str) -> Result<Option<Seen>, Trouble> {
+        let found = self.current(id)?;
+        if let Some(seen) = &found {
+            self.items_read += 1;
+            self.bytes_read += seen.json.len();
+            self.remember(id, seen.number);
+        }
+        Ok(found)
+    }
+
+    /// The id of the item with this resource id, or else the text itself.
+    pub(crate) fn id_of(&mut self, rid: &str) -> Result<String, Trouble> {
+        if let Some(id) = self.by_rid.get(rid) {
+            return Ok(id.clone());
+        }
+        let Some(wanted) = ItemRid::parse(rid).ok().filter(|rid| rid.container == self.rid())
+        else {
+            return Ok(rid.to_owned());
+        };
+        // A link from an earlier call: nothing leads from a resource id to its item but a look at all.
+        let mut after = None;
+        loop {
+            let page = self.page(after.as_deref(), 256)?;
+            if let Some((id, _)) = page.iter().find(|(_, seen)| seen.number == wanted.number) {
+                return Ok(id.clone());
+            }
+            match page.last() {
+                None => return Ok(rid.to_owned()),
+                Some((id, _)) => after = Some(id.clone()),
+            }
+        }
+    }
+
+    fn rid(&self) -> headwater_model::ContainerRid {
+        self.container.rid()
+    }
+
+    fn remember(&mut self, id: &str, number: u64) {
+        if self.by_rid.len() < REMEMBERED_MAX {
+            let rid = ItemRid::new(self.rid(), number).to_string();
+            self.by_rid.insert(rid, id.to_owned());
+        }
+    }
+
+    /// An id nobody has.
+    pub(crate) fn new_id(&self) -> String {
+        let hex = format!("{:032x}", self.container.state().shared.runtime.random_u128());
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// Creates, upserts, replaces or deletes an item.
+    pub(crate) fn write(&mut self, write: ItemWrite) -> Result<Option<Seen>, Trouble> {
+        if self.operations.len() >= OPERATIONS_MAX {
+            return Err(Trouble::Full);
+        }
+        let write = write.partition_key(self.key.clone());
+        let mut operation = prepare::prepare_step(&self.settings, write)?;
+        if self.bytes + operation.byte_count() > BYTES_MAX && !self.operations.is_empty() {
+            return Err(Trouble::Full);
+        }
+        let id = operation.key.id();
+        let before = self.current(&id)?;
+        check(&operation, &id, before.as_ref())?;
+        // It may name a provisional etag, and what it was compared with must not change any more anyway.
+        operation.precondition = Precondition::None;
+        let (own, seen) = match &operation.action {
+            Action::Create(body) | Action::Upsert(body) | Action::Replace(body) => {
+                self.check_unique(&id, &body.unique)?;
+                let seen = self.stamped(body, before.map(|seen| seen.number));
+                self.take_unique(&id, &body.unique)?;
+                self.remember(&id, seen.number);
+                (Own::Put(seen.clone()), Some(seen))
+            }
+            _ => {
+                self.take_unique(&id, &[])?;
+                (Own::Deleted, None)
+            }
+        };
+        self.own.insert(id, own);
+        self.bytes += operation.byte_count();
+        self.operations.push(operation);
+        Ok(seen)
+    }
+
+    /// The item as it will be, with provisional etag and, if it is new, resource id.
+    fn stamped(&mut self, body: &Prepared, number: Option<u64>) -> Seen {
+        let operation = self.operations.len();
+        let number = number.unwrap_or_else(|| self.provisional.number(operation));
+        let etag = self.provisional.etag(operation);
+        let rid = ItemRid::new(self.rid(), number).to_string();
+        let self_link = format!("dbs/{}/colls/{}/docs/{rid}/", self.rid().database(), self.rid());
+        let mut etag_text = Vec::new();
+        etag.write_into(&mut etag_text);
+        let mut json = Vec::with_capacity(body.members.len() + 256);
+        let composed = body::stamp(
+            &body.members,
+            &SystemProperties {
+                rid: &rid,
+                self_link: &self_link,
+                etag: std::str::from_utf8(&etag_text).unwrap_or_default(),
+                ts: self.partition.now().as_seconds(),
+                lsn: 0,
+            },
+            &mut json,
+        );
+        // Only the feed shows an LSN.
+        json.truncate(composed.lsn_at);
+        json.push(b'}');
+        Seen { json: Bytes::from(json), etag, number }
+    }
+
+    /// An item as it is for the transaction.
+    fn current(&mut self, id: &str) -> Result<Option<Seen>, Trouble> {
+        match self.own.get(id) {
+            Some(Own::Put(seen)) => Ok(Some(seen.clone())),
+            Some(Own::Deleted) => Ok(None),
+            None => Ok(self.stored(id)?.map(|item| seen_of(&item))),
+        }
+    }
+
+    /// An item as it is for everybody, which must not change any more.
+    fn stored(&mut self, id: &str) -> Result<Option<Item>, Trouble> {
+        let item_id = ItemId::new(id).map_err(WriteError::from)?;
+        let key = ItemKey::new(self.epk.clone(), &self.key, &item_id);
+        for _ in 0..CHASES_MAX {
+            match self.partition.look(&key)? {
+                Look::Found(item) => {
+                    self.note(id, item.as_ref().map(Item::position))?;
+                    return Ok(item);
+                }
+                Look::Moved => std::hint::spin_loop(),
+            }
+        }
+        // The partition was split away, or the index is behind: a new transaction will find it.
+        Err(Trouble::Outdated)
+    }
+
+    /// Remembers what an item was. After a query nothing of the key may change, so there is no need to.
+    fn note(&mut self, id: &str, position: Option<Position>) -> Result<(), Trouble> {
+        if self.scanned {
+            return Ok(());
+        }
+        match self.seen.insert(id.to_owned(), position) {
+            Some(before) if before != position => Err(Trouble::Outdated),
+            _ => Ok(()),
+        }
+    }
+
+    /// Up to so many items after this id, own writes included, in the order of their ids.
+    fn page(&mut self, after: Option<&str>, most: usize) -> Result<Vec<(String, Seen)>, Trouble> {
+        self.scanned = true;
+        let mut after = after.map(str::to_owned);
+        loop {
+            self.check_time()?;
+            let stored = self.stored_ids(after.as_deref(), most)?;
+            // Behind the last stored id there may be stored ones that have not been looked at.
+            let bound = if stored.len() == most { stored.last().cloned() } else { None };
+            let mut ids = stored;
+            ids.extend(self.own_ids(after.as_deref(), bound.as_deref()));
+            ids.sort_unstable();
+            ids.dedup();
+            let mut page = Vec::new();
+            for id in ids {
+                if page.len() == most {
+                    break;
+                }
+                if let Some(seen) = self.current(&id)? {
+                    page.push((id, seen));
+                }
+            }
+            // All of them may be gone, and there are more.
+            match bound {
+                Some(_) if page.is_empty() => after = bound,
+                _ => return Ok(page),
+            }
+        }
+    }
+
+    /// Ids of own writes in a range: behind `after`, up to and including `bound`.
+    fn own_ids(&self, after: Option<&str>, bound: Option<&str>) -> Vec<String> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let end = bound.map_or(Bound::Unbounded, Bound::Included);
+        self.own.range::<str, _>((start, end)).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn stored_ids(&self, after: Option<&str>, most: usize) -> Result<Vec<String>, Trouble> {
+        let container = self.rid();
+        let (mut from, to) = keys::items_of(container, self.epk.as_bytes(), &self.encoded);
+        let id_at = from.len();
+        if let Some(after) = after {
+            from.extend_from_slice(after.as_bytes());
+            from.push(0);
+        }
+        let mut ids = Vec::new();
+        self.container.state().shared.index.scan(&from, &to, &mut |key, _| {
+            ids.push(String::from_utf8_lossy(&key[id_at..]).into_owned());
+            ids.len() < most
+        })?;
+        Ok(ids)
+    }
+}
+
+fn seen_of(item: &Item) -> Seen {
+    Seen { json: item.to_bytes(), etag: item.etag(), number: item.number() }
+}
+
+/// Refuses what the writer would refuse, while the script can still be told.
+fn check(operation: &Operation, id: &str, before: Option<&Seen>) -> Result<(), WriteError> {
+    let id = || id.to_owned();
+    let Some(before) = before else {
+        return match &operation.action {
+            Action::Replace(_) | Action::Delete => Err(WriteError::NotFound { id: id() }),
+            _ => Ok(()),
+        };
+    };
+    if matches!(operation.action, Action::Create(_)) {
+        return Err(WriteError::AlreadyExists { id: id() });
+    }
+    let met = match &operation.precondition {
+        Precondition::None => true,
+        Precondition::IfMatch(wanted) => before.etag.matches(wanted),
+        Precondition::IfNoneMatch(unwanted) => !before.etag.matches(unwanted),
+    };
+    if met {
+        return Ok(());
+    }
+    Err(WriteError::EtagMismatch { id: id(), current: before.etag })
+}
