@@ -23,6 +23,17 @@ pub enum Checkpoint {
     Manual,
 }
 
+impl Checkpoint {
+    /// How long what was handled may wait to be stored, if that is bounded.
+    #[must_use]
+    pub fn interval(self) -> Option<Duration> {
+        match self {
+            Checkpoint::Every { interval, .. } if !interval.is_zero() => Some(interval),
+            _ => None,
+        }
+    }
+}
+
 /// Counts what was handled since a position was stored last.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -77,12 +88,8 @@ impl Pace {
     /// When to look again although nothing happens.
     #[must_use]
     pub fn timer(&self) -> Option<Duration> {
-        match self.policy {
-            Checkpoint::Every { interval, .. } if !interval.is_zero() && self.items > 0 => {
-                Some(self.since + interval)
-            }
-            _ => None,
-        }
+        let interval = self.policy.interval().filter(|_| self.items > 0)?;
+        Some(self.since + interval)
     }
 }
 

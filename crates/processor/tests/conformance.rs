@@ -23,7 +23,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 async fn store() -> (Account, Database, Container, Container) {
-    let options = headwater_store::Options { partitions: 2, ..headwater_store::Options::default() };
+    let mut options = headwater_store::Options::default();
+    options.partitions = 2;
     let account = Account::ephemeral_with(options).await.unwrap();
     let database = account.create_database("shop").await.unwrap();
     let feed = ContainerDefinition::new("feed", "/key").unwrap();

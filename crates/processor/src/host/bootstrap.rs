@@ -151,7 +151,7 @@ async fn make(shared: &Arc<Shared>, listing: &Listing) -> Result<(), StartError>
         .into_iter()
         .map(|lease| {
             let shared = shared.clone();
-            Box::pin(async move { create(&shared, lease, None).await }) as BoxFuture<_>
+            Box::pin(async move { create(&shared, lease, None, 0).await }) as BoxFuture<_>
         })
         .collect();
     for made in all(work).await {
@@ -209,9 +209,10 @@ pub(crate) async fn create(
     shared: &Shared,
     mut lease: Lease,
     begin: Option<Result<Position, Start>>,
+    epoch: u64,
 ) -> Result<(), StartError> {
     let generation = shared.generation.load(Ordering::SeqCst);
-    lease.extra = Extra { generation, ..Extra::default() };
+    lease.extra = Extra { generation, epoch, ..Extra::default() };
     match begin.unwrap_or_else(|| Err(shared.options.start.clone())) {
         Ok(position) | Err(Start::Position(position)) => lease.position = Some(position),
         Err(Start::Now) => lease.position = Some(now(shared, &lease).await?),

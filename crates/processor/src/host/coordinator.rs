@@ -96,6 +96,7 @@ impl Coordinator {
         } else {
             self.drain().await;
         }
+        self.shared.set_over();
         self.publish(true);
     }
 
@@ -155,8 +156,8 @@ impl Coordinator {
         if let Some(avoid) = end.avoid {
             self.avoid.insert(end.token.clone(), self.shared.runtime.elapsed() + avoid);
         }
-        if let Some((range, position)) = end.known.filter(|_| !end.orderly) {
-            self.auditor.remember(range, position);
+        if let Some(known) = end.known.filter(|_| !end.orderly) {
+            self.auditor.remember(known);
         }
         if self.stopping {
             let (lease, reason, orderly) = (end.token, end.reason, end.orderly);

@@ -24,7 +24,7 @@ pub(crate) enum FetchEnd {
     RangeGone,
     FeedGone(String),
     PositionLost(String),
-    Unreachable(String),
+    Unreachable,
 }
 
 const PAUSES: Backoff =
@@ -76,7 +76,7 @@ pub(crate) async fn fetch(
                     tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
                     continue;
                 }
-                None => Fetched::End(FetchEnd::Unreachable(error.to_string())),
+                None => Fetched::End(FetchEnd::Unreachable),
             },
         };
         let is_idle = matches!(fetched, Fetched::Idle(_));

@@ -89,7 +89,7 @@ fn document(shared: &Shared, member: &Member) -> NewDocument {
     NewDocument { key, body }
 }
 
-/// Beats until the host is stopped.
+/// Beats until the host is stopped, or has ended by itself.
 pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop) {
     let mut nudged = shared.nudge.listen();
     let mut pause = shared.options.renew_interval;
@@ -98,7 +98,14 @@ pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop)
             biased;
             () = stop.requested() => break,
             () = shared.runtime.sleep(pause) => {}
-            () = nudged.rang(), if shared.is_draining() && !joined.member.draining => {}
+            () = nudged.rang() => {
+                if !shared.is_over() && shared.is_draining() == joined.member.draining {
+                    continue;
+                }
+            }
+        }
+        if shared.is_over() {
+            break;
         }
         joined.member.draining = shared.is_draining();
         joined.member.generation = shared.generation.load(Ordering::SeqCst);

@@ -6,12 +6,12 @@
 use super::acquire::range_of;
 use super::bootstrap::{create, leases_for};
 use super::coordinator::View;
+use super::session::Reached;
 use super::shared::Shared;
 use crate::coverage::{self, Covered, Finding};
 use crate::event::Event;
 use crate::lease::{Document, DocumentKey, Start};
 use crate::lease_store::Stored;
-use crate::position::Position;
 use headwater_model::KeyRange;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Auditor {
     next: Duration,
     before: Vec<Finding>,
     /// How far ranges were whose lease this host held when it was lost.
-    known: Vec<(KeyRange, Position)>,
+    known: Vec<Reached>,
 }
 
 /// How soon a finding is looked at again.
@@ -36,10 +36,10 @@ impl Auditor {
     }
 
     /// Remembers how far a range was, in case its lease is gone.
-    pub(crate) fn remember(&mut self, range: KeyRange, position: Position) {
-        self.known.retain(|(known, _)| *known != range);
+    pub(crate) fn remember(&mut self, reached: Reached) {
+        self.known.retain(|known| known.range != reached.range);
         if self.known.len() < KNOWN_MAX {
-            self.known.push((range, position));
+            self.known.push(reached);
         }
     }
 
@@ -83,9 +83,11 @@ impl Auditor {
 
     /// Makes leases for keys nobody covers, further back rather than further on.
     async fn fill(&self, view: &View, gap: &KeyRange, confirmed: bool) {
-        let known = self.known.iter().filter(|(range, _)| range.contains_range(gap));
+        let known = self.known.iter().filter(|known| known.range.contains_range(gap));
+        // A sink that remembers epochs must not see one again.
+        let epoch = known.clone().map(|known| known.epoch).max().unwrap_or(0);
         let known = known
-            .map(|(_, position)| position.clone())
+            .map(|known| known.position.clone())
             .reduce(|one, other| if other.is_before(&one) == Some(true) { other } else { one });
         // Whoever knows how far the range was goes first.
         if !confirmed && known.is_none() {
@@ -111,7 +113,7 @@ impl Auditor {
                 continue;
             }
             let begin = known.clone().map_or_else(|| Err(start.clone()), Ok);
-            if create(&self.shared, lease, Some(begin)).await.is_ok() {
+            if create(&self.shared, lease, Some(begin), epoch).await.is_ok() {
                 self.shared.tell(Event::CoverageGap { range: gap.clone() });
             }
         }

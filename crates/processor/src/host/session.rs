@@ -67,7 +67,15 @@ pub(crate) struct SessionEnd {
     /// How long this host should leave the lease to others.
     pub(crate) avoid: Option<Duration>,
     /// How far the range was, in case its document is gone.
-    pub(crate) known: Option<(KeyRange, Position)>,
+    pub(crate) known: Option<Reached>,
+}
+
+/// How far a range was when work on it ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Reached {
+    pub(crate) range: KeyRange,
+    pub(crate) position: Position,
+    pub(crate) epoch: u64,
 }
 
 /// Starts work on a lease; `ended` is told how it went.
@@ -100,11 +108,10 @@ pub(crate) fn start(
     let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch };
     let shared = shared.clone();
     shared.runtime.clone().spawn("lease", async move {
-        let (token, range) = (taken.lease.token.clone(), taken.range.clone());
+        let token = taken.lease.token.clone();
         let session = Session { shared: shared.clone(), fence, successor };
         let mut end = session.run(taken).await;
         end.token = token;
-        end.known = end.known.map(|(_, position)| (range, position));
         let (lease, reason) = (end.token.clone(), end.reason.clone());
         shared.tell(Event::Closed { lease, reason });
         // Nobody listens when the host is dropped without being stopped.
@@ -269,7 +276,7 @@ impl Session {
             Stop::Fetch(FetchEnd::RangeGone) => CloseReason::RangeGone,
             Stop::Fetch(FetchEnd::FeedGone(_)) => CloseReason::FeedGone,
             Stop::Fetch(FetchEnd::PositionLost(_)) => CloseReason::Halted,
-            Stop::Fetch(FetchEnd::Unreachable(_)) => CloseReason::FeedUnreachable,
+            Stop::Fetch(FetchEnd::Unreachable) => CloseReason::FeedUnreachable,
         });
         let gave_up = self.wait_for_lanes(ends).await;
         self.finish(tenure, stop, gave_up).await
@@ -303,7 +310,11 @@ impl Session {
         let Some(mut held) = tenure.finish().await else {
             return ended(end_of(&self.fence), false, None, None);
         };
-        let known = held.lease.position.clone().map(|at| (tenure.lease.range.clone(), at));
+        let known = held.lease.position.clone().map(|position| Reached {
+            range: tenure.lease.range.clone(),
+            position,
+            epoch: tenure.lease.epoch,
+        });
         if self.fence.is_ended()
             && !matches!(self.fence.reason(), Some(CloseReason::Shutdown | CloseReason::Handover))
         {
@@ -343,7 +354,7 @@ impl Session {
                     self.release(&mut held, LeaseState::Running, position).await,
                 )
             }
-            (None, Stop::Fetch(FetchEnd::RangeGone | FetchEnd::Unreachable(_))) => {
+            (None, Stop::Fetch(FetchEnd::RangeGone | FetchEnd::Unreachable)) => {
                 let released = self.release(&mut held, LeaseState::Running, position).await;
                 return ended(
                     CloseReason::FeedUnreachable,
@@ -384,7 +395,7 @@ fn ended(
     reason: CloseReason,
     orderly: bool,
     avoid: Option<Duration>,
-    known: Option<(KeyRange, Position)>,
+    known: Option<Reached>,
 ) -> SessionEnd {
     SessionEnd { token: String::new(), reason, orderly, avoid, known }
 }
@@ -450,6 +461,9 @@ impl Dispatch<'_> {
         let options = &self.session.shared.options;
         let now = self.session.shared.runtime.elapsed();
         let checkpoint = self.tenure.pace.lock().timer().map(|at| at.saturating_sub(now));
+        // Nothing rings when a handler is done, so whatever is under way is looked at again in time.
+        let under_way = self.tenure.watermark.lock().under_way() > 0;
+        let checkpoint = checkpoint.or_else(|| options.checkpoint.interval().filter(|_| under_way));
         let batch = (!self.waiting.is_empty()).then_some(options.batch_wait);
         checkpoint.into_iter().chain(batch).min().unwrap_or(Duration::from_secs(3600))
     }

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     /// Rung when the coordinator should look before its time.
     pub(crate) nudge: Bell,
     draining: AtomicBool,
+    /// Set when no session is left and none will begin.
+    over: AtomicBool,
     unwell_until: AtomicU64,
     owned: AtomicUsize,
     /// Why the whole host has to stop, if it has.
@@ -65,6 +67,7 @@ impl Shared {
             server_ahead: AtomicI64::new(0),
             nudge: Bell::default(),
             draining: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             unwell_until: AtomicU64::new(0),
             owned: AtomicUsize::new(0),
             fatal: Mutex::default(),
@@ -87,6 +90,18 @@ impl Shared {
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.nudge.ring();
+    }
+
+    /// Says that this host has ended, whether it was asked to or had to.
+    pub(crate) fn set_over(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.nudge.ring();
+    }
+
+    /// Whether this host has ended, or has no lease container any more to say anything in.
+    pub(crate) fn is_over(&self) -> bool {
+        let lost = matches!(*self.fatal.lock(), Some(super::Fatal::LeaseStoreGone(_)));
+        lost || self.over.load(Ordering::SeqCst)
     }
 
     /// How many leases it works on.

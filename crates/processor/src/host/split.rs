@@ -122,6 +122,8 @@ fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lea
             start: parent.extra.start.clone(),
             parent: Some(format!("{}@{}", parent.token, parent.extra.epoch)),
             generation: parent.extra.generation,
+            // Epochs go on in the children, so that for no key an old owner has a newer one.
+            epoch: parent.extra.epoch,
             ..Extra::default()
         };
         child.copy_properties(parent);

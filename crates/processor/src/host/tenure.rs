@@ -140,12 +140,11 @@ pub(crate) async fn writer(
                         let position = held.lease.position.clone();
                         shared.tell(Event::Checkpointed { lease, position });
                     }
-                    answers.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
+                    tell_all(answers, Ok(()));
                 }
                 Err(reason) => {
                     tenure.fence.end(reason);
-                    let lost = CheckpointError::LeaseLost;
-                    answers.into_iter().for_each(|answer| drop(answer.send(Err(lost))));
+                    tell_all(answers, Err(CheckpointError::LeaseLost));
                     if let Some(finish) = finish {
                         drop(finish.send(held));
                         return;
@@ -158,6 +157,16 @@ pub(crate) async fn writer(
             drop(finish.send(held));
             return;
         }
+    }
+}
+
+/// Nobody listens where a handler was dropped meanwhile.
+fn tell_all(
+    answers: Vec<oneshot::Sender<Result<(), CheckpointError>>>,
+    outcome: Result<(), CheckpointError>,
+) {
+    for answer in answers {
+        let _ = answer.send(outcome);
     }
 }
 
@@ -184,7 +193,7 @@ async fn refuse_all(mut wishes: mpsc::Receiver<Wish>, held: Held) {
     let mut held = Some(held);
     while let Some(wish) = wishes.recv().await {
         match wish {
-            Wish::Store(answer) => drop(answer.send(Err(CheckpointError::LeaseLost))),
+            Wish::Store(answer) => tell_all(vec![answer], Err(CheckpointError::LeaseLost)),
             Wish::Finish(answer) => {
                 if let Some(held) = held.take() {
                     drop(answer.send(held));

@@ -174,7 +174,23 @@ impl LeaseStore for FarLeases {
     }
 
     fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>> {
-        self.carry(true, move |store| store.inner.atomic(writes))
+        self.carry(true, move |store| {
+            let made: Vec<_> = writes
+                .iter()
+                .filter_map(|write| match write {
+                    StoreWrite::Create(document) => Some(document.body.clone()),
+                    StoreWrite::Delete(..) => None,
+                })
+                .collect();
+            let (oracle, written) = (store.oracle.clone(), store.inner.atomic(writes));
+            Box::pin(async move {
+                let done = written.await?;
+                if done.is_some() {
+                    made.iter().for_each(|body| oracle.committed(body));
+                }
+                Ok(done)
+            })
+        })
     }
 
     fn layout(&self) -> Layout {

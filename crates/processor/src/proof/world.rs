@@ -290,15 +290,16 @@ impl World {
         self.hosts.lock().iter().for_each(|host| *host.network.weather.lock() = calm);
     }
 
-    /// Stops a host in order; what it reports.
+    /// Stops a host in order; what it reports. One that has not come up yet is just switched off.
     pub(crate) async fn stop(&self, number: usize) -> Option<crate::Report> {
         let running = self.hosts.lock()[number].running.lock().take();
-        let report = match running {
-            Some(running) => Some(running.stop().await),
-            None => None,
+        let Some(running) = running else {
+            self.kill(number);
+            return None;
         };
+        let report = running.stop().await;
         self.hosts.lock()[number].alive = false;
-        report
+        Some(report)
     }
 
     pub(crate) fn report(&self, number: usize) -> Option<crate::Report> {
