@@ -25,7 +25,8 @@ type Board = Arc<Mutex<BTreeMap<String, u64>>>;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::system();
-    let options = headwater_store::Options { partitions: 4, ..headwater_store::Options::default() };
+    let mut options = headwater_store::Options::default();
+    options.partitions = 4;
     let account = Account::ephemeral_with(options).await?;
     let game = account.create_database("game").await?;
     let scores = game.create_container(ContainerDefinition::new("scores", "/player")?).await?;

@@ -11,6 +11,7 @@ use crate::position::Position;
 use headwater_model::{FeedMode, KeyRange, Lsn};
 use stateright::{Checker, Model, Property};
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// The stored lease, reduced to what matters, and what was ever committed wrongly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,14 +26,18 @@ struct State {
 
 /// A lease, compared by what the protocol looks at.
 #[derive(Clone, Debug)]
-struct Compared(Lease);
+struct Compared(Arc<Lease>);
 
 impl Compared {
-    fn essence(&self) -> (Option<String>, Option<String>, u64, u64, Option<u64>) {
+    fn of(lease: Lease) -> Compared {
+        Compared(Arc::new(lease))
+    }
+
+    fn essence(&self) -> (Option<&str>, Option<&str>, u64, u64, Option<u64>) {
         let lease = &self.0;
         let at = lease.position.as_ref().and_then(Position::lsn).map(Lsn::get);
         let extra = &lease.extra;
-        (lease.owner.clone(), extra.session.clone(), extra.epoch, extra.sequence, at)
+        (lease.owner.as_deref(), extra.session.as_deref(), extra.epoch, extra.sequence, at)
     }
 }
 
@@ -102,7 +107,7 @@ impl Hosts {
             _ => false,
         };
         state.violated |= back || next.extra.epoch < before.extra.epoch;
-        state.lease = Compared(next.clone());
+        state.lease = Compared::of(next.clone());
         state.version += 1;
         true
     }
@@ -130,7 +135,7 @@ impl Model for Hosts {
             FeedMode::LatestVersion,
         );
         let hosts = vec![Host::Idle; self.count];
-        let lease = Compared(lease);
+        let lease = Compared::of(lease);
         vec![State { lease, version: 0, hosts, violated: false, acquisitions: 0 }]
     }
 
@@ -179,7 +184,7 @@ impl Model for Hosts {
                         let handled = next.position.as_ref().and_then(Position::lsn);
                         let handled = handled.map_or(0, Lsn::get);
                         let (epoch, version) = (next.extra.epoch, state.version);
-                        Host::Holds { lease: Compared(next), version, epoch, handled }
+                        Host::Holds { lease: Compared::of(next), version, epoch, handled }
                     }
                     // Lost to somebody, or not known: it looks again, and never just tries again.
                     false => Host::Idle,
@@ -207,7 +212,7 @@ impl Model for Hosts {
                     (true, true) if release => Host::Idle,
                     (true, true) => {
                         let version = state.version;
-                        Host::Holds { lease: Compared(next), version, epoch, handled }
+                        Host::Holds { lease: Compared::of(next), version, epoch, handled }
                     }
                     // Lost, or only the answer was: reading tells.
                     _ => self.look_again(&state, host, epoch, handled),
@@ -238,20 +243,20 @@ impl Model for Hosts {
     }
 }
 
-fn model(writes_blindly: bool) -> Hosts {
-    Hosts { count: 3, changes: 2, acquisitions_max: 3, writes_blindly }
+fn model(count: usize, writes_blindly: bool) -> Hosts {
+    Hosts { count, changes: 2, acquisitions_max: 3, writes_blindly }
 }
 
 #[test]
 fn in_every_order_of_events_a_lost_lease_cannot_be_moved() {
-    let checker = model(false).checker().spawn_bfs().join();
+    let checker = model(3, false).checker().spawn_bfs().join();
     checker.assert_properties();
     assert!(checker.unique_state_count() > 10_000, "{}", checker.unique_state_count());
 }
 
 #[test]
 fn a_host_that_writes_blindly_after_a_conflict_is_found_out() {
-    let checker = model(true).checker().spawn_bfs().join();
+    let checker = model(2, true).checker().spawn_bfs().join();
     assert!(
         checker.discovery("a version of the lease has one holder").is_some()
             || checker.discovery("no epoch and no position moves back").is_some()

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! `HEADWATER_SEEDS=1000000` tries that many seeds instead of the usual number, `HEADWATER_SEED=17`
-//! exactly that one.
+//! exactly that one and says what happens.
 
 mod faults;
 mod handlers;
@@ -49,6 +49,12 @@ pub(crate) enum Sabotage {
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Whether somebody wants to see what one seed leads to.
+pub(crate) fn looks_at_one() -> bool {
+    static LOOKS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *LOOKS.get_or_init(|| number("HEADWATER_SEED").is_some())
 }
 
 /// The seeds to try, given how many are usual.

@@ -76,31 +76,33 @@ async fn storm(world: World) {
         }
         world.sleep(pause).await;
     }
-    world.clear_skies();
     live.push(world.start("last"));
+    world.clear_skies();
     world.sleep(60).await;
     world.finish(600).await;
 }
 
-fn play(seed: u64) {
+/// Plays one seed; what it broke, if anything.
+fn play(seed: u64) -> Option<String> {
     let world = World::new(seed, setup(seed));
     let oracle = world.oracle.clone();
     let broken = world.play(|world| Box::pin(storm(world)));
-    assert!(
-        broken.is_empty(),
-        "seed {seed} broke {:?}\nto see it again: HEADWATER_SEED={seed} cargo test -p \
-         headwater-processor whatever_happens",
-        &broken[..broken.len().min(5)]
-    );
-    assert!(oracle.handled() > 0, "seed {seed}: nothing happened");
+    if oracle.handled() == 0 {
+        return Some(format!("seed {seed}: nothing happened"));
+    }
+    let some = &broken[..broken.len().min(3)];
+    (!broken.is_empty()).then(|| format!("seed {seed} broke {some:?}"))
 }
 
 #[test]
 fn whatever_happens_nothing_is_lost_and_nobody_works_in_anothers_place() {
-    let usual = if cfg!(debug_assertions) { 60 } else { 10_000 };
-    for seed in seeds(usual) {
-        play(seed);
-    }
+    let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
+    let broken: Vec<String> = seeds(usual).filter_map(play).take(9).collect();
+    assert!(
+        broken.is_empty(),
+        "{}\nto see one again: HEADWATER_SEED=… cargo test -p headwater-processor whatever_happens",
+        broken.join("\n")
+    );
 }
 
 #[test]

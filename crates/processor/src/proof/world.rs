@@ -128,8 +128,12 @@ impl World {
         let mut options = self.setup.options.clone();
         options.host_name = Some(name.to_owned());
         change(&mut options);
-        let events = self.events.clone();
-        options = options.on_event(move |event: &Event| events.lock().push(event.clone()));
+        let (world, who) = (self.clone(), name.to_owned());
+        options = options.on_event(move |event: &Event| {
+            world.tell(|| format!("{who}: {event:?}"));
+            world.events.lock().push(event.clone());
+        });
+        self.tell(|| format!("start {name}"));
         let letters = self.clone();
         options.dead_letters =
             Some(Arc::new(move |letter: DeadLetter| letters.dead_letter(letter)));
@@ -160,6 +164,13 @@ impl World {
         });
         self.hosts.lock().push(Host { node, network, running, alive: true });
         number
+    }
+
+    /// Says what happens, if one seed is looked at.
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if super::looks_at_one() {
+            eprintln!("{:>10.3} {}", self.runtime.elapsed().as_secs_f64(), what());
+        }
     }
 
     /// A number no epoch has.
@@ -262,6 +273,7 @@ impl World {
 
     /// As a power cut.
     pub(crate) fn kill(&self, number: usize) {
+        self.tell(|| format!("kill {number}"));
         let running = {
             let mut hosts = self.hosts.lock();
             let host = &mut hosts[number];
@@ -274,6 +286,7 @@ impl World {
     }
 
     pub(crate) fn freeze(&self, number: usize, seconds: u64) {
+        self.tell(|| format!("freeze {number} for {seconds} s"));
         self.hosts.lock()[number].node.freeze(Duration::from_secs(seconds));
     }
 
@@ -309,12 +322,14 @@ impl World {
     pub(crate) fn split_some(&self) -> bool {
         let ids = self.range_ids();
         let picked = *self.random.lock().pick(&ids);
+        self.tell(|| format!("split {picked}"));
         self.feed.split(picked)
     }
 
     pub(crate) fn merge_some(&self) -> bool {
         let ids = self.range_ids();
         let picked = *self.random.lock().pick(&ids);
+        self.tell(|| format!("merge {picked}"));
         self.feed.merge(picked)
     }
 
@@ -342,13 +357,15 @@ impl World {
     /// Waits until everything was handled, or patience ends; then checks the end of the story.
     pub(crate) async fn finish(&self, patience_seconds: u64) {
         for _ in 0..patience_seconds {
-            if self.is_complete() {
+            if self.is_complete() && self.unowned().is_empty() {
                 break;
             }
             self.sleep(1).await;
         }
         self.oracle.check_complete(&self.live());
-        self.check_owned();
+        for what in self.unowned() {
+            self.oracle.note(Broken::EverythingIsOwned, what);
+        }
     }
 
     fn live(&self) -> Vec<(String, headwater_model::Lsn)> {
@@ -359,8 +376,9 @@ impl World {
         self.oracle.has_all(&self.live())
     }
 
-    /// Every lease has an owner who is alive, and leases cover everything.
-    pub(crate) fn check_owned(&self) {
+    /// What nobody who is alive works on, or no lease covers.
+    fn unowned(&self) -> Vec<String> {
+        let mut found = Vec::new();
         let leases = self.stored();
         let physical = now(self.feed.ranges(true)).unwrap();
         let keys = |lease: &Lease| {
@@ -369,7 +387,7 @@ impl World {
         };
         let ranges: Vec<KeyRange> = leases.iter().filter_map(keys).collect();
         if crate::coverage::gaps(&KeyRange::full(), ranges.iter()).next().is_some() {
-            self.oracle.note(Broken::EverythingIsOwned, "leases have gaps".to_owned());
+            found.push("leases have gaps".to_owned());
         }
         let alive: BTreeSet<String> = {
             let hosts = self.hosts.lock();
@@ -380,10 +398,10 @@ impl World {
         };
         for lease in leases {
             if !alive.contains(&lease.token) {
-                let what = format!("nobody works on {} of {:?}", lease.token, lease.owner);
-                self.oracle.note(Broken::EverythingIsOwned, what);
+                found.push(format!("nobody works on {} of {:?}", lease.token, lease.owner));
             }
         }
+        found
     }
 }
 
