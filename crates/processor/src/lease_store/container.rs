@@ -23,7 +23,11 @@ impl ContainerLeases {
     /// # Errors
     /// When it is not there, or partitioned by something else.
     pub async fn open(container: Container) -> Result<ContainerLeases, StoreError> {
-        let definition = container.definition().await.map_err(translate)?;
+        let definition = container.definition().await.map_err(|error| match translate(error) {
+            // What is not found here is the container itself.
+            StoreError::NotFound => StoreError::Gone("there is no such container".to_owned()),
+            other => other,
+        })?;
         let definition: serde_json::Value = serde_json::from_slice(&definition)
             .map_err(|error| StoreError::Refused(format!("its definition: {error}")))?;
         let paths = definition.pointer("/partitionKey/paths").and_then(|paths| paths.as_array());
