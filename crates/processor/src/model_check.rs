@@ -60,12 +60,7 @@ enum Host {
     /// Has seen the lease in a version, and thinks it may take it.
     Saw(Compared, u8),
     /// Holds it, as far as it knows, and has handled up to here.
-    Holds {
-        lease: Compared,
-        version: u8,
-        epoch: u64,
-        handled: u64,
-    },
+    Holds { lease: Compared, version: u8, epoch: u64, handled: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
