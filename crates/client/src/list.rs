@@ -49,6 +49,8 @@ pub struct Page {
     pub continuation: Option<String>,
     /// What it cost.
     pub charge: f64,
+    /// When the server answered, by its own clock, in seconds since 1970.
+    pub date: Option<u64>,
 }
 
 /// A query with its parameters.
@@ -122,6 +124,7 @@ pub(crate) fn page(client: &Client, answer: Answer) -> Result<Page, ClientError>
         entries: entries(&answer.body).map_err(|error| client.bad_answer(error))?,
         continuation: answer.header(headers::CONTINUATION).map(str::to_owned),
         charge: answer.charge(),
+        date: answer.date(),
     })
 }
 

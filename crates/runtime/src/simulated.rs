@@ -31,6 +31,8 @@ struct World {
     tasks: Mutex<BTreeMap<u64, Task>>,
     ready: Mutex<Vec<u64>>,
     timers: Mutex<BinaryHeap<Reverse<Timer>>>,
+    /// Machines that stand still, and until when.
+    frozen: Mutex<BTreeMap<u64, u64>>,
     next_id: AtomicU64,
 }
 
@@ -43,7 +45,8 @@ struct Task {
 struct Timer {
     at: u64,
     id: u64,
-    waker: Waker,
+    /// Whoever polled the sleep last.
+    waker: Arc<Mutex<Waker>>,
 }
 
 impl PartialEq for Timer {
@@ -74,6 +77,7 @@ impl Simulation {
             tasks: Mutex::default(),
             ready: Mutex::default(),
             timers: Mutex::default(),
+            frozen: Mutex::default(),
             next_id: AtomicU64::new(1),
         }))
     }
@@ -85,6 +89,7 @@ impl Simulation {
             world: self.0.clone(),
             id: self.0.next_id.fetch_add(1, Ordering::Relaxed),
             clock_offset_millis: AtomicI64::new(0),
+            clock_rate_permille: AtomicU64::new(1000),
         }))
     }
 
@@ -146,7 +151,25 @@ impl World {
         }
     }
 
+    /// Whether a task stands still; if so, it is woken when its machine goes on.
+    fn is_frozen(self: &Arc<World>, id: u64) -> bool {
+        let Some(node) = self.tasks.lock().get(&id).map(|task| task.node) else {
+            return false;
+        };
+        let now = self.now.load(Ordering::Relaxed);
+        let until = self.frozen.lock().get(&node).copied().filter(|until| *until > now);
+        let Some(at) = until else { return false };
+        let timer = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let waker = Waker::from(Arc::new(TaskWaker { world: self.clone(), id }));
+        let waker = Arc::new(Mutex::new(waker));
+        self.timers.lock().push(Reverse(Timer { at, id: timer, waker }));
+        true
+    }
+
     fn poll(self: &Arc<World>, id: u64) {
+        if self.is_frozen(id) {
+            return;
+        }
         // A waker may outlive its task, and a task may be woken twice.
         let Some(mut future) = self.tasks.lock().get_mut(&id).and_then(|task| task.future.take())
         else {
@@ -169,7 +192,8 @@ impl World {
             return false;
         };
         self.now.fetch_max(timer.at, Ordering::Relaxed);
-        timer.waker.wake();
+        let waker = timer.waker.lock().clone();
+        waker.wake();
         true
     }
 }
@@ -196,6 +220,8 @@ struct NodeState {
     world: Arc<World>,
     id: u64,
     clock_offset_millis: AtomicI64,
+    /// How fast its clocks run, in thousandths.
+    clock_rate_permille: AtomicU64,
 }
 
 impl Node {
@@ -220,6 +246,27 @@ impl Node {
         drop(dropped);
     }
 
+    /// Stops every task of this machine for so long, as a debugger or a suspended laptop would. Its
+    /// clocks go on.
+    pub fn freeze(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
+        let until = self.0.world.now.load(Ordering::Relaxed).saturating_add(micros);
+        self.0.world.frozen.lock().insert(self.0.id, until);
+    }
+
+    /// Whether it stands still.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        let now = self.0.world.now.load(Ordering::Relaxed);
+        self.0.world.frozen.lock().get(&self.0.id).is_some_and(|until| *until > now)
+    }
+
+    /// Lets this machine's clock for durations run faster or slower, in thousandths. To be set before
+    /// anything runs on it: time already measured would jump.
+    pub fn set_clock_rate_permille(&self, rate: u64) {
+        self.0.clock_rate_permille.store(rate.max(1), Ordering::Relaxed);
+    }
+
     /// Sets this machine's wall clock off by so many milliseconds.
     pub fn set_clock_offset_millis(&self, offset: i64) {
         self.0.clock_offset_millis.store(offset, Ordering::Relaxed);
@@ -233,11 +280,16 @@ impl Backend for NodeState {
     }
 
     fn elapsed(&self) -> Duration {
-        Duration::from_micros(self.world.now.load(Ordering::Relaxed))
+        let rate = self.clock_rate_permille.load(Ordering::Relaxed);
+        let now = u128::from(self.world.now.load(Ordering::Relaxed)) * u128::from(rate) / 1000;
+        Duration::from_micros(u64::try_from(now).unwrap_or(u64::MAX))
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<()> {
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
+        let rate = u128::from(self.clock_rate_permille.load(Ordering::Relaxed));
+        // Rounded up: who sleeps until a moment of its own clock must not wake before it.
+        let micros = (duration.as_micros().saturating_mul(1000)).div_ceil(rate);
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX / 2);
         let at = self.world.now.load(Ordering::Relaxed).saturating_add(micros);
         Box::pin(Sleep { world: self.world.clone(), at, registered: None })
     }
@@ -262,7 +314,7 @@ impl Backend for NodeState {
 struct Sleep {
     world: Arc<World>,
     at: u64,
-    registered: Option<u64>,
+    registered: Option<(u64, Arc<Mutex<Waker>>)>,
 }
 
 impl Future for Sleep {
@@ -272,11 +324,17 @@ impl Future for Sleep {
         if self.world.now.load(Ordering::Relaxed) >= self.at {
             return Poll::Ready(());
         }
-        let mut timers = self.world.timers.lock();
+        if let Some((_, waker)) = &self.registered {
+            // One timer for one sleep, however often it is looked at: a timer left behind would move the
+            // clock, and there would be more and more of them.
+            *waker.lock() = context.waker().clone();
+            return Poll::Pending;
+        }
         let id = self.world.next_id.fetch_add(1, Ordering::Relaxed);
-        timers.push(Reverse(Timer { at: self.at, id, waker: context.waker().clone() }));
-        drop(timers);
-        self.registered = Some(id);
+        let waker = Arc::new(Mutex::new(context.waker().clone()));
+        let timer = Timer { at: self.at, id, waker: waker.clone() };
+        self.world.timers.lock().push(Reverse(timer));
+        self.registered = Some((id, waker));
         Poll::Pending
     }
 }
@@ -284,7 +342,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         // An abandoned timer must not move the clock.
-        if let Some(id) = self.registered {
+        if let Some((id, _)) = self.registered.take() {
             self.world.timers.lock().retain(|Reverse(timer)| timer.id != id);
         }
     }
@@ -341,6 +399,61 @@ mod tests {
             runtime.sleep(Duration::from_secs(100)).await;
         });
         assert_eq!(count.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_sleep_looked_at_often_has_one_timer() {
+        let simulation = Simulation::new(13);
+        let runtime = simulation.node().runtime();
+        let world = simulation.0.clone();
+        simulation.run(async move {
+            let mut long = runtime.sleep(Duration::from_secs(3600));
+            for _ in 0..5 {
+                tokio::select! {
+                    biased;
+                    () = &mut long => panic!("too early"),
+                    () = runtime.sleep(Duration::from_secs(1)) => {}
+                }
+            }
+            assert_eq!(world.timers.lock().len(), 1);
+            drop(long);
+            assert_eq!(world.timers.lock().len(), 0);
+        });
+    }
+
+    #[test]
+    fn a_frozen_node_stands_still_and_then_finds_that_time_has_passed() {
+        let simulation = Simulation::new(11);
+        let (node, other) = (simulation.node(), simulation.node());
+        let woke_at = Arc::new(Mutex::new(None));
+        let (runtime, seen) = (node.runtime(), woke_at.clone());
+        let outside = other.runtime();
+        simulation.run(async move {
+            let sleeping = runtime.clone();
+            runtime.spawn("sleeper", async move {
+                sleeping.sleep(Duration::from_secs(2)).await;
+                *seen.lock() = Some(sleeping.elapsed());
+            });
+            outside.sleep(Duration::from_secs(1)).await;
+            node.freeze(Duration::from_secs(30));
+            assert!(node.is_frozen());
+            outside.sleep(Duration::from_secs(60)).await;
+            assert!(!node.is_frozen());
+        });
+        assert_eq!(*woke_at.lock(), Some(Duration::from_secs(31)));
+    }
+
+    #[test]
+    fn a_fast_clock_shows_more_time() {
+        let simulation = Simulation::new(12);
+        let (fast, normal) = (simulation.node(), simulation.node().runtime());
+        fast.set_clock_rate_permille(1100);
+        let runtime = fast.runtime();
+        simulation.run(async move {
+            runtime.sleep(Duration::from_secs(11)).await;
+            assert_eq!(normal.elapsed(), Duration::from_secs(10));
+            assert_eq!(runtime.elapsed(), Duration::from_secs(11));
+        });
     }
 
     #[test]

@@ -6,11 +6,11 @@
 use crate::{Backend, BoxFuture, Random};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 pub(crate) struct System {
-    started: Instant,
+    started: Duration,
     random: Mutex<Random>,
     /// Tasks that wait for the disk right now.
     syncs: AtomicUsize,
@@ -19,11 +19,27 @@ pub(crate) struct System {
 impl System {
     pub(crate) fn new() -> System {
         System {
-            started: Instant::now(),
+            started: since_boot(),
             random: Mutex::new(Random::from_entropy()),
             syncs: AtomicUsize::new(0),
         }
     }
+}
+
+/// A clock that never goes back and goes on while the machine is suspended: whoever holds something
+/// until a moment must not wake up and believe that no time has passed.
+#[cfg(target_os = "linux")]
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// The clock of the standard library, counted from the first look at it.
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Duration {
+    static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    FIRST.get_or_init(std::time::Instant::now).elapsed()
 }
 
 impl Backend for System {
@@ -33,7 +49,7 @@ impl Backend for System {
     }
 
     fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        since_boot().saturating_sub(self.started)
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<()> {

@@ -89,8 +89,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const SIMULATION: &str = "headwater-simulation";
 
 /// What only the tests of a crate may use: a client is worth nothing without a server to prove it.
-const TESTS_MAY_USE: &[(&str, &str)] =
-    &[("headwater-client", "headwater-server"), ("headwater-client", "headwater-store")];
+const TESTS_MAY_USE: &[(&str, &str)] = &[
+    ("headwater-client", "headwater-server"),
+    ("headwater-client", "headwater-store"),
+    ("headwater-processor", "headwater-server"),
+];
 
 const TABLE: &str = "xtask/src/tidy/dependencies.rs";
 

@@ -8,7 +8,10 @@ mod demo;
 mod doctor;
 mod export;
 mod import;
+mod lag;
+mod leases;
 mod partitions;
+mod run;
 mod serve;
 mod tail;
 mod trust;
@@ -38,6 +41,19 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: partitions::Partitions,
     },
+    /// Run a program for every batch of changes, on as many machines as you like
+    #[command(long_about = run::HELP)]
+    Run(Box<run::Run>),
+    /// Try dead letters again
+    Replay(run::Replay),
+    /// Show who works on which lease; pause, resume, seek
+    Leases {
+        #[command(subcommand)]
+        what: leases::Leases,
+    },
+    /// Show how far a processor is behind
+    #[command(long_about = lag::HELP)]
+    Lag(lag::Lag),
     /// Give servers names
     Context {
         #[command(subcommand)]
@@ -75,6 +91,10 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Import(import) => import::run(import),
         Command::Export(export) => export::run(export),
         Command::Partitions { what } => partitions::run(what),
+        Command::Run(run) => run::run(*run),
+        Command::Replay(replay) => run::replay(replay),
+        Command::Leases { what } => leases::run(what),
+        Command::Lag(lag) => lag::run(lag),
         Command::Context { what } => context::run(what),
         Command::Backup(backup) => backup::run(&backup),
         Command::Restore(restore) => backup::run_restore(&restore),

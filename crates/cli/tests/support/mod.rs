@@ -119,6 +119,11 @@ impl Running {
         self.lines.recv_timeout(Duration::from_millis(300)).ok()
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it at once, as a power cut would.
     pub(crate) fn kill(mut self) {
         self.end();

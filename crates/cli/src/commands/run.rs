@@ -1,0 +1,271 @@
+//! `headwater run`: runs a program for every batch of changes, on as many machines as one likes.
+
+use super::lag::leases_beside;
+use super::leases::start_of;
+use crate::connect::{Connect, block_on};
+use crate::output::say;
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use headwater_client::Options as ClientOptions;
+use headwater_processor::lease_store::{ContainerLeases, Layout};
+use headwater_processor::source::RemoteFeed;
+use headwater_processor::{
+    Ack, Batch, DeadLetter, DeadLetterFile, Event, HandlerError, Options, Processor,
+    RetryThenDeadLetter,
+};
+use headwater_runtime::Runtime;
+use std::io::{BufRead, Seek, Write};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Run a program for every batch of changes
+
+    headwater run shop/orders --name mailer --exec ./send-mail
+    headwater run shop/orders --name mailer --from beginning --dead-letters failed.ndjson --exec ./send-mail
+
+The program reads changes from standard input, one JSON a line, and ends with 0 when it has handled them;
+otherwise they come again. HEADWATER_LEASE, HEADWATER_EPOCH and HEADWATER_ATTEMPT say what they are. Positions
+are kept as leases in the container --leases, which is made if need be. Started several times with the same
+--name, on one machine or many, the copies share the work; when one dies the others take over. Every change is
+handled at least once, those of one partition key in order.
+
+With --dead-letters, changes that fail again and again are put into that file, and the rest goes on; `headwater
+replay FILE --exec PROGRAM` tries them again.";
+
+/// What to run, on which changes.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// database/container, context:database/container or a URL
+    address: String,
+    /// What the copies that share the work have in common
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// The program, run for every batch
+    #[arg(long, value_name = "PROGRAM")]
+    exec: PathBuf,
+    /// Arguments of the program
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+    /// The lease container [default: `leases` in the same database]
+    #[arg(long, value_name = "ADDRESS")]
+    leases: Option<String>,
+    /// What this copy is called [default: made up]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Where to begin if there are no leases yet: beginning, now, a time, an age (10m, 2h, 1d)
+    #[arg(long, value_name = "WHERE", default_value = "now")]
+    from: String,
+    /// At most so many changes at once
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// How many copies of the program work on one lease at once, each on keys of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    lanes: u32,
+    /// A file for changes that fail again and again
+    #[arg(long, value_name = "FILE")]
+    dead_letters: Option<PathBuf>,
+    /// How often a change is tried before that
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    attempts: u32,
+    /// Seconds after which a copy that says nothing is taken for dead
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    expiration: u64,
+    /// Say what happens
+    #[arg(long)]
+    verbose: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// What to try again.
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// The file of dead letters
+    file: PathBuf,
+    /// The program, run for every change
+    #[arg(long, value_name = "PROGRAM")]
+    exec: PathBuf,
+    /// Arguments of the program
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+/// Runs until it is interrupted.
+pub(crate) fn run(run: Run) -> Result<()> {
+    block_on(async {
+        let container = run.connect.container(&run.address, ClientOptions::default())?;
+        let leases = run.leases.clone().unwrap_or_else(|| leases_beside(&run.address));
+        let leases = run.connect.container(&leases, ClientOptions::default())?;
+        let layout = Layout::PartitionKey;
+        let leases = ContainerLeases::open_or_create(leases, layout, None).await?;
+        let program = Program { path: run.exec.clone(), arguments: run.arguments.clone() };
+        let processor = Processor::builder()
+            .source(RemoteFeed::new(container))
+            .leases(leases)
+            .handler(move |batch: Batch| {
+                let program = program.clone();
+                async move { program.handle(&batch).await }
+            })
+            .options(run.options()?)
+            .build()?;
+        let running = processor.start().await?;
+        eprintln!("{} is ready; end it with Ctrl-C", running.host().name);
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for Ctrl-C")?,
+            () = terminated() => {}
+            report = running.ended() => {
+                let why = report.fatal.map_or_else(|| "it ended".to_owned(), |why| why.to_string());
+                anyhow::bail!(why);
+            }
+        }
+        let report = running.stop().await;
+        let orderly = report.stopped.iter().filter(|stopped| stopped.orderly).count();
+        eprintln!("let go of {orderly} of {} leases", report.stopped.len());
+        Ok(())
+    })
+}
+
+/// Completes when the process is asked to end.
+async fn terminated() {
+    #[cfg(unix)]
+    if let Ok(mut signal) =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    {
+        signal.recv().await;
+        return;
+    }
+    std::future::pending().await
+}
+
+impl Run {
+    fn options(&self) -> Result<Options> {
+        let mut options = Options::native(self.name.clone());
+        options.host_name.clone_from(&self.host);
+        options.start = start_of(&self.from)?;
+        options.items_max = Some(self.batch);
+        options.batch_items_max = usize::try_from(self.batch).unwrap_or(usize::MAX);
+        options.lanes = usize::try_from(self.lanes).unwrap_or(1);
+        options.expiration = Duration::from_secs(self.expiration);
+        options.renew_interval = options.expiration / 5;
+        options.acquire_interval = options.expiration / 3;
+        if let Some(file) = &self.dead_letters {
+            options.dead_letters = Some(Arc::new(DeadLetterFile::new(file.clone())));
+            let attempts = self.attempts;
+            options.failure = Arc::new(RetryThenDeadLetter { attempts, ..Default::default() });
+        }
+        let verbose = self.verbose;
+        Ok(options.on_event(move |event: &Event| {
+            if verbose || event.is_critical() {
+                eprintln!("{event:?}");
+            }
+        }))
+    }
+}
+
+/// A program that handles what it reads.
+#[derive(Clone, Debug)]
+struct Program {
+    path: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Program {
+    async fn handle(&self, batch: &Batch) -> Result<Ack, HandlerError> {
+        let mut lines = Vec::new();
+        for change in batch.changes.iter() {
+            // A line break inside a JSON text is white space, so one change stays one line.
+            lines
+                .extend(change.body().iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
+            lines.push(b'\n');
+        }
+        let lease = batch.context.lease();
+        let about = [
+            ("HEADWATER_LEASE", lease.lease.clone()),
+            ("HEADWATER_EPOCH", lease.epoch.to_string()),
+            ("HEADWATER_ATTEMPT", batch.context.delivery_attempt().to_string()),
+        ];
+        self.feed(&lines, &about).await.map_err(HandlerError::new)?;
+        Ok(Ack::Done)
+    }
+
+    /// Runs the program with something to read. It is killed if nobody waits for it any more.
+    async fn feed(&self, input: &[u8], about: &[(&str, String)]) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", self.path.display());
+        // A file and not a pipe: nobody has to write while the program does not read.
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        file.write_all(input).and_then(|()| file.rewind()).map_err(failed)?;
+        let child = std::process::Command::new(&self.path)
+            .args(&self.arguments)
+            .envs(about.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(file))
+            .spawn()
+            .map_err(|error| format!("{} cannot be started: {error}", self.path.display()))?;
+        let mut child = Watched(child);
+        let runtime = Runtime::system();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(ended) = child.0.try_wait().map_err(failed)? {
+                return match ended.success() {
+                    true => Ok(()),
+                    false => Err(format!("{} ended with {ended}", self.path.display())),
+                };
+            }
+            runtime.sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A child that does not outlive whoever waits for it.
+struct Watched(Child);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Both do nothing to one that has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Tries dead letters again; those that fail again stay in the file.
+pub(crate) fn replay(replay: Replay) -> Result<()> {
+    let name = replay.file.display().to_string();
+    let file = std::fs::File::open(&replay.file).with_context(|| format!("cannot open {name}"))?;
+    let program = Program { path: replay.exec, arguments: replay.arguments };
+    let mut left = Vec::new();
+    let (mut handled, mut kept) = (0_usize, 0_usize);
+    block_on(async {
+        for line in std::io::BufReader::new(file).lines() {
+            let line = line.with_context(|| format!("cannot read {name}"))?;
+            let letter: DeadLetter = serde_json::from_str(&line)
+                .with_context(|| format!("{name} holds something else"))?;
+            let mut input = letter.body().to_vec();
+            input.push(b'\n');
+            let about = [("HEADWATER_LEASE", letter.lease.clone())];
+            match program.feed(&input, &about).await {
+                Ok(()) => handled += 1,
+                Err(error) => {
+                    eprintln!("{error}");
+                    left.push(line);
+                    kept += 1;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    let mut text = left.join("\n");
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    // Beside it first, so that nothing is lost if this is interrupted.
+    let beside = replay.file.with_extension("replaying");
+    std::fs::write(&beside, text).with_context(|| format!("cannot write {}", beside.display()))?;
+    std::fs::rename(&beside, &replay.file).with_context(|| format!("cannot replace {name}"))?;
+    say(format_args!("{handled} handled, {kept} left"));
+    ensure!(kept == 0, "{kept} changes failed again and stay in {name}");
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! What a processor has to tell: to whoever listens, and to `tracing`.
+
+use crate::handler::CloseReason;
+use crate::position::Position;
+use headwater_model::KeyRange;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something that happened. Losing a lease is ordinary; what needs somebody is [`Event::is_critical`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A lease was taken; work on it begins.
+    Acquired {
+        /// Which.
+        lease: String,
+        /// Under which epoch.
+        epoch: u64,
+        /// From where.
+        from: Option<Position>,
+    },
+    /// Work on a lease ended.
+    Closed {
+        /// Which.
+        lease: String,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A position was stored.
+    Checkpointed {
+        /// Which.
+        lease: String,
+        /// Up to where.
+        position: Option<Position>,
+    },
+    /// A handler failed.
+    HandlerFailed {
+        /// Which.
+        lease: String,
+        /// How often these changes were tried.
+        attempt: u32,
+        /// What it said.
+        error: String,
+    },
+    /// A change was put away.
+    DeadLettered {
+        /// Which.
+        lease: String,
+        /// What the handler said about it.
+        error: String,
+    },
+    /// The feed could not be read, for a while now.
+    FeedTrouble {
+        /// Which.
+        lease: String,
+        /// What it said.
+        error: String,
+        /// For how long.
+        since: Duration,
+    },
+    /// The lease container could not be read or written.
+    StoreTrouble {
+        /// What it said.
+        error: String,
+    },
+    /// A range was split; these leases go on.
+    Split {
+        /// The lease that is gone.
+        lease: String,
+        /// Its children.
+        children: Vec<String>,
+    },
+    /// Work on a lease stopped for everybody, until somebody has looked.
+    Halted {
+        /// Which.
+        lease: String,
+        /// Why.
+        why: String,
+    },
+    /// A lease has changes waiting and does not get on.
+    Stalled {
+        /// Which.
+        lease: String,
+        /// For how long.
+        since: Duration,
+    },
+    /// Nobody covered these keys; somebody does now.
+    CoverageGap {
+        /// Which keys.
+        range: KeyRange,
+    },
+    /// Two leases share keys, and it cannot be told who is right.
+    CoverageOverlap {
+        /// One.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// Of two documents for one range, one was removed.
+    DuplicateLease {
+        /// The one that was removed.
+        document: String,
+    },
+    /// Another process has the same host name and is alive.
+    DuplicateHostName {
+        /// The name.
+        name: String,
+    },
+    /// A balancer planned something it may not.
+    PlanRefused {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The monitored container is gone.
+    FeedGone {
+        /// What is known about it.
+        why: String,
+    },
+    /// The lease container is gone.
+    LeaseStoreGone {
+        /// What is known about it.
+        why: String,
+    },
+}
+
+impl Event {
+    /// Whether somebody should look.
+    #[must_use]
+    pub fn is_critical(&self) -> bool {
+        matches!(
+            self,
+            Event::Halted { .. }
+                | Event::CoverageOverlap { .. }
+                | Event::DuplicateHostName { .. }
+                | Event::FeedGone { .. }
+                | Event::LeaseStoreGone { .. }
+        )
+    }
+}
+
+/// Listens to events. Must be quick, and cannot fail.
+pub trait EventSink: Send + Sync + 'static {
+    /// Something happened.
+    fn on(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync + 'static> EventSink for F {
+    fn on(&self, event: &Event) {
+        self(event);
+    }
+}
+
+/// Whoever listens, and the log.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Vec<Arc<dyn EventSink>>);
+
+impl Events {
+    pub(crate) fn add(&mut self, sink: Arc<dyn EventSink>) {
+        self.0.push(sink);
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        match &event {
+            event if event.is_critical() => tracing::error!(?event, "change feed processor"),
+            Event::HandlerFailed { .. }
+            | Event::FeedTrouble { .. }
+            | Event::StoreTrouble { .. }
+            | Event::Stalled { .. }
+            | Event::CoverageGap { .. } => tracing::warn!(?event, "change feed processor"),
+            event => tracing::debug!(?event, "change feed processor"),
+        }
+        for sink in &self.0 {
+            sink.on(&event);
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Events({})", self.0.len())
+    }
+}

@@ -1,0 +1,276 @@
+//! What happens when a handler fails: decisions without a clock.
+//!
+//! A stored position never passes a change that was neither handled nor put away. By default a batch is
+//! tried again for ever, on the same host, with growing pauses: nothing is lost, and leases do not fly
+//! around. [`RetryThenDeadLetter`] finds the change that is to blame and puts it away.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why a handler did not handle a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerError {
+    message: String,
+    blamed: Vec<usize>,
+    kind: FailureKind,
+}
+
+/// How a handler failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// It said so.
+    Error,
+    /// It panicked.
+    Panic,
+    /// It took longer than it may.
+    Timeout,
+    /// An item is not what the handler's type says.
+    Decode,
+}
+
+impl HandlerError {
+    /// The batch as a whole.
+    #[must_use]
+    pub fn new(message: impl fmt::Display) -> HandlerError {
+        HandlerError::of_kind(FailureKind::Error, message)
+    }
+
+    /// Only these changes of the batch, by their places in it; the others were handled.
+    #[must_use]
+    pub fn of_items(message: impl fmt::Display, blamed: Vec<usize>) -> HandlerError {
+        HandlerError { blamed, ..HandlerError::new(message) }
+    }
+
+    pub(crate) fn of_kind(kind: FailureKind, message: impl fmt::Display) -> HandlerError {
+        HandlerError { message: message.to_string(), blamed: Vec::new(), kind }
+    }
+
+    pub(crate) fn with_kind(self, kind: FailureKind) -> HandlerError {
+        HandlerError { kind, ..self }
+    }
+
+    /// The changes to blame, if the handler knows; otherwise any of them.
+    #[must_use]
+    pub fn blamed(&self) -> &[usize] {
+        &self.blamed
+    }
+
+    /// How it failed.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl<E: std::error::Error> From<E> for HandlerError {
+    fn from(error: E) -> HandlerError {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        // A chain of causes that bites its own tail would never end.
+        for _ in 0..16 {
+            let Some(next) = cause else { break };
+            message.push_str(": ");
+            message.push_str(&next.to_string());
+            cause = next.source();
+        }
+        HandlerError::new(message)
+    }
+}
+
+/// A failure, as a policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure<'a> {
+    /// How often these changes were tried, this time included, other hosts included.
+    pub attempt: u32,
+    /// How many changes were given to the handler.
+    pub items: usize,
+    /// What the handler said.
+    pub error: &'a HandlerError,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The same changes again, after a while.
+    Retry {
+        /// How long to wait.
+        after: Duration,
+    },
+    /// Each half by itself, to find out which change is to blame.
+    Bisect,
+    /// Puts the changes to blame away, and goes on behind them once that has succeeded.
+    DeadLetter,
+    /// Goes on as if they had been handled. Loses them.
+    Skip,
+    /// Stops work on this lease, for everybody, until somebody has looked.
+    HaltLease,
+    /// Stops this host.
+    StopProcessor,
+}
+
+/// Decides what to do about failures.
+pub trait FailurePolicy: Send + Sync + 'static {
+    /// What to do.
+    fn decide(&self, failure: &Failure<'_>) -> Action;
+}
+
+/// Pauses that double.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first pause.
+    pub first: Duration,
+    /// The longest pause.
+    pub longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) }
+    }
+}
+
+impl Backoff {
+    /// The pause after so many attempts, of which there was at least one.
+    #[must_use]
+    pub fn after(&self, attempts: u32) -> Duration {
+        let doubled = self.first.saturating_mul(1 << attempts.saturating_sub(1).min(30));
+        doubled.min(self.longest)
+    }
+
+    /// The same, spread: between half and all of it.
+    #[must_use]
+    pub fn jittered(&self, attempts: u32, random: u64) -> Duration {
+        let half = self.after(attempts) / 2;
+        let micros = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
+        half + Duration::from_micros(random % micros.max(1))
+    }
+}
+
+/// Tries again for ever; the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RetryForever(
+    /// How long to wait between attempts.
+    pub Backoff,
+);
+
+impl FailurePolicy for RetryForever {
+    fn decide(&self, failure: &Failure<'_>) -> Action {
+        Action::Retry { after: self.0.after(failure.attempt) }
+    }
+}
+
+/// Tries a few times, then finds the change to blame and puts it away.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryThenDeadLetter {
+    /// How often a batch is tried before anything else is done.
+    pub attempts: u32,
+    /// Whether to look for the change to blame; otherwise the whole batch is put away.
+    pub bisect: bool,
+    /// How long to wait between attempts.
+    pub backoff: Backoff,
+}
+
+impl Default for RetryThenDeadLetter {
+    fn default() -> RetryThenDeadLetter {
+        RetryThenDeadLetter { attempts: 5, bisect: true, backoff: Backoff::default() }
+    }
+}
+
+impl FailurePolicy for RetryThenDeadLetter {
+    fn decide(&self, failure: &Failure<'_>) -> Action {
+        let is_known = !failure.error.blamed().is_empty();
+        // What cannot be decoded stays so, however often it is tried.
+        let is_hopeless = failure.error.kind() == FailureKind::Decode && is_known;
+        if failure.attempt < self.attempts && !is_hopeless {
+            Action::Retry { after: self.backoff.after(failure.attempt) }
+        } else if self.bisect && failure.items > 1 && !is_known {
+            Action::Bisect
+        } else {
+            Action::DeadLetter
+        }
+    }
+}
+
+/// Tries a few times, then stops work on the lease for everybody.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryThenHalt {
+    /// How often.
+    pub attempts: u32,
+    /// How long to wait between attempts.
+    pub backoff: Backoff,
+}
+
+impl FailurePolicy for RetryThenHalt {
+    fn decide(&self, failure: &Failure<'_>) -> Action {
+        if failure.attempt < self.attempts {
+            Action::Retry { after: self.backoff.after(failure.attempt) }
+        } else {
+            Action::HaltLease
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decide(
+        policy: &impl FailurePolicy,
+        attempt: u32,
+        items: usize,
+        error: &HandlerError,
+    ) -> Action {
+        policy.decide(&Failure { attempt, items, error })
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_bound() {
+        let backoff = Backoff::default();
+        let millis = |attempts| backoff.after(attempts).as_millis();
+        assert_eq!([millis(1), millis(2), millis(3), millis(99)], [200, 400, 800, 30_000]);
+        for random in [0, 1, u64::MAX / 2, u64::MAX] {
+            let spread = backoff.jittered(3, random).as_millis();
+            assert!((400..=800).contains(&spread), "{spread}");
+        }
+    }
+
+    #[test]
+    fn the_default_never_gives_up() {
+        let error = HandlerError::new("no");
+        for attempt in [1, 10, 1_000_000] {
+            let action = decide(&RetryForever::default(), attempt, 5, &error);
+            assert!(matches!(action, Action::Retry { .. }));
+        }
+    }
+
+    #[test]
+    fn a_poison_change_is_looked_for_and_then_put_away() {
+        let policy = RetryThenDeadLetter::default();
+        let whole = HandlerError::new("no");
+        assert!(matches!(decide(&policy, 4, 8, &whole), Action::Retry { .. }));
+        assert_eq!(decide(&policy, 5, 8, &whole), Action::Bisect);
+        assert_eq!(decide(&policy, 5, 1, &whole), Action::DeadLetter);
+        let known = HandlerError::of_items("no", vec![3]);
+        assert!(matches!(decide(&policy, 1, 8, &known), Action::Retry { .. }));
+        assert_eq!(decide(&policy, 5, 8, &known), Action::DeadLetter);
+        let garbled = known.with_kind(FailureKind::Decode);
+        assert_eq!(decide(&policy, 1, 8, &garbled), Action::DeadLetter);
+        let halt = RetryThenHalt { attempts: 2, backoff: Backoff::default() };
+        assert_eq!(decide(&halt, 2, 8, &whole), Action::HaltLease);
+    }
+
+    #[test]
+    fn an_error_brings_its_causes_along() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the sink refused")]
+        struct Outer(#[source] std::io::Error);
+        let error = HandlerError::from(Outer(std::io::Error::other("disk full")));
+        assert_eq!(error.to_string(), "the sink refused: disk full");
+    }
+}

@@ -1,0 +1,81 @@
+//! Taking leases: one write each, on the condition that nobody else wrote meanwhile.
+
+use super::session::{Taken, generation};
+use super::shared::Shared;
+use crate::coverage::{self, PhysicalRange};
+use crate::event::Event;
+use crate::lease::Lease;
+use crate::lease_store::StoreError;
+use headwater_model::KeyRange;
+use headwater_runtime::BoxFuture;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// A lease to take, as a listing showed it.
+pub(crate) struct Candidate {
+    pub(crate) lease: Lease,
+    pub(crate) etag: String,
+    /// Whether its owner vanished.
+    pub(crate) vanished: bool,
+}
+
+/// Takes a lease. Nothing if it was not given: then what was thought about it is void.
+pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option<Taken> {
+    let range = range_of(&shared, &candidate.lease).await?;
+    let mut next = candidate.lease.acquired(&shared.me, candidate.vanished);
+    next.extra.generation = generation(&shared);
+    if next.range.is_none() && next.flavour().has_hashes() {
+        next.range = Some(range.clone());
+    }
+    let (sent, lapses) = (shared.runtime.elapsed(), shared.deadline.lapses());
+    if shared.options.is_native() && shared.deadline.get() <= sent {
+        return None;
+    }
+    let replace = shared.store.replace(shared.document(&next), &candidate.etag);
+    let answer = shared.runtime.timeout(shared.options.store_timeout, replace).await;
+    match answer {
+        Some(Ok(stored)) => Some(Taken { lease: next, range, etag: stored.etag, sent, lapses }),
+        Some(Err(StoreError::Gone(why))) => {
+            shared.fail(super::Fatal::LeaseStoreGone(why));
+            None
+        }
+        // Lost to somebody, or not known: the next look tells, and never by trying again blindly.
+        Some(Err(_)) | None => None,
+    }
+}
+
+/// The keys of a lease; older leases name only a range.
+pub(crate) async fn range_of(shared: &Shared, lease: &Lease) -> Option<KeyRange> {
+    if let Some(range) = &lease.range {
+        return Some(range.clone());
+    }
+    let id = lease.token.parse().ok()?;
+    for refresh in [false, true] {
+        let ranges: Vec<PhysicalRange> = shared.source.ranges(refresh).await.ok()?;
+        if let Some(keys) = coverage::keys_of(id, &ranges) {
+            return Some(keys);
+        }
+    }
+    let why = "its range was merged, which leases of this form cannot express; convert them to \
+               leases by hashes";
+    shared.tell(Event::Halted { lease: lease.token.clone(), why: why.to_owned() });
+    None
+}
+
+/// All of them at once; the results in their order.
+pub(crate) async fn all<T: Send + 'static>(mut work: Vec<BoxFuture<T>>) -> Vec<T> {
+    let mut done: Vec<Option<T>> = work.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, slot) in work.iter_mut().zip(&mut done) {
+            if slot.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *slot = Some(value);
+            }
+        }
+        if done.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}

@@ -1,0 +1,169 @@
+//! Reads a lease's range ahead of its handlers, as far as it may.
+
+use super::shared::Shared;
+use super::tenure::Tenure;
+use crate::event::Event;
+use crate::failure::Backoff;
+use crate::lease::Start;
+use crate::source::{Page, ReadRequest, SourceError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// What the reader has to say.
+pub(crate) enum Fetched {
+    Page(Page),
+    /// Nothing new; the position may still have moved.
+    Idle(Page),
+    /// It cannot go on.
+    End(FetchEnd),
+}
+
+#[derive(Debug)]
+pub(crate) enum FetchEnd {
+    RangeGone,
+    FeedGone(String),
+    PositionLost(String),
+    Unreachable,
+}
+
+const PAUSES: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
+/// How long to wait when settings are wrong: somebody has to change them first.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+const PAGE_ITEMS: u32 = 100;
+
+pub(crate) async fn fetch(
+    shared: Arc<Shared>,
+    tenure: Arc<Tenure>,
+    mut from: Start,
+    pages: mpsc::Sender<Fetched>,
+) {
+    let mut trouble = Trouble::default();
+    let mut items_max = shared.options.items_max;
+    loop {
+        while tenure.watermark.lock().under_way() >= shared.options.unhandled_max {
+            // Handlers acknowledge later; nothing rings when they do, so look now and then.
+            let pause = shared.runtime.sleep(Duration::from_millis(20));
+            tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
+        }
+        let asked = shared.runtime.elapsed();
+        let read = read(&shared, &tenure, &from, items_max);
+        let answer = tokio::select! {
+            biased;
+            () = tenure.fence.leaving() => return,
+            answer = read => answer,
+        };
+        let fetched = match answer {
+            Ok(page) => {
+                trouble = Trouble::default();
+                if items_max != shared.options.items_max {
+                    items_max = grown(items_max, shared.options.items_max);
+                }
+                from = Start::Position(page.position.clone());
+                if page.changes.is_empty() { Fetched::Idle(page) } else { Fetched::Page(page) }
+            }
+            Err(SourceError::TooLarge) if items_max != Some(1) => {
+                items_max = Some((items_max.unwrap_or(PAGE_ITEMS) / 2).max(1));
+                continue;
+            }
+            Err(SourceError::RangeGone) => Fetched::End(FetchEnd::RangeGone),
+            Err(SourceError::Gone(why)) => Fetched::End(FetchEnd::FeedGone(why)),
+            Err(SourceError::PositionLost(why)) => Fetched::End(FetchEnd::PositionLost(why)),
+            Err(error) => match trouble.pause(&shared, &tenure, &error) {
+                Some(pause) => {
+                    let pause = shared.runtime.sleep(pause);
+                    tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
+                    continue;
+                }
+                None => Fetched::End(FetchEnd::Unreachable),
+            },
+        };
+        let is_idle = matches!(fetched, Fetched::Idle(_));
+        let is_end = matches!(fetched, Fetched::End(_));
+        tokio::select! {
+            biased;
+            () = tenure.fence.leaving() => return,
+            sent = pages.send(fetched) => if sent.is_err() { return },
+        }
+        if is_end {
+            return;
+        }
+        // A feed that waited has spent the time already; one that cannot answers at once.
+        let took = shared.runtime.elapsed().saturating_sub(asked);
+        if is_idle && took < shared.options.poll_delay {
+            let pause = shared.runtime.sleep(shared.options.poll_delay - took);
+            tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
+        }
+    }
+}
+
+async fn read(
+    shared: &Shared,
+    tenure: &Tenure,
+    from: &Start,
+    items_max: Option<u32>,
+) -> Result<Page, SourceError> {
+    let waits = shared.source.capabilities().waits;
+    let wait = if waits { shared.options.feed_wait } else { Duration::ZERO };
+    let request = ReadRequest {
+        range: tenure.lease.range.clone(),
+        from: from.clone(),
+        mode: shared.options.mode,
+        items_max,
+        wait,
+    };
+    let patience = shared.options.feed_timeout + wait;
+    let answer = shared.runtime.timeout(patience, shared.source.read(request)).await;
+    answer.unwrap_or_else(|| Err(SourceError::Unavailable("no answer in time".to_owned())))
+}
+
+/// Page sizes come back slowly after they had to shrink.
+fn grown(now: Option<u32>, wanted: Option<u32>) -> Option<u32> {
+    let limit = wanted.unwrap_or(PAGE_ITEMS);
+    let doubled = now.unwrap_or(limit).saturating_mul(2);
+    if doubled >= limit { wanted } else { Some(doubled) }
+}
+
+/// How long the feed has not answered.
+#[derive(Default)]
+struct Trouble {
+    failures: u32,
+    since: Option<Duration>,
+}
+
+impl Trouble {
+    /// How long to wait before the next attempt; nothing if it has been too long.
+    fn pause(&mut self, shared: &Shared, tenure: &Tenure, error: &SourceError) -> Option<Duration> {
+        let now = shared.runtime.elapsed();
+        let since = now.saturating_sub(*self.since.get_or_insert(now));
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == 3 || matches!(error, SourceError::Refused(_)) {
+            let (lease, error) = (tenure.lease.lease.clone(), error.to_string());
+            shared.tell(Event::FeedTrouble { lease, error, since });
+        }
+        match error {
+            // The service is there and asks for patience: no other host could do better.
+            SourceError::Throttled { after } => {
+                let wait = PAUSES.jittered(self.failures, shared.runtime.random());
+                Some(after.unwrap_or(wait))
+            }
+            _ if since >= shared.options.feed_unreachable_after => None,
+            SourceError::Refused(_) => Some(REFUSED_PAUSE),
+            _ => Some(PAUSES.jittered(self.failures, shared.runtime.random())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_sizes_come_back_step_by_step() {
+        assert_eq!(grown(Some(1), None), Some(2));
+        assert_eq!(grown(Some(64), None), None);
+        assert_eq!(grown(Some(10), Some(50)), Some(20));
+        assert_eq!(grown(Some(30), Some(50)), Some(50));
+    }
+}

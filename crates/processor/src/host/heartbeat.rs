@@ -1,0 +1,188 @@
+//! One document per host says that it is alive, and with it every lease it holds.
+//!
+//! A heartbeat that was confirmed moves the host's own deadline, counted from before it was sent.
+
+use super::Fatal;
+use super::StartError;
+use super::shared::Shared;
+use crate::event::Event;
+use crate::expiry::{Observations, Sign, deadline};
+use crate::lease_store::{NewDocument, StoreError, Stored};
+use crate::member::Member;
+use headwater_runtime::Stop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Our own document.
+pub(crate) struct Joined {
+    member: Member,
+    etag: String,
+}
+
+const LOOKS: u32 = 8;
+
+/// Writes the first heartbeat. Waits for a predecessor of the same name to be gone.
+pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
+    let options = &shared.options;
+    let member = Member {
+        host: shared.me.clone(),
+        heartbeat: 1,
+        draining: false,
+        weight: options.weight,
+        priority: options.priority,
+        bounds: options.bounds,
+        owned: 0,
+        generation: shared.generation.load(Ordering::SeqCst),
+    };
+    let key = shared.key(shared.namespace.member(&shared.me.name));
+    let mut seen = Observations::default();
+    let mut first: Option<Stored> = None;
+    // As long as a predecessor may be alive, and a little longer.
+    for _ in 0..LOOKS * 4 {
+        let sent = shared.runtime.elapsed();
+        let written = match shared.store.read(&key).await? {
+            None => shared.store.create(document(shared, &member)).await,
+            Some(known) => {
+                let arrived = shared.runtime.elapsed();
+                let sign = Sign { of: &key.id, version: &known.etag, written: known.seconds };
+                seen.note(sign, arrived);
+                let listing = shared.store.list(&key.id).await?;
+                let gone = Member::parse(&known.body).is_none_or(|other| other.draining)
+                    || seen.is_expired(
+                        sign,
+                        shared.runtime.elapsed(),
+                        listing.seconds,
+                        options.expiration,
+                    );
+                if !gone && first.as_ref().is_some_and(|first| first.etag != known.etag) {
+                    let name = shared.me.name.clone();
+                    shared.tell(Event::DuplicateHostName { name: name.clone() });
+                    return Err(StartError::DuplicateHostName(name));
+                }
+                first.get_or_insert(known.clone());
+                match gone {
+                    true => shared.store.replace(document(shared, &member), &known.etag).await,
+                    false => Err(StoreError::PreconditionFailed),
+                }
+            }
+        };
+        match written {
+            Ok(stored) => {
+                let until = deadline(sent, options.expiration);
+                shared.deadline.extend(until, shared.runtime.elapsed());
+                return Ok(Joined { member, etag: stored.etag });
+            }
+            Err(StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound) => {}
+            Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => return Err(error.into()),
+            Err(_) => {}
+        }
+        shared.runtime.sleep(options.expiration / LOOKS).await;
+    }
+    Err(StartError::Store(StoreError::Unavailable("no heartbeat could be written".to_owned())))
+}
+
+fn document(shared: &Shared, member: &Member) -> NewDocument {
+    let key = shared.key(shared.namespace.member(&member.host.name));
+    let ttl = shared.options.expiration.as_secs().saturating_mul(10).max(60);
+    let body = member.to_bytes(&key, ttl).into();
+    NewDocument { key, body }
+}
+
+/// Beats until the host is stopped, or has ended by itself.
+pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop) {
+    let mut nudged = shared.nudge.listen();
+    let mut pause = shared.options.renew_interval;
+    while !stop.is_requested() {
+        tokio::select! {
+            biased;
+            () = stop.requested() => break,
+            () = shared.runtime.sleep(pause) => {}
+            () = nudged.rang() => {
+                if !shared.is_over() && shared.is_draining() == joined.member.draining {
+                    continue;
+                }
+            }
+        }
+        if shared.is_over() {
+            break;
+        }
+        joined.member.draining = shared.is_draining();
+        joined.member.generation = shared.generation.load(Ordering::SeqCst);
+        joined.member.owned = shared.owned();
+        let confirmed = beat(&shared, &mut joined).await;
+        // Quicker while it does not succeed: time is running out.
+        pause = if confirmed { shared.options.renew_interval } else { retry_pause(&shared) };
+    }
+    leave(&shared, &joined).await;
+}
+
+fn retry_pause(shared: &Shared) -> Duration {
+    let quarter = shared.options.renew_interval / 4;
+    let micros = u64::try_from(quarter.as_micros()).unwrap_or(u64::MAX).max(1);
+    quarter / 2 + Duration::from_micros(shared.runtime.random() % micros)
+}
+
+/// Says once that the host is alive. Whether that is certain.
+async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
+    joined.member.heartbeat += 1;
+    let sent = shared.runtime.elapsed();
+    let document = document(shared, &joined.member);
+    let key = document.key.clone();
+    let write = shared.store.replace(document.clone(), &joined.etag);
+    let answer = shared.runtime.timeout(shared.options.store_timeout, write).await;
+    let written = match answer {
+        Some(Err(StoreError::PreconditionFailed)) => {
+            let read = shared.store.read(&key);
+            match shared.runtime.timeout(shared.options.store_timeout, read).await {
+                Some(Ok(Some(stored))) => match Member::parse(&stored.body) {
+                    // The answer to an earlier heartbeat was lost.
+                    Some(member) if member.host == shared.me => {
+                        joined.etag = stored.etag;
+                        return false;
+                    }
+                    _ => {
+                        let name = shared.me.name.clone();
+                        shared.tell(Event::DuplicateHostName { name: name.clone() });
+                        shared.fail(Fatal::DuplicateHostName(name));
+                        return false;
+                    }
+                },
+                Some(Ok(None)) => {
+                    let create = shared.store.create(document);
+                    shared.runtime.timeout(shared.options.store_timeout, create).await
+                }
+                _ => return false,
+            }
+        }
+        Some(Err(StoreError::NotFound)) => {
+            let create = shared.store.create(document);
+            shared.runtime.timeout(shared.options.store_timeout, create).await
+        }
+        other => other,
+    };
+    match written {
+        Some(Ok(stored)) => {
+            joined.etag = stored.etag;
+            let until = deadline(sent, shared.options.expiration);
+            shared.deadline.extend(until, shared.runtime.elapsed());
+            true
+        }
+        Some(Err(StoreError::Gone(why))) => {
+            shared.fail(Fatal::LeaseStoreGone(why));
+            false
+        }
+        Some(Err(error)) => {
+            shared.tell(Event::StoreTrouble { error: error.to_string() });
+            false
+        }
+        None => false,
+    }
+}
+
+/// Removes our document, so that nobody has to wait for it to expire.
+async fn leave(shared: &Shared, joined: &Joined) {
+    let key = shared.key(shared.namespace.member(&shared.me.name));
+    let delete = shared.store.delete(&key, &joined.etag);
+    let _ = shared.runtime.timeout(shared.options.store_timeout, delete).await;
+}

@@ -1,0 +1,325 @@
+//! One handler at work: it is given changes until it has handled them, or a policy decides otherwise.
+//!
+//! A lane works on keys of its own, one batch after the other, so order per key is kept however many
+//! lanes a lease has. It never calls its handler when the lease may be somebody else's.
+
+use super::shared::Shared;
+use super::tenure::{Tenure, end_of};
+use crate::dead_letter::DeadLetter;
+use crate::event::Event;
+use crate::failure::{Action, Backoff, Failure, FailureKind, HandlerError};
+use crate::handler::{Ack, AnyHandler, Batch, BatchContext, CloseReason};
+use crate::source::Change;
+use crate::watermark::Ticket;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// What a lane is given.
+pub(crate) enum Job {
+    Work(Portion),
+    Idle,
+}
+
+/// Changes to handle.
+pub(crate) struct Portion {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) tickets: Vec<Ticket>,
+    /// How often hosts vanished while they worked on these.
+    pub(crate) attempts_before: u32,
+}
+
+/// Why a lane gave up, if it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    Halt(String),
+    StopHost(String),
+}
+
+const STUCK_PAUSES: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
+
+/// Works until there is nothing more to do; then closes the handler.
+pub(crate) async fn lane(
+    shared: Arc<Shared>,
+    tenure: Arc<Tenure>,
+    mut handler: Box<dyn AnyHandler>,
+    mut jobs: mpsc::Receiver<Job>,
+) -> Option<GaveUp> {
+    let mut gave_up = None;
+    loop {
+        let job = tokio::select! {
+            biased;
+            () = tenure.fence.leaving() => None,
+            job = jobs.recv() => job,
+        };
+        match job {
+            Some(Job::Work(portion)) => {
+                let mut worker = Worker { shared: &shared, tenure: &tenure, handler: &mut handler };
+                if let Err(why) = worker.handle(portion).await {
+                    gave_up = Some(why);
+                    break;
+                }
+            }
+            Some(Job::Idle) => {
+                let idle = caught(handler.idle(&tenure.lease));
+                tokio::select! { biased; () = tenure.fence.ended() => {}, _ = idle => {} }
+            }
+            None => break,
+        }
+    }
+    let reason = match &gave_up {
+        Some(GaveUp::Halt(_)) => CloseReason::Halted,
+        Some(GaveUp::StopHost(_)) => CloseReason::HandlerError,
+        None => end_of(&tenure.fence),
+    };
+    if let Err(panicked) = caught(handler.close(&tenure.lease, reason)).await {
+        let lease = tenure.lease.lease.clone();
+        shared.tell(Event::HandlerFailed { lease, attempt: 0, error: panicked });
+    }
+    gave_up
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    tenure: &'a Arc<Tenure>,
+    handler: &'a mut Box<dyn AnyHandler>,
+}
+
+/// Changes that are tried together.
+struct Piece {
+    changes: Vec<Change>,
+    tickets: Vec<Ticket>,
+    attempt: u32,
+}
+
+impl Piece {
+    fn split_off(&mut self, at: usize) -> Piece {
+        let (changes, tickets) = (self.changes.split_off(at), self.tickets.split_off(at));
+        Piece { changes, tickets, attempt: self.attempt }
+    }
+
+    /// Takes out the changes at these places, which must be in order.
+    fn take(&mut self, places: &[usize]) -> Piece {
+        let is_taken = |index: &usize| places.contains(index);
+        let mut taken = Piece { changes: Vec::new(), tickets: Vec::new(), attempt: self.attempt };
+        let mut kept = Piece { changes: Vec::new(), tickets: Vec::new(), attempt: self.attempt };
+        let all = self.changes.drain(..).zip(self.tickets.drain(..));
+        for (index, (change, ticket)) in all.enumerate() {
+            let into = if is_taken(&index) { &mut taken } else { &mut kept };
+            into.changes.push(change);
+            into.tickets.push(ticket);
+        }
+        *self = kept;
+        taken
+    }
+}
+
+impl Worker<'_> {
+    async fn handle(&mut self, portion: Portion) -> Result<(), GaveUp> {
+        let Portion { changes, tickets, attempts_before } = portion;
+        let mut stack = vec![Piece { changes, tickets, attempt: attempts_before + 1 }];
+        while let Some(piece) = stack.pop() {
+            if piece.changes.is_empty() {
+                continue;
+            }
+            // Leaving: what is not handled comes again, elsewhere.
+            let Some(outcome) = self.call(&piece).await else { return Ok(()) };
+            match outcome {
+                Ok(Ack::Done) => self.done(&piece.tickets, bytes(&piece.changes)).await,
+                Ok(Ack::Deferred) => {}
+                Ok(Ack::Through(count)) if count > 0 => {
+                    let mut piece = piece;
+                    let mut rest = piece.split_off(count.min(piece.changes.len()));
+                    self.done(&piece.tickets, bytes(&piece.changes)).await;
+                    rest.attempt = 1;
+                    stack.push(rest);
+                }
+                Ok(Ack::Through(_)) => {
+                    let nothing = HandlerError::new("the handler handled none of the changes");
+                    self.failed(piece, nothing, &mut stack).await?;
+                }
+                Err(error) => self.failed(piece, error, &mut stack).await?,
+            }
+            if self.tenure.fence.is_leaving() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the handler; nothing if the lease ended meanwhile.
+    async fn call(&mut self, piece: &Piece) -> Option<Result<Ack, HandlerError>> {
+        // Right before the call: the process may have been frozen since the last look.
+        if self.tenure.fence.is_ended() {
+            return None;
+        }
+        #[cfg(test)]
+        if self.shared.sabotaged(crate::proof::Sabotage::StoresBeforeHandling) {
+            self.done(&piece.tickets, 1).await;
+        }
+        let lsns = piece.changes.first().and_then(Change::lsn);
+        let lsns = lsns.zip(piece.changes.last().and_then(Change::lsn));
+        let context = BatchContext {
+            tenure: self.tenure.clone(),
+            tickets: piece.tickets.clone().into(),
+            attempt: piece.attempt,
+            lsns,
+        };
+        let batch = Batch { changes: piece.changes.clone().into(), context };
+        let limit = self.shared.options.handler_timeout;
+        let timer = self.shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(1 << 32)));
+        let work = caught(self.handler.process(batch));
+        let outcome = tokio::select! {
+            biased;
+            () = self.tenure.fence.ended() => return None,
+            outcome = work => outcome,
+            () = timer => Ok(Err(HandlerError::of_kind(FailureKind::Timeout, "the handler took too long"))),
+        };
+        let panicked = |text| HandlerError::of_kind(FailureKind::Panic, text);
+        Some(outcome.unwrap_or_else(|text| Err(panicked(text))))
+    }
+
+    /// Counts changes as handled, and stores the position if it is time to.
+    async fn done(&mut self, tickets: &[Ticket], bytes: usize) {
+        self.tenure.watermark.lock().done(tickets);
+        let now = self.shared.runtime.elapsed();
+        let due = self.tenure.pace.lock().handled(tickets.len(), bytes, now);
+        if due {
+            // If it cannot be stored the fence has ended, which everybody looks at anyway.
+            let _ = self.tenure.store().await;
+        }
+    }
+
+    async fn failed(
+        &mut self,
+        mut piece: Piece,
+        error: HandlerError,
+        stack: &mut Vec<Piece>,
+    ) -> Result<(), GaveUp> {
+        let lease = self.tenure.lease.lease.clone();
+        let (attempt, text) = (piece.attempt, error.to_string());
+        self.shared.tell(Event::HandlerFailed { lease, attempt, error: text.clone() });
+        #[cfg(test)]
+        if self.shared.sabotaged(crate::proof::Sabotage::ForgetsFailures) {
+            self.done(&piece.tickets, 1).await;
+            return Ok(());
+        }
+        let failure = Failure { attempt, items: piece.changes.len(), error: &error };
+        let action = self.shared.options.failure.decide(&failure);
+        // Whoever names the changes to blame has handled the others, unless it could not read them.
+        let others_handled = error.kind() == FailureKind::Error && !error.blamed().is_empty();
+        match action {
+            Action::Retry { after } => {
+                if others_handled {
+                    let blamed = piece.take(error.blamed());
+                    self.done(&piece.tickets, bytes(&piece.changes)).await;
+                    piece = blamed;
+                }
+                piece.attempt = piece.attempt.saturating_add(1);
+                stack.push(piece);
+                self.pause(after).await;
+            }
+            Action::Bisect if piece.changes.len() > 1 => {
+                piece.attempt = piece.attempt.saturating_add(1);
+                let upper = piece.split_off(piece.changes.len() / 2);
+                stack.push(upper);
+                stack.push(piece);
+            }
+            Action::Bisect | Action::DeadLetter => {
+                let blamed = match error.blamed() {
+                    [] => std::mem::replace(&mut piece, empty()),
+                    places => piece.take(places),
+                };
+                if !self.put_away(&blamed, &text).await? {
+                    return Ok(());
+                }
+                self.done(&blamed.tickets, bytes(&blamed.changes)).await;
+                if others_handled {
+                    self.done(&piece.tickets, bytes(&piece.changes)).await;
+                } else {
+                    piece.attempt = 1;
+                    stack.push(piece);
+                }
+            }
+            Action::Skip => self.done(&piece.tickets, bytes(&piece.changes)).await,
+            Action::HaltLease => return Err(GaveUp::Halt(text)),
+            Action::StopProcessor => return Err(GaveUp::StopHost(text)),
+        }
+        Ok(())
+    }
+
+    async fn pause(&mut self, wait: Duration) {
+        let pause = self.shared.runtime.sleep(wait);
+        tokio::select! { biased; () = self.tenure.fence.leaving() => {}, () = pause => {} }
+    }
+
+    /// Puts changes away until that has succeeded. False if the lease ended before.
+    async fn put_away(&mut self, piece: &Piece, error: &str) -> Result<bool, GaveUp> {
+        let shared = self.shared;
+        let Some(letters) = &shared.options.dead_letters else {
+            return Err(GaveUp::Halt(format!("there is nowhere to put failed changes: {error}")));
+        };
+        for change in &piece.changes {
+            let letter = DeadLetter {
+                processor: self.shared.options.processor_name.clone(),
+                lease: self.tenure.lease.lease.clone(),
+                epoch: self.tenure.lease.epoch,
+                lsn: change.lsn().map(headwater_model::Lsn::get),
+                attempts: piece.attempt,
+                time: self.shared.runtime.unix_millis(),
+                error: error.to_owned(),
+                change: DeadLetter::raw(change),
+            };
+            let mut failures = 0;
+            while let Err(refused) = letters.put(letter.clone()).await {
+                failures += 1;
+                tracing::warn!(refused, "a dead letter cannot be put away");
+                self.pause(STUCK_PAUSES.after(failures)).await;
+                if self.tenure.fence.is_leaving() {
+                    return Ok(false);
+                }
+            }
+            let lease = self.tenure.lease.lease.clone();
+            self.shared.tell(Event::DeadLettered { lease, error: error.to_owned() });
+        }
+        Ok(true)
+    }
+}
+
+fn empty() -> Piece {
+    Piece { changes: Vec::new(), tickets: Vec::new(), attempt: 1 }
+}
+
+fn bytes(changes: &[Change]) -> usize {
+    changes.iter().map(|change| change.body().len()).sum()
+}
+
+/// Runs a handler's work; a panic in it becomes its message.
+pub(crate) fn caught<'a, T>(work: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Caught<'a, T> {
+    Caught(work)
+}
+
+pub(crate) struct Caught<'a, T>(Pin<Box<dyn Future<Output = T> + Send + 'a>>);
+
+impl<T> Future for Caught<'_, T> {
+    type Output = Result<T, String>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, String>> {
+        let work = AssertUnwindSafe(|| self.0.as_mut().poll(context));
+        match std::panic::catch_unwind(work) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                let text = text.unwrap_or_else(|| "no message".to_owned());
+                Poll::Ready(Err(format!("the handler panicked: {text}")))
+            }
+        }
+    }
+}

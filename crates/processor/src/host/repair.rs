@@ -1,0 +1,126 @@
+//! Notices when leases do not cover everything exactly once, and repairs it.
+//!
+//! A list may be old or incomplete, so nothing is done about what was seen once: a finding counts when
+//! the next look shows it as well, and every delete is of the version that was seen.
+
+use super::acquire::range_of;
+use super::bootstrap::{create, leases_for};
+use super::coordinator::View;
+use super::session::Reached;
+use super::shared::Shared;
+use crate::coverage::{self, Covered, Finding};
+use crate::event::Event;
+use crate::lease::{Document, DocumentKey, Start};
+use crate::lease_store::Stored;
+use headwater_model::KeyRange;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct Auditor {
+    shared: Arc<Shared>,
+    next: Duration,
+    before: Vec<Finding>,
+    /// How far ranges were whose lease this host held when it was lost.
+    known: Vec<Reached>,
+}
+
+/// How soon a finding is looked at again.
+const CONFIRM: Duration = Duration::from_secs(10);
+const KNOWN_MAX: usize = 4096;
+
+impl Auditor {
+    pub(crate) fn new(shared: Arc<Shared>) -> Auditor {
+        let next = shared.runtime.elapsed() + CONFIRM.min(shared.options.audit_interval);
+        Auditor { shared, next, before: Vec::new(), known: Vec::new() }
+    }
+
+    /// Remembers how far a range was, in case its lease is gone.
+    pub(crate) fn remember(&mut self, reached: Reached) {
+        self.known.retain(|known| known.range != reached.range);
+        if self.known.len() < KNOWN_MAX {
+            self.known.push(reached);
+        }
+    }
+
+    /// Looks, if it is time to.
+    pub(crate) async fn round(&mut self, view: &View, alive: &BTreeSet<DocumentKey>) {
+        let now = self.shared.runtime.elapsed();
+        if now < self.next {
+            return;
+        }
+        let mut covered = Vec::new();
+        for (lease, stored) in &view.leases {
+            let Some(range) = range_of(&self.shared, lease).await else { return };
+            let document = name(stored);
+            covered.push(Covered { document, range, position: lease.position.clone() });
+        }
+        let found = coverage::audit(&covered, &self.shared.options.scope);
+        for finding in &found {
+            let confirmed = self.before.contains(finding);
+            match finding {
+                Finding::Gap(range) => self.fill(view, range, confirmed).await,
+                Finding::Superseded { document } | Finding::Duplicate { document } if confirmed => {
+                    let lease = view.leases.iter().find(|(_, stored)| name(stored) == *document);
+                    if let Some((_, stored)) = lease
+                        && !alive.contains(&stored.key)
+                        && self.shared.store.delete(&stored.key, &stored.etag).await.is_ok()
+                    {
+                        self.shared.tell(Event::DuplicateLease { document: document.clone() });
+                    }
+                }
+                Finding::Overlap { one, other } if confirmed => {
+                    let (one, other) = (one.clone(), other.clone());
+                    self.shared.tell(Event::CoverageOverlap { one, other });
+                }
+                _ => {}
+            }
+        }
+        let soon = if found.is_empty() { self.shared.options.audit_interval } else { CONFIRM };
+        self.next = now + soon.min(self.shared.options.audit_interval);
+        self.before = found;
+    }
+
+    /// Makes leases for keys nobody covers, further back rather than further on.
+    async fn fill(&self, view: &View, gap: &KeyRange, confirmed: bool) {
+        let known = self.known.iter().filter(|known| known.range.contains_range(gap));
+        // A sink that remembers epochs must not see one again.
+        let epoch = known.clone().map(|known| known.epoch).max().unwrap_or(0);
+        let known = known
+            .map(|known| known.position.clone())
+            .reduce(|one, other| if other.is_before(&one) == Some(true) { other } else { one });
+        // Whoever knows how far the range was goes first.
+        if !confirmed && known.is_none() {
+            return;
+        }
+        let Some(marker) = &view.marker else {
+            // Everything is gone, not one lease: somebody emptied the container.
+            let key = self.shared.key(self.shared.namespace.marker());
+            if confirmed && matches!(self.shared.store.read(&key).await, Ok(None)) {
+                let why = "its documents were deleted".to_owned();
+                self.shared.fail(super::Fatal::LeaseStoreGone(why));
+            }
+            return;
+        };
+        let Ok(ranges) = self.shared.source.ranges(true).await else { return };
+        let start =
+            Document::parse(&marker.body).ok().and_then(|body| body.get::<String>("hwStart"));
+        let start: Option<Start> = start.and_then(|text| text.parse().ok());
+        let start = start.unwrap_or_else(|| self.shared.options.start.clone());
+        for lease in leases_for(&self.shared, &ranges, std::slice::from_ref(gap)) {
+            // A list that left it out: then it is there, and making it would fail anyway.
+            if !matches!(self.shared.store.read(&lease.key).await, Ok(None)) {
+                continue;
+            }
+            let begin = known.clone().map_or_else(|| Err(start.clone()), Ok);
+            if create(&self.shared, lease, Some(begin), epoch).await.is_ok() {
+                self.shared.tell(Event::CoverageGap { range: gap.clone() });
+            }
+        }
+    }
+}
+
+/// A document, also if another one has the same id in another partition.
+fn name(stored: &Stored) -> String {
+    format!("{}|{}", stored.key.id, stored.key.partition.as_deref().unwrap_or_default())
+}

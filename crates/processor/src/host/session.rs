@@ -1,0 +1,599 @@
+//! Work on one lease, from its acquisition to its end.
+//!
+//! ```text
+//!   fetch ──pages──► session ──jobs──► lane, lane, …      each with a handler of its own
+//!                       │                 │
+//!                       │             checkpoints
+//!                       ▼                 ▼
+//!                  release, split ◄──── writer             the only one who writes the lease
+//! ```
+
+use super::fence::{Deadline, Fence};
+use super::fetch::{FetchEnd, Fetched, fetch};
+use super::held::Held;
+use super::lane::{GaveUp, Job, Portion, caught, lane};
+use super::shared::Shared;
+use super::split::{self, Successors};
+use super::tenure::{Tenure, end_of, writer};
+use crate::checkpoint::{Checkpoint, Pace};
+use crate::event::Event;
+use crate::expiry::deadline;
+use crate::failure::Backoff;
+use crate::handler::{AnyHandler, CloseReason, LeaseContext};
+use crate::lease::{Claim, Lease, LeaseState, Start};
+use crate::position::Position;
+use crate::source::{Change, Page, ReadRequest};
+use crate::watermark::{Ticket, Watermark};
+use headwater_model::KeyRange;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// How many batches may wait in front of a handler.
+const JOBS_WAITING: usize = 1;
+/// After a handler could not be opened, or the feed not be read.
+const AVOID: Duration = Duration::from_secs(15);
+/// How often the feed is asked where "now" is.
+const START_ATTEMPTS: u32 = 6;
+
+/// A lease that was just taken.
+pub(crate) struct Taken {
+    pub(crate) lease: Lease,
+    pub(crate) range: KeyRange,
+    pub(crate) etag: String,
+    /// When the write that took it was sent.
+    pub(crate) sent: Duration,
+    /// How often this host's deadline had passed before that.
+    pub(crate) lapses: u64,
+}
+
+/// What the coordinator keeps of a running session.
+pub(crate) struct Handle {
+    pub(crate) fence: Fence,
+    /// Who should have the lease next.
+    pub(crate) successor: Arc<Mutex<Option<String>>>,
+    pub(crate) epoch: u64,
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub(crate) struct SessionEnd {
+    pub(crate) token: String,
+    pub(crate) reason: CloseReason,
+    /// Whether everything was stored and the lease let go of in order.
+    pub(crate) orderly: bool,
+    /// How long this host should leave the lease to others.
+    pub(crate) avoid: Option<Duration>,
+    /// How far the range was, in case its document is gone.
+    pub(crate) known: Option<Reached>,
+}
+
+/// How far a range was when work on it ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Reached {
+    pub(crate) range: KeyRange,
+    pub(crate) position: Position,
+    pub(crate) epoch: u64,
+}
+
+/// Starts work on a lease; `ended` is told how it went.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    taken: Taken,
+    ended: mpsc::UnboundedSender<SessionEnd>,
+) -> Handle {
+    // Either the host's heartbeat keeps its leases, or every lease is renewed by itself.
+    let until = match shared.options.is_native() {
+        true => shared.deadline.clone(),
+        false => Deadline::default(),
+    };
+    let lapses = match shared.options.is_native() {
+        true => taken.lapses,
+        false => {
+            // Counted from before the write was sent; an answer that took too long is no lease.
+            until.extend(deadline(taken.sent, shared.options.expiration), taken.sent);
+            until.lapses()
+        }
+    };
+    let fence = Fence::new(shared.runtime.clone(), until, lapses);
+    #[cfg(test)]
+    let fence = match shared.sabotaged(crate::proof::Sabotage::IgnoresDeadlines) {
+        true => fence.ignoring_deadlines(),
+        false => fence,
+    };
+    let successor = Arc::new(Mutex::new(None));
+    let epoch = taken.lease.extra.epoch;
+    let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch };
+    let shared = shared.clone();
+    shared.runtime.clone().spawn("lease", async move {
+        let token = taken.lease.token.clone();
+        let session = Session { shared: shared.clone(), fence, successor };
+        let mut end = session.run(taken).await;
+        end.token = token;
+        let (lease, reason) = (end.token.clone(), end.reason.clone());
+        shared.tell(Event::Closed { lease, reason });
+        // Nobody listens when the host is dropped without being stopped.
+        let _ = ended.send(end);
+        shared.nudge.ring();
+    });
+    handle
+}
+
+struct Session {
+    shared: Arc<Shared>,
+    fence: Fence,
+    successor: Arc<Mutex<Option<String>>>,
+}
+
+/// Why the loop over pages ended.
+enum Stop {
+    Leaving,
+    Split(Successors),
+    Fetch(FetchEnd),
+    GaveUp,
+}
+
+impl Session {
+    async fn run(&self, taken: Taken) -> SessionEnd {
+        let claim = Claim {
+            host: self.shared.me.clone(),
+            epoch: taken.lease.extra.epoch,
+            generation: taken.lease.extra.generation,
+        };
+        let attempts_before = taken.lease.extra.attempts;
+        let mut held = Held { lease: taken.lease, etag: taken.etag, claim };
+        let from = match self.start_position(&mut held, &taken.range).await {
+            Ok(from) => from,
+            Err(reason) => {
+                self.fence.end(reason.clone());
+                return ended(reason, false, Some(AVOID), None);
+            }
+        };
+        let lease = LeaseContext {
+            lease: held.lease.token.clone(),
+            range: taken.range.clone(),
+            epoch: held.lease.extra.epoch,
+            host: self.shared.me.clone(),
+            from: held.lease.position.clone(),
+        };
+        let (token, epoch) = (lease.lease.clone(), lease.epoch);
+        self.shared.tell(Event::Acquired { lease: token, epoch, from: lease.from.clone() });
+        let handlers = match self.open(&lease).await {
+            Ok(handlers) => handlers,
+            Err(error) => {
+                let (lease, attempt) = (lease.lease, 1);
+                self.shared.tell(Event::HandlerFailed { lease, attempt, error });
+                let orderly = self.release(&mut held, LeaseState::Running, None).await.is_ok();
+                return ended(CloseReason::HandlerError, orderly, Some(AVOID), None);
+            }
+        };
+        let sub_page = self.shared.source.capabilities().any_lsn;
+        let watermark = Watermark::new(held.lease.position.clone(), sub_page);
+        let pace = Pace::new(self.shared.options.checkpoint, self.shared.runtime.elapsed());
+        let (tenure, wishes) = Tenure::new(lease, self.fence.clone(), watermark, pace);
+        let writing = writer(self.shared.clone(), tenure.clone(), held, wishes);
+        self.shared.runtime.spawn("lease writer", writing);
+        self.work(&tenure, handlers, from, attempts_before).await
+    }
+
+    /// Where to begin. A lease without a position that should begin now is given one before anything is
+    /// read, so that nothing is missed if this host vanishes before its first checkpoint.
+    async fn start_position(
+        &self,
+        held: &mut Held,
+        range: &KeyRange,
+    ) -> Result<Start, CloseReason> {
+        if let Some(position) = &held.lease.position {
+            return Ok(Start::Position(position.clone()));
+        }
+        let start = held.lease.extra.start.clone();
+        let start = start.unwrap_or_else(|| self.shared.options.start.clone());
+        if start != Start::Now {
+            return Ok(start);
+        }
+        let request = ReadRequest {
+            range: range.clone(),
+            from: Start::Now,
+            mode: self.shared.options.mode,
+            items_max: Some(1),
+            wait: Duration::ZERO,
+        };
+        let mut position = None;
+        for attempt in 1..=START_ATTEMPTS {
+            let read = self.shared.source.read(request.clone());
+            let patience = self.shared.options.feed_timeout.min(self.fence.time_left());
+            if let Some(Ok(page)) = self.shared.runtime.timeout(patience, read).await {
+                position = Some(page.position);
+                break;
+            }
+            self.shared.runtime.sleep(Backoff::default().after(attempt)).await;
+        }
+        let position = position.ok_or(CloseReason::FeedUnreachable)?;
+        held.write(&self.shared, &self.fence, |lease| lease.checkpointed(Some(&position))).await?;
+        Ok(Start::Position(position))
+    }
+
+    async fn open(&self, lease: &LeaseContext) -> Result<Vec<Box<dyn AnyHandler>>, String> {
+        let mut handlers = Vec::new();
+        for _ in 0..self.shared.options.lanes {
+            let mut handler = self.shared.factory.create(lease);
+            let opening = caught(handler.open(lease));
+            let opened = tokio::select! {
+                biased;
+                () = self.fence.ended() => Err("the lease was lost".to_owned()),
+                opened = opening => match opened {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(panicked) => Err(panicked),
+                },
+            };
+            if let Err(error) = opened {
+                for handler in &mut handlers {
+                    let handler: &mut Box<dyn AnyHandler> = handler;
+                    let _ = caught(handler.close(lease, CloseReason::HandlerError)).await;
+                }
+                return Err(error);
+            }
+            handlers.push(handler);
+        }
+        Ok(handlers)
+    }
+
+    async fn work(
+        &self,
+        tenure: &Arc<Tenure>,
+        handlers: Vec<Box<dyn AnyHandler>>,
+        from: Start,
+        attempts_before: u32,
+    ) -> SessionEnd {
+        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
+        let (gave_up, mut giving_up) = mpsc::channel::<()>(1);
+        for handler in handlers {
+            let (jobs, waiting) = mpsc::channel(JOBS_WAITING);
+            let (done, end) = oneshot::channel();
+            let work = lane(self.shared.clone(), tenure.clone(), handler, waiting);
+            let gave_up = gave_up.clone();
+            self.shared.runtime.spawn("lane", async move {
+                let outcome = work.await;
+                if outcome.is_some() {
+                    let _ = gave_up.try_send(());
+                }
+                let _ = done.send(outcome);
+            });
+            lanes.push(jobs);
+            ends.push(end);
+        }
+        let mut dispatch =
+            Dispatch { session: self, tenure, lanes, attempts_before, waiting: Vec::new() };
+        let stop = dispatch.run(from, &mut giving_up).await;
+        drop(dispatch);
+        self.fence.leave(match &stop {
+            Stop::Leaving => end_of(&self.fence),
+            Stop::GaveUp => CloseReason::Halted,
+            Stop::Split(_) => CloseReason::RangeGone,
+            Stop::Fetch(FetchEnd::RangeGone) => CloseReason::RangeGone,
+            Stop::Fetch(FetchEnd::FeedGone(_)) => CloseReason::FeedGone,
+            Stop::Fetch(FetchEnd::PositionLost(_)) => CloseReason::Halted,
+            Stop::Fetch(FetchEnd::Unreachable) => CloseReason::FeedUnreachable,
+        });
+        let gave_up = self.wait_for_lanes(ends).await;
+        self.finish(tenure, stop, gave_up).await
+    }
+
+    /// Waits until every handler has finished and is closed; what takes too long is dropped.
+    async fn wait_for_lanes(&self, ends: Vec<oneshot::Receiver<Option<GaveUp>>>) -> Option<GaveUp> {
+        let mut gave_up = None;
+        let patience = match self.fence.reason() {
+            Some(CloseReason::Handover) => self.shared.options.handover_timeout,
+            _ => self.shared.options.drain_timeout,
+        };
+        let until = self.shared.runtime.elapsed() + patience;
+        for mut end in ends {
+            let left = until.saturating_sub(self.shared.runtime.elapsed());
+            let outcome = match self.shared.runtime.timeout(left, &mut end).await {
+                Some(outcome) => outcome,
+                None => {
+                    let reason = end_of(&self.fence);
+                    self.fence.end(reason);
+                    end.await
+                }
+            };
+            gave_up = gave_up.or(outcome.ok().flatten());
+        }
+        gave_up
+    }
+
+    async fn finish(&self, tenure: &Tenure, stop: Stop, gave_up: Option<GaveUp>) -> SessionEnd {
+        let token = tenure.lease.lease.clone();
+        let Some(mut held) = tenure.finish().await else {
+            return ended(end_of(&self.fence), false, None, None);
+        };
+        let known = held.lease.position.clone().map(|position| Reached {
+            range: tenure.lease.range.clone(),
+            position,
+            epoch: tenure.lease.epoch,
+        });
+        if self.fence.is_ended()
+            && !matches!(self.fence.reason(), Some(CloseReason::Shutdown | CloseReason::Handover))
+        {
+            return ended(end_of(&self.fence), false, None, known);
+        }
+        #[cfg_attr(not(test), allow(unused_mut))]
+        let mut position = tenure.storable(self.shared.options.checkpoint);
+        #[cfg(test)]
+        if self.shared.sabotaged(crate::proof::Sabotage::LeavesWithoutStoring) {
+            position = None;
+        }
+        let position = position.as_ref();
+        let outcome = match (gave_up, stop) {
+            (Some(GaveUp::Halt(why)), _) | (None, Stop::Fetch(FetchEnd::PositionLost(why))) => {
+                self.shared.tell(Event::Halted { lease: token, why });
+                (CloseReason::Halted, self.release(&mut held, LeaseState::Halted, position).await)
+            }
+            (Some(GaveUp::StopHost(why)), _) => {
+                self.shared.fail(super::Fatal::Handler(why));
+                let released = self.release(&mut held, LeaseState::Running, position).await;
+                (CloseReason::HandlerError, released)
+            }
+            (None, Stop::Split(successors)) => {
+                #[cfg(test)]
+                let position =
+                    match self.shared.sabotaged(crate::proof::Sabotage::SplitsAtWhatWasRead) {
+                        true => successors.read.as_ref(),
+                        false => position,
+                    };
+                let split = split::replace(&self.shared, &self.fence, held, position, &successors);
+                (CloseReason::RangeGone, split.await)
+            }
+            (None, Stop::Fetch(FetchEnd::FeedGone(why))) => {
+                self.shared.fail(super::Fatal::FeedGone(why));
+                (
+                    CloseReason::FeedGone,
+                    self.release(&mut held, LeaseState::Running, position).await,
+                )
+            }
+            (None, Stop::Fetch(FetchEnd::RangeGone | FetchEnd::Unreachable)) => {
+                let released = self.release(&mut held, LeaseState::Running, position).await;
+                return ended(
+                    CloseReason::FeedUnreachable,
+                    released.is_ok(),
+                    Some(AVOID * 2),
+                    known,
+                );
+            }
+            (None, Stop::Leaving | Stop::GaveUp) => {
+                let state = held.lease.extra.state;
+                (end_of(&self.fence), self.release(&mut held, state, position).await)
+            }
+        };
+        match outcome {
+            (reason, Ok(())) => ended(reason, true, None, known),
+            (_, Err(reason)) => ended(reason, false, None, known),
+        }
+    }
+
+    /// Lets go of the lease with everything that was handled, in one write.
+    async fn release(
+        &self,
+        held: &mut Held,
+        state: LeaseState,
+        position: Option<&Position>,
+    ) -> Result<(), CloseReason> {
+        let successor = self.successor.lock().clone();
+        // Whoever was cancelled at its deadline still lets go, as long as the lease is its own.
+        let fence = self.fence.reopened();
+        held.write(&self.shared, &fence, |lease| {
+            lease.checkpointed(position).released(successor.clone(), state)
+        })
+        .await
+    }
+}
+
+fn ended(
+    reason: CloseReason,
+    orderly: bool,
+    avoid: Option<Duration>,
+    known: Option<Reached>,
+) -> SessionEnd {
+    SessionEnd { token: String::new(), reason, orderly, avoid, known }
+}
+
+/// Hands pages to lanes.
+struct Dispatch<'a> {
+    session: &'a Session,
+    tenure: &'a Arc<Tenure>,
+    lanes: Vec<mpsc::Sender<Job>>,
+    /// How often hosts vanished at the position this began at; counts for the first batch only.
+    attempts_before: u32,
+    /// Changes that wait for a batch to become full.
+    waiting: Vec<(Change, Ticket)>,
+}
+
+impl Dispatch<'_> {
+    async fn run(&mut self, mut from: Start, giving_up: &mut mpsc::Receiver<()>) -> Stop {
+        let shared = &self.session.shared;
+        loop {
+            let (pages, mut fetched) = mpsc::channel(shared.options.prefetch_pages);
+            let reading = fetch(shared.clone(), self.tenure.clone(), from.clone(), pages);
+            shared.runtime.spawn("fetch", reading);
+            let end = loop {
+                let timer = self.timer();
+                tokio::select! {
+                    biased;
+                    () = self.session.fence.leaving() => return Stop::Leaving,
+                    _ = giving_up.recv() => return Stop::GaveUp,
+                    next = fetched.recv() => match next {
+                        Some(Fetched::Page(page)) => {
+                            from = Start::Position(page.position.clone());
+                            self.page(page).await;
+                        }
+                        Some(Fetched::Idle(page)) => {
+                            from = Start::Position(page.position.clone());
+                            self.idle(page).await;
+                        }
+                        Some(Fetched::End(end)) => break end,
+                        None => return Stop::Leaving,
+                    },
+                    () = shared.runtime.sleep(timer) => self.tick().await,
+                }
+            };
+            if !matches!(end, FetchEnd::RangeGone) {
+                return Stop::Fetch(end);
+            }
+            match split::successors(shared, &self.session.fence, &self.tenure.lease.range).await {
+                None => return Stop::Leaving,
+                // Its keys lie in one range of the service as before, only in another one.
+                Some(found) if found.pieces.len() == 1 => {}
+                Some(mut found) => {
+                    if let Start::Position(position) = &from {
+                        found.read = Some(position.clone());
+                    }
+                    return Stop::Split(found);
+                }
+            }
+        }
+    }
+
+    /// When to look again although nothing happens.
+    fn timer(&self) -> Duration {
+        let options = &self.session.shared.options;
+        let now = self.session.shared.runtime.elapsed();
+        let checkpoint = self.tenure.pace.lock().timer().map(|at| at.saturating_sub(now));
+        // Nothing rings when a handler is done, so whatever is under way is looked at again in time.
+        let under_way = self.tenure.watermark.lock().under_way() > 0;
+        let checkpoint = checkpoint.or_else(|| options.checkpoint.interval().filter(|_| under_way));
+        let batch = (!self.waiting.is_empty()).then_some(options.batch_wait);
+        checkpoint.into_iter().chain(batch).min().unwrap_or(Duration::from_secs(3600))
+    }
+
+    async fn tick(&mut self) {
+        self.flush().await;
+        let now = self.session.shared.runtime.elapsed();
+        let due = self.tenure.pace.lock().is_due(now);
+        if due && self.session.shared.options.checkpoint != Checkpoint::EveryBatch {
+            let _ = self.tenure.store().await;
+        }
+    }
+
+    async fn idle(&mut self, page: Page) {
+        self.flush().await;
+        self.tenure.watermark.lock().begin([], page.position);
+        for lane in &self.lanes {
+            // A handler that is busy is not idle.
+            let _ = lane.try_send(Job::Idle);
+        }
+    }
+
+    async fn page(&mut self, page: Page) {
+        let lsns: Vec<_> = page.changes.iter().map(Change::lsn).collect();
+        let tickets = self.tenure.watermark.lock().begin(lsns, page.position);
+        self.waiting.extend(page.changes.into_iter().zip(tickets));
+        let options = &self.session.shared.options;
+        let size: usize = self.waiting.iter().map(|(change, _)| change.body().len()).sum();
+        let full = self.waiting.len() >= options.batch_items_max || size >= options.batch_bytes_max;
+        if options.batch_wait.is_zero() || full {
+            self.flush().await;
+        }
+    }
+
+    /// Gives everything that waits to the lanes, in batches that are not too large.
+    async fn flush(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let attempts_before = std::mem::take(&mut self.attempts_before);
+        let count = self.lanes.len();
+        let mut of_lanes: Vec<Vec<(Change, Ticket)>> = (0..count).map(|_| Vec::new()).collect();
+        let paths = &self.session.shared.identity.partition_key;
+        for (_index, (change, ticket)) in self.waiting.drain(..).enumerate() {
+            let lane = match count {
+                1 => 0,
+                _ => usize::try_from(change.key(paths) % count as u64).unwrap_or(0),
+            };
+            #[cfg(test)]
+            let lane = match self.session.shared.sabotaged(crate::proof::Sabotage::LanesIgnoreKeys)
+            {
+                true => _index % count,
+                false => lane,
+            };
+            of_lanes[lane].push((change, ticket));
+        }
+        let options = &self.session.shared.options;
+        let (items, bytes) = (options.batch_items_max, options.batch_bytes_max);
+        let mut batches: Vec<_> =
+            of_lanes.into_iter().map(|all| chunks(all, items, bytes).into_iter()).collect();
+        // Turn by turn, so that no lane waits for another to be through.
+        while batches.iter().any(|left| left.len() > 0) {
+            for (lane, left) in self.lanes.iter().zip(&mut batches) {
+                let Some(batch) = left.next() else { continue };
+                let (changes, tickets) = batch.into_iter().unzip();
+                let job = Job::Work(Portion { changes, tickets, attempts_before });
+                tokio::select! {
+                    biased;
+                    () = self.session.fence.leaving() => return,
+                    sent = lane.send(job) => if sent.is_err() { return },
+                }
+            }
+        }
+    }
+}
+
+/// Cuts changes into batches, between transactions.
+fn chunks(
+    all: Vec<(Change, Ticket)>,
+    items_max: usize,
+    bytes_max: usize,
+) -> Vec<Vec<(Change, Ticket)>> {
+    let mut batches: Vec<Vec<(Change, Ticket)>> = Vec::new();
+    let mut size = 0;
+    for (change, ticket) in all {
+        let bytes = change.body().len();
+        let joins = batches.last().is_some_and(|batch: &Vec<(Change, Ticket)>| {
+            let same = change.lsn().is_some()
+                && batch.last().is_some_and(|(last, _)| last.lsn() == change.lsn());
+            same || (batch.len() < items_max && size + bytes <= bytes_max)
+        });
+        match batches.last_mut().filter(|_| joins) {
+            Some(batch) => {
+                size += bytes;
+                batch.push((change, ticket));
+            }
+            None => {
+                size = bytes;
+                batches.push(vec![(change, ticket)]);
+            }
+        }
+    }
+    batches
+}
+
+/// The generation a lease taken now belongs to.
+pub(crate) fn generation(shared: &Shared) -> u64 {
+    shared.generation.load(Ordering::SeqCst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_model::Lsn;
+
+    #[test]
+    fn batches_are_cut_between_transactions_only() {
+        let lsns = [1, 1, 1, 2, 3, 4, 4];
+        let mut mark = Watermark::new(None, false);
+        let tickets = mark.begin(lsns.map(|lsn| Some(Lsn::new(lsn))), Position::after(Lsn::new(4)));
+        let all = || {
+            let change = |lsn| Change::new("0123456789".into(), Lsn::new(lsn), 0, 0);
+            lsns.map(change).into_iter().zip(tickets.clone()).collect::<Vec<_>>()
+        };
+        let sizes =
+            |items, bytes| chunks(all(), items, bytes).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(usize::MAX, usize::MAX), [7]);
+        assert_eq!(sizes(2, usize::MAX), [3, 2, 2]);
+        assert_eq!(sizes(1, usize::MAX), [3, 1, 1, 2]);
+        assert_eq!(sizes(usize::MAX, 1), [3, 1, 1, 2]);
+        assert_eq!(sizes(usize::MAX, 40), [4, 3]);
+    }
+}

@@ -1,0 +1,174 @@
+//! A lease whose range is gone, replaced by leases for what came after it.
+//!
+//! Children begin at what was handled, never at what was read. Each is made only if no other lease is
+//! about its keys, and the parent goes last: whoever is interrupted leaves something the next one can
+//! finish.
+
+use super::fence::Fence;
+use super::held::Held;
+use super::shared::Shared;
+use crate::coverage::{self, Covered};
+use crate::event::Event;
+use crate::failure::Backoff;
+use crate::handler::CloseReason;
+use crate::lease::{Extra, Lease, LeaseState};
+use crate::lease_store::{StoreError, StoreWrite};
+use crate::namespace::Kind;
+use crate::position::Position;
+use headwater_model::{KeyRange, PartitionId};
+use std::time::Duration;
+
+/// Where the keys of a lease are now.
+pub(crate) struct Successors {
+    pub(crate) pieces: Vec<(PartitionId, KeyRange)>,
+    /// How far was read; only a broken host uses it.
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) read: Option<Position>,
+}
+
+const PAUSES: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+/// A service that is behind says for a while that nothing changed.
+const LOOKS_MAX: u32 = 1000;
+
+/// Finds out where the keys are now; nothing if the lease ended first.
+pub(crate) async fn successors(
+    shared: &Shared,
+    fence: &Fence,
+    range: &KeyRange,
+) -> Option<Successors> {
+    for look in 1..LOOKS_MAX {
+        if let Some(Ok(ranges)) =
+            shared.runtime.timeout(shared.options.feed_timeout, shared.source.ranges(true)).await
+        {
+            let pieces = coverage::successors(range, &ranges);
+            let all = coverage::gaps(range, pieces.iter().map(|(_, keys)| keys)).next().is_none();
+            if !pieces.is_empty() && all {
+                return Some(Successors { pieces, read: None });
+            }
+        }
+        let pause = shared.runtime.sleep(PAUSES.jittered(look, shared.runtime.random()));
+        tokio::select! { biased; () = fence.leaving() => return None, () = pause => {} }
+    }
+    None
+}
+
+/// Replaces a lease by its children, all of which begin at `position`.
+pub(crate) async fn replace(
+    shared: &Shared,
+    fence: &Fence,
+    mut held: Held,
+    position: Option<&Position>,
+    successors: &Successors,
+) -> Result<(), CloseReason> {
+    // First everything that was handled, so that whoever finishes this for us knows it too.
+    held.write(shared, fence, |lease| lease.checkpointed(position)).await?;
+    #[cfg(test)]
+    if shared.sabotaged(crate::proof::Sabotage::SplitsAtWhatWasRead) {
+        held.lease.position = position.cloned();
+    }
+    let children = children(shared, &held.lease, successors);
+    let tokens: Vec<String> = children.iter().map(|child| child.token.clone()).collect();
+    let mut failures = 0;
+    while !fence.is_ended() {
+        match attempt(shared, &held, &children).await {
+            Ok(()) => {
+                let lease = held.lease.token.clone();
+                shared.tell(Event::Split { lease, children: tokens });
+                return Ok(());
+            }
+            Err(StoreError::Gone(why)) => {
+                shared.fail(super::Fatal::LeaseStoreGone(why));
+                return Err(CloseReason::LeaseStoreGone);
+            }
+            Err(StoreError::NotFound) => return Ok(()),
+            Err(StoreError::PreconditionFailed) => {
+                // Perhaps an answer was lost; a write that changes nothing finds out whose it is.
+                held.write(shared, fence, |lease| lease.checkpointed(None)).await?;
+            }
+            Err(StoreError::Refused(_)) => {
+                // Deleting is not allowed here: the parent stays and says that it is over.
+                return held
+                    .write(shared, fence, |lease| lease.released(None, LeaseState::Retired))
+                    .await;
+            }
+            Err(error) => {
+                failures += 1;
+                if failures == 3 {
+                    shared.tell(Event::StoreTrouble { error: error.to_string() });
+                }
+                let pause = PAUSES.jittered(failures, shared.runtime.random());
+                shared.runtime.sleep(pause.min(fence.time_left())).await;
+            }
+        }
+    }
+    Err(fence.reason().unwrap_or(CloseReason::LeaseExpired))
+}
+
+fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lease> {
+    let child = |(id, keys): &(PartitionId, KeyRange)| {
+        let flavour = parent.flavour();
+        // Forms that name ranges keep doing so; a part of a range can only be named by its keys.
+        let by_id = !flavour.has_hashes() || parent.token.parse::<u32>().is_ok();
+        let token = match by_id {
+            true => id.to_string(),
+            false => crate::lease::token_of(keys),
+        };
+        let key = shared.key(shared.namespace.lease(&token));
+        let mode = parent.mode.unwrap_or(shared.options.mode);
+        let mut child = Lease::new(flavour, key, token, keys.clone(), mode);
+        child.position.clone_from(&parent.position);
+        child.extra = Extra {
+            start: parent.extra.start.clone(),
+            parent: Some(format!("{}@{}", parent.token, parent.extra.epoch)),
+            generation: parent.extra.generation,
+            // Epochs go on in the children, so that for no key an old owner has a newer one.
+            epoch: parent.extra.epoch,
+            ..Extra::default()
+        };
+        child.copy_properties(parent);
+        child
+    };
+    successors.pieces.iter().map(child).collect()
+}
+
+async fn attempt(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+    let listing = shared.store.list(&shared.namespace.prefix()).await?;
+    let known: Vec<Covered> = listing
+        .documents
+        .iter()
+        .filter(|stored| matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_)))
+        .filter(|stored| stored.key != held.lease.key)
+        .filter_map(|stored| Lease::parse(&stored.body).ok())
+        .filter(|lease| lease.extra.state != LeaseState::Retired)
+        .filter_map(|lease| {
+            let (document, position) = (lease.key.id.clone(), lease.position.clone());
+            Some(Covered { document, range: lease.range?, position })
+        })
+        .collect();
+    // Its own children may be there already, from an attempt that was interrupted.
+    let missing: Vec<&Lease> = children
+        .iter()
+        .filter(|child| {
+            let range = child.range.as_ref();
+            !known.iter().any(|lease| range.is_some_and(|range| lease.range.overlaps(range)))
+        })
+        .collect();
+    let create = |child: &&Lease| StoreWrite::Create(shared.document(child));
+    let mut writes: Vec<StoreWrite> = missing.iter().map(create).collect();
+    writes.push(StoreWrite::Delete(held.lease.key.clone(), held.etag.clone()));
+    match shared.store.atomic(writes).await {
+        Ok(Some(())) => return Ok(()),
+        Ok(None) => {}
+        // Somebody made a child meanwhile, or deleting is not allowed: one by one, then.
+        Err(StoreError::Conflict | StoreError::Refused(_)) => {}
+        Err(error) => return Err(error),
+    }
+    for child in missing {
+        match shared.store.create(shared.document(child)).await {
+            Ok(_) | Err(StoreError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    shared.store.delete(&held.lease.key, &held.etag).await
+}

@@ -1,0 +1,210 @@
+//! The time a host works on a lease: what its handlers, its reader and its writer share.
+
+use super::fence::Fence;
+use super::held::Held;
+use super::shared::Shared;
+use crate::checkpoint::{Checkpoint, Pace};
+use crate::event::Event;
+use crate::handler::{CheckpointError, CloseReason, LeaseContext};
+use crate::position::Position;
+use crate::watermark::Watermark;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// How many wishes may wait for the writer; it answers all that wait with one write.
+const WISHES_MAX: usize = 64;
+
+/// See the head of this file.
+pub(crate) struct Tenure {
+    pub(crate) lease: LeaseContext,
+    pub(crate) fence: Fence,
+    pub(crate) watermark: Mutex<Watermark>,
+    pub(crate) pace: Mutex<Pace>,
+    /// Up to where a position may be stored; everything that was reached, unless handlers decide.
+    allowed: Mutex<Option<Position>>,
+    wishes: mpsc::Sender<Wish>,
+}
+
+pub(crate) enum Wish {
+    /// Store how far everything has been handled.
+    Store(oneshot::Sender<Result<(), CheckpointError>>),
+    /// Stop writing and hand the lease back.
+    Finish(oneshot::Sender<Held>),
+}
+
+impl Tenure {
+    pub(crate) fn new(
+        lease: LeaseContext,
+        fence: Fence,
+        watermark: Watermark,
+        pace: Pace,
+    ) -> (Arc<Tenure>, mpsc::Receiver<Wish>) {
+        let (wishes, waiting) = mpsc::channel(WISHES_MAX);
+        let (watermark, pace) = (Mutex::new(watermark), Mutex::new(pace));
+        let allowed = Mutex::new(lease.from.clone());
+        (Arc::new(Tenure { lease, fence, watermark, pace, allowed, wishes }), waiting)
+    }
+
+    /// Allows storing what was reached by now.
+    pub(crate) fn allow_reached(&self) {
+        let reached = self.watermark.lock().reached().cloned();
+        let mut allowed = self.allowed.lock();
+        *allowed = match (allowed.take(), reached) {
+            (Some(before), Some(reached)) => Some(reached.or_later(&before)),
+            (before, reached) => reached.or(before),
+        };
+    }
+
+    /// What may be stored.
+    pub(crate) fn storable(&self, policy: Checkpoint) -> Option<Position> {
+        if policy != Checkpoint::Manual {
+            self.allow_reached();
+        }
+        self.allowed.lock().clone()
+    }
+
+    /// Stores how far everything has been handled, and waits until that is certain.
+    pub(crate) async fn store(&self) -> Result<(), CheckpointError> {
+        let (answer, stored) = oneshot::channel();
+        let sent = self.wishes.send(Wish::Store(answer)).await;
+        sent.map_err(|_| CheckpointError::LeaseLost)?;
+        stored.await.unwrap_or(Err(CheckpointError::LeaseLost))
+    }
+
+    /// Ends the writer; nothing if it ended already.
+    pub(crate) async fn finish(&self) -> Option<Held> {
+        let (answer, held) = oneshot::channel();
+        self.wishes.send(Wish::Finish(answer)).await.ok()?;
+        held.await.ok()
+    }
+}
+
+/// The one task that writes a lease: checkpoints and renewals, all that wait at once in one write.
+pub(crate) async fn writer(
+    shared: Arc<Shared>,
+    tenure: Arc<Tenure>,
+    mut held: Held,
+    mut wishes: mpsc::Receiver<Wish>,
+) {
+    let renew = shared.options.renew_interval;
+    let mut written_at = shared.runtime.elapsed();
+    loop {
+        // Where a heartbeat keeps leases alive, an idle position is still stored now and then, so that
+        // it does not grow stale.
+        let due = if shared.options.is_native() { renew * 20 } else { renew };
+        let wait = (written_at + due).saturating_sub(shared.runtime.elapsed());
+        let first = tokio::select! {
+            biased;
+            () = tenure.fence.ended() => None,
+            wish = wishes.recv() => match wish {
+                Some(wish) => Some(vec![wish]),
+                None => return,
+            },
+            () = shared.runtime.sleep(wait) => Some(Vec::new()),
+        };
+        let Some(mut waiting) = first else {
+            return refuse_all(wishes, held).await;
+        };
+        while let Ok(wish) = wishes.try_recv() {
+            waiting.push(wish);
+        }
+        let mut finish = None;
+        let mut answers = Vec::new();
+        for wish in waiting {
+            match wish {
+                Wish::Store(answer) => answers.push(answer),
+                Wish::Finish(answer) => finish = Some(answer),
+            }
+        }
+        let is_renewal = answers.is_empty() && finish.is_none();
+        if !answers.is_empty() || is_renewal {
+            let position = tenure.storable(shared.options.checkpoint);
+            let moved = position.is_some() && position != held.lease.position;
+            let needed = moved || !shared.options.is_native();
+            let outcome = match needed {
+                true => {
+                    held.write(&shared, &tenure.fence, |lease| {
+                        step(&shared, lease, position.as_ref())
+                    })
+                    .await
+                }
+                false => Ok(()),
+            };
+            written_at = shared.runtime.elapsed();
+            match outcome {
+                Ok(()) => {
+                    tenure.pace.lock().stored(written_at);
+                    if moved {
+                        let lease = tenure.lease.lease.clone();
+                        let position = held.lease.position.clone();
+                        shared.tell(Event::Checkpointed { lease, position });
+                    }
+                    tell_all(answers, Ok(()));
+                }
+                Err(reason) => {
+                    tenure.fence.end(reason);
+                    tell_all(answers, Err(CheckpointError::LeaseLost));
+                    if let Some(finish) = finish {
+                        drop(finish.send(held));
+                        return;
+                    }
+                    return refuse_all(wishes, held).await;
+                }
+            }
+        }
+        if let Some(finish) = finish {
+            drop(finish.send(held));
+            return;
+        }
+    }
+}
+
+/// Nobody listens where a handler was dropped meanwhile.
+fn tell_all(
+    answers: Vec<oneshot::Sender<Result<(), CheckpointError>>>,
+    outcome: Result<(), CheckpointError>,
+) {
+    for answer in answers {
+        let _ = answer.send(outcome);
+    }
+}
+
+fn step(
+    shared: &Shared,
+    lease: &crate::lease::Lease,
+    position: Option<&Position>,
+) -> crate::lease::Lease {
+    let _ = shared;
+    #[cfg(test)]
+    if shared.sabotaged(crate::proof::Sabotage::PositionsGoBack)
+        && let Some(lsn) = position.and_then(Position::lsn)
+        && lsn.get() > 3
+    {
+        let mut next = lease.checkpointed(None);
+        next.position = Some(Position::after(headwater_model::Lsn::new(lsn.get() - 3)));
+        return next;
+    }
+    lease.checkpointed(position)
+}
+
+/// The lease is not ours any more: everybody who waits is told, and who finishes gets it back as it is.
+async fn refuse_all(mut wishes: mpsc::Receiver<Wish>, held: Held) {
+    let mut held = Some(held);
+    while let Some(wish) = wishes.recv().await {
+        match wish {
+            Wish::Store(answer) => tell_all(vec![answer], Err(CheckpointError::LeaseLost)),
+            Wish::Finish(answer) => {
+                if let Some(held) = held.take() {
+                    drop(answer.send(held));
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Why work ended, for messages.
+pub(crate) fn end_of(fence: &Fence) -> CloseReason {
+    fence.reason().unwrap_or(CloseReason::LeaseExpired)
+}

@@ -1,0 +1,115 @@
+//! How far behind a lease is, in transactions and in time.
+//!
+//! One change is read behind the stored position. Its LSN and its time, together with the newest LSN of
+//! the partition, say everything; what is not known is not made up. The originals return 1 or -1 then.
+
+use crate::position::Position;
+use headwater_model::Lsn;
+use std::time::Duration;
+
+/// What one look behind the stored position showed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// The newest LSN of the partition, if the answer said so.
+    pub newest: Option<Lsn>,
+    /// The LSN of the first change that was not handled yet; nothing if there is none.
+    pub next: Option<Lsn>,
+    /// When that change was made, by the service's clock, in seconds.
+    pub next_at: Option<u64>,
+    /// Whether there is a change that was not handled yet.
+    pub waiting: bool,
+    /// The service's clock, in seconds.
+    pub now: Option<u64>,
+}
+
+/// How far behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lag {
+    /// Transactions that were not handled yet, including those of other keys; nothing if unknown.
+    pub transactions: Option<u64>,
+    /// The age of the first of them; zero when there is none, nothing if unknown.
+    pub time: Option<Duration>,
+}
+
+impl Lag {
+    /// The lag a look shows.
+    #[must_use]
+    pub fn of(look: &Look) -> Lag {
+        if !look.waiting {
+            return Lag { transactions: Some(0), time: Some(Duration::ZERO) };
+        }
+        let transactions = look.newest.zip(look.next).map(|(newest, next)| {
+            // The first one counts as well.
+            newest.get().saturating_add(1).saturating_sub(next.get())
+        });
+        let time = look.now.zip(look.next_at);
+        let time = time.map(|(now, made)| Duration::from_secs(now.saturating_sub(made)));
+        Lag { transactions, time }
+    }
+
+    /// The number the originals would give: 1 where nothing is known, so that scalers wake up.
+    #[must_use]
+    pub fn legacy(&self, position: Option<&Position>) -> u64 {
+        match position {
+            None => 1,
+            Some(_) => self.transactions.unwrap_or(1),
+        }
+    }
+
+    /// The lag of several leases together: the sum, and the longest time. Unknown if one of them is.
+    #[must_use]
+    pub fn total(lags: impl IntoIterator<Item = Lag>) -> Lag {
+        let none = Lag { transactions: Some(0), time: Some(Duration::ZERO) };
+        lags.into_iter().fold(none, |all, one| Lag {
+            transactions: all.transactions.zip(one.transactions).map(|(a, b)| a.saturating_add(b)),
+            time: all.time.zip(one.time).map(|(a, b)| a.max(b)),
+        })
+    }
+}
+
+/// How many hosts a scaler should run: enough for the lag, never more than there are leases.
+#[must_use]
+pub fn instances(lag: u64, items_per_host: u64, leases: usize) -> u64 {
+    let wanted = lag.div_ceil(items_per_host.max(1));
+    wanted.min(u64::try_from(leases).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(newest: Option<u64>, next: Option<u64>, at: Option<u64>) -> Look {
+        let waiting = true;
+        let (newest, next) = (newest.map(Lsn::new), next.map(Lsn::new));
+        Look { newest, next, next_at: at, waiting, now: Some(1000) }
+    }
+
+    #[test]
+    fn lag_counts_from_the_first_change_that_is_not_handled() {
+        let lag = Lag::of(&look(Some(28_600), Some(28_536), Some(940)));
+        assert_eq!(lag.transactions, Some(65));
+        assert_eq!(lag.time, Some(Duration::from_secs(60)));
+        let caught_up = Lag::of(&Look { newest: Some(Lsn::new(9)), ..Look::default() });
+        assert_eq!(caught_up, Lag { transactions: Some(0), time: Some(Duration::ZERO) });
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_made_up() {
+        let lag = Lag::of(&look(None, Some(7), None));
+        assert_eq!(lag, Lag { transactions: None, time: None });
+        assert_eq!(lag.legacy(Position::new("\"6\"").as_ref()), 1);
+        assert_eq!(lag.legacy(None), 1);
+        let known = Lag::of(&look(Some(9), Some(7), Some(999)));
+        assert_eq!(known.legacy(Position::new("\"6\"").as_ref()), 3);
+        assert_eq!(Lag::total([known, lag]).transactions, None);
+        assert_eq!(Lag::total([known, known]).transactions, Some(6));
+    }
+
+    #[test]
+    fn a_scaler_gets_no_more_hosts_than_there_are_leases() {
+        assert_eq!(instances(0, 100, 4), 0);
+        assert_eq!(instances(101, 100, 4), 2);
+        assert_eq!(instances(9999, 100, 4), 4);
+        assert_eq!(instances(5, 0, 4), 4);
+    }
+}

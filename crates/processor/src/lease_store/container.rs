@@ -1,0 +1,240 @@
+//! Leases in a container of a server, ours or Azure's, through a client.
+
+use super::{Layout, LeaseStore, Listing, NewDocument, StoreError, StoreWrite, Stored};
+use crate::lease::{Document, DocumentKey};
+use bytes::Bytes;
+use headwater_client::{Batch, ClientError, Container, PageRequest, Precondition, Query, Reason};
+use headwater_model::PartitionKey;
+use headwater_runtime::BoxFuture;
+
+/// A list with more pages than this is not one of leases.
+const PAGES_MAX: usize = 1000;
+
+/// A lease container. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ContainerLeases {
+    container: Container,
+    layout: Layout,
+}
+
+impl ContainerLeases {
+    /// Uses this container, which must be partitioned by `/id` or by `/partitionKey`.
+    ///
+    /// # Errors
+    /// When it is not there, or partitioned by something else.
+    pub async fn open(container: Container) -> Result<ContainerLeases, StoreError> {
+        let definition = container.definition().await.map_err(|error| match translate(error) {
+            // What is not found here is the container itself.
+            StoreError::NotFound => StoreError::Gone("there is no such container".to_owned()),
+            other => other,
+        })?;
+        let definition: serde_json::Value = serde_json::from_slice(&definition)
+            .map_err(|error| StoreError::Refused(format!("its definition: {error}")))?;
+        let paths = definition.pointer("/partitionKey/paths").and_then(|paths| paths.as_array());
+        let paths: Vec<&str> =
+            paths.into_iter().flatten().filter_map(|path| path.as_str()).collect();
+        let layout = match paths[..] {
+            ["/id"] => Layout::Id,
+            ["/partitionKey"] => Layout::PartitionKey,
+            _ => {
+                let why =
+                    "it is partitioned by neither /id nor /partitionKey; use another container";
+                return Err(StoreError::Refused(why.to_owned()));
+            }
+        };
+        Ok(ContainerLeases { container, layout })
+    }
+
+    /// Creates the container if it is not there: by `/partitionKey`, so that all leases of a processor
+    /// are in one place. The originals for Java want `/id`.
+    ///
+    /// # Errors
+    /// When it cannot be created or used.
+    pub async fn open_or_create(
+        container: Container,
+        layout: Layout,
+        throughput: Option<u32>,
+    ) -> Result<ContainerLeases, StoreError> {
+        match ContainerLeases::open(container.clone()).await {
+            Err(StoreError::Gone(_)) => {}
+            other => return other,
+        }
+        let path = match layout {
+            Layout::Id => "/id",
+            Layout::PartitionKey => "/partitionKey",
+        };
+        let definition = serde_json::json!({
+            "id": container.id(),
+            "partitionKey": { "paths": [path], "kind": "Hash", "version": 2 },
+            "defaultTtl": -1,
+        });
+        let client = container.client();
+        let made =
+            client.create_container(container.database(), definition.to_string(), throughput).await;
+        match made {
+            Ok(_) => {}
+            Err(error) if error.is_already_exists() => {}
+            Err(error) => return Err(translate(error)),
+        }
+        ContainerLeases::open(container).await
+    }
+
+    async fn list_now(&self, prefix: &str) -> Result<Listing, StoreError> {
+        let query = Query::new("SELECT * FROM c WHERE STARTSWITH(c.id, @prefix)")
+            .parameter("@prefix", prefix);
+        match self.pages(&query, &PageRequest::default()).await {
+            Err(error) if error.reason() == Some(Reason::QueryNeedsPlan) => {
+                let mut all = Listing::default();
+                for range in self.container.refresh_ranges().await.map_err(translate)?.iter() {
+                    let of_range = PageRequest { range: Some(range.id), ..PageRequest::default() };
+                    let part = self.pages(&query, &of_range).await.map_err(translate)?;
+                    all.documents.extend(part.documents);
+                    // The earliest: nothing is then taken for older than it is.
+                    all.seconds = [all.seconds, part.seconds].into_iter().flatten().min();
+                }
+                Ok(all)
+            }
+            other => other.map_err(translate),
+        }
+    }
+
+    async fn pages(&self, query: &Query, from: &PageRequest) -> Result<Listing, ClientError> {
+        let mut listing = Listing::default();
+        let mut request = from.clone();
+        for _ in 0..PAGES_MAX {
+            let page = self.container.query(query, &request).await?;
+            listing.seconds = [listing.seconds, page.date].into_iter().flatten().min();
+            listing.documents.extend(page.entries.into_iter().filter_map(|body| self.stored(body)));
+            if page.continuation.is_none() {
+                break;
+            }
+            request.continuation = page.continuation;
+        }
+        Ok(listing)
+    }
+
+    fn stored(&self, body: Bytes) -> Option<Stored> {
+        let document = Document::parse(&body).ok()?;
+        let partition = match self.layout {
+            Layout::Id => None,
+            Layout::PartitionKey => document.get("partitionKey"),
+        };
+        let key = DocumentKey { id: document.get("id")?, partition };
+        let (etag, seconds) = (document.get("_etag")?, document.get("_ts"));
+        Some(Stored { key, body, etag, seconds })
+    }
+
+    fn answer(&self, body: Bytes) -> Result<Stored, StoreError> {
+        let odd = || StoreError::Unavailable("an answer without the document".to_owned());
+        self.stored(body).ok_or_else(odd)
+    }
+}
+
+fn partition_key(key: &DocumentKey) -> PartitionKey {
+    PartitionKey::from(key.partition.as_ref().unwrap_or(&key.id).as_str())
+}
+
+fn translate(error: ClientError) -> StoreError {
+    let text = error.to_string();
+    reason(error.reason(), &error, text)
+}
+
+fn reason(reason: Option<Reason>, error: &ClientError, text: String) -> StoreError {
+    match reason {
+        Some(Reason::AlreadyExists) => StoreError::Conflict,
+        Some(Reason::PreconditionFailed) => StoreError::PreconditionFailed,
+        Some(Reason::NotFound) => StoreError::NotFound,
+        Some(Reason::OwnerNotFound | Reason::ContainerReplaced) => StoreError::Gone(text),
+        Some(Reason::Throttled) => {
+            let after = match error {
+                ClientError::Refused(refusal) => refusal.retry_after,
+                _ => None,
+            };
+            StoreError::Throttled { after }
+        }
+        Some(Reason::RangeGone) => StoreError::Unavailable(text),
+        _ if error.is_passing() => StoreError::Unavailable(text),
+        _ => StoreError::Refused(text),
+    }
+}
+
+impl LeaseStore for ContainerLeases {
+    fn list(&self, prefix: &str) -> BoxFuture<Result<Listing, StoreError>> {
+        let (store, prefix) = (self.clone(), prefix.to_owned());
+        Box::pin(async move { store.list_now(&prefix).await })
+    }
+
+    fn read(&self, key: &DocumentKey) -> BoxFuture<Result<Option<Stored>, StoreError>> {
+        let (store, key) = (self.clone(), key.clone());
+        Box::pin(async move {
+            let read = store.container.read(&partition_key(&key), &key.id).await;
+            match read.map_err(translate)? {
+                None => Ok(None),
+                Some(found) => Ok(Some(store.answer(found.body)?)),
+            }
+        })
+    }
+
+    fn create(&self, document: NewDocument) -> BoxFuture<Result<Stored, StoreError>> {
+        let store = self.clone();
+        Box::pin(async move {
+            let key = partition_key(&document.key);
+            let made = store.container.create(&key, document.body).await.map_err(translate)?;
+            store.answer(made.body)
+        })
+    }
+
+    fn replace(
+        &self,
+        document: NewDocument,
+        if_match: &str,
+    ) -> BoxFuture<Result<Stored, StoreError>> {
+        let (store, condition) = (self.clone(), Precondition::IfMatch(if_match.to_owned()));
+        Box::pin(async move {
+            let key = partition_key(&document.key);
+            let written =
+                store.container.replace(&key, &document.key.id, document.body, &condition).await;
+            store.answer(written.map_err(translate)?.body)
+        })
+    }
+
+    fn delete(&self, key: &DocumentKey, if_match: &str) -> BoxFuture<Result<(), StoreError>> {
+        let (store, key) = (self.clone(), key.clone());
+        let condition = Precondition::IfMatch(if_match.to_owned());
+        Box::pin(async move {
+            let deleted = store.container.delete(&partition_key(&key), &key.id, &condition).await;
+            deleted.map_err(translate)
+        })
+    }
+
+    fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>> {
+        let store = self.clone();
+        Box::pin(async move {
+            let Some(partition) = super::one_partition(&writes) else { return Ok(None) };
+            let mut batch = Batch::new(PartitionKey::from(partition.as_str()));
+            for write in &writes {
+                batch = match write {
+                    StoreWrite::Create(document) => batch.create(&document.body),
+                    StoreWrite::Delete(key, etag) => batch.delete(&key.id, Some(etag)),
+                };
+            }
+            let outcome = store.container.batch(batch).await.map_err(translate)?;
+            if outcome.committed {
+                return Ok(Some(()));
+            }
+            let failed = outcome.operations.iter().find_map(|operation| {
+                operation.failed.filter(|reason| *reason != Reason::FailedDependency)
+            });
+            Err(match failed {
+                Some(Reason::AlreadyExists) => StoreError::Conflict,
+                Some(Reason::PreconditionFailed) => StoreError::PreconditionFailed,
+                Some(Reason::NotFound) => StoreError::NotFound,
+                other => StoreError::Unavailable(format!("a batch failed: {other:?}")),
+            })
+        })
+    }
+
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+}

@@ -1,0 +1,103 @@
+//! A change feed processor: many hosts share a container's changes, at least once, in order per key.
+//!
+//! ```text
+//!              ┌──────────── Processor, one per host ────────────┐
+//! FeedSource ─►│ fetch ─► lanes ─► your handler                  │
+//!              │            │                                    │
+//!              │      watermark ─► checkpoint ─► lease           │──► LeaseStore
+//!              │ coordinator: look, balance, take, hand over     │
+//!              └─────────────────────────────────────────────────┘
+//! ```
+//!
+//! A container is divided into ranges, a lease is kept for each, and every host works on the leases it
+//! holds. A lease has an owner and a position; every write to it is on the condition that nobody else
+//! wrote meanwhile. A host that cannot renew stops by itself before anybody else may act. Leases can be
+//! shared with the .NET and Java processors ([`Options::interop`]), or kept in our own, cheaper way
+//! ([`Options::native`]).
+//!
+//! Decisions are functions of values, in [`lease`], [`balance`], [`expiry`], [`coverage`], [`lag`] and
+//! others; `host` runs them. Where changes come from is a [`source::FeedSource`], where leases are kept a
+//! [`lease_store::LeaseStore`]: over a client (also against Azure), on a store in the same process, or
+//! in memory. Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime).
+//!
+//! ```
+//! use headwater_processor::{Ack, Batch, HandlerError, Options, Processor, Start};
+//! use headwater_processor::lease_store::MemoryLeases;
+//! use headwater_processor::source::MemoryFeed;
+//! use headwater_runtime::Runtime;
+//!
+//! # let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! # tokio.block_on(async {
+//! let runtime = Runtime::system();
+//! let feed = MemoryFeed::new(runtime.clone(), 2);
+//! feed.put("ann", &[("1", "hello")]);
+//!
+//! let (handled, mut changes) = tokio::sync::mpsc::unbounded_channel();
+//! let mut options = Options::native("greeter");
+//! options.start = Start::Beginning;
+//! let processor = Processor::builder()
+//!     .source(feed)
+//!     .leases(MemoryLeases::new(runtime))
+//!     .handler(move |batch: Batch| {
+//!         let handled = handled.clone();
+//!         async move {
+//!             for change in batch.changes.iter() {
+//!                 handled.send(change.body().clone())?;
+//!             }
+//!             Ok::<_, HandlerError>(Ack::Done)
+//!         }
+//!     })
+//!     .options(options)
+//!     .build()
+//!     .unwrap();
+//! let running = processor.start().await.unwrap();
+//! let change = changes.recv().await.unwrap();
+//! assert!(change.starts_with(b"{"));
+//! running.stop().await;
+//! # });
+//! ```
+
+pub mod balance;
+mod checkpoint;
+pub mod coverage;
+mod dead_letter;
+mod event;
+pub mod expiry;
+mod failure;
+mod handler;
+mod host;
+pub mod lag;
+pub mod lease;
+pub mod lease_store;
+pub mod member;
+#[cfg(test)]
+mod model_check;
+mod namespace;
+mod options;
+mod position;
+#[cfg(test)]
+mod proof;
+pub mod source;
+mod unit;
+mod watermark;
+
+pub use checkpoint::{Checkpoint, Pace};
+pub use dead_letter::{DeadLetter, DeadLetterFile, DeadLetters};
+pub use event::{Event, EventSink};
+pub use failure::{
+    Action, Backoff, Failure, FailureKind, FailurePolicy, HandlerError, RetryForever,
+    RetryThenDeadLetter, RetryThenHalt,
+};
+pub use handler::{
+    Ack, Batch, BatchContext, CheckpointError, CloseReason, FromClosure, Handler, HandlerFactory,
+    LeaseContext,
+};
+pub use host::{
+    BuildError, Fatal, Processor, ProcessorBuilder, Report, Running, StartError, Stopped,
+};
+pub use lease::Start;
+pub use namespace::{FeedIdentity, Kind, Names, Namespace};
+pub use options::{Options, Profile};
+pub use position::Position;
+pub use unit::{LeaseInfo, Snapshot, Unit, UnitError, lag_of};
+pub use watermark::{Ticket, Watermark};

@@ -1,0 +1,184 @@
+//! The two documents of ours that are not leases: who takes part, and what an operator wants.
+
+use crate::lease::{Document, DocumentKey, HostId};
+use serde::{Deserialize, Serialize};
+
+/// A host that takes part, as it describes itself. Its heartbeat keeps all its leases alive at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Who.
+    pub host: HostId,
+    /// Grows with every heartbeat.
+    pub heartbeat: u64,
+    /// Whether it is about to leave: then it is given nothing any more.
+    pub draining: bool,
+    /// How much it can carry, relative to the others.
+    pub weight: f64,
+    /// Hosts of a higher priority are filled first.
+    pub priority: i32,
+    /// The fewest and the most leases it wants; zero is no bound.
+    pub bounds: Bounds,
+    /// How many leases it has.
+    pub owned: usize,
+    /// The generation of the control document it has carried out.
+    pub generation: u64,
+}
+
+/// The fewest and the most leases of a host; zero is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// `MinPartitionCount`
+    pub min: usize,
+    /// `MaxPartitionCount`
+    pub max: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields {
+    name: String,
+    sid: String,
+    hb: u64,
+    #[serde(default)]
+    draining: bool,
+    #[serde(default = "one")]
+    weight: f64,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    bounds: Bounds,
+    #[serde(default)]
+    owned: usize,
+    #[serde(default)]
+    gen_: u64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Member {
+    /// Reads a member; nothing if it is none.
+    #[must_use]
+    pub fn parse(body: &[u8]) -> Option<Member> {
+        let fields: Fields = serde_json::from_slice(body).ok()?;
+        Some(Member {
+            host: HostId { name: fields.name, session: fields.sid },
+            heartbeat: fields.hb,
+            draining: fields.draining,
+            weight: if fields.weight.is_finite() { fields.weight.max(0.0) } else { 1.0 },
+            priority: fields.priority,
+            bounds: fields.bounds,
+            owned: fields.owned,
+            generation: fields.gen_,
+        })
+    }
+
+    /// The document to write. The service deletes it by itself when nobody has written it for so long.
+    #[must_use]
+    pub fn to_bytes(&self, key: &DocumentKey, ttl_seconds: u64) -> Vec<u8> {
+        let fields = Fields {
+            name: self.host.name.clone(),
+            sid: self.host.session.clone(),
+            hb: self.heartbeat,
+            draining: self.draining,
+            weight: self.weight,
+            priority: self.priority,
+            bounds: self.bounds,
+            owned: self.owned,
+            gen_: self.generation,
+        };
+        let mut document = with_key(key);
+        document.set("ttl", &ttl_seconds);
+        merge(&mut document, &fields);
+        document.to_bytes()
+    }
+}
+
+/// What an operator wants of the whole unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// Grows by one with every wish.
+    pub generation: u64,
+    /// Whether nobody may work.
+    pub paused: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ControlFields {
+    #[serde(rename = "gen")]
+    generation: u64,
+    state: String,
+}
+
+impl Control {
+    /// Reads the control document; nothing if it is none.
+    #[must_use]
+    pub fn parse(body: &[u8]) -> Option<Control> {
+        let fields: ControlFields = serde_json::from_slice(body).ok()?;
+        Some(Control { generation: fields.generation, paused: fields.state == "paused" })
+    }
+
+    /// The document to write.
+    #[must_use]
+    pub fn to_bytes(&self, key: &DocumentKey) -> Vec<u8> {
+        let state = if self.paused { "paused" } else { "running" };
+        let fields = ControlFields { generation: self.generation, state: state.to_owned() };
+        let mut document = with_key(key);
+        merge(&mut document, &fields);
+        document.to_bytes()
+    }
+}
+
+/// A document with an id, and a partition where the container wants one.
+pub(crate) fn with_key(key: &DocumentKey) -> Document {
+    let mut document = Document::default();
+    document.set("id", &key.id);
+    if let Some(partition) = &key.partition {
+        document.set("partitionKey", partition);
+    }
+    document
+}
+
+fn merge(document: &mut Document, fields: &impl Serialize) {
+    let parsed = serde_json::to_vec(fields).ok().and_then(|json| Document::parse(&json).ok());
+    let Some(parsed) = parsed else { return };
+    for name in parsed.names() {
+        if let Some(value) = parsed.get::<serde_json::Value>(name) {
+            document.set(name, &value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_and_wishes_are_read_as_they_were_written() {
+        let key = DocumentKey { id: "NS.host.a".to_owned(), partition: Some("NS".to_owned()) };
+        let member = Member {
+            host: HostId { name: "a".to_owned(), session: "s".to_owned() },
+            heartbeat: 7,
+            draining: true,
+            weight: 2.5,
+            priority: -1,
+            bounds: Bounds { min: 1, max: 9 },
+            owned: 3,
+            generation: 4,
+        };
+        let bytes = member.to_bytes(&key, 150);
+        assert_eq!(Member::parse(&bytes), Some(member));
+        let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(
+            (&json["id"], &json["partitionKey"], &json["ttl"]),
+            (&"NS.host.a".into(), &"NS".into(), &150.into())
+        );
+        let control = Control { generation: 3, paused: true };
+        assert_eq!(Control::parse(&control.to_bytes(&key)), Some(control));
+        assert_eq!(Member::parse(b"{}"), None);
+        assert_eq!(Control::parse(b"[]"), None);
+        let odd = br#"{"name":"a","sid":"s","hb":1,"weight":-3}"#;
+        assert_eq!(Member::parse(odd).unwrap().weight, 0.0);
+    }
+}

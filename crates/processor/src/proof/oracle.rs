@@ -1,0 +1,243 @@
+//! What must be true of what handlers were given and what the store committed.
+
+use crate::lease::Lease;
+use headwater_model::{KeyRange, Lsn};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What was broken. The names are those of the promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Broken {
+    /// A change was never handled, although positions have passed it.
+    AtLeastOnce,
+    /// Changes of one key were given out of order, or two at once.
+    OrderPerKey,
+    /// The store took a write of an owner after another host had acquired the lease.
+    FencedProgress,
+    /// A stored position moved back.
+    MonotonePositions,
+    /// Something came twice although nothing went wrong.
+    NoDuplicatesInPeace,
+    /// Two hosts worked on the same keys at once.
+    OneWorkerPerRange,
+    /// At the end a lease has no owner who is alive, or leases do not cover everything.
+    EverythingIsOwned,
+}
+
+#[derive(Default)]
+struct State {
+    next_call: u64,
+    running: BTreeMap<u64, Call>,
+    /// Per lease, tenure and key: the last change that was handled, and one that failed.
+    keys: BTreeMap<(String, u64, u64), KeyState>,
+    handled: BTreeMap<(String, Lsn), u32>,
+    calls: usize,
+    dead: BTreeSet<(String, Lsn)>,
+    leases: BTreeMap<String, (u64, Option<Lsn>, u64)>,
+    acquisitions: usize,
+    broken: Vec<(Broken, String)>,
+}
+
+#[derive(Clone)]
+struct Call {
+    machine: usize,
+    tenure: u64,
+    lease: String,
+    epoch: u64,
+    range: KeyRange,
+    keys: BTreeSet<u64>,
+    items: Vec<(String, Lsn, u64)>,
+}
+
+#[derive(Default)]
+struct KeyState {
+    handled: Option<Lsn>,
+    failed: Option<Lsn>,
+}
+
+/// One call of a handler.
+pub(crate) struct Given {
+    pub(crate) machine: usize,
+    /// Tells one tenure of a lease from the next; the epoch, where leases have one.
+    pub(crate) tenure: u64,
+    pub(crate) lease: String,
+    pub(crate) epoch: u64,
+    pub(crate) range: KeyRange,
+    /// Id, transaction and key of every change.
+    pub(crate) items: Vec<(String, Lsn, u64)>,
+}
+
+/// See the head of this file. Clones are the same oracle.
+#[derive(Clone, Default)]
+pub(crate) struct Oracle(Arc<Mutex<State>>);
+
+impl Oracle {
+    /// A handler is called. `stands_still` says which machines cannot do anything right now.
+    pub(crate) fn begin(&self, given: Given, stands_still: impl Fn(usize) -> bool) -> u64 {
+        let mut state = self.0.lock();
+        state.calls += 1;
+        let keys: BTreeSet<u64> = given.items.iter().map(|(_, _, key)| *key).collect();
+        let mut found = Vec::new();
+        for other in state.running.values().filter(|call| !stands_still(call.machine)) {
+            let same_tenure = other.lease == given.lease
+                && other.epoch == given.epoch
+                && other.machine == given.machine;
+            if !same_tenure && other.range.overlaps(&given.range) {
+                found.push((
+                    Broken::OneWorkerPerRange,
+                    format!("{} {} and {} {}", other.lease, other.epoch, given.lease, given.epoch),
+                ));
+            }
+            if same_tenure && !other.keys.is_disjoint(&keys) {
+                found.push((Broken::OrderPerKey, "one key in two hands".to_owned()));
+            }
+        }
+        let mut last: BTreeMap<u64, Lsn> = BTreeMap::new();
+        for (id, lsn, key) in &given.items {
+            let known = (given.lease.clone(), given.tenure, *key);
+            let key_state = state.keys.entry(known).or_default();
+            let behind = key_state.handled.is_some_and(|handled| *lsn < handled);
+            let past_failure = key_state.failed.is_some_and(|failed| *lsn > failed);
+            let within = last.get(key).is_some_and(|last| lsn < last);
+            let first = !last.contains_key(key);
+            if behind || within || (past_failure && first) {
+                let what = format!("{id}@{lsn} of {} under {}", given.lease, given.epoch);
+                found.push((Broken::OrderPerKey, what));
+            }
+            last.insert(*key, *lsn);
+        }
+        state.broken.extend(found);
+        let call = state.next_call;
+        state.next_call += 1;
+        let Given { machine, tenure, lease, epoch, range, items } = given;
+        state.running.insert(call, Call { machine, tenure, lease, epoch, range, keys, items });
+        call
+    }
+
+    /// A handler returned, or its future was dropped.
+    pub(crate) fn end(&self, call: u64, handled: bool) {
+        let mut state = self.0.lock();
+        let Some(call) = state.running.remove(&call) else { return };
+        for (id, lsn, key) in call.items {
+            let known = (call.lease.clone(), call.tenure, key);
+            let key_state = state.keys.entry(known).or_default();
+            if handled {
+                key_state.handled = key_state.handled.max(Some(lsn));
+                if key_state.failed.is_some_and(|failed| failed <= lsn) {
+                    key_state.failed = None;
+                }
+                *state.handled.entry((id, lsn)).or_default() += 1;
+            } else {
+                let first = key_state.failed.map_or(lsn, |failed| failed.min(lsn));
+                key_state.failed = Some(first);
+            }
+        }
+    }
+
+    /// A change was put away.
+    pub(crate) fn dead_letter(&self, lease: &str, epoch: u64, item: (String, Lsn)) {
+        let mut state = self.0.lock();
+        for ((of, under, _), key) in &mut state.keys {
+            if of == lease && *under == epoch && key.failed == Some(item.1) {
+                key.failed = None;
+            }
+        }
+        state.dead.insert(item);
+    }
+
+    /// A machine is gone with everything that ran on it.
+    pub(crate) fn machine_gone(&self, machine: usize) {
+        self.0.lock().running.retain(|_, call| call.machine != machine);
+    }
+
+    /// The store committed a document.
+    pub(crate) fn committed(&self, body: &[u8]) {
+        let Ok(lease) = Lease::parse(body) else { return };
+        let mut state = self.0.lock();
+        let position = lease.position.as_ref().and_then(crate::Position::lsn);
+        let (epoch, generation) = (lease.extra.epoch, lease.extra.generation);
+        let id = lease.key.id.clone();
+        if let Some((known, before, known_generation)) = state.leases.get(&id).cloned() {
+            if epoch < known {
+                let what = format!("{id}: epoch {epoch} after {known}");
+                state.broken.push((Broken::FencedProgress, what));
+            }
+            if generation == known_generation && position < before {
+                let what = format!("{id}: {position:?} after {before:?}");
+                state.broken.push((Broken::MonotonePositions, what));
+            }
+            if epoch > known {
+                state.acquisitions += 1;
+            }
+        } else if epoch > 0 {
+            state.acquisitions += 1;
+        }
+        state.leases.insert(id, (epoch, position, generation));
+    }
+
+    /// Everything that exists was handled or put away, in the version it has.
+    pub(crate) fn check_complete(&self, live: &[(String, Lsn)]) {
+        let mut state = self.0.lock();
+        for item in live {
+            if !state.handled.contains_key(item) && !state.dead.contains(item) {
+                let what = format!("{}@{} was never handled", item.0, item.1);
+                state.broken.push((Broken::AtLeastOnce, what));
+            }
+        }
+    }
+
+    /// Whether everything that exists was handled or put away by now.
+    pub(crate) fn has_all(&self, live: &[(String, Lsn)]) -> bool {
+        let state = self.0.lock();
+        live.iter().all(|item| state.handled.contains_key(item) || state.dead.contains(item))
+    }
+
+    /// Nothing came twice.
+    pub(crate) fn check_no_duplicates(&self) {
+        let mut state = self.0.lock();
+        let twice: Vec<String> = state
+            .handled
+            .iter()
+            .filter(|(_, times)| **times > 1)
+            .map(|((id, lsn), times)| format!("{id}@{lsn} × {times}"))
+            .collect();
+        if !twice.is_empty() {
+            state.broken.push((Broken::NoDuplicatesInPeace, twice.join(", ")));
+        }
+    }
+
+    pub(crate) fn note(&self, broken: Broken, what: String) {
+        self.0.lock().broken.push((broken, what));
+    }
+
+    pub(crate) fn broken(&self) -> Vec<(Broken, String)> {
+        self.0.lock().broken.clone()
+    }
+
+    /// How many changes were handled, counting every time.
+    pub(crate) fn handled(&self) -> usize {
+        self.0.lock().handled.values().map(|times| *times as usize).sum()
+    }
+
+    /// How many changes were handled more than once.
+    pub(crate) fn repeated(&self) -> usize {
+        self.0.lock().handled.values().filter(|times| **times > 1).count()
+    }
+
+    pub(crate) fn dead(&self) -> usize {
+        self.0.lock().dead.len()
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.0.lock().calls
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.0.lock().running.len()
+    }
+
+    pub(crate) fn acquisitions(&self) -> usize {
+        self.0.lock().acquisitions
+    }
+}

@@ -1,0 +1,353 @@
+//! What operators do: look at a unit's leases, pause it, set it to another position.
+//!
+//! A seek is safe because nobody works while it happens: the control document asks every host to stop,
+//! every live host says in its heartbeat that it has, then positions are written, then everybody goes on.
+//! Whoever is interrupted in between leaves a unit that is paused, which shows and can be repeated.
+
+use crate::coverage;
+use crate::lag::{Lag, Look};
+use crate::lease::{DocumentKey, Lease, LeaseState, Start};
+use crate::lease_store::{LeaseStore, Listing, NewDocument, StoreError, Stored};
+use crate::member::{Control, Member};
+use crate::namespace::{Kind, Namespace};
+use crate::source::{FeedSource, ReadRequest, SourceError};
+use headwater_model::{FeedMode, Timestamp};
+use headwater_runtime::Runtime;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The leases, members and wishes of one processor.
+#[derive(Clone)]
+pub struct Unit {
+    store: Arc<dyn LeaseStore>,
+    namespace: Namespace,
+    runtime: Runtime,
+}
+
+/// What a unit looked like.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// In the order of their keys.
+    pub leases: Vec<LeaseInfo>,
+    /// Hosts that take part; none where leases are shared with the originals.
+    pub members: Vec<Member>,
+    /// What operators want.
+    pub control: Control,
+    /// Documents that should be leases and are not.
+    pub unreadable: Vec<String>,
+}
+
+/// One lease, and how long ago it was written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LeaseInfo {
+    /// The lease.
+    pub lease: Lease,
+    /// By the store's clock, if it says.
+    pub age: Option<Duration>,
+    etag: String,
+}
+
+/// Why an operator's wish was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnitError {
+    /// The lease container.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Somebody goes on working.
+    #[error("{0} goes on working on its leases; stop it first")]
+    StillWorking(String),
+    /// There is no such lease.
+    #[error("there is no lease {0:?}; list them first")]
+    NoSuchLease(String),
+    /// Others wrote all the time.
+    #[error("the leases were written by others again and again; try again")]
+    Busy,
+}
+
+/// How often hosts are looked at while they are waited for.
+const LOOK: Duration = Duration::from_secs(1);
+const ATTEMPTS: u32 = 20;
+
+impl Unit {
+    /// A unit by its namespace.
+    #[must_use]
+    pub fn new(store: Arc<dyn LeaseStore>, namespace: Namespace, runtime: Runtime) -> Unit {
+        Unit { store, namespace, runtime }
+    }
+
+    /// Every unit of a lease container, whoever made it.
+    ///
+    /// # Errors
+    /// When the container cannot be read.
+    pub async fn discover(store: &dyn LeaseStore) -> Result<Vec<Namespace>, StoreError> {
+        let listing = store.list("").await?;
+        let mut found: Vec<String> = Vec::new();
+        for stored in &listing.documents {
+            let marker = stored.key.id.strip_suffix(".info");
+            let lease = || Lease::parse(&stored.body).ok().and(stored.key.id.split_once(".."));
+            if let Some(name) = marker.or_else(|| lease().map(|(name, _)| name))
+                && !found.iter().any(|known| known == name)
+            {
+                found.push(name.to_owned());
+            }
+        }
+        found.sort();
+        Ok(found.into_iter().map(Namespace::given).collect())
+    }
+
+    /// Which unit.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// What it looks like now.
+    ///
+    /// # Errors
+    /// When the container cannot be read.
+    pub async fn look(&self) -> Result<Snapshot, StoreError> {
+        Ok(self.understand(self.store.list(&self.namespace.prefix()).await?))
+    }
+
+    fn understand(&self, listing: Listing) -> Snapshot {
+        let mut snapshot = Snapshot {
+            leases: Vec::new(),
+            members: Vec::new(),
+            control: Control::default(),
+            unreadable: Vec::new(),
+        };
+        for Stored { key, body, etag, seconds } in listing.documents {
+            match self.namespace.kind(&key.id) {
+                Kind::Lease(_) => match Lease::parse(&body) {
+                    Ok(lease) => {
+                        let age = listing.seconds.zip(seconds);
+                        let age =
+                            age.map(|(now, then)| Duration::from_secs(now.saturating_sub(then)));
+                        snapshot.leases.push(LeaseInfo { lease, age, etag });
+                    }
+                    Err(_) => snapshot.unreadable.push(key.id),
+                },
+                Kind::Member(_) => snapshot.members.extend(Member::parse(&body)),
+                Kind::Control => snapshot.control = Control::parse(&body).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        snapshot.leases.sort_by(|one, other| {
+            let from = |info: &LeaseInfo| info.lease.range.as_ref().map(|r| r.min().clone());
+            from(one).cmp(&from(other)).then_with(|| one.lease.token.cmp(&other.lease.token))
+        });
+        snapshot
+    }
+
+    fn control_key(&self, snapshot: &Snapshot) -> DocumentKey {
+        // Where the leases are, the control document is as well.
+        let partition = snapshot.leases.first().and_then(|info| info.lease.key.partition.clone());
+        let shared = partition.as_deref().is_some_and(|text| text != self.namespace.as_str());
+        self.store.layout().key(self.namespace.as_str(), self.namespace.control(), shared)
+    }
+
+    async fn set_control(&self, paused: bool) -> Result<u64, UnitError> {
+        for _ in 0..ATTEMPTS {
+            let snapshot = self.look().await?;
+            let key = self.control_key(&snapshot);
+            let known = self.store.read(&key).await?;
+            let before = known.as_ref().and_then(|known| Control::parse(&known.body));
+            let generation = before.unwrap_or_default().generation + 1;
+            let body = Control { generation, paused }.to_bytes(&key).into();
+            let document = NewDocument { key, body };
+            let written = match known {
+                Some(known) => self.store.replace(document, &known.etag).await,
+                None => self.store.create(document).await,
+            };
+            match written {
+                Ok(_) => return Ok(generation),
+                Err(
+                    StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound,
+                ) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(UnitError::Busy)
+    }
+
+    /// Lets everybody stop, and waits until they have; whoever says nothing for `silence` is gone.
+    ///
+    /// # Errors
+    /// When somebody goes on working: a host of the originals, which knows nothing of pauses.
+    pub async fn pause(&self, silence: Duration) -> Result<(), UnitError> {
+        let generation = self.set_control(true).await?;
+        self.wait_for_quiet(generation, silence).await
+    }
+
+    /// Lets everybody go on.
+    ///
+    /// # Errors
+    /// When the container cannot be written.
+    pub async fn resume(&self) -> Result<(), UnitError> {
+        self.set_control(false).await.map(drop)
+    }
+
+    async fn wait_for_quiet(&self, generation: u64, silence: Duration) -> Result<(), UnitError> {
+        let began = self.runtime.elapsed();
+        let mut seen: BTreeMap<String, (String, Duration)> = BTreeMap::new();
+        loop {
+            let listing = self.store.list(&self.namespace.prefix()).await?;
+            let now = self.runtime.elapsed();
+            let mut working = None;
+            for stored in &listing.documents {
+                let busy = match self.namespace.kind(&stored.key.id) {
+                    Kind::Member(name) => {
+                        let member = Member::parse(&stored.body);
+                        member
+                            .filter(|member| member.generation < generation)
+                            .map(|_| name.to_owned())
+                    }
+                    Kind::Lease(_) => Lease::parse(&stored.body).ok().and_then(|lease| lease.owner),
+                    _ => None,
+                };
+                let Some(busy) = busy else { continue };
+                let known =
+                    seen.entry(stored.key.id.clone()).or_insert_with(|| (stored.etag.clone(), now));
+                if known.0 != stored.etag {
+                    *known = (stored.etag.clone(), now);
+                }
+                if now.saturating_sub(known.1) < silence {
+                    working = Some(busy);
+                }
+            }
+            match working {
+                None => return Ok(()),
+                Some(who) if now.saturating_sub(began) > silence * 5 => {
+                    return Err(UnitError::StillWorking(who));
+                }
+                Some(_) => self.runtime.sleep(LOOK.min(silence / 4)).await,
+            }
+        }
+    }
+
+    /// Sets one lease, or all of them, to where work should go on. Nobody works meanwhile.
+    ///
+    /// # Errors
+    /// When somebody goes on working, or the container cannot be written. The unit stays paused then.
+    pub async fn seek(
+        &self,
+        lease: Option<&str>,
+        to: &Start,
+        silence: Duration,
+    ) -> Result<usize, UnitError> {
+        let generation = self.set_control(true).await?;
+        self.wait_for_quiet(generation, silence).await?;
+        let mut moved = 0;
+        for token in self.tokens(lease).await? {
+            self.rewrite(&token, |lease| {
+                lease.owner = None;
+                lease.extra.session = None;
+                lease.extra.reserved_for = None;
+                (lease.position, lease.extra.start) = match to {
+                    Start::Position(position) => (Some(position.clone()), None),
+                    start => (None, Some(start.clone())),
+                };
+                if lease.extra.state == LeaseState::Halted {
+                    lease.extra.state = LeaseState::Running;
+                }
+            })
+            .await?;
+            moved += 1;
+        }
+        self.resume().await?;
+        Ok(moved)
+    }
+
+    /// Pauses, resumes or halts single leases. Their owners notice at their next write.
+    ///
+    /// # Errors
+    /// When there is no such lease, or the container cannot be written.
+    pub async fn set_state(&self, lease: &str, state: LeaseState) -> Result<(), UnitError> {
+        self.tokens(Some(lease)).await?;
+        self.rewrite(lease, |lease| {
+            if state != LeaseState::Running {
+                // Whoever works on it finds that it is not its own any more.
+                lease.owner = None;
+                lease.extra.session = None;
+            }
+            lease.extra.state = state;
+        })
+        .await
+    }
+
+    async fn tokens(&self, lease: Option<&str>) -> Result<Vec<String>, UnitError> {
+        let snapshot = self.look().await?;
+        let all = snapshot.leases.into_iter().map(|info| info.lease.token);
+        let wanted: Vec<String> =
+            all.filter(|token| lease.is_none_or(|one| one == token)).collect();
+        match (wanted.is_empty(), lease) {
+            (true, Some(lease)) => Err(UnitError::NoSuchLease(lease.to_owned())),
+            _ => Ok(wanted),
+        }
+    }
+
+    async fn rewrite(&self, token: &str, change: impl Fn(&mut Lease)) -> Result<(), UnitError> {
+        for _ in 0..ATTEMPTS {
+            let snapshot = self.look().await?;
+            let generation = snapshot.control.generation;
+            let found = snapshot.leases.into_iter().find(|info| info.lease.token == token);
+            let Some(LeaseInfo { mut lease, etag, .. }) = found else {
+                return Err(UnitError::NoSuchLease(token.to_owned()));
+            };
+            change(&mut lease);
+            lease.extra.generation = generation;
+            let now = Timestamp::from_millis(self.runtime.unix_millis());
+            let rid = self.namespace.as_str().rsplit('_').next().unwrap_or_default();
+            let body = lease.to_bytes(now, rid).into();
+            let document = NewDocument { key: lease.key.clone(), body };
+            match self.store.replace(document, &etag).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::PreconditionFailed | StoreError::Conflict) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(UnitError::Busy)
+    }
+}
+
+/// How far a lease is behind (`IRemainingWorkEstimator`): one small read behind its position.
+///
+/// # Errors
+/// When the feed cannot be read. A lease whose range was split just now is read in its parts.
+pub async fn lag_of(
+    source: &dyn FeedSource,
+    lease: &Lease,
+    mode: FeedMode,
+    now_seconds: u64,
+) -> Result<Lag, SourceError> {
+    let ranges = source.ranges(false).await?;
+    let by_id = || coverage::keys_of(lease.token.parse().ok()?, &ranges);
+    let range = lease.range.clone().or_else(by_id).ok_or(SourceError::RangeGone)?;
+    let from = match (&lease.position, &lease.extra.start) {
+        (Some(position), _) => Start::Position(position.clone()),
+        (None, Some(start)) => start.clone(),
+        // Nobody knows where it will begin, so nobody knows how far that is.
+        (None, None) => return Ok(Lag { transactions: None, time: None }),
+    };
+    let mut lags = Vec::new();
+    let ranges = source.ranges(true).await?;
+    for (_, keys) in coverage::successors(&range, &ranges) {
+        let from = from.clone();
+        let request =
+            ReadRequest { range: keys, from, mode, items_max: Some(1), wait: Duration::ZERO };
+        let page = source.read(request).await?;
+        let first = page.changes.first();
+        lags.push(Lag::of(&Look {
+            newest: page.newest,
+            next: first.and_then(crate::source::Change::lsn),
+            next_at: first.and_then(crate::source::Change::seconds),
+            waiting: first.is_some(),
+            now: Some(now_seconds),
+        }));
+    }
+    Ok(Lag::total(lags))
+}

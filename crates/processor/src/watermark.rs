@@ -1,0 +1,158 @@
+//! How far everything has been handled, when several things are under way at once.
+//!
+//! ```text
+//! page        1: lsn 5 5 6     2: lsn 7 8      3: nothing, at 9
+//! handled           ✓ ✓ ✓         · ✓             ✓
+//! watermark                 ▲ behind page 1: 7 is not handled yet, so 8 and 9 do not count
+//! ```
+//!
+//! Only the watermark is ever stored. It moves over whole transactions, and inside a page only where the
+//! feed can be resumed at any LSN.
+
+use crate::position::Position;
+use headwater_model::Lsn;
+use std::collections::VecDeque;
+
+/// One change under way: which page, which place on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    page: u64,
+    index: usize,
+}
+
+#[derive(Debug)]
+struct Page {
+    number: u64,
+    after: Position,
+    changes: Vec<(Option<Lsn>, bool)>,
+    left: usize,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Watermark {
+    pages: VecDeque<Page>,
+    next: u64,
+    reached: Option<Position>,
+    /// Whether the feed can be resumed between two transactions of a page.
+    inside_pages: bool,
+}
+
+impl Watermark {
+    /// Nothing is under way, and everything up to `stored` has been handled.
+    #[must_use]
+    pub fn new(stored: Option<Position>, inside_pages: bool) -> Watermark {
+        Watermark { pages: VecDeque::new(), next: 0, reached: stored, inside_pages }
+    }
+
+    /// A page was read. Returns a ticket for each of its changes, in order.
+    pub fn begin(
+        &mut self,
+        lsns: impl IntoIterator<Item = Option<Lsn>>,
+        after: Position,
+    ) -> Vec<Ticket> {
+        let changes: Vec<_> = lsns.into_iter().map(|lsn| (lsn, false)).collect();
+        let (number, left) = (self.next, changes.len());
+        self.next += 1;
+        self.pages.push_back(Page { number, after, changes, left });
+        self.advance();
+        (0..left).map(|index| Ticket { page: number, index }).collect()
+    }
+
+    /// Some changes were handled. Doing so twice does no harm.
+    pub fn done(&mut self, tickets: &[Ticket]) {
+        for ticket in tickets {
+            let page = self.pages.iter_mut().find(|page| page.number == ticket.page);
+            if let Some(page) = page
+                && let Some((_, done)) = page.changes.get_mut(ticket.index)
+                && !std::mem::replace(done, true)
+            {
+                page.left -= 1;
+            }
+        }
+        self.advance();
+    }
+
+    /// Everything up to here was handled; nothing if it is where it began and that was nowhere.
+    #[must_use]
+    pub fn reached(&self) -> Option<&Position> {
+        self.reached.as_ref()
+    }
+
+    /// How many changes were begun and are not below the watermark.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.pages.iter().map(|page| page.changes.len()).sum()
+    }
+
+    /// How many of them are not handled yet.
+    #[must_use]
+    pub fn unhandled(&self) -> usize {
+        self.pages.iter().map(|page| page.left).sum()
+    }
+
+    fn advance(&mut self) {
+        while let Some(page) = self.pages.front().filter(|page| page.left == 0) {
+            self.reached = Some(page.after.clone());
+            self.pages.pop_front();
+        }
+        if !self.inside_pages {
+            return;
+        }
+        let Some(page) = self.pages.front() else { return };
+        // The last transaction of which every change was handled, if the one behind it is another.
+        let handled = page.changes.iter().take_while(|(_, done)| *done).count();
+        let boundary = (1..=handled).rev().find_map(|count| {
+            let (last, next) = (page.changes[count - 1].0?, page.changes.get(count)?.0?);
+            (last < next).then_some(last)
+        });
+        if let Some(lsn) = boundary {
+            self.reached = Some(Position::after(lsn));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(lsn: u64) -> Position {
+        Position::after(Lsn::new(lsn))
+    }
+
+    fn lsns(numbers: &[u64]) -> Vec<Option<Lsn>> {
+        numbers.iter().map(|number| Some(Lsn::new(*number))).collect()
+    }
+
+    #[test]
+    fn only_what_is_handled_without_a_hole_counts() {
+        let mut mark = Watermark::new(Some(at(4)), false);
+        let one = mark.begin(lsns(&[5, 5, 6]), at(6));
+        let two = mark.begin(lsns(&[7, 8]), at(8));
+        mark.begin(lsns(&[]), at(9));
+        mark.done(&two[1..]);
+        mark.done(&one[1..]);
+        assert_eq!(mark.reached(), Some(&at(4)));
+        assert_eq!((mark.under_way(), mark.unhandled()), (5, 2));
+        mark.done(&one[..1]);
+        mark.done(&one[..1]);
+        assert_eq!(mark.reached(), Some(&at(6)));
+        mark.done(&two[..1]);
+        assert_eq!(mark.reached(), Some(&at(9)), "an empty page moves it as well");
+        assert_eq!(mark.under_way(), 0);
+    }
+
+    #[test]
+    fn inside_a_page_it_stops_between_transactions() {
+        let mut mark = Watermark::new(None, true);
+        let page = mark.begin(lsns(&[5, 5, 6, 7, 7]), at(9));
+        mark.done(&page[..1]);
+        assert_eq!(mark.reached(), None, "half a transaction is none");
+        mark.done(&page[1..2]);
+        assert_eq!(mark.reached(), Some(&at(5)));
+        mark.done(&page[3..]);
+        assert_eq!(mark.reached(), Some(&at(5)));
+        mark.done(&page[2..3]);
+        assert_eq!(mark.reached(), Some(&at(9)));
+    }
+}
