@@ -507,7 +507,7 @@ impl Dispatch<'_> {
         let count = self.lanes.len();
         let mut of_lanes: Vec<Vec<(Change, Ticket)>> = (0..count).map(|_| Vec::new()).collect();
         let paths = &self.session.shared.identity.partition_key;
-        for (_index, (change, ticket)) in self.waiting.drain(..).enumerate() {
+        for (change, ticket) in self.waiting.drain(..) {
             let lane = match count {
                 1 => 0,
                 _ => usize::try_from(change.key(paths) % count as u64).unwrap_or(0),
@@ -515,7 +515,7 @@ impl Dispatch<'_> {
             #[cfg(test)]
             let lane = match self.session.shared.sabotaged(crate::proof::Sabotage::LanesIgnoreKeys)
             {
-                true => _index % count,
+                true => of_lanes.iter().map(Vec::len).sum::<usize>() % count,
                 false => lane,
             };
             of_lanes[lane].push((change, ticket));
