@@ -66,9 +66,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let report = host.stop().await;
         println!("{name} let go of {} leases", report.stopped.len());
     }
-    let board = board.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut ranking: Vec<_> = board.iter().collect();
-    ranking.sort_by_key(|(_, points)| std::cmp::Reverse(**points));
+    let mut ranking: Vec<(String, u64)> = {
+        let board = board.lock().unwrap_or_else(PoisonError::into_inner);
+        board.iter().map(|(player, points)| (player.clone(), *points)).collect()
+    };
+    ranking.sort_by_key(|(_, points)| std::cmp::Reverse(*points));
     for (place, (player, points)) in ranking.iter().enumerate() {
         println!("{:>2}. {player} {points}", place + 1);
     }
