@@ -14,10 +14,6 @@ use commands::Command;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// A request is answered out of dozens of small pieces of memory.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Headwater: a document database you can listen to.
 ///
 /// Every partition of a container is a log, and reading the log is the change feed. The same store
