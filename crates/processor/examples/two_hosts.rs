@@ -1,7 +1,7 @@
 //! A leaderboard that follows the scores of a game: a store, a writer and two hosts in one process.
 //!
 //! ```sh
-//! cargo run -p headwater-processor --example leaderboard
+//! cargo run -p headwater-processor --example two_hosts
 //! ```
 
 use headwater_processor::lease_store::EmbeddedLeases;

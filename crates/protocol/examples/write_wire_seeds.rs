@@ -1,6 +1,6 @@
 //! Writes what real clients send, per fuzz target of the wire, for the fuzzer to start from.
 //!
-//! `cargo run -p headwater-protocol --example write_fuzz_seeds -- fuzz/corpus`
+//! `cargo run -p headwater-protocol --example write_wire_seeds -- fuzz/corpus`
 
 use headwater_protocol::fuzzing;
 use std::path::PathBuf;
