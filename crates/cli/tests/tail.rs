@@ -242,7 +242,12 @@ fn tail_filters_in_the_server_and_its_positions_stay_good() {
     import(&served, &items(0..40));
     let orders = served.orders();
     let begin = ["tail", &orders, "--from", "beginning", "--limit", "5"];
-    let filter = ["--where", "c.id = '7' OR c.id IN ('36', '37', '38', '39')", "--select", "c.id, 'é' AS mark"];
+    let filter = [
+        "--where",
+        "c.id = '7' OR c.id IN ('36', '37', '38', '39')",
+        "--select",
+        "c.id, 'é' AS mark",
+    ];
     let out = ok(&[&begin[..], &filter[..]].concat());
     let lines: Vec<String> = out.lines().map(str::to_owned).collect();
     let mut seen = ids(&lines);
