@@ -112,11 +112,19 @@ struct ControlFields {
 }
 
 impl Control {
+    /// What a document nobody can read is taken for: whoever wrote it may have wanted nobody to work.
+    pub const UNREADABLE: Control = Control { generation: 0, paused: true };
+
     /// Reads the control document; nothing if it is none.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Control> {
         let fields: ControlFields = serde_json::from_slice(body).ok()?;
-        Some(Control { generation: fields.generation, paused: fields.state == "paused" })
+        let paused = match fields.state.as_str() {
+            "paused" => true,
+            "running" => false,
+            _ => return None,
+        };
+        Some(Control { generation: fields.generation, paused })
     }
 
     /// The document to write.

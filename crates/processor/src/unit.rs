@@ -132,7 +132,13 @@ impl Unit {
                     Err(_) => snapshot.unreadable.push(key.id),
                 },
                 Kind::Member(_) => snapshot.members.extend(Member::parse(&body)),
-                Kind::Control => snapshot.control = Control::parse(&body).unwrap_or_default(),
+                Kind::Control => match Control::parse(&body) {
+                    Some(control) => snapshot.control = control,
+                    None => {
+                        snapshot.control = Control::UNREADABLE;
+                        snapshot.unreadable.push(key.id);
+                    }
+                },
                 _ => {}
             }
         }
@@ -156,7 +162,10 @@ impl Unit {
             let key = self.control_key(&snapshot);
             let known = self.store.read(&key).await?;
             let before = known.as_ref().and_then(|known| Control::parse(&known.body));
-            let generation = before.unwrap_or_default().generation + 1;
+            // What hosts have obeyed counts too: the document may have been damaged or deleted.
+            let obeyed = snapshot.members.iter().map(|member| member.generation);
+            let newest = obeyed.max().max(before.map(|before| before.generation));
+            let generation = newest.map_or(1, |newest| newest + 1);
             let body = Control { generation, paused }.to_bytes(&key).into();
             let document = NewDocument { key, body };
             let written = match known {

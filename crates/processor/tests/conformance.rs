@@ -6,7 +6,7 @@
 use headwater_client::{Client, Credential, Endpoint};
 use headwater_model::FeedMode;
 use headwater_processor::lease_store::{
-    ContainerLeases, EmbeddedLeases, Layout, LeaseStore, MemoryLeases,
+    ContainerLeases, EmbeddedLeases, Layout, LeaseStore, MemoryLeases, NewDocument,
 };
 use headwater_processor::source::conformance::Subject;
 use headwater_processor::source::{EmbeddedFeed, FeedSource, MemoryFeed, RemoteFeed};
@@ -246,7 +246,35 @@ async fn process(
     while !again.contains("i100") {
         again.insert(ids.recv().await.unwrap());
     }
+    // What an operator wanted and nobody can read any more may have been a pause.
+    damage_control(&*store, &unit).await;
+    for _ in 0..600 {
+        if three.report().owned.is_empty() {
+            break;
+        }
+        Runtime::system().sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(three.report().owned, Vec::<String>::new());
+    let snapshot = unit.look().await.unwrap();
+    assert!(snapshot.control.paused && snapshot.unreadable.len() == 1, "{snapshot:?}");
+    let obeyed = snapshot.members.iter().map(|member| member.generation).max();
+    unit.resume().await.unwrap();
+    assert!(Some(unit.look().await.unwrap().control.generation) > obeyed);
+    put(101).await;
+    while !again.contains("i101") {
+        again.insert(ids.recv().await.unwrap());
+    }
     three.stop().await;
+}
+
+async fn damage_control(store: &dyn LeaseStore, unit: &Unit) {
+    let listing = store.list(&unit.namespace().prefix()).await.unwrap();
+    let id = unit.namespace().control();
+    let control = listing.documents.into_iter().find(|stored| stored.key.id == id).unwrap();
+    let mut body: serde_json::Value = serde_json::from_slice(&control.body).unwrap();
+    body["state"] = "pausd".into();
+    let document = NewDocument { key: control.key, body: body.to_string().into() };
+    store.replace(document, &control.etag).await.unwrap();
 }
 
 async fn put(container: &Container, number: u32) {

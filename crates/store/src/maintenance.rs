@@ -112,7 +112,7 @@ async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
         if !expire(container, operations).await? {
             return Ok(());
         }
-        container.shared.index.write(done)?;
+        container.shared.index.write(&done)?;
         if count < SWEEP_ROWS {
             return Ok(());
         }
@@ -186,7 +186,7 @@ pub(crate) fn reindex_expiry_if_needed(
                 seen += 1;
                 seen < SWEEP_ROWS
             })?;
-            index.write(batch)?;
+            index.write(&batch)?;
             let Some(mut next) = last else { break };
             next.push(0);
             from = next;
@@ -194,5 +194,5 @@ pub(crate) fn reindex_expiry_if_needed(
     }
     let mut batch = Batch::default();
     batch.put(marker, current);
-    index.write(batch)
+    index.write(&batch)
 }

@@ -130,7 +130,7 @@ impl Recent {
     }
 
     /// Forgets what was written. The index must know the new versions, and nobody else yet.
-    pub(crate) fn forget(&self, keys: &[Key]) {
+    pub(crate) fn forget<'k>(&self, keys: impl IntoIterator<Item = &'k Key>) {
         fence(Ordering::SeqCst);
         if !self.is_used.load(Ordering::SeqCst) {
             return;

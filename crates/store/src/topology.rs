@@ -305,7 +305,7 @@ async fn finish(
         if state.shared.index.get(&key)?.is_none() {
             let mut batch = Batch::default();
             batch.put(key, row.encode());
-            state.shared.index.write(batch)?;
+            state.shared.index.write(&batch)?;
         }
         children.push(start_partition(state, entry, &opened).map_err(storage)?);
     }
@@ -332,7 +332,7 @@ async fn finish(
         }
         let mut batch = Batch::default();
         batch.remove(keys::partition(state.rid, parent.id));
-        state.shared.index.write(batch)?;
+        state.shared.index.write(&batch)?;
     }
     Ok(())
 }

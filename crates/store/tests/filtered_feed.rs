@@ -11,15 +11,13 @@ mod support;
 use headwater_log::disk::MemoryDisk;
 use headwater_runtime::{Node, Random, Simulation};
 use headwater_store::{
-    Account, Change, ChangeKind, Container, ContainerDefinition, Continuation, Environment,
-    FeedError, FeedFilter, FeedMode, FeedPage, FeedStart, ItemWrite, Lsn, MemoryIndex, Options,
-    PageLimit, PartitionKey, Patch,
+    Account, Change, ChangeKind, Container, ContainerDefinition, Continuation, FeedError,
+    FeedFilter, FeedMode, FeedPage, FeedStart, ItemWrite, Lsn, MemoryIndex, Options, PageLimit,
+    PartitionKey, Patch,
 };
 use serde_json::{Value, json};
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
-use support::{Reader, Scope, Seed, rounds};
+use support::{Reader, Scope, Seed, merge_some, open_simulated, rounds, split_some};
 
 /// A filter, and the same in plain code over what the unfiltered feed shows.
 #[derive(Clone)]
@@ -172,16 +170,6 @@ struct World {
     next_value: u64,
 }
 
-async fn open(node: &Node, disk: &MemoryDisk, index: &MemoryIndex, options: &Options) -> Account {
-    let environment = Environment {
-        runtime: node.runtime(),
-        disk: Arc::new(disk.clone()),
-        index: Some(index.clone()),
-        wrap_log: None,
-    };
-    Account::open_in(environment, Path::new("store"), options.clone()).await.unwrap()
-}
-
 impl World {
     async fn new(simulation: Simulation) -> World {
         let mut random = simulation.random();
@@ -196,7 +184,7 @@ impl World {
         }
         let (disk, index) = (MemoryDisk::new(), MemoryIndex::default());
         let node = simulation.node();
-        let account = open(&node, &disk, &index, &options).await;
+        let account = open_simulated(&node, &disk, &index, &options).await;
         let database = account.create_database("db").await.unwrap();
         let partitions = u32::try_from(1 + random.below(3)).unwrap();
         let container = database.create_container_with(definition, partitions).await.unwrap();
@@ -234,20 +222,8 @@ impl World {
                 let _ = self.container.batch(PartitionKey::from(key.as_str()), writes).await;
             }
             15 => self.account.maintain().await.unwrap(),
-            16 => {
-                let ranges = self.container.ranges();
-                if ranges.len() < 5 {
-                    let parent = self.random.pick(&ranges).id;
-                    self.container.split(parent, None).await.unwrap();
-                }
-            }
-            17 => {
-                let ranges = self.container.ranges();
-                if ranges.len() > 1 {
-                    let at = self.random.index(ranges.len() - 1);
-                    self.container.merge(ranges[at].id, ranges[at + 1].id).await.unwrap();
-                }
-            }
+            16 => split_some(&self.container, &mut self.random, 5).await,
+            17 => merge_some(&self.container, &mut self.random).await,
             18 => self.restart().await,
             _ => self.check().await,
         }
@@ -256,7 +232,7 @@ impl World {
     async fn restart(&mut self) {
         self.account.close().await.unwrap();
         self.node = self.simulation.node();
-        self.account = open(&self.node, &self.disk, &self.index, &self.options).await;
+        self.account = open_simulated(&self.node, &self.disk, &self.index, &self.options).await;
         self.container = support::container_of(&self.account).await;
     }
 

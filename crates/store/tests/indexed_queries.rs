@@ -14,14 +14,12 @@ use headwater_log::disk::MemoryDisk;
 use headwater_runtime::{Node, Random, Simulation};
 use headwater_store::query::{Query, QueryPage, query_documents};
 use headwater_store::{
-    Account, Container, ContainerDefinition, Environment, ItemWrite, MemoryIndex, Options,
-    PageLimit, PartitionKey, Patch, ScanScope,
+    Account, Container, ContainerDefinition, ItemWrite, MemoryIndex, Options, PageLimit,
+    PartitionKey, Patch, ScanScope,
 };
 use serde_json::{Value, json};
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
-use support::{Seed, rounds};
+use support::{Seed, merge_some, open_simulated, rounds, split_some};
 
 /// Filters of every sort an index is used for, and some it is not.
 const FILTERS: &[&str] = &[
@@ -110,16 +108,6 @@ struct World {
     walks: usize,
 }
 
-async fn open(node: &Node, disk: &MemoryDisk, index: &MemoryIndex, options: &Options) -> Account {
-    let environment = Environment {
-        runtime: node.runtime(),
-        disk: Arc::new(disk.clone()),
-        index: Some(index.clone()),
-        wrap_log: None,
-    };
-    Account::open_in(environment, Path::new("store"), options.clone()).await.unwrap()
-}
-
 fn random_policy(random: &mut Random) -> Value {
     random
         .pick(&[
@@ -152,7 +140,7 @@ impl World {
         options.index_after_items = 0;
         let (disk, index) = (MemoryDisk::new(), MemoryIndex::with_history());
         let node = simulation.node();
-        let account = open(&node, &disk, &index, &options).await;
+        let account = open_simulated(&node, &disk, &index, &options).await;
         let database = account.create_database("db").await.unwrap();
         let partitions = u32::try_from(1 + random.below(3)).unwrap();
         let policy = random.chance(50).then(|| random_policy(&mut random));
@@ -253,20 +241,8 @@ impl World {
                 let _ = self.container.batch(PartitionKey::from(key.as_str()), writes).await;
             }
             16 => self.account.maintain().await.unwrap(),
-            17 => {
-                let ranges = self.container.ranges();
-                if ranges.len() < 5 {
-                    let parent = self.random.pick(&ranges).id;
-                    self.container.split(parent, None).await.unwrap();
-                }
-            }
-            18 => {
-                let ranges = self.container.ranges();
-                if ranges.len() > 1 {
-                    let at = self.random.index(ranges.len() - 1);
-                    self.container.merge(ranges[at].id, ranges[at + 1].id).await.unwrap();
-                }
-            }
+            17 => split_some(&self.container, &mut self.random, 5).await,
+            18 => merge_some(&self.container, &mut self.random).await,
             19 => self.restart().await,
             20 => {
                 let policy = random_policy(&mut self.random);
@@ -292,7 +268,7 @@ impl World {
             self.index.clear();
         }
         self.node = self.simulation.node();
-        self.account = open(&self.node, &self.disk, &self.index, &self.options).await;
+        self.account = open_simulated(&self.node, &self.disk, &self.index, &self.options).await;
         self.container = support::container_of(&self.account).await;
     }
 
@@ -395,7 +371,7 @@ where
         let mut options = Options::default();
         options.maintenance_interval = Duration::ZERO;
         let (node, disk, index) = (simulation.node(), MemoryDisk::new(), MemoryIndex::default());
-        story(open(&node, &disk, &index, &options).await).await;
+        story(open_simulated(&node, &disk, &index, &options).await).await;
     });
 }
 

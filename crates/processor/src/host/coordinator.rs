@@ -257,7 +257,14 @@ impl Coordinator {
                     view.members.extend(member.map(|member| (member, stored.clone())));
                 }
                 Kind::Control => {
-                    view.control = Control::parse(&stored.body).unwrap_or_default();
+                    let control = Control::parse(&stored.body);
+                    if control.is_none() {
+                        let why =
+                            "nobody can read it, so nobody works; pause and resume write it anew";
+                        let (lease, why) = (stored.key.id.clone(), why.to_owned());
+                        self.shared.tell(Event::Halted { lease, why });
+                    }
+                    view.control = control.unwrap_or(Control::UNREADABLE);
                 }
                 Kind::Marker => view.marker = Some(stored.clone()),
                 Kind::Lock | Kind::Foreign => {}

@@ -33,15 +33,7 @@ impl ContainerLeases {
         let paths = definition.pointer("/partitionKey/paths").and_then(|paths| paths.as_array());
         let paths: Vec<&str> =
             paths.into_iter().flatten().filter_map(|path| path.as_str()).collect();
-        let layout = match paths[..] {
-            ["/id"] => Layout::Id,
-            ["/partitionKey"] => Layout::PartitionKey,
-            _ => {
-                let why =
-                    "it is partitioned by neither /id nor /partitionKey; use another container";
-                return Err(StoreError::Refused(why.to_owned()));
-            }
-        };
+        let layout = Layout::of(&paths)?;
         Ok(ContainerLeases { container, layout })
     }
 

@@ -26,15 +26,7 @@ impl EmbeddedLeases {
         let definition = container.definition();
         let paths: Vec<&str> =
             definition.partition_key().paths.iter().map(|path| path.as_str()).collect();
-        let layout = match paths[..] {
-            ["/id"] => Layout::Id,
-            ["/partitionKey"] => Layout::PartitionKey,
-            _ => {
-                let why =
-                    "it is partitioned by neither /id nor /partitionKey; use another container";
-                return Err(StoreError::Refused(why.to_owned()));
-            }
-        };
+        let layout = Layout::of(&paths)?;
         Ok(EmbeddedLeases { container, layout, runtime })
     }
 

@@ -91,6 +91,22 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// That of a container partitioned by these paths.
+    ///
+    /// # Errors
+    /// When leases cannot be kept that way.
+    pub fn of(paths: &[&str]) -> Result<Layout, StoreError> {
+        match paths {
+            ["/id"] => Ok(Layout::Id),
+            ["/partitionKey"] => Ok(Layout::PartitionKey),
+            _ => {
+                let why =
+                    "it is partitioned by neither /id nor /partitionKey; use another container";
+                Err(StoreError::Refused(why.to_owned()))
+            }
+        }
+    }
+
     /// Where a document of a unit belongs. The originals want every lease by itself.
     #[must_use]
     pub fn key(self, namespace: &str, id: String, shared_with_originals: bool) -> DocumentKey {

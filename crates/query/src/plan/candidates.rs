@@ -47,6 +47,21 @@ pub(crate) fn constant(expression: &Expression, parameters: &Parameters) -> Opti
     }
 }
 
+/// The value an expression has for every item: that of a literal, a parameter or a negative number.
+pub(super) fn fixed_value(
+    expression: &Expression,
+    parameters: &Parameters,
+) -> Option<Value<'static>> {
+    match &expression.node {
+        Node::Literal(_) | Node::Parameter(_) => constant(expression, parameters),
+        Node::Unary(UnaryOperator::Minus, of) => match &of.node {
+            Node::Literal(value) => value.as_number().map(|number| Value::number(-number)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 struct Search<'s> {
     root: &'s str,
     parameters: &'s Parameters,
@@ -122,14 +137,7 @@ impl Search<'_> {
     }
 
     fn value(&self, expression: &Expression) -> Option<Value<'static>> {
-        match &expression.node {
-            Node::Literal(_) | Node::Parameter(_) => constant(expression, self.parameters),
-            Node::Unary(UnaryOperator::Minus, of) => match &of.node {
-                Node::Literal(value) => value.as_number().map(|number| Value::number(-number)),
-                _ => None,
-            },
-            _ => None,
-        }
+        fixed_value(expression, self.parameters)
     }
 }
 

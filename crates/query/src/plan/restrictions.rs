@@ -5,8 +5,8 @@
 //! matches, so looking at the items of any one of them is enough. Like `candidates`, this may allow more
 //! than the filter does, never less.
 
-use super::candidates::constant;
-use crate::ast::{BinaryOperator, Collection, Expression, Node, Select, Source, UnaryOperator};
+use super::candidates::fixed_value;
+use crate::ast::{BinaryOperator, Collection, Expression, Node, Select, Source};
 use crate::compile::Parameters;
 use crate::compile::grouping::has_aggregates;
 use crate::index_key::{IndexPath, KeyInterval, PathStep};
@@ -121,14 +121,7 @@ impl<'q> Names<'q> {
     }
 
     fn value(&self, expression: &Expression) -> Option<Value<'static>> {
-        match &expression.node {
-            Node::Literal(_) | Node::Parameter(_) => constant(expression, self.parameters),
-            Node::Unary(UnaryOperator::Minus, of) => match &of.node {
-                Node::Literal(value) => value.as_number().map(|number| Value::number(-number)),
-                _ => None,
-            },
-            _ => None,
-        }
+        fixed_value(expression, self.parameters)
     }
 
     /// What must be so for an expression to be true; `None` if that says nothing about one path.

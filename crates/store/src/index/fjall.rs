@@ -209,7 +209,7 @@ impl Index for FjallIndex {
         Ok(Arc::new(FjallView { snapshot: database.snapshot(), rows, dir: self.dir.clone() }))
     }
 
-    fn write(&self, batch: Batch) -> Result<(), StorageError> {
+    fn write(&self, batch: &Batch) -> Result<(), StorageError> {
         let open = self.open.read();
         let open = open.as_ref().ok_or(StorageError::Closed)?;
         let mut rows = open.database.batch();
@@ -274,14 +274,14 @@ mod tests {
             let before = index.get(&7_u32.to_be_bytes()).unwrap();
             let expected = (version > 1).then(|| Value::from_slice(&[version - 1; 40]));
             assert_eq!(before, expected, "what the last one wrote");
-            index.write(rows(0, 10_000, version)).unwrap();
+            index.write(&rows(0, 10_000, version)).unwrap();
             index.close().unwrap();
             assert_eq!(journal_bytes(dir.path()), 0, "version {version}");
             assert_eq!(doubt::reason(dir.path()).unwrap(), None);
         }
         // Few rows stay in the journal, behind those in tables.
         let index = FjallIndex::open(dir.path()).unwrap();
-        index.write(rows(7, 8, 5)).unwrap();
+        index.write(&rows(7, 8, 5)).unwrap();
         index.close().unwrap();
         assert!(journal_bytes(dir.path()) > 0);
         let index = FjallIndex::open(dir.path()).unwrap();

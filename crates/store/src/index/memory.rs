@@ -93,17 +93,17 @@ impl Index for MemoryIndex {
         Ok(Arc::new(MemoryIndex(Arc::new(RwLock::new(state)))))
     }
 
-    fn write(&self, batch: Batch) -> Result<(), StorageError> {
+    fn write(&self, batch: &Batch) -> Result<(), StorageError> {
         let mut state = self.0.write();
         let mut before = Batch::default();
         let keep_history = state.undo.is_some();
-        for (key, value) in batch.changes {
+        for (key, value) in &batch.changes {
             let replaced = match value {
-                Some(value) => state.rows.insert(key.clone(), value),
-                None => state.rows.remove(&key),
+                Some(value) => state.rows.insert(key.clone(), value.clone()),
+                None => state.rows.remove(key),
             };
             if keep_history {
-                before.changes.push((key, replaced));
+                before.changes.push((key.clone(), replaced));
             }
         }
         if let Some(undo) = &mut state.undo {

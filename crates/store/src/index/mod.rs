@@ -56,7 +56,7 @@ pub(crate) trait Index: IndexView + std::fmt::Debug {
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError>;
 
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
-    fn write(&self, batch: Batch) -> Result<(), StorageError>;
+    fn write(&self, batch: &Batch) -> Result<(), StorageError>;
 
     /// What was read makes no sense: says so, and does not believe the index after the next open.
     fn doubt(&self, what: &str) -> StorageError {
@@ -79,6 +79,6 @@ pub(crate) fn remove_range(index: &dyn Index, from: &[u8], to: &[u8]) -> Result<
         if batch.is_empty() {
             return Ok(());
         }
-        index.write(batch)?;
+        index.write(&batch)?;
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn catch_up(
             // First of all the index forgets the partition: a crash halfway must start over.
             let mut forget = Batch::default();
             forget.remove(keys::partition(container, log.partition()));
-            shared.index.write(forget)?;
+            shared.index.write(&forget)?;
             // Indexes of values have read a log that may not have been this one.
             let (from, to) = keys::index_progress_of(container, log.partition());
             remove_range(&*shared.index, &from, &to)?;
@@ -119,7 +119,7 @@ impl Replay<'_> {
                 }
             }
             self.rows.clear();
-            self.shared.index.write(changes)?;
+            self.shared.index.write(&changes)?;
             after = batch.scanned;
         }
         Ok(())
@@ -164,7 +164,7 @@ impl Replay<'_> {
         let mut batch = Batch::default();
         let state = PartitionRow { applied: tail, next_rid: self.next_rid };
         batch.put(keys::partition(self.container, self.opened.log.partition()), state.encode());
-        self.shared.index.write(batch)
+        self.shared.index.write(&batch)
     }
 }
 

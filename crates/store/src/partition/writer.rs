@@ -11,7 +11,7 @@ use super::{Answer, Cut, Partition, Refusal, Request, Work};
 use crate::error::StorageError;
 use crate::index::Batch;
 use crate::item::{ItemKey, Precondition};
-use crate::keys::{self, ItemRow, Key, PartitionRow};
+use crate::keys::{self, ItemRow, PartitionRow};
 use crate::prepare::{Action, Operation};
 use headwater_log::{AppendError, Group, PartitionLog, Tail, append_decided, entry};
 use headwater_model::{Epk, Lsn, PartitionKey};
@@ -209,10 +209,9 @@ impl Writer {
         }
         let state = PartitionRow { applied: group.tail().lsn, next_rid: self.next_rid };
         batch.put(keys::partition(container, self.partition.id), state.encode());
-        let written = batch.changes.iter().map(|(key, _)| key).filter(|key| keys::is_item(key));
-        let items: Vec<Key> = written.cloned().collect();
-        self.partition.shared.index.write(batch)?;
-        self.partition.shared.recent.forget(&items);
+        self.partition.shared.index.write(&batch)?;
+        let written = batch.changes.iter().map(|(key, _)| key);
+        self.partition.shared.recent.forget(written.filter(|key| keys::is_item(key)));
         Ok(())
     }
 

@@ -200,7 +200,7 @@ impl PathIndex {
     ) -> Result<(), StorageError> {
         let key = keys::index_progress(container.rid, partition.id, self.number);
         rows.put(key, progress.encode());
-        container.shared.index.write(rows)
+        container.shared.index.write(&rows)
     }
 
     /// Where to begin in a partition that is new to this process.

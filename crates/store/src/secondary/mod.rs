@@ -131,7 +131,7 @@ impl Secondary {
             let number = self.next_number.fetch_add(1, Ordering::Relaxed);
             let mut batch = Batch::default();
             batch.put(keys::path_index(container.rid, number), of.encode());
-            container.shared.index.write(batch)?;
+            container.shared.index.write(&batch)?;
             let used = self.uses.fetch_add(1, Ordering::Relaxed) + 1;
             tracing::debug!(container = %container.rid, %of, "index begun");
             let index = PathIndex::new(number, of);
@@ -221,7 +221,7 @@ impl PathIndex {
             }
             true
         })?;
-        index.write(batch)?;
+        index.write(&batch)?;
         let (from, to) = keys::index_entries(container.rid, self.number);
         remove_range(index, &from, &to)
     }

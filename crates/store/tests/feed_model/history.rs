@@ -1,10 +1,10 @@
 //! What happens to a container: writes and batches, each held against the model, and everything that must
 //! not change an answer: compaction, splits, merges, restarts, kills and a lost index.
 
+use crate::World;
 use crate::model::{Name, Version};
 use crate::readers::{name_of, user_part};
-use crate::support::{Reader, Scope};
-use crate::{World, open};
+use crate::support::{Reader, Scope, open_simulated};
 use bytes::Bytes;
 use headwater_store::{
     BatchError, Change, ChangeKind, Continuation, FeedError, FeedStart, ItemWrite, Lsn,
@@ -320,7 +320,7 @@ impl World {
             self.index.clear();
         }
         self.node = self.simulation.node();
-        self.account = open(&self.node, &self.disk, &self.index, &self.options).await;
+        self.account = open_simulated(&self.node, &self.disk, &self.index, &self.options).await;
         let database = self.account.database("db").await.unwrap();
         self.container = database.container("c").await.unwrap();
         let after = (self.account.state_hash().unwrap(), self.container.ranges());

@@ -19,16 +19,14 @@ use bytes::Bytes;
 use headwater_log::disk::MemoryDisk;
 use headwater_runtime::{Node, Random, Simulation};
 use headwater_store::{
-    Account, Container, ContainerDefinition, Continuation, Environment, FeedMode, Lsn, MemoryIndex,
-    Options, PartitionKey, PartitionKeyDefinition, RangeInfo,
+    Account, Container, ContainerDefinition, Continuation, FeedMode, Lsn, MemoryIndex, Options,
+    PartitionKey, PartitionKeyDefinition, RangeInfo,
 };
 use model::{Model, Name};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
-use support::{Seed, rounds};
+use support::{Seed, open_simulated, rounds};
 
 struct World {
     random: Random,
@@ -58,16 +56,6 @@ struct Follower {
     started_over: bool,
 }
 
-async fn open(node: &Node, disk: &MemoryDisk, index: &MemoryIndex, options: &Options) -> Account {
-    let environment = Environment {
-        runtime: node.runtime(),
-        disk: Arc::new(disk.clone()),
-        index: Some(index.clone()),
-        wrap_log: None,
-    };
-    Account::open_in(environment, Path::new("store"), options.clone()).await.unwrap()
-}
-
 impl World {
     async fn new(simulation: Simulation) -> World {
         let mut random = simulation.random();
@@ -93,7 +81,7 @@ impl World {
         }
         let (disk, index) = (MemoryDisk::new(), MemoryIndex::default());
         let node = simulation.node();
-        let account = open(&node, &disk, &index, &options).await;
+        let account = open_simulated(&node, &disk, &index, &options).await;
         let database = account.create_database("db").await.unwrap();
         let partitions = u32::try_from(1 + random.below(3)).unwrap();
         let container = database.create_container_with(definition, partitions).await.unwrap();

@@ -3,11 +3,16 @@
 // Every test file uses its own part of this.
 #![allow(dead_code)]
 
+use headwater_log::disk::MemoryDisk;
+use headwater_runtime::{Node, Random};
 use headwater_store::{
-    Account, Change, Container, Continuation, FeedError, FeedMode, FeedPage, FeedRequest,
-    FeedStart, Item, KeyRange, Lsn, PageLimit, PartitionId, PartitionKey, ScanScope, invariants,
+    Account, Change, Container, Continuation, Environment, FeedError, FeedMode, FeedPage,
+    FeedRequest, FeedStart, Item, KeyRange, Lsn, MemoryIndex, Options, PageLimit, PartitionId,
+    PartitionKey, ScanScope, invariants,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 /// No feed in these tests has more pages; a reader that goes on is going in circles.
 const PAGES_MAX: usize = 200_000;
@@ -20,6 +25,39 @@ impl Drop for Seed {
         if std::thread::panicking() {
             eprintln!("seed {}", self.0);
         }
+    }
+}
+
+/// The store on this disk and index, as one process of a simulation finds it.
+pub(crate) async fn open_simulated(
+    node: &Node,
+    disk: &MemoryDisk,
+    index: &MemoryIndex,
+    options: &Options,
+) -> Account {
+    let environment = Environment {
+        runtime: node.runtime(),
+        disk: Arc::new(disk.clone()),
+        index: Some(index.clone()),
+        wrap_log: None,
+    };
+    Account::open_in(environment, Path::new("store"), options.clone()).await.unwrap()
+}
+
+/// Splits a range, unless there are so many already.
+pub(crate) async fn split_some(container: &Container, random: &mut Random, ranges_max: usize) {
+    let ranges = container.ranges();
+    if ranges.len() < ranges_max {
+        container.split(random.pick(&ranges).id, None).await.unwrap();
+    }
+}
+
+/// Merges two neighbours, if there are any.
+pub(crate) async fn merge_some(container: &Container, random: &mut Random) {
+    let ranges = container.ranges();
+    if ranges.len() > 1 {
+        let at = random.index(ranges.len() - 1);
+        container.merge(ranges[at].id, ranges[at + 1].id).await.unwrap();
     }
 }
 
