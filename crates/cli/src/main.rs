@@ -14,6 +14,10 @@ use commands::Command;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
+/// A request is many small pieces of memory, made on one thread and given back on another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Headwater: a document database you can listen to.
 ///
 /// Every partition of a container is a log, and reading the log is the change feed. The same store

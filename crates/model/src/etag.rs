@@ -78,8 +78,9 @@ fn without_quotes(text: &str) -> &str {
 /// With the quotes that belong to the value.
 impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.text();
-        write!(f, "\"{}\"", std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        let mut quoted = [b'"'; TEXT_LENGTH + 2];
+        quoted[1..=TEXT_LENGTH].copy_from_slice(&self.text());
+        f.write_str(std::str::from_utf8(&quoted).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -67,11 +67,14 @@ impl Timestamp {
 
     /// Reads the form of HTTP dates. Names may be in any case, the day may have one digit.
     pub fn from_rfc1123(text: &str) -> Result<Timestamp, BadTimestamp> {
-        let mut parts = text.split(' ');
-        let mut part = || parts.next().ok_or(BadTimestamp::Form);
-        let weekday = part()?.strip_suffix(',').ok_or(BadTimestamp::Form)?;
-        let (day, month, year, time, zone) = (part()?, part()?, part()?, part()?, part()?);
-        if parts.next().is_some() || !zone.eq_ignore_ascii_case("GMT") {
+        // Only the day has no fixed length, and this is read with every request.
+        let day_end = text.len().checked_sub(22).ok_or(BadTimestamp::Form)?;
+        let part = |from, to| text.get(from..to).ok_or(BadTimestamp::Form);
+        let rest = |from, to| part(day_end + from, day_end + to);
+        let (weekday, day, month) = (part(0, 3)?, part(5, day_end)?, rest(1, 4)?);
+        let (year, time) = (rest(5, 9)?, rest(10, 18)?);
+        let between = [part(3, 5)?, rest(0, 1)?, rest(4, 5)?, rest(9, 10)?];
+        if between != [", ", " ", " ", " "] || !rest(18, 22)?.eq_ignore_ascii_case(" GMT") {
             return Err(BadTimestamp::Form);
         }
         let weekday = position_of(weekday, &WEEKDAYS)?;
@@ -175,7 +178,11 @@ fn weekday_of(days: u64) -> usize {
 }
 
 fn position_of(name: &str, names: &[&str]) -> Result<usize, BadTimestamp> {
-    names.iter().position(|known| known.eq_ignore_ascii_case(name)).ok_or(BadTimestamp::Form)
+    let mut wanted = [0; 3];
+    wanted[..].copy_from_slice(name.as_bytes().get(..3).ok_or(BadTimestamp::Form)?);
+    wanted[1..].make_ascii_lowercase();
+    wanted[0].make_ascii_uppercase();
+    names.iter().position(|known| known.as_bytes() == wanted).ok_or(BadTimestamp::Form)
 }
 
 fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Result<u64, BadTimestamp> {

@@ -129,7 +129,7 @@ fn digit(number: u64) -> u8 {
 /// With a decimal point and without an exponent, whatever the language of the machine.
 impl fmt::Display for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.write_into(&mut [0; 24]))
+        f.write_str(self.write_into(&mut [0; 24]))
     }
 }
 

@@ -207,8 +207,10 @@ impl FromStr for SessionToken {
 impl fmt::Display for SessionToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (partition, progress)) in self.parts.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{partition}:{progress}")?;
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{}:{progress}", partition.get())?;
         }
         Ok(())
     }

@@ -1,14 +1,16 @@
 //! What goes back to a client: a status, headers, bytes.
 
+use crate::names;
 use bytes::Bytes;
 use headwater_model::{Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
-use headwater_protocol::{headers, session};
+use headwater_protocol::session;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IntoHeaderName};
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::io::{Cursor, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
@@ -88,59 +90,65 @@ impl Answer {
         answer
     }
 
+    #[inline]
     pub(crate) fn charged(mut self, charge: Charge) -> Answer {
         self.charge = charge;
         self
     }
 
     /// A header whose value is a text of ours; one that cannot be a header is left out.
-    pub(crate) fn header(mut self, name: &'static str, value: impl Display) -> Answer {
-        if let Ok(value) = HeaderValue::try_from(value.to_string()) {
-            self.headers.insert(HeaderName::from_static(name), value);
+    #[inline]
+    pub(crate) fn header(mut self, name: impl IntoHeaderName, value: impl Display) -> Answer {
+        if let Some(value) = value_of(value) {
+            self.headers.insert(name, value);
         }
         self
     }
 
     /// A header whose value is a number.
-    pub(crate) fn number(mut self, name: &'static str, value: u64) -> Answer {
-        self.headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
+    #[inline]
+    pub(crate) fn number(mut self, name: impl IntoHeaderName, value: u64) -> Answer {
+        self.headers.insert(name, HeaderValue::from(value));
         self
     }
 
     /// A header whose value was made before.
-    pub(crate) fn ready(mut self, name: &'static str, value: &HeaderValue) -> Answer {
-        self.headers.insert(HeaderName::from_static(name), value.clone());
+    #[inline]
+    pub(crate) fn ready(mut self, name: impl IntoHeaderName, value: &HeaderValue) -> Answer {
+        self.headers.insert(name, value.clone());
         self
     }
 
-    pub(crate) fn header_if(self, name: &'static str, value: Option<impl Display>) -> Answer {
+    pub(crate) fn header_if(
+        self,
+        name: impl IntoHeaderName,
+        value: Option<impl Display>,
+    ) -> Answer {
         match value {
             Some(value) => self.header(name, value),
             None => self,
         }
     }
 
-    pub(crate) fn etag(mut self, etag: impl Display) -> Answer {
-        if let Ok(value) = HeaderValue::try_from(etag.to_string()) {
-            self.headers.insert(ETAG, value);
-        }
-        self
+    pub(crate) fn etag(self, etag: impl Display) -> Answer {
+        self.header(ETAG, etag)
     }
 
     /// Which partition served the request, and how far it is.
+    #[inline]
     pub(crate) fn served_by(mut self, partition: PartitionId, lsn: Lsn) -> Answer {
         self.partition = Some(partition);
-        self.header(headers::SESSION_TOKEN, session::SessionToken::single(partition, lsn))
-            .number(headers::PARTITION_KEY_RANGE_ID, u64::from(partition.get()))
-            .number(headers::LSN, lsn.get())
+        self.header(&names::SESSION_TOKEN, session::SessionToken::single(partition, lsn))
+            .number(&names::PARTITION_KEY_RANGE_ID, u64::from(partition.get()))
+            .number(&names::LSN, lsn.get())
     }
 
     /// The session token in the form of old clients: they take it apart themselves, and end at a form
     /// they do not know.
     pub(crate) fn with_old_session(self) -> Answer {
-        let token = self.headers.get(headers::SESSION_TOKEN).and_then(|token| token.to_str().ok());
+        let token = self.headers.get(&names::SESSION_TOKEN).and_then(|token| token.to_str().ok());
         let token = token.and_then(|token| token.parse::<session::SessionToken>().ok());
-        self.header_if(headers::SESSION_TOKEN, token.map(|token| token.lsns_alone()))
+        self.header_if(&names::SESSION_TOKEN, token.map(|token| token.lsns_alone()))
     }
 
     pub(crate) fn into_response(self) -> Response<Payload> {
@@ -148,5 +156,33 @@ impl Answer {
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
+    }
+}
+
+/// A text as the value of a header. Nearly all of them are short and need no other place meanwhile.
+fn value_of(value: impl Display) -> Option<HeaderValue> {
+    let mut place = Cursor::new([0; 96]);
+    let value = match write!(place, "{value}") {
+        Ok(()) => {
+            let length = usize::try_from(place.position()).unwrap_or(0);
+            HeaderValue::from_bytes(&place.get_ref()[..length])
+        }
+        Err(_) => HeaderValue::try_from(value.to_string()),
+    };
+    value.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_long_texts_become_headers_and_what_cannot_be_one_does_not() {
+        for length in [0, 1, 95, 96, 97, 5000] {
+            let text = "x".repeat(length);
+            assert_eq!(value_of(&text).unwrap().as_bytes(), text.as_bytes());
+        }
+        assert_eq!(value_of("a\nb"), None);
+        assert_eq!(value_of("a\n".repeat(100)), None);
     }
 }

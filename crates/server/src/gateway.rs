@@ -7,6 +7,7 @@ use crate::certificate::Certificates;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::metrics::Metrics;
+use crate::names;
 use crate::operations;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
@@ -19,7 +20,9 @@ use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use parking_lot::RwLock;
 use std::borrow::Cow;
@@ -73,7 +76,7 @@ impl Target {
 
     /// Says which container an answer is about.
     pub(crate) fn name(&self, answer: Answer) -> Answer {
-        answer.ready(headers::ALT_CONTENT_PATH, &self.path).ready(headers::CONTENT_PATH, &self.rid)
+        answer.ready(&names::ALT_CONTENT_PATH, &self.path).ready(&names::CONTENT_PATH, &self.rid)
     }
 
     /// Its resource id, as a client may name it.
@@ -113,23 +116,23 @@ impl Gateway {
     ) -> Response<Payload> {
         let started = self.runtime.elapsed();
         let activity = self.activity_of(request.headers());
-        let cross_origin = request.headers().contains_key("origin");
+        let cross_origin = request.headers().contains_key(ORIGIN);
         let verb = request.method().clone();
         let answer = match self.answer(request, scheme).await {
             Ok(answer) => answer,
             Err(failure) => {
-                tracing::debug!(%activity, code = ?failure.code, message = failure.message, "refused");
-                failure.into_answer(&activity)
+                tracing::debug!(?activity, code = ?failure.code, message = failure.message, "refused");
+                failure.into_answer(activity.to_str().unwrap_or_default())
             }
         };
         let took = self.runtime.elapsed().saturating_sub(started);
         self.metrics.observe(&verb, answer.status, took);
         let (millis, micros) = (took.as_millis(), took.as_micros() % 1000);
         let duration = format_args!("{millis}.{micros:03}");
-        let mut answer = answer.header(headers::REQUEST_DURATION_MS, duration);
+        let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
-        answer = answer.header(headers::REQUEST_CHARGE, charge);
-        finish(&mut answer.headers, &activity, cross_origin);
+        answer = answer.header(&names::REQUEST_CHARGE, charge);
+        finish(&mut answer.headers, activity, cross_origin);
         answer.into_response()
     }
 
@@ -210,10 +213,10 @@ impl Gateway {
     }
 
     /// The request's own id if it is one, or a new one.
-    fn activity_of(&self, head: &HeaderMap) -> String {
-        let given = head.get(headers::ACTIVITY_ID).and_then(|value| value.to_str().ok());
-        match given.filter(|text| headers::is_activity_id(text)) {
-            Some(given) => given.to_owned(),
+    fn activity_of(&self, head: &HeaderMap) -> HeaderValue {
+        let is_one = |value: &&HeaderValue| value.to_str().is_ok_and(headers::is_activity_id);
+        match head.get(&names::ACTIVITY_ID).filter(is_one) {
+            Some(given) => given.clone(),
             None => uuid_of(self.runtime.random_u128()),
         }
     }
@@ -228,14 +231,14 @@ impl Gateway {
             return Ok(Caller::Owner);
         }
         let head = request.headers();
-        let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
+        let text = |name: &HeaderName| head.get(name).and_then(|value| value.to_str().ok());
         let header =
-            text("authorization").or_else(|| operations::extension::token_of(request.uri()));
+            text(&AUTHORIZATION).or_else(|| operations::extension::token_of(request.uri()));
         let header = header.ok_or(AuthError::MissingAuthorization)?;
         let now = self.runtime.unix_millis() / 1000;
         let access = match auth::parse_token(header)? {
             Token::Master { sig } => {
-                let (x_ms_date, date) = (text("x-ms-date"), text("date"));
+                let (x_ms_date, date) = (text(&names::X_MS_DATE), text(&DATE));
                 let verb = request.method().as_str();
                 let access = auth::verify_request(
                     &self.config.keys,
@@ -305,9 +308,11 @@ impl Gateway {
 
 /// Whether a request asks to wait until there is a change.
 fn waits_for_changes(head: &HeaderMap) -> bool {
-    let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
-    let waits = text(headers::PREFER).and_then(|text| headers::Prefer::parse(text).wait_seconds);
-    head.contains_key(headers::A_IM) && waits.is_some_and(|seconds| seconds > 0)
+    let wait = || {
+        let text = head.get(&names::PREFER)?.to_str().ok()?;
+        headers::Prefer::parse(text).wait_seconds
+    };
+    head.contains_key(&names::A_IM) && wait().is_some_and(|seconds| seconds > 0)
 }
 
 fn too_busy() -> Failure {
@@ -317,17 +322,20 @@ fn too_busy() -> Failure {
     failure
 }
 
-fn uuid_of(random: u128) -> String {
+fn uuid_of(random: u128) -> HeaderValue {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(36);
+    let mut text = [b'-'; 36];
+    let mut at = 0;
     for (place, byte) in random.to_be_bytes().into_iter().enumerate() {
         if matches!(place, 4 | 6 | 8 | 10) {
-            text.push('-');
+            at += 1;
         }
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 0xf)]));
+        text[at] = DIGITS[usize::from(byte >> 4)];
+        text[at + 1] = DIGITS[usize::from(byte & 0xf)];
+        at += 2;
     }
-    text
+    // Digits and hyphens can be a header.
+    HeaderValue::from_bytes(&text).unwrap_or(NO_STORE)
 }
 
 /// The path of a request. Some clients do not escape the `?` of an id, and no item has a query.
@@ -353,13 +361,11 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
 }
 
 /// What every answer carries.
-fn finish(head: &mut HeaderMap, activity: &str, cross_origin: bool) {
-    if let Ok(value) = HeaderValue::try_from(activity) {
-        head.insert(headers::ACTIVITY_ID, value);
-    }
-    head.insert(headers::VERSION, VERSION);
-    head.insert(headers::SERVICE_VERSION, SERVICE);
-    head.insert("cache-control", NO_STORE);
+fn finish(head: &mut HeaderMap, activity: HeaderValue, cross_origin: bool) {
+    head.insert(&names::ACTIVITY_ID, activity);
+    head.insert(&names::VERSION, VERSION);
+    head.insert(&names::SERVICE_VERSION, SERVICE);
+    head.insert(CACHE_CONTROL, NO_STORE);
     if cross_origin {
         operations::service::allow_cross_origin(head);
     }
@@ -373,7 +379,7 @@ mod tests {
     fn an_activity_id_has_all_its_digits() {
         let id = uuid_of(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
         assert_eq!(id, "01234567-89ab-cdef-0123-456789abcdef");
-        assert!(headers::is_activity_id(&id));
+        assert!(headers::is_activity_id(id.to_str().unwrap()));
     }
 
     #[test]

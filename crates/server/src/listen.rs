@@ -3,6 +3,7 @@
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
 use crate::gateway::Gateway;
+use crate::head_timer::HeadTimer;
 use crate::peers::{Addresses, Reading};
 use headwater_runtime::{Runtime, Stop, TaskGroup};
 use headwater_store::Account;
@@ -203,7 +204,7 @@ async fn serve(
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(HeadTimer::default())
         .header_read_timeout(limits.head_time)
         .max_buf_size(limits.head_bytes.max(8 << 10))
         .half_close(true);

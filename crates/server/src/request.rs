@@ -1,13 +1,14 @@
 //! One request with its head understood: what operations ask about it.
 
 use crate::failure::Failure;
+use crate::names;
 use bytes::Bytes;
 use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
 use headwater_protocol::auth::Grant;
 use headwater_protocol::headers::{self, ConsistencyLevel};
 use headwater_protocol::route::Route;
 use hyper::Method;
-use hyper::header::{HeaderMap, HeaderName};
+use hyper::header::{AsHeaderName, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use std::time::Duration;
 
 /// Items on a page when the client leaves it to us.
@@ -54,20 +55,20 @@ pub(crate) struct Scope {
 
 impl Call {
     /// A header as text; one that is not text counts as absent.
-    pub(crate) fn header(&self, name: impl AsRef<str>) -> Option<&str> {
-        self.head.get(name.as_ref()).and_then(|value| value.to_str().ok())
+    pub(crate) fn header(&self, name: impl AsHeaderName) -> Option<&str> {
+        self.head.get(name).and_then(|value| value.to_str().ok())
     }
 
     /// A header whose value may hold UTF-8.
-    pub(crate) fn header_utf8(&self, name: &'static str) -> Result<Option<&str>, Failure> {
-        let Some(value) = self.head.get(HeaderName::from_static(name)) else {
+    pub(crate) fn header_utf8(&self, name: &HeaderName) -> Result<Option<&str>, Failure> {
+        let Some(value) = self.head.get(name) else {
             return Ok(None);
         };
         let text = std::str::from_utf8(value.as_bytes());
         text.map(Some).map_err(|_| Failure::bad_request(format!("the header {name} is not UTF-8")))
     }
 
-    pub(crate) fn flag(&self, name: &str) -> bool {
+    pub(crate) fn flag(&self, name: impl AsHeaderName) -> bool {
         self.header(name).is_some_and(headers::bool_of)
     }
 
@@ -77,14 +78,14 @@ impl Call {
 
     /// Whether the client reads binary JSON and nothing else was offered; all of them read text too.
     pub(crate) fn prefers_binary(&self) -> bool {
-        let offered = self.header(headers::SUPPORTED_SERIALIZATION_FORMATS).unwrap_or_default();
+        let offered = self.header(&names::SUPPORTED_SERIALIZATION_FORMATS).unwrap_or_default();
         let mut names = headers::names_in(offered).peekable();
         names.peek().is_some() && names.all(|name| name.eq_ignore_ascii_case("CosmosBinary"))
     }
 
     /// Refuses a consistency that is stronger than the account's, which is Session.
     pub(crate) fn check_consistency(&self) -> Result<(), Failure> {
-        let asked = self.header(headers::CONSISTENCY_LEVEL).filter(|text| !text.is_empty());
+        let asked = self.header(&names::CONSISTENCY_LEVEL).filter(|text| !text.is_empty());
         match asked.map(ConsistencyLevel::parse).transpose()? {
             Some(level @ (ConsistencyLevel::Strong | ConsistencyLevel::BoundedStaleness)) => {
                 let message = format!(
@@ -104,7 +105,7 @@ impl Call {
     }
 
     fn preferences(&self) -> headers::Prefer {
-        self.header(headers::PREFER).map(headers::Prefer::parse).unwrap_or_default()
+        self.header(&names::PREFER).map(headers::Prefer::parse).unwrap_or_default()
     }
 
     /// The body as a text.
@@ -114,7 +115,7 @@ impl Call {
     }
 
     pub(crate) fn partition_key(&self) -> Result<Option<PartitionKey>, Failure> {
-        match self.header_utf8(headers::PARTITION_KEY)? {
+        match self.header_utf8(&names::PARTITION_KEY)? {
             None => Ok(None),
             Some(text) => Ok(Some(headers::partition_key(text)?)),
         }
@@ -126,7 +127,7 @@ impl Call {
 
     /// What part of the container is meant.
     pub(crate) fn scope(&self) -> Result<Scope, Failure> {
-        let range = match self.header(headers::PARTITION_KEY_RANGE_ID) {
+        let range = match self.header(&names::PARTITION_KEY_RANGE_ID) {
             None => None,
             Some(text) => headers::partition_key_range_id(text)?.partition,
         };
@@ -151,15 +152,15 @@ impl Call {
 
     /// A precondition; an empty header is none.
     pub(crate) fn if_match(&self) -> Option<&str> {
-        self.header(headers::IF_MATCH).filter(|text| !text.is_empty())
+        self.header(IF_MATCH).filter(|text| !text.is_empty())
     }
 
     pub(crate) fn if_none_match(&self) -> Option<&str> {
-        self.header(headers::IF_NONE_MATCH).filter(|text| !text.is_empty())
+        self.header(IF_NONE_MATCH).filter(|text| !text.is_empty())
     }
 
     pub(crate) fn is_query(&self) -> bool {
-        headers::is_query(self.header(headers::IS_QUERY), self.header(headers::CONTENT_TYPE))
+        headers::is_query(self.header(&names::IS_QUERY), self.header(CONTENT_TYPE))
     }
 }
 

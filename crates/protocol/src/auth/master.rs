@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `date` counts only when there is no `x-ms-date`. This runs for every request, so the payload is
-//! hashed piece by piece and becomes a text only when it has to be shown in an error.
+//! put together on the stack, and becomes a text only when it has to be shown in an error.
 
 use super::key::Signature;
 use super::{Access, AuthError, Key, Keys};
@@ -16,6 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::Mac;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use smallvec::SmallVec;
 use std::fmt::Write as _;
 use subtle::ConstantTimeEq;
 
@@ -52,18 +53,23 @@ impl Signable<'_> {
 
     fn signature(&self, key: &Key, link: &str) -> Signature {
         let (x_ms_date, date) = self.dates();
-        key.signature(|mac| {
-            update_lower(mac, self.verb);
-            mac.update(b"\n");
-            update_lower(mac, self.resource_type);
-            mac.update(b"\n");
-            mac.update(link.as_bytes());
-            mac.update(b"\n");
-            update_lower(mac, x_ms_date);
-            mac.update(b"\n");
-            update_lower(mac, date);
-            mac.update(b"\n");
-        })
+        let parts = [
+            (self.verb, true),
+            (self.resource_type, true),
+            (link, false),
+            (x_ms_date, true),
+            (date, true),
+        ];
+        let mut payload = SmallVec::<[u8; 256]>::new();
+        for (part, is_lower) in parts {
+            let start = payload.len();
+            payload.extend_from_slice(part.as_bytes());
+            if is_lower {
+                payload[start..].make_ascii_lowercase();
+            }
+            payload.push(b'\n');
+        }
+        key.signature(|mac| mac.update(&payload))
     }
 
     /// What is signed, with the first link, as a text for people.
@@ -78,17 +84,6 @@ impl Signable<'_> {
 
     fn first_link(&self) -> &str {
         self.links.first().copied().unwrap_or_default()
-    }
-}
-
-/// Hashes the text in lower case without making a copy of all of it.
-fn update_lower(mac: &mut impl Mac, text: &str) {
-    let mut lower = [0; 64];
-    for chunk in text.as_bytes().chunks(lower.len()) {
-        let lower = &mut lower[..chunk.len()];
-        lower.copy_from_slice(chunk);
-        lower.make_ascii_lowercase();
-        mac.update(lower);
     }
 }
 

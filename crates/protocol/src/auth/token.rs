@@ -82,8 +82,29 @@ fn escaped_master(header: &str) -> Option<Cow<'_, str>> {
     if !start.eq_ignore_ascii_case(ESCAPED_MASTER) {
         return None;
     }
-    let sig = percent_decode_str(rest).decode_utf8().ok()?;
+    let sig = unescaped(rest)?;
     (!sig.is_empty() && !sig.contains('&')).then_some(sig)
+}
+
+/// A text without its percent escapes; `None` if one of them is broken or the result is not UTF-8.
+fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+    let Some((start, mut rest)) = text.split_once('%') else {
+        return Some(Cow::Borrowed(text));
+    };
+    let mut bytes = Vec::with_capacity(text.len());
+    bytes.extend_from_slice(start.as_bytes());
+    loop {
+        let digit = |at: usize| char::from(*rest.as_bytes().get(at)?).to_digit(16);
+        bytes.push(u8::try_from(digit(0)? * 16 + digit(1)?).ok()?);
+        rest = &rest[2..];
+        let Some((start, end)) = rest.split_once('%') else {
+            break;
+        };
+        bytes.extend_from_slice(start.as_bytes());
+        rest = end;
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 /// The kind, and where the signature starts and ends.

@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::config::StartTimes;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
+use crate::names;
 use crate::request::{Call, Scope};
 use headwater_model::{Continuation, FeedMode, FeedStart, KeyRange, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
@@ -16,6 +17,7 @@ use headwater_store::{
     BadFilter, Change, Container, FeedError, FeedFilter, FeedPage, FeedRequest, Timestamp,
 };
 use hyper::StatusCode;
+use hyper::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +50,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let body = body_of(container, asked.mode, names_format, &page);
     let charge = Charge::page(body.len());
     let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
-    let answer = answer.header(headers::ITEM_COUNT, page.changes.len());
+    let answer = answer.number(&names::ITEM_COUNT, page.changes.len() as u64);
     Ok(served(container, &scope, answer))
 }
 
@@ -67,10 +69,10 @@ fn newest_elsewhere(container: &Container, scope: &Scope) -> Option<Lsn> {
 
 fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
     let headers = FeedHeaders {
-        a_im: call.header("a-im"),
-        if_none_match: call.header("if-none-match"),
-        if_modified_since: call.header("if-modified-since"),
-        version: call.header(headers::VERSION),
+        a_im: call.header(&names::A_IM),
+        if_none_match: call.header(IF_NONE_MATCH),
+        if_modified_since: call.header(IF_MODIFIED_SINCE),
+        version: call.header(&names::VERSION),
     };
     let time_start = match gateway.config.start_times {
         StartTimes::ByVersion => TimeStart::ByVersion,
@@ -83,10 +85,10 @@ fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
 
 fn filter_in_headers(call: &Call) -> Result<FeedFilter, Failure> {
     filter_of(&AskedFilter {
-        condition: call.header_utf8(headers::FEED_WHERE)?,
-        columns: call.header_utf8(headers::FEED_SELECT)?,
-        kinds: call.header_utf8(headers::FEED_OPS)?,
-        paths: call.header_utf8(headers::FEED_CHANGED)?,
+        condition: call.header_utf8(&names::FEED_WHERE)?,
+        columns: call.header_utf8(&names::FEED_SELECT)?,
+        kinds: call.header_utf8(&names::FEED_OPS)?,
+        paths: call.header_utf8(&names::FEED_CHANGED)?,
     })
 }
 
@@ -214,7 +216,7 @@ fn etag_of(asked: &Asked) -> String {
 
 fn unchanged(container: &Container, scope: &Scope, etag: &str) -> Answer {
     let answer = Answer::empty(StatusCode::NOT_MODIFIED).etag(etag);
-    served(container, scope, answer.header(headers::ITEM_COUNT, 0))
+    served(container, scope, answer.number(&names::ITEM_COUNT, 0))
 }
 
 /// The partition that answered, if it was one.
@@ -228,7 +230,7 @@ pub(super) fn served(container: &Container, scope: &Scope, answer: Answer) -> An
     match by_range.or_else(by_key).or_else(|| only_partition(container, scope)) {
         Some((partition, lsn)) => answer.served_by(partition, lsn),
         None if is_part => answer,
-        None => answer.header(headers::SESSION_TOKEN, super::list::session_of(container)),
+        None => answer.header(&names::SESSION_TOKEN, super::list::session_of(container)),
     }
 }
 

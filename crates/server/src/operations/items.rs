@@ -4,6 +4,7 @@ use super::{Outcome, batch, by_rid, changes, list, no_such_verb, query, scripts}
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
+use crate::names;
 use crate::request::{Call, no_partition_key};
 use bytes::Bytes;
 use headwater_model::{ChangeKind, PartitionKey};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 /// `…/docs`
 pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
     match call.verb {
-        Method::GET if call.header("a-im").is_some_and(|text| !text.trim().is_empty()) => {
+        Method::GET if call.header(&names::A_IM).is_some_and(|text| !text.trim().is_empty()) => {
             Box::pin(changes::read(gateway, call, target)).await
         }
         Method::GET => Box::pin(list::items(call, target)).await,
@@ -125,7 +126,7 @@ pub(super) fn answer_written(call: &Call, written: &Written) -> Answer {
     answer
         .charged(charge_of(written))
         .served_by(written.partition, written.lsn)
-        .number(headers::ITEM_LSN, written.lsn.get())
+        .number(&names::ITEM_LSN, written.lsn.get())
 }
 
 /// The status of an operation that was carried out.
@@ -156,7 +157,7 @@ async fn read(call: &Call, target: &Target, key: Option<PartitionKey>, id: &str)
         return Err(Failure { served, ..Failure::not_found("item", id) });
     };
     let answer = answer_item(call, &item);
-    Ok(answer.served_by(partition, lsn).number(headers::ITEM_LSN, item.lsn().get()))
+    Ok(answer.served_by(partition, lsn).number(&names::ITEM_LSN, item.lsn().get()))
 }
 
 fn answer_item(call: &Call, item: &Item) -> Answer {
@@ -180,7 +181,7 @@ fn shown(call: &Call, item: &Item) -> Bytes {
 
 /// A client that has seen more than we have must not be told about the past.
 pub(super) fn check_session(call: &Call, container: &Container) -> Result<(), Failure> {
-    let Some(text) = call.header(headers::SESSION_TOKEN).filter(|text| !text.is_empty()) else {
+    let Some(text) = call.header(&names::SESSION_TOKEN).filter(|text| !text.is_empty()) else {
         return Ok(());
     };
     for (range, progress) in text.parse::<SessionToken>()?.parts() {

@@ -25,11 +25,12 @@ pub(crate) mod service;
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
+use crate::names;
 use crate::request::{Call, Caller};
 use headwater_model::PartitionKey;
 use headwater_protocol::auth::{Grant, GrantMode};
 use headwater_protocol::error::Code;
-use headwater_protocol::headers::{self, ApiVersion};
+use headwater_protocol::headers::ApiVersion;
 use headwater_protocol::route::Route;
 use headwater_store::ResourceType;
 use hyper::Method;
@@ -47,13 +48,13 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     let answer = carry_out(gateway, call)
         .await
         .map_err(|failure| Failure { is_for_old_client, ..failure })?
-        .header_if(headers::ALT_CONTENT_PATH, owner_path(&call.route));
+        .header_if(&names::ALT_CONTENT_PATH, owner_path(&call.route));
     Ok(if is_for_old_client { answer.with_old_session() } else { answer })
 }
 
 /// Whether the client is from before session tokens had versions.
 fn reads_old_sessions(call: &Call) -> bool {
-    let version = call.header(headers::VERSION);
+    let version = call.header(&names::VERSION);
     version.is_some() && ApiVersion::of(version) < ApiVersion::V2018_06_18
 }
 
@@ -166,7 +167,7 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
 /// The container a request is about, checked against what the client believes it to be.
 fn target_of(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
     let target = gateway.target(db, coll)?;
-    let intended = call.head.get(headers::INTENDED_COLLECTION_RID);
+    let intended = call.head.get(&names::INTENDED_COLLECTION_RID);
     // Only a name can have come to mean another container; a resource id is what it is.
     let is_named = coll.as_bytes() != target.rid();
     if is_named && intended.is_some_and(|intended| intended.as_bytes() != target.rid()) {

@@ -98,6 +98,13 @@ pub(crate) fn resident_bytes() -> (u64, u64) {
     (field(&status, "VmRSS:"), field(&status, "VmHWM:"))
 }
 
+/// What this process has read from disks so far; what was in memory does not count.
+pub(crate) fn bytes_from_disk() -> u64 {
+    let io = read("/proc/self/io");
+    let count = io.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
 /// Resident memory of a process we started, in bytes.
 pub(crate) fn resident_bytes_of(process: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))

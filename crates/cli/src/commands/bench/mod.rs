@@ -54,9 +54,9 @@ pub(crate) enum Bench {
     /// Measure the server beside what one would pick instead: Cosmos emulators, PostgreSQL, Redis
     #[command(long_about = rivals::HELP)]
     Peers(rivals::PeersArguments),
-    /// What `bench http` compares with: a server that answers with so many bytes
+    /// What `bench http` compares with: a server that always sends the answer in this file
     #[command(hide = true)]
-    BareHttp { bytes: usize },
+    BareHttp { file: PathBuf },
     /// What `bench store` runs in a process of its own, to time its start or to kill it
     #[command(hide = true)]
     Child {
@@ -149,7 +149,7 @@ pub(crate) fn run(what: Bench) -> Result<()> {
         Bench::Store(arguments) => store(&arguments),
         Bench::Http(arguments) => http::run(&arguments),
         Bench::Peers(arguments) => rivals::run(&arguments),
-        Bench::BareHttp { bytes } => http::bare::run(bytes),
+        Bench::BareHttp { file } => http::bare::run(&file),
         Bench::Child { task } => child::run(task),
     }
 }

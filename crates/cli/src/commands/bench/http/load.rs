@@ -99,7 +99,6 @@ pub(in crate::commands::bench) struct Connection {
 #[derive(Clone, Debug)]
 pub(in crate::commands::bench) struct Got {
     pub(in crate::commands::bench) status: u16,
-    pub(in crate::commands::bench) bytes: usize,
     pub(in crate::commands::bench) etag: Option<String>,
     /// Items on a page of a feed.
     pub(in crate::commands::bench) items: u64,
@@ -179,7 +178,12 @@ impl Connection {
             None => head_end,
         };
         ensure!(self.filled == total, "more bytes than the answer has");
-        Ok(Got { status, bytes: total - head_end, etag, items })
+        Ok(Got { status, etag, items })
+    }
+
+    /// The last answer, byte by byte.
+    pub(in crate::commands::bench) fn last_answer(&self) -> &[u8] {
+        &self.buffer[..self.filled]
     }
 
     async fn read_to(&mut self, total: usize) -> Result<usize> {

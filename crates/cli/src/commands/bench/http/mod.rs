@@ -1,8 +1,8 @@
 //! `headwater bench http`: the server over loopback, beside a hyper server that does nothing.
 //!
 //! Both are processes of their own, started and ended here; both get the same signed requests from the
-//! same load generator in the same rounds, and the bare one answers with as many bytes. Client and server
-//! share the machine's cores.
+//! same load generator in the same rounds, and the bare one answers with the bytes of one of our answers,
+//! head and body. Client and server share the machine's cores.
 
 pub(crate) mod bare;
 pub(super) mod load;
@@ -124,8 +124,12 @@ impl Process {
         Process::start(harness, &arguments)
     }
 
-    fn bare(harness: &Harness, bytes: usize) -> Result<Process> {
-        Process::start(harness, &["bench", "bare-http", &bytes.to_string()])
+    /// One that does nothing but send what another server answered to this request.
+    fn bare(harness: &Harness, other: &Process, request: Vec<u8>) -> Result<Process> {
+        let file = harness.dir("bare-answer");
+        std::fs::write(&file, answer_to(harness, other.address, request)?)?;
+        let file = file.to_str().context("the directory is not UTF-8")?;
+        Process::start(harness, &["bench", "bare-http", file])
     }
 
     fn cpu(&self) -> Result<Duration> {
@@ -283,26 +287,25 @@ fn compare(
     })
 }
 
-/// How long an answer to this request is.
-fn answer_bytes(harness: &Harness, address: SocketAddr, request: Vec<u8>) -> Result<usize> {
+/// The answer to this request, byte by byte.
+fn answer_to(harness: &Harness, address: SocketAddr, request: Vec<u8>) -> Result<Vec<u8>> {
     harness.run(async move {
-        let got = Connection::open(address).await?.ask(&request).await?;
+        let mut connection = Connection::open(address).await?;
+        let got = connection.ask(&request).await?;
         ensure!(got.status < 300, "answered with status {}", got.status);
-        Ok(got.bytes)
+        Ok(connection.last_answer().to_vec())
     })
 }
 
 fn measure_writes(harness: &Harness, ours: &Process, requests: Requests) -> Result<Row> {
-    let bytes = answer_bytes(harness, ours.address, requests(0))?;
-    let bare = Process::bare(harness, bytes)?;
+    let bare = Process::bare(harness, ours, requests(0))?;
     let question = "durable writes, 64 connections ÷ bare hyper";
     compare(harness, question, (ours, &bare), MANY, &requests, (1.0, 0.4))
 }
 
 fn measure_reads(harness: &Harness, ours: &Process, signer: &Signer) -> Result<Vec<Row>> {
     let requests = read_requests(harness, signer);
-    let bytes = answer_bytes(harness, ours.address, requests[0].clone())?;
-    let bare = Process::bare(harness, bytes)?;
+    let bare = Process::bare(harness, ours, requests[0].clone())?;
     let requests = in_turn(requests);
     let both = (ours, &bare);
     Ok(vec![
@@ -342,8 +345,7 @@ fn measure_feeds(harness: &Harness, ours: &Process, signer: &Signer) -> Result<V
     let mut rows = Vec::new();
     for (items, hold) in [(1000_u64, 0.6), (100, 0.5)] {
         let pages = pages(harness, ours.address, signer, items)?;
-        let bytes = answer_bytes(harness, ours.address, pages[0].clone())?;
-        let bare = Process::bare(harness, bytes)?;
+        let bare = Process::bare(harness, ours, pages[0].clone())?;
         let requests = in_turn(pages);
         let question = format!("feed items/s, pages of {items} ÷ bare hyper");
         let both = (ours, &bare);
