@@ -93,9 +93,11 @@ struct File {
 /// Serves until a signal says to stop.
 pub(crate) fn run(given: Serve) -> Result<()> {
     let settings = given.with_file()?;
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let executor = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads.max(2))
+        // One may wait for the disk, and one that slept takes a while to wake: two for each core keep
+        // all cores at work.
+        .worker_threads(2 * cores)
         .enable_all()
         .build()
         .context("cannot start threads")?;
