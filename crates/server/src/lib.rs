@@ -18,6 +18,7 @@ mod gateway;
 mod listen;
 mod metrics;
 mod operations;
+mod pace;
 mod peers;
 mod request;
 #[cfg(test)]

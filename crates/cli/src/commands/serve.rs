@@ -64,6 +64,9 @@ pub(crate) struct Serve {
     /// Accept any well-formed identity token (loopback only)
     #[arg(long, env = "HEADWATER_ANY_IDENTITY")]
     any_identity: bool,
+    /// Show the item before each change in all-versions feeds also where a container has a changeFeedPolicy
+    #[arg(long, env = "HEADWATER_PREVIOUS_IMAGES")]
+    previous_images: bool,
     /// Print one line of JSON when ready, instead of one for people
     #[arg(long, env = "HEADWATER_READY_JSON")]
     ready_json: bool,
@@ -144,6 +147,7 @@ impl Serve {
             any_date: self.any_date || file.any_date,
             no_auth: self.no_auth || file.no_auth,
             any_identity: self.any_identity || file.any_identity,
+            previous_images: self.previous_images || file.previous_images,
             ready_json: self.ready_json || file.ready_json,
             config: self.config,
         })
@@ -184,6 +188,7 @@ impl Serve {
         config.enforce_throughput = self.enforce_throughput;
         config.clock_skew = Some(Duration::from_secs(15 * 60)).filter(|_| !self.any_date);
         config.any_identity = self.any_identity;
+        config.previous_images = self.previous_images;
         config.check_signatures = !self.no_auth;
         let open = [config.http, config.https].into_iter().flatten();
         if (self.no_auth || self.any_identity) && open.clone().any(|at| !at.ip().is_loopback()) {

@@ -56,7 +56,8 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
     let functions = scripts::functions_of(gateway, container, &query);
-    let (after, limit) = (call.continuation(), call.page_limit()?);
+    let (after, limit) =
+        (call.continuation().filter(|text| !is_of_azure(text)), call.page_limit()?);
     let page = container.query_with(&query, &wanted, after, limit, &functions).await?;
     let running = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
@@ -73,6 +74,12 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
         .header_if(headers::INDEX_UTILIZATION, query_metrics::indexes(call, &page.index))
         .header_if(headers::CONTINUATION, page.next);
     Ok(changes::served(container, &scope, answer))
+}
+
+/// Whether a continuation is one that only Azure can have made. It says nothing about where we are: whoever
+/// comes here with one begins anew, and misses nothing.
+fn is_of_azure(continuation: &str) -> bool {
+    continuation.starts_with("-RID:") || continuation.starts_with("+RID:")
 }
 
 /// A query over more than one partition key has to say that it means it, however many partitions there
@@ -103,7 +110,8 @@ pub(super) fn check_crossing(
 /// Lets a client that knows how to merge the answers of several ranges do so, with the plan for it.
 ///
 /// We could answer ourselves, and do so for everybody else. But programs written with these SDKs see what
-/// the merging is like: which pages there are, what is refused, what an aggregate over nothing is.
+/// the merging is like: which pages there are, what is refused, what an aggregate over nothing is. None of
+/// that should change with the first split, so one range is merged like many.
 fn leave_to_client(
     call: &Call,
     container: &Container,
@@ -113,14 +121,18 @@ fn leave_to_client(
     let scoped = scope.key.is_some() || scope.range.is_some() || scope.hashes.is_some();
     let agent = call.header("user-agent").unwrap_or_default();
     let merges = MERGING_CLIENTS.iter().any(|name| agent.contains(name));
-    if scoped || !merges || container.ranges().len() < 2 {
+    if scoped || !merges {
         return Ok(());
     }
     let definition = container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
-    let is_easy = plan.features().is_empty() || names_one_key(query, definition.partition_key());
-    if is_easy || plan.groups_bare_aggregates() {
+    let features = plan.features();
+    // Not every client can name an aggregate itself, and one that cannot refuses whatever the filter says.
+    let is_named =
+        features.contains(&"NonValueAggregate") && call.flag(headers::ENABLE_CROSS_PARTITION);
+    let is_ours = !is_named && names_one_key(query, definition.partition_key());
+    if features.is_empty() || is_ours || plan.groups_bare_aggregates() {
         return Ok(());
     }
     let message = "The provided cross partition query can not be directly served by the gateway. \
