@@ -254,6 +254,33 @@ async fn a_plan_the_client_cannot_follow_has_a_sub_status() {
     world.stop().await;
 }
 
+/// Go asks for a plan without the parameters.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_made_without_parameters_and_then_covers_every_key() {
+    let world = World::new().await.with_container().await;
+    let head = [
+        ("content-type", "application/query+json"),
+        ("x-ms-cosmos-is-query-plan-request", "True"),
+        ("x-ms-cosmos-supported-query-features", "OrderBy"),
+    ];
+    let query = "SELECT * FROM c WHERE c.pk = @a AND c.n > @b ORDER BY c.n";
+    let plan = async |parameters: serde_json::Value| {
+        let body = serde_json::json!({ "query": query, "parameters": parameters }).to_string();
+        let plan = world.send("POST", ITEMS, &head, &body).await;
+        assert_eq!(plan.status, 200, "{plan:?}");
+        plan.json()
+    };
+    let narrow = plan(serde_json::json!([{"name":"@a","value":"x"},{"name":"@b","value":1}])).await;
+    assert_eq!(narrow["queryRanges"][0]["isMaxInclusive"], true, "{narrow}");
+    let wide = plan(serde_json::json!([])).await;
+    let all = serde_json::json!([
+        {"min":"","max":"FF","isMinInclusive":true,"isMaxInclusive":false}
+    ]);
+    assert_eq!(wide["queryRanges"], all);
+    assert_eq!(wide["queryInfo"]["orderBy"], narrow["queryInfo"]["orderBy"]);
+    world.stop().await;
+}
+
 /// Java asks for an index that comes later, and expects to be told that it does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lazy_index_is_kept_at_once() {

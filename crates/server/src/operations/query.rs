@@ -12,7 +12,9 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
-use headwater_store::query::{Query, QueryFailure, Value, condition, query_documents};
+use headwater_store::query::{
+    Problem, Query, QueryError, QueryFailure, Value, condition, query_documents,
+};
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
 use serde::{Deserialize, Deserializer};
@@ -21,6 +23,9 @@ use serde_json::value::RawValue;
 /// Clients that send a query as it is first, and plan it when they are told to, by what they call
 /// themselves. Others either plan without being told or cannot.
 const MERGING_CLIENTS: [&str; 2] = ["azsdk-python-cosmos", "azure-cosmos-js"];
+
+/// Parameters that may be missing when a plan is asked for.
+const PARAMETERS_MAX: usize = 100;
 
 /// What a client sends.
 #[derive(Deserialize)]
@@ -71,7 +76,10 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
             r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#,
         )
         .header_if(headers::QUERY_METRICS, query_metrics::figures(call, &page, &measured))
-        .header_if(headers::INDEX_UTILIZATION, query_metrics::indexes(call, &page.index))
+        .header_if(
+            headers::INDEX_UTILIZATION,
+            query_metrics::indexes(call, container, &scope, &page.index),
+        )
         .header_if(headers::CONTINUATION, page.next);
     Ok(changes::served(container, &scope, answer))
 }
@@ -166,11 +174,29 @@ pub(super) fn documents(
 }
 
 /// How a client runs a query over several ranges.
+///
+/// A plan may be asked for without the parameters, which then come with the query: it is the same for all of
+/// their values, but for the keys they could narrow it to.
 pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
-    let query = parse(call, Some(&target.container))?;
+    let mut asked = Asked::of(call)?;
+    let mut is_known = true;
+    let query = loop {
+        let error = match asked.understand(Some(&target.container)) {
+            Ok(query) => break query,
+            Err(error) => error,
+        };
+        match error.problem() {
+            Problem::MissingParameter(name) if asked.parameters.len() < PARAMETERS_MAX => {
+                asked.parameters.push((name.clone(), Value::Undefined));
+                is_known = false;
+            }
+            _ => return Err(Failure::bad_request(error.service_message())),
+        }
+    };
     let definition = target.container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
+    let plan = if is_known { plan } else { plan.over_all_keys() };
     let known = call.header(headers::SUPPORTED_QUERY_FEATURES).unwrap_or_default();
     let is_known =
         |feature: &str| headers::names_in(known).any(|one| one.eq_ignore_ascii_case(feature));
@@ -202,34 +228,47 @@ pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> 
 
 /// The query a client sent, over the items of a container or over documents.
 fn parse(call: &Call, container: Option<&Container>) -> Result<Query, Failure> {
-    let understood = |text: &str, parameters: &[(String, Value<'static>)]| {
-        let parsed = match container {
-            Some(container) => container.parse_query(text, parameters),
-            None => Query::parse(text, parameters),
-        };
-        parsed.map_err(|error| Failure::bad_request(error.service_message()))
-    };
-    let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
-    if headers::has_media_type(kind, "application/sql") {
-        return understood(call.text()?, &[]);
+    let understood = Asked::of(call)?.understand(container);
+    understood.map_err(|error| Failure::bad_request(error.service_message()))
+}
+
+/// A query as it was sent.
+struct Asked {
+    text: String,
+    parameters: Vec<(String, Value<'static>)>,
+}
+
+impl Asked {
+    fn of(call: &Call) -> Result<Asked, Failure> {
+        let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
+        if headers::has_media_type(kind, "application/sql") {
+            return Ok(Asked { text: call.text()?.to_owned(), parameters: Vec::new() });
+        }
+        let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
+            Failure::bad_request(format!(
+                "the body is not a query, {{\"query\":\"SELECT …\"}}: {error}"
+            ))
+        })?;
+        let mut parameters = Vec::with_capacity(body.parameters.len());
+        for parameter in body.parameters {
+            let text = parameter.value.map_or("null", RawValue::get);
+            let value = match parameter.value {
+                None => Value::Undefined,
+                Some(_) => Value::from_json(text.as_bytes()).map_err(|error| {
+                    Failure::bad_request(format!("parameter {}: {error}", parameter.name))
+                })?,
+            };
+            parameters.push((parameter.name, value));
+        }
+        Ok(Asked { text: body.query, parameters })
     }
-    let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
-        Failure::bad_request(format!(
-            "the body is not a query, {{\"query\":\"SELECT …\"}}: {error}"
-        ))
-    })?;
-    let mut parameters = Vec::with_capacity(body.parameters.len());
-    for parameter in body.parameters {
-        let text = parameter.value.map_or("null", RawValue::get);
-        let value = match parameter.value {
-            None => Value::Undefined,
-            Some(_) => Value::from_json(text.as_bytes()).map_err(|error| {
-                Failure::bad_request(format!("parameter {}: {error}", parameter.name))
-            })?,
-        };
-        parameters.push((parameter.name, value));
+
+    fn understand(&self, container: Option<&Container>) -> Result<Query, QueryError> {
+        match container {
+            Some(container) => container.parse_query(&self.text, &self.parameters),
+            None => Query::parse(&self.text, &self.parameters),
+        }
     }
-    understood(&body.query, &parameters)
 }
 
 fn body_of(key: &str, rid: &str, rows: &[Bytes]) -> (Vec<u8>, usize) {
