@@ -119,7 +119,9 @@ impl Following {
         let keeping: Vec<&Range> =
             ranges.iter().filter(|range| range.keys.overlaps(&piece.keys)).collect();
         let [range] = keeping[..] else {
-            return Ok(self.reshape(piece, &keeping));
+            // Whoever was replaced leaves it to the other to follow.
+            let is_replaced = self.waiting.leave(reader);
+            return Ok(if is_replaced { Step::End } else { self.reshape(piece, &keeping) });
         };
         let scope = match range.keys == piece.keys {
             true => FeedScope::Range(range.id),
