@@ -7,6 +7,7 @@
 //! This crate uses none of ours. It must build in seconds and still work when they do not compile.
 
 mod compatibility;
+mod fuzz;
 mod readme;
 mod soak;
 mod test;
@@ -48,6 +49,9 @@ commands:
                   Writers, readers of the feed and hostile clients at once, on a release build that is
                   split, merged and killed meanwhile; ten minutes unless told otherwise. A short one
                   is part of test.
+  fuzz [--seconds N] [target...]
+                  The fuzz targets of fuzz/, a minute each unless told otherwise, from the seeds in
+                  fuzz/seeds. Needs a nightly toolchain and cargo-fuzz; see fuzz/README.md.
   help            This text.
 
 To add a suite, add an entry to xtask/src/test/suites.rs.
@@ -57,6 +61,7 @@ To add a suite, add an entry to xtask/src/test/suites.rs.
 #[derive(Debug, PartialEq, Eq)]
 enum Command<'a> {
     Compatibility { clients: Vec<&'a str> },
+    Fuzz(fuzz::Settings),
     Help,
     Readme,
     Soak(soak::Settings),
@@ -73,6 +78,7 @@ impl<'a> Command<'a> {
             {
                 Ok(Command::Compatibility { clients: clients.to_vec() })
             }
+            ["fuzz", settings @ ..] => Ok(Command::Fuzz(fuzz::Settings::parse(settings)?)),
             ["readme"] => Ok(Command::Readme),
             ["soak", settings @ ..] => Ok(Command::Soak(soak::Settings::parse(settings)?)),
             ["test" | "ci"] => Ok(Command::Test { quick: false }),
@@ -106,6 +112,7 @@ fn run(arguments: &[String]) -> Result<bool> {
             Ok(true)
         }
         Command::Compatibility { clients } => compatibility::run(&root()?, &clients),
+        Command::Fuzz(settings) => fuzz::run(&root()?, &settings),
         Command::Readme => readme::run(&root()?),
         Command::Soak(settings) => soak::run(&root()?, &settings),
         Command::Test { quick } => Ok(test::run(&root()?, quick)),
@@ -143,6 +150,8 @@ mod tests {
         let clients = vec!["go", "python"];
         check(&["compatibility", "go", "python"], Some(Command::Compatibility { clients }));
         check(&["compatibility", "--all"], None);
+        let settings = fuzz::Settings { seconds: 60, targets: vec![] };
+        check(&["fuzz"], Some(Command::Fuzz(settings)));
         check(&["soak"], Some(Command::Soak(soak::Settings::default())));
         let settings = soak::Settings { minutes: 2, seed: Some(7) };
         check(&["soak", "--seed", "7", "--minutes", "2"], Some(Command::Soak(settings)));

@@ -2,6 +2,7 @@
 
 use crate::address::{Address, Place};
 use crate::contexts::{Contexts, NamedServer};
+use crate::secret;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use headwater_client::{Client, Container, Credential, Endpoint, Options};
@@ -16,6 +17,9 @@ pub(crate) struct Connect {
     /// machine]
     #[arg(long, value_name = "FILE", env = "HEADWATER_KEY_FILE")]
     key_file: Option<PathBuf>,
+    /// A command that prints the account key, such as "pass show headwater"
+    #[arg(long, value_name = "CMD", env = "HEADWATER_KEY_COMMAND", conflicts_with = "key_file")]
+    key_command: Option<String>,
     /// A PEM file of authorities to trust besides those of the machine
     #[arg(long, value_name = "FILE", env = "HEADWATER_AUTHORITY")]
     authority: Option<PathBuf>,
@@ -47,6 +51,9 @@ impl Connect {
         if let Some(file) = &self.key_file {
             return key_of_file(file);
         }
+        if let Some(command) = &self.key_command {
+            return key_of_command(command);
+        }
         if let Some(file) = server.and_then(|server| server.key_file.as_deref()) {
             return key_of_file(file);
         }
@@ -55,6 +62,9 @@ impl Connect {
                 format!("the context takes its key from {name}, which is not set")
             })?;
             return Credential::key(&text).with_context(|| format!("the key in {name}"));
+        }
+        if let Some(command) = server.and_then(|server| server.key_command.as_deref()) {
+            return key_of_command(command);
         }
         if let Ok(text) = std::env::var("HEADWATER_KEY") {
             return Credential::key(&text).context("the key in HEADWATER_KEY");
@@ -66,10 +76,15 @@ impl Connect {
             return Ok(Credential::emulator()?);
         }
         bail!(
-            "there is no key for {endpoint}; set HEADWATER_KEY, give --key-file, or name the server \
-             once with `headwater context add`"
+            "there is no key for {endpoint}; set HEADWATER_KEY, give --key-file or --key-command, or \
+             name the server once with `headwater context add`"
         )
     }
+}
+
+fn key_of_command(command: &str) -> Result<Credential> {
+    let text = secret::of_command(command)?;
+    Credential::key(&text).with_context(|| format!("what {command:?} prints is no key"))
 }
 
 fn key_of_file(file: &Path) -> Result<Credential> {

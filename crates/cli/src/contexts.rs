@@ -5,7 +5,7 @@
 //!
 //! [contexts.prod]
 //! endpoint = "https://shop.documents.azure.com"
-//! key-env = "PROD_KEY"      # or key-file = "prod.key"
+//! key-env = "PROD_KEY"      # or key-file = "prod.key", or key-command = "pass show prod"
 //! authority = "ca.pem"      # a PEM file to trust, if the machine does not
 //! ```
 
@@ -34,6 +34,8 @@ pub(crate) struct NamedServer {
     pub(crate) key_file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_env: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_command: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) authority: Option<PathBuf>,
 }

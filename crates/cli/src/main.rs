@@ -7,6 +7,7 @@ mod commands;
 mod connect;
 mod contexts;
 mod output;
+mod secret;
 mod transfer;
 
 use clap::Parser;
@@ -24,8 +25,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// is a library (the crate `headwater-store`); this command is what you run it with.
 ///
 /// What a command has to say goes to standard output, what happens meanwhile to standard error.
-/// HEADWATER_LOG sets how much of that is said, for example HEADWATER_LOG=debug or
-/// HEADWATER_LOG=headwater_store=trace.
+/// HEADWATER_LOG sets how much of that is said, for example HEADWATER_LOG=info (a server then logs
+/// every request), HEADWATER_LOG=debug or HEADWATER_LOG=headwater_store=trace.
 #[derive(Debug, Parser)]
 #[command(name = "headwater", version, arg_required_else_help = true)]
 struct Arguments {

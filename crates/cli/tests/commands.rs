@@ -100,6 +100,22 @@ fn a_doctor_tells_a_wrong_key_from_nobody_there() {
 }
 
 #[test]
+fn a_key_comes_from_a_command_on_both_sides_and_is_never_shown() {
+    let key = "c2VjcmV0IHNlY3JldCBzZWNyZXQ=";
+    let prints = format!("echo {key}");
+    let served = Served::in_memory(&["--key-command", &prints]);
+    let well = ok(&["doctor", &served.url, "--key-command", &prints]);
+    assert!(well.contains("the key is accepted"), "{well}");
+    let other = headwater(&["doctor", &served.url]).output().unwrap();
+    assert!(!other.status.success(), "the emulator's key is not accepted");
+    for (command, says) in [("exit 3", "failed: exit status: 3"), ("echo no key", "is no key")] {
+        let arguments = ["partitions", "list", &served.orders(), "--key-command", command];
+        let said = fails(&arguments);
+        assert!(said.contains(says) && !said.contains(key), "{said}");
+    }
+}
+
+#[test]
 fn trust_gives_the_certificate_with_which_https_works() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
@@ -139,11 +155,41 @@ fn every_command_has_help_worth_reading_and_the_shell_can_complete_it() {
         assert!(script.contains("partitions") && script.contains("resume"), "{shell}");
     }
     assert!(ok(&["man"]).contains(".TH headwater 1"));
-    for command in ["tail", "import", "export", "demo", "doctor", "trust", "backup", "restore"] {
+    for command in
+        ["serve", "tail", "import", "export", "demo", "doctor", "trust", "backup", "restore"]
+    {
         let help = ok(&[command, "--help"]);
         assert!(help.lines().count() > 10, "{command}: {help}");
         let example = help.contains(&format!("    headwater {command} "));
         assert!(example || command == "demo", "{command} shows how it is used: {help}");
+    }
+}
+
+#[test]
+fn a_server_logs_requests_when_told_to_and_refuses_settings_that_make_no_sense() {
+    let mut command = headwater(&["serve", "--ephemeral", "--http", "127.0.0.1:0", "--no-https"]);
+    let mut child = command
+        .env("HEADWATER_LOG", "info")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut ready).unwrap();
+    let url = ready.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let url = url.trim_end_matches(',').to_owned();
+    assert!(fails(&["tail", &format!("{url}/shop/none")]).contains("shop"));
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let said = support::text(child.stderr.take().unwrap());
+    assert!(child.wait().unwrap().success());
+    let line = said.lines().find(|line| line.contains("answered")).unwrap_or_default();
+    assert!(line.contains("/dbs/shop/colls/none") && line.contains("404"), "{said}");
+    assert!(line.contains("activity"), "{said}");
+    for partitions in ["0", "1001"] {
+        let said = fails(&["serve", "--ephemeral", "--partitions", partitions]);
+        assert!(said.contains("give 1 to 1000"), "{said}");
     }
 }
 

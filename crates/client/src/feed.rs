@@ -103,7 +103,8 @@ impl FeedRead {
             FeedMode::LatestVersion => request.header(headers::A_IM, "Incremental Feed"),
             FeedMode::AllVersionsAndDeletes => request
                 .header(headers::A_IM, "Full-Fidelity Feed")
-                .header(headers::CHANGE_FEED_WIRE_FORMAT, WIRE_FORMAT),
+                .header(headers::CHANGE_FEED_WIRE_FORMAT, WIRE_FORMAT)
+                .header(headers::FEED_PREVIOUS, true),
         };
         let request = match &self.from {
             FeedFrom::Beginning => request,

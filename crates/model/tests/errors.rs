@@ -184,11 +184,11 @@ fn messages_about_partition_keys() {
         ),
         (
             Definition::NotOnePath { kind, paths: 2 }.to_string(),
-            "partition key is refused. Too many partition key paths: partition key of kind Hash has 2 paths; give it exactly one, or use MultiHash",
+            "partition key is refused. Too many partition key paths (2) specified. A maximum of 1 is allowed. The partition key of kind Hash has 2 paths; give it exactly one, or use MultiHash",
         ),
         (
             Definition::LevelCount { paths: 4 }.to_string(),
-            "partition key is refused. Too many partition key paths: partition key of kind MultiHash has 4 paths; give it 1 to 3",
+            "partition key is refused. Too many partition key paths (4) specified. A maximum of 3 is allowed. The partition key of kind MultiHash has 4 paths; give it 1 to 3",
         ),
         (
             Definition::DuplicatePath("/a".parse().unwrap()).to_string(),

@@ -1,9 +1,12 @@
 //! Parsers of what clients send take anything: they understand or refuse, but never panic.
 //!
 //! The same doors are open to a coverage-guided fuzzer (`fuzz/`), which needs another toolchain and
-//! more time than a test run has. This is what chance finds in seconds. What the fuzzer found is at the end.
+//! more time than a test run has. This is what chance finds in seconds, starting from the same seeds
+//! (`fuzz/seeds`); what the fuzzer found is among them.
 
 use headwater_protocol::fuzzing;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Cases per door.
 const CASES: u64 = 20_000;
@@ -73,9 +76,20 @@ impl Dice {
     }
 }
 
+/// What the fuzzer starts from, in the order of the names: what chance makes of it stays the same.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let entries = fs::read_dir(&folder).expect("every target has seeds");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).expect("a seed")).collect()
+}
+
 fn check(target: &str, door: fn(&[u8])) {
     let examples = fuzzing::examples();
-    let (_, examples) = examples.into_iter().find(|(name, _)| *name == target).expect("a target");
+    let (_, mut examples) =
+        examples.into_iter().find(|(name, _)| *name == target).expect("a target");
+    examples.extend(seeds(target));
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
     for example in &examples {
         door(example);

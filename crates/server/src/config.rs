@@ -29,6 +29,9 @@ pub struct Config {
     pub check_signatures: bool,
     /// Whether provisioned throughput is enforced.
     pub enforce_throughput: bool,
+    /// Whether all-versions feeds show the item before each change to everybody, also where a policy
+    /// alone would not.
+    pub previous_images: bool,
     /// What a change feed that starts at a time answers first.
     pub start_times: StartTimes,
     /// What a client may use.
@@ -130,6 +133,7 @@ impl Config {
             any_identity: false,
             check_signatures: true,
             enforce_throughput: false,
+            previous_images: false,
             start_times: StartTimes::default(),
             limits: Limits::default(),
         })

@@ -31,6 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
 
+/// What each request is logged under, at the level `info`.
+const REQUESTS: &str = "headwater_server::requests";
 /// Containers whose names are remembered; beyond it the memory starts anew.
 const NAMES_MAX: usize = 10_000;
 const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
@@ -115,6 +117,8 @@ impl Gateway {
         scheme: &'static str,
     ) -> Response<Payload> {
         let started = self.runtime.elapsed();
+        let is_logged = tracing::enabled!(target: REQUESTS, tracing::Level::INFO);
+        let path = is_logged.then(|| request.uri().path().to_owned());
         let activity = self.activity_of(request.headers());
         let cross_origin = request.headers().contains_key(ORIGIN);
         let verb = request.method().clone();
@@ -127,6 +131,10 @@ impl Gateway {
         };
         let took = self.runtime.elapsed().saturating_sub(started);
         self.metrics.observe(&verb, answer.status, took);
+        if let Some(path) = path {
+            let (status, micros) = (answer.status.as_u16(), took.as_micros());
+            tracing::info!(target: REQUESTS, %activity, %verb, path, status, micros, "answered");
+        }
         let (millis, micros) = (took.as_millis(), took.as_micros() % 1000);
         let duration = format_args!("{millis}.{micros:03}");
         let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);

@@ -20,6 +20,7 @@ mod listen;
 mod metrics;
 mod names;
 mod operations;
+mod pace;
 mod peers;
 mod request;
 #[cfg(test)]

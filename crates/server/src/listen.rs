@@ -4,10 +4,13 @@ use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
 use crate::gateway::Gateway;
 use crate::head_timer::HeadTimer;
+use crate::pace::{Pace, Paced};
 use crate::peers::{Addresses, Reading};
 use headwater_runtime::{Runtime, Stop, TaskGroup};
 use headwater_store::Account;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
+use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::net::SocketAddr;
@@ -214,9 +217,17 @@ async fn serve(
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(Duration::from_secs(30));
-    let service = service_fn(|request| {
+    let pace = Pace::new(gateway.runtime.clone(), limits.send_time);
+    let service = service_fn(|request: Request<Incoming>| {
         let gateway = gateway.clone();
-        async move { Ok::<_, std::convert::Infallible>(gateway.handle(request, scheme).await) }
+        let watched = (request.version() == Version::HTTP_2).then(|| pace.clone());
+        async move {
+            let answer = gateway.handle(request, scheme).await;
+            Ok::<_, std::convert::Infallible>(match watched {
+                Some(pace) => pace.watch(answer),
+                None => answer.map(Paced::from),
+            })
+        }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
@@ -224,7 +235,14 @@ async fn serve(
         ended = connection.as_mut() => ended,
         () = stop.requested() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = pace.stalled() => return,
+            }
+        }
+        () = pace.stalled() => {
+            tracing::debug!("a client over HTTP/2 takes nothing of its answer");
+            return;
         }
     };
     if let Err(error) = ended {

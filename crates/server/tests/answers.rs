@@ -54,9 +54,17 @@ async fn an_item_without_an_id_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn items_with_odd_ids_are_reached_by_name() {
     let world = world().await;
-    for (id, in_url) in
-        [("a?b", "a%3Fb"), ("a\tb", "a%09b"), ("a\r\nb", "a%0D%0Ab"), ("a ", "a%20")]
-    {
+    for (id, in_url) in [
+        ("a?b", "a%3Fb"),
+        ("a\tb", "a%09b"),
+        ("a\r\nb", "a%0D%0Ab"),
+        ("a ", "a%20"),
+        ("a/b", "a%2Fb"),
+        ("/", "%2F"),
+        ("a\\b", "a%5Cb"),
+        ("#a", "%23a"),
+        ("a%2Fb", "a%252Fb"),
+    ] {
         let body = json!({ "id": id, "pk": "a" }).to_string();
         assert_eq!(world.send("POST", DOCS, &[KEY], &body).await.status, 201, "{id:?}");
         let path = format!("{DOCS}/{in_url}");

@@ -4,7 +4,13 @@
 
 mod support;
 
+use bytes::Bytes;
 use headwater_protocol::auth::format_http_date;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::time::Duration;
 use support::{Got, World, read_answer};
 use tokio::io::AsyncWriteExt;
@@ -76,7 +82,7 @@ async fn bodies_headers_paths_and_verbs_that_are_wrong_get_a_clear_answer() {
         ("deep JSON", "POST", docs, vec![key], &deep, 400),
         ("a large item", "POST", docs, vec![key], &large, 413),
         ("another key", "POST", docs, vec![key], r#"{"id":"1","pk":"b"}"#, 400),
-        ("an id with a slash", "POST", docs, vec![key], r#"{"id":"a/b","pk":"a"}"#, 400),
+        ("an id with a NUL", "POST", docs, vec![key], r#"{"id":"a\u0000b","pk":"a"}"#, 400),
         ("an id that is a number", "POST", docs, vec![key], r#"{"id":1,"pk":"a"}"#, 400),
         ("ttl of zero", "POST", docs, vec![key], r#"{"id":"1","pk":"a","ttl":0}"#, 400),
         ("no key", "GET", "/dbs/db/colls/c/docs/1", vec![], "", 400),
@@ -293,6 +299,21 @@ async fn an_address_that_holds_all_its_connections_keeps_nobody_else_out() {
     world.stop().await;
 }
 
+/// Waits until whoever asks is the only one who is connected.
+async fn only_one_is_left(world: &World) {
+    let mut open = String::new();
+    for _ in 0..200 {
+        let metrics = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let text = String::from_utf8(metrics.body).unwrap();
+        open = text.lines().filter(|line| line.contains("connections ")).collect();
+        if open.ends_with(" 1") {
+            return;
+        }
+        world.runtime.sleep(Duration::from_millis(50)).await;
+    }
+    panic!("only the one that asks is left: {open}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_never_reads_its_answers_is_given_up_on() {
     let world = World::with(|config| config.limits.send_time = Duration::from_millis(300));
@@ -304,18 +325,65 @@ async fn a_client_that_never_reads_its_answers_is_given_up_on() {
     let request = world.request("GET", "/dbs/db/colls/c/docs/1", &[key], b"");
     // More than the kernel keeps on both sides of loopback.
     deaf.write_all(&request.repeat(60)).await.unwrap();
-    let mut open = String::new();
-    for _ in 0..200 {
-        let metrics = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
-        let text = String::from_utf8(metrics.body).unwrap();
-        open = text.lines().filter(|line| line.contains("connections ")).collect();
-        if open.ends_with(" 1") {
-            break;
-        }
-        world.runtime.sleep(Duration::from_millis(50)).await;
-    }
-    assert!(open.ends_with(" 1"), "only the one that asks is left: {open}");
+    only_one_is_left(&world).await;
     drop(deaf);
+    world.stop().await;
+}
+
+/// Asks over HTTP/2; whoever does not read the body opens no more window than this.
+async fn ask_over_http2(world: &World, window: u32, path: &str) -> Response<Incoming> {
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(window)
+        .handshake(TokioIo::new(world.connect().await))
+        .await
+        .unwrap();
+    world.runtime.spawn("client", async move { drop(connection.await) });
+    let request = Request::get(format!("http://{}{path}", world.address()))
+        .header("x-ms-documentdb-partitionkey", r#"["a"]"#)
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    sender.send_request(request).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_over_http2_that_opens_no_window_is_given_up_on() {
+    let world = World::with(|config| {
+        config.limits.send_time = Duration::from_millis(300);
+        config.check_signatures = false;
+    });
+    let world = world.await.with_container().await;
+    let key = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
+    let body = format!(r#"{{"id":"1","pk":"a","text":"{}"}}"#, "x".repeat(1 << 20));
+    assert_eq!(world.send("POST", "/dbs/db/colls/c/docs", &[key], &body).await.status, 201);
+    for window in [0, 65_535] {
+        // Its connection is driven and answers pings; only nobody reads.
+        let deaf = ask_over_http2(&world, window, "/dbs/db/colls/c/docs/1").await;
+        assert_eq!(deaf.status(), 200);
+        only_one_is_left(&world).await;
+        assert!(deaf.into_body().collect().await.is_err(), "the rest does not come, {window}");
+    }
+    let reads = ask_over_http2(&world, 65_535, "/dbs/db/colls/c/docs/1").await;
+    assert!(reads.into_body().collect().await.unwrap().to_bytes().len() > 1 << 20);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_over_http2_is_not_given_up_on_while_nothing_happens() {
+    let world = World::with(|config| {
+        config.limits.send_time = Duration::from_millis(50);
+        config.check_signatures = false;
+    });
+    let world = world.await.with_container().await;
+    let path = "/_headwater/changes/db/c?from=beginning";
+    let mut events = ask_over_http2(&world, 65_535, path).await.into_body();
+    world.runtime.sleep(Duration::from_millis(300)).await;
+    let key = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
+    let created =
+        world.send("POST", "/dbs/db/colls/c/docs", &[key], r#"{"id":"1","pk":"a"}"#).await;
+    assert_eq!(created.status, 201);
+    let event = events.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(event.starts_with(b"event: create"), "{event:?}");
+    drop(events);
     world.stop().await;
 }
 

@@ -146,6 +146,21 @@ async fn metrics_say_what_a_query_read_and_which_index_it_used() {
     let indexes = percent_encoding::percent_decode_str(indexes).decode_utf8().unwrap();
     let indexes: Value = serde_json::from_str(&indexes).unwrap();
     assert_eq!(indexes["Utilized"]["SingleIndexes"], json!([{"IndexSpec": "/n/?"}]));
+    let head = [
+        ("x-ms-documentdb-partitionkey", r#"["a"]"#),
+        ("content-type", "application/query+json"),
+        ("x-ms-documentdb-isquery", "True"),
+        ("x-ms-cosmos-populateindexmetrics-v2", "True"),
+    ];
+    let by_key = world.send("POST", ITEMS, &head, r#"{"query":"SELECT * FROM c"}"#).await;
+    let indexes = by_key.header("x-ms-cosmos-index-utilization").unwrap();
+    let indexes = percent_encoding::percent_decode_str(indexes).decode_utf8().unwrap();
+    assert!(
+        indexes.contains(
+            r#""Utilized":{"CompositeIndexes":[],"SingleIndexes":[{"IndexSpec":"/pk/?"}]}"#
+        ),
+        "{indexes}"
+    );
     let container = world.send("GET", "/dbs/db/colls/c", &[], "").await;
     let progress = container.header("x-ms-documentdb-collection-index-transformation-progress");
     assert_eq!(progress, Some("100"));

@@ -252,6 +252,8 @@ async fn a_permission_for_an_item_holds_however_the_item_is_named() {
     let world = World::new().await.with_container().await;
     create(&world, "1").await;
     create(&world, "2").await;
+    create(&world, "1/inside").await;
+    create(&world, "1/").await;
     let key = [("x-ms-documentdb-partitionkey", r#"["a"]"#)];
     let item = world.send("GET", "/dbs/db/colls/c/docs/1", &key, "").await.json();
     let link = item["_self"].as_str().unwrap().trim_end_matches('/').to_owned();
@@ -280,6 +282,8 @@ async fn a_permission_for_an_item_holds_however_the_item_is_named() {
         assert_eq!(guest("GET", "/dbs/db/colls/c/docs/2", "").await, 403, "{id}");
         assert_eq!(guest("PUT", "/dbs/db/colls/c/docs/2", other).await, 403, "{id}");
         assert_eq!(guest("GET", "/dbs/db/colls/c/docs/none", "").await, 403, "{id}");
+        assert_eq!(guest("GET", "/dbs/db/colls/c/docs/1%2Finside", "").await, 403, "{id}");
+        assert_eq!(guest("GET", "/dbs/db/colls/c/docs/1%2F", "").await, 403, "{id}");
         assert_eq!(guest("GET", DOCS, "").await, 403, "{id}");
     }
     world.stop().await;

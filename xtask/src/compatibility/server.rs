@@ -89,6 +89,8 @@ fn spawn(binary: &Path, data: &Path, http: &str, https: &str) -> Result<(Child, 
     let log = std::fs::File::create(data.with_extension("log")).context("the server's log")?;
     let mut child = Command::new(binary)
         .args(["serve", "--ready-json", "--durability", "os", "--partitions", PARTITIONS])
+        // The programs look at what was before a change, with and without a policy of the container.
+        .arg("--previous-images")
         .args(["--http", http, "--https", https, "--data"])
         .arg(data)
         .current_dir(data)

@@ -34,11 +34,12 @@ Give a server a name
 
     headwater context add dev http://localhost:8080
     headwater context add prod https://shop.documents.azure.com --key-env PROD_KEY
+    headwater context add prod https://shop.documents.azure.com --key-command \"pass show prod\"
     echo \"$CONNECTION_STRING\" | headwater context add prod -
 
 Afterwards `prod:shop/orders` is the container `orders` in the database `shop` there. The file is
-~/.config/headwater/contexts.toml. A key is never written into it: it stays in the environment or in a
-file; one that comes with a connection string is kept in a file only you can read.";
+~/.config/headwater/contexts.toml. A key is never written into it: it stays in the environment, in a file
+or with a program that prints it; one that comes with a connection string is kept in a file only you can read.";
 
 /// A new name.
 #[derive(Debug, Args)]
@@ -53,6 +54,9 @@ pub(crate) struct Add {
     /// An environment variable with the account key
     #[arg(long, value_name = "NAME", conflicts_with = "key_file")]
     key_env: Option<String>,
+    /// A command that prints the account key
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["key_file", "key_env"])]
+    key_command: Option<String>,
     /// A PEM file of authorities to trust
     #[arg(long, value_name = "FILE")]
     authority: Option<PathBuf>,
@@ -99,10 +103,11 @@ fn list(contexts: &Contexts) {
     }
     for (name, server) in &contexts.contexts {
         let mark = if contexts.current.as_ref() == Some(name) { "*" } else { " " };
-        let key = match (&server.key_file, &server.key_env) {
-            (Some(file), _) => format!("key in {}", file.display()),
-            (None, Some(variable)) => format!("key in ${variable}"),
-            (None, None) => "no key of its own".to_owned(),
+        let key = match (&server.key_file, &server.key_env, &server.key_command) {
+            (Some(file), _, _) => format!("key in {}", file.display()),
+            (None, Some(variable), _) => format!("key in ${variable}"),
+            (None, None, Some(command)) => format!("key from {command:?}"),
+            (None, None, None) => "no key of its own".to_owned(),
         };
         say(format_args!("{mark} {name}\t{}\t{key}", server.endpoint));
     }
@@ -119,6 +124,7 @@ fn server_of(add: Add) -> Result<(String, NamedServer)> {
         endpoint: String::new(),
         key_file: add.key_file.map(std::path::absolute).transpose()?,
         key_env: add.key_env,
+        key_command: add.key_command,
         authority: add.authority.map(std::path::absolute).transpose()?,
     };
     server.endpoint = if add.endpoint == "-" {

@@ -1,6 +1,7 @@
 //! `headwater demo`: a small shop in memory, and its change feed as it happens.
 
 use super::tail::reader::{Event, Following, Piece};
+use super::tail::rejoin::Waiting;
 use super::tail::show::{Change, Printer, Style};
 use super::tail::start::BEFORE_ALL;
 use crate::connect::block_on;
@@ -102,7 +103,14 @@ async fn show(demo: &Demo, server: &Server, runtime: &Runtime) -> Result<()> {
     // A server lets the requests it holds end before it stops, so they had better be short.
     let wait = Duration::from_secs(1);
     let filter = FeedFilter::default();
-    let following = Following { container: orders.clone(), mode, filter, wait, sender };
+    let following = Following {
+        container: orders.clone(),
+        mode,
+        filter,
+        wait,
+        sender,
+        waiting: Waiting::default(),
+    };
     for range in orders.ranges().await?.iter() {
         let from = FeedFrom::After(BEFORE_ALL.to_owned());
         let piece = Piece { keys: range.keys.clone(), from };

@@ -23,6 +23,7 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a server that Cosmos DB SDKs connect to
+    #[command(long_about = serve::HELP)]
     Serve(Box<serve::Serve>),
     /// Watch a small shop: a server in memory, orders coming in, the feed as it happens
     #[command(long_about = demo::HELP)]

@@ -3,7 +3,8 @@
 //! Every setting can come from the command line, the environment or a file, in that order. Keys never
 //! have to be on the command line, where other users of the machine can read them.
 
-use anyhow::{Context, Result, bail};
+use crate::secret;
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use headwater_protocol::auth::{Key, Keys};
 use headwater_runtime::Runtime;
@@ -12,8 +13,32 @@ use headwater_store::{Account, Durability, Options};
 use serde::Deserialize;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// How many partitions a container can be created with.
+const PARTITIONS: RangeInclusive<u32> = 1..=1000;
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Run a server that Cosmos DB SDKs connect to
+
+    headwater serve
+    headwater serve --data /var/lib/headwater --partitions 4
+    headwater serve --ephemeral --http 127.0.0.1:0 --no-https --ready-json
+    HEADWATER_KEY=$(openssl rand -base64 64 | tr -d '\\n') headwater serve --http 0.0.0.0:8080
+
+Without a key of your own it takes the one every emulator has, and then listens on this machine only. A key
+comes from HEADWATER_KEY, from a file or from a command, and never has to be on a command line.
+
+Every option can also be set in the environment, or under [serve] in headwater.toml by the same name:
+
+    [serve]
+    data = \"/var/lib/headwater\"
+    partitions = 4
+
+HEADWATER_LOG=info logs every request to standard error. Ctrl-C and SIGTERM stop it in good order.";
 
 /// The settings of a server. All of them are optional.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
@@ -34,7 +59,7 @@ pub(crate) struct Serve {
     /// Do not listen with TLS
     #[arg(long, env = "HEADWATER_NO_HTTPS")]
     no_https: bool,
-    /// How many partitions new containers get [default: 1]
+    /// How many partitions new containers get, 1 to 1000 [default: 1]
     #[arg(long, value_name = "N", env = "HEADWATER_PARTITIONS")]
     partitions: Option<u32>,
     /// When an acknowledged write is safe [default: fsync]
@@ -46,6 +71,9 @@ pub(crate) struct Serve {
     /// A file with the account key, in base64 [default: the well-known key of the emulator]
     #[arg(long, value_name = "FILE", env = "HEADWATER_KEY_FILE")]
     key_file: Option<PathBuf>,
+    /// A command that prints the account key, such as "pass show headwater"
+    #[arg(long, value_name = "CMD", env = "HEADWATER_KEY_COMMAND", conflicts_with = "key_file")]
+    key_command: Option<String>,
     /// A file with a second account key
     #[arg(long, value_name = "FILE", env = "HEADWATER_SECONDARY_KEY_FILE")]
     secondary_key_file: Option<PathBuf>,
@@ -64,6 +92,9 @@ pub(crate) struct Serve {
     /// Accept any well-formed identity token (loopback only)
     #[arg(long, env = "HEADWATER_ANY_IDENTITY")]
     any_identity: bool,
+    /// Show the item before each change in all-versions feeds also where a container has a changeFeedPolicy
+    #[arg(long, env = "HEADWATER_PREVIOUS_IMAGES")]
+    previous_images: bool,
     /// Print one line of JSON when ready, instead of one for people
     #[arg(long, env = "HEADWATER_READY_JSON")]
     ready_json: bool,
@@ -128,7 +159,11 @@ impl Serve {
             .with_context(|| format!("cannot read {}", path.display()))?;
         let file: File = toml::from_str(&text)
             .with_context(|| format!("{} is not a configuration", path.display()))?;
-        let file = file.serve;
+        let mut file = file.serve;
+        // Saying where the key is overrides a file that has it elsewhere.
+        if self.key_file.is_some() || self.key_command.is_some() {
+            (file.key_file, file.key_command) = (None, None);
+        }
         Ok(Serve {
             // Saying where on the command line overrides a file that says nowhere.
             ephemeral: self.ephemeral || (file.ephemeral && self.data.is_none()),
@@ -140,12 +175,14 @@ impl Serve {
             durability: self.durability.or(file.durability),
             account: self.account.or(file.account),
             key_file: self.key_file.or(file.key_file),
+            key_command: self.key_command.or(file.key_command),
             secondary_key_file: self.secondary_key_file.or(file.secondary_key_file),
             read_only_key_file: self.read_only_key_file.or(file.read_only_key_file),
             enforce_throughput: self.enforce_throughput || file.enforce_throughput,
             any_date: self.any_date || file.any_date,
             no_auth: self.no_auth || file.no_auth,
             any_identity: self.any_identity || file.any_identity,
+            previous_images: self.previous_images || file.previous_images,
             ready_json: self.ready_json || file.ready_json,
             config: self.config,
         })
@@ -158,6 +195,8 @@ impl Serve {
     async fn open(&self) -> Result<Account> {
         let mut options = Options::default();
         options.partitions = self.partitions.unwrap_or(1);
+        let partitions = options.partitions;
+        ensure!(PARTITIONS.contains(&partitions), "partitions is {partitions}; give 1 to 1000");
         options.durability = match self.durability {
             None | Some(Level::Fsync) => Durability::Fsync,
             Some(Level::Os) => Durability::Os,
@@ -186,6 +225,7 @@ impl Serve {
         config.enforce_throughput = self.enforce_throughput;
         config.clock_skew = Some(Duration::from_secs(15 * 60)).filter(|_| !self.any_date);
         config.any_identity = self.any_identity;
+        config.previous_images = self.previous_images;
         config.check_signatures = !self.no_auth;
         let open = [config.http, config.https].into_iter().flatten();
         if (self.no_auth || self.any_identity) && open.clone().any(|at| !at.ip().is_loopback()) {
@@ -195,11 +235,15 @@ impl Serve {
     }
 
     fn keys(&self) -> Result<Option<Keys>> {
-        let from_environment = std::env::var("HEADWATER_KEY").ok();
-        let primary = match (&self.key_file, from_environment) {
-            (Some(path), _) => Some(read_key(path)?),
-            (None, Some(text)) => Some(Key::from_base64(text.trim()).context("HEADWATER_KEY")?),
-            (None, None) => None,
+        let primary = match (&self.key_file, &self.key_command, std::env::var("HEADWATER_KEY")) {
+            (Some(path), _, _) => Some(read_key(path)?),
+            (None, Some(command), _) => {
+                let text = secret::of_command(command)?;
+                let key = Key::from_base64(&text);
+                Some(key.with_context(|| format!("what {command:?} prints is no key"))?)
+            }
+            (None, None, Ok(text)) => Some(Key::from_base64(text.trim()).context("HEADWATER_KEY")?),
+            (None, None, Err(_)) => None,
         };
         let optional = |path: &Option<PathBuf>| path.as_deref().map(read_key).transpose();
         let secondary = optional(&self.secondary_key_file)?;
@@ -207,7 +251,8 @@ impl Serve {
         let Some(primary) = primary else {
             if secondary.is_some() || read_only.is_some() {
                 bail!(
-                    "a second or read-only key needs a first one; set HEADWATER_KEY or --key-file"
+                    "a second or read-only key needs a first one; set HEADWATER_KEY, --key-file or \
+                     --key-command"
                 );
             }
             return Ok(None);

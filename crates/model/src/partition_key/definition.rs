@@ -109,8 +109,14 @@ pub enum BadPartitionKeyDefinition {
 }
 
 /// The service's own words for it, which clients look for.
-fn too_many(paths: &usize, max: usize) -> &'static str {
-    if *paths > max { "partition key is refused. Too many partition key paths: " } else { "" }
+fn too_many(paths: &usize, max: usize) -> String {
+    if *paths <= max {
+        return String::new();
+    }
+    format!(
+        "partition key is refused. Too many partition key paths ({paths}) specified. A maximum of {max} is \
+         allowed. The "
+    )
 }
 
 /// Why a partition key does not fit a container.

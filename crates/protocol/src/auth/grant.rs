@@ -62,7 +62,12 @@ impl Grant {
     /// Whether the grant reaches the resource with this link by resource ids.
     #[must_use]
     pub fn covers(&self, link: &str) -> bool {
-        let (granted, link) = (self.resource.trim_matches('/'), link.trim_matches('/'));
+        let (granted, link) = (self.resource.trim_start_matches('/'), link.trim_start_matches('/'));
+        // Nothing is inside of an item, but another one may have a slash in its id, also at its end.
+        if granted.splitn(6, '/').nth(5).is_some_and(|item| !item.is_empty()) {
+            return granted == link;
+        }
+        let (granted, link) = (granted.trim_end_matches('/'), link.trim_end_matches('/'));
         match link.strip_prefix(granted) {
             Some(rest) => !granted.is_empty() && (rest.is_empty() || rest.starts_with('/')),
             None => false,
@@ -194,5 +199,14 @@ mod tests {
         }
         let nothing = Grant { resource: "/".to_owned(), ..grant };
         assert!(!nothing.covers("dbs/a") && !nothing.covers(""));
+        let item = Grant { resource: "dbs/a/colls/b/docs/c".to_owned(), ..nothing };
+        for (link, expected) in [
+            ("dbs/a/colls/b/docs/c", true),
+            ("dbs/a/colls/b/docs/c/", false),
+            ("dbs/a/colls/b/docs/c/d", false),
+            ("dbs/a/colls/b/docs", false),
+        ] {
+            assert_eq!(item.covers(link), expected, "{link}");
+        }
     }
 }

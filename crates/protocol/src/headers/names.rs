@@ -160,6 +160,8 @@ names! {
     FEED_OPS = "x-headwater-feed-ops";
     /// Beyond the protocol: only changes of the values at these paths.
     FEED_CHANGED = "x-headwater-feed-changed";
+    /// Beyond the protocol: whether changes come with the item before them, where it is kept.
+    FEED_PREVIOUS = "x-headwater-feed-previous";
 
     /// The id of the request, in requests and answers.
     ACTIVITY_ID = "x-ms-activity-id";

@@ -14,7 +14,8 @@ pub fn complete_indexing_policy(policy: &mut Map<String, Value>) {
     let mode = mode.to_lowercase();
     let is_none = mode == "none";
     policy.insert("indexingMode".to_owned(), json!(mode));
-    policy.entry("automatic").or_insert(json!(!is_none));
+    // What is indexed at all is indexed by itself, whatever was sent.
+    policy.insert("automatic".to_owned(), json!(!is_none));
     let (included, excluded) = if is_none {
         (json!([]), json!([]))
     } else {
@@ -72,6 +73,7 @@ mod tests {
         });
         check(json!({}), default.clone());
         check(json!({ "indexingMode": "Consistent", "automatic": true }), default.clone());
+        check(json!({ "indexingMode": "consistent", "automatic": false }), default.clone());
         let hash = json!([{ "kind": "Hash", "dataType": "String" }]);
         check(json!({ "includedPaths": [{ "path": "/*", "indexes": hash }] }), default);
         check(

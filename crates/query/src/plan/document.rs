@@ -97,6 +97,12 @@ impl QueryRange {
 }
 
 impl PlanDocument {
+    /// The same plan for every key, whatever the filter says: for a filter not all of whose values are known.
+    #[must_use]
+    pub fn over_all_keys(self) -> PlanDocument {
+        PlanDocument { query_ranges: vec![QueryRange::full()], ..self }
+    }
+
     /// Whether each group is one bare aggregate, `SELECT VALUE AVG(c.n) … GROUP BY …`. Clients do not agree
     /// on what the pieces of those look like.
     pub fn groups_bare_aggregates(&self) -> bool {

@@ -47,11 +47,26 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         return Ok(unchanged(container, &scope, &etag));
     }
     let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
-    let body = body_of(container, asked.mode, names_format, &page);
+    let form =
+        Form { mode: asked.mode, names_format, previous: shows_previous(gateway, call, container) };
+    let body = body_of(container, &form, &page);
     let charge = Charge::page(body.len());
     let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
     let answer = answer.number(&names::ITEM_COUNT, page.changes.len() as u64);
     Ok(served(container, &scope, answer))
+}
+
+/// Whether changes come with the item before them.
+///
+/// A container with a policy for all versions is read by programs that know the service, and there a policy
+/// alone does not bring these images; the SDKs' own suites look whether they are absent. Where there is no
+/// policy the service has no such feed at all, so nobody expects less than everything.
+fn shows_previous(gateway: &Gateway, call: &Call, container: &Container) -> bool {
+    let has_policy = !container.definition().all_versions_retention().is_zero();
+    match call.header(headers::FEED_PREVIOUS) {
+        Some(_) => call.flag(headers::FEED_PREVIOUS),
+        None => gateway.config.previous_images || !has_policy,
+    }
 }
 
 /// How far a range is that does not hold the key a reader is after.
@@ -245,15 +260,23 @@ fn only_partition(container: &Container, scope: &Scope) -> Option<(PartitionId, 
     touched.next().is_none().then_some((one.id, one.lsn))
 }
 
-fn body_of(container: &Container, mode: FeedMode, names_format: bool, page: &FeedPage) -> Vec<u8> {
+/// What changes look like.
+struct Form {
+    mode: FeedMode,
+    /// Latest versions are wrapped as well.
+    names_format: bool,
+    previous: bool,
+}
+
+fn body_of(container: &Container, form: &Form, page: &FeedPage) -> Vec<u8> {
     let rid = container.rid().to_string();
     let size: usize = page.changes.iter().map(|change| change.body().len() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);
     let mut writer = FeedWriter::new(&mut body, &rid, "Documents");
     let definition = container.definition();
     for change in &page.changes {
-        match mode {
-            FeedMode::LatestVersion if names_format => writer.push_with(|out| {
+        match form.mode {
+            FeedMode::LatestVersion if form.names_format => writer.push_with(|out| {
                 feed::write_wrapped(
                     &change.body(),
                     change.lsn(),
@@ -264,7 +287,7 @@ fn body_of(container: &Container, mode: FeedMode, names_format: bool, page: &Fee
             FeedMode::LatestVersion => writer.push(&change.body()),
             FeedMode::AllVersionsAndDeletes => {
                 let paths = &definition.partition_key().paths;
-                writer.push_with(|out| write_envelope(change, paths, out));
+                writer.push_with(|out| write_envelope(change, paths, form.previous, out));
             }
         }
     }
@@ -275,9 +298,11 @@ fn body_of(container: &Container, mode: FeedMode, names_format: bool, page: &Fee
 pub(super) fn write_envelope(
     change: &Change,
     paths: &[headwater_model::PartitionKeyPath],
+    shows_previous: bool,
     out: &mut Vec<u8>,
 ) {
-    let (current, previous) = (change.current_bytes(), change.previous_bytes());
+    let current = change.current_bytes();
+    let previous = change.previous_bytes().filter(|_| shows_previous);
     Envelope {
         kind: change.kind(),
         lsn: change.lsn(),

@@ -113,7 +113,8 @@ fn index_at_once(json: &mut Map<String, Value>) {
     }
 }
 
-/// Clients leave out what they do not know of; the definition in the answer tells them how to hash.
+/// Clients leave out what they do not know of; the definition in the answer tells them how to hash. A key
+/// without a version is one of version 1 and stays without, as in the service.
 fn complete_key(json: &mut Map<String, Value>, version: ApiVersion) {
     let modern = version >= ApiVersion::V2018_12_31;
     if !json.contains_key("partitionKey") && !modern {
@@ -124,8 +125,7 @@ fn complete_key(json: &mut Map<String, Value>, version: ApiVersion) {
     }
     if let Some(Value::Object(key)) = json.get_mut("partitionKey") {
         key.entry("kind").or_insert_with(|| json!("Hash"));
-        let multi = key.get("kind") == Some(&json!("MultiHash"));
-        if modern || multi {
+        if key.get("kind") == Some(&json!("MultiHash")) {
             key.entry("version").or_insert_with(|| json!(2));
         }
     }

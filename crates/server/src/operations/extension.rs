@@ -320,7 +320,7 @@ fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u
         FeedMode::LatestVersion => one_line(&change.body()),
         FeedMode::AllVersionsAndDeletes => {
             let mut out = Vec::new();
-            super::changes::write_envelope(change, paths, &mut out);
+            super::changes::write_envelope(change, paths, true, &mut out);
             one_line(&out)
         }
     }

@@ -12,7 +12,9 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
-use headwater_store::query::{Query, QueryFailure, Value, condition, query_documents};
+use headwater_store::query::{
+    Problem, Query, QueryError, QueryFailure, Value, condition, query_documents,
+};
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
 use serde::{Deserialize, Deserializer};
@@ -21,6 +23,9 @@ use serde_json::value::RawValue;
 /// Clients that send a query as it is first, and plan it when they are told to, by what they call
 /// themselves. Others either plan without being told or cannot.
 const MERGING_CLIENTS: [&str; 2] = ["azsdk-python-cosmos", "azure-cosmos-js"];
+
+/// Parameters that may be missing when a plan is asked for.
+const PARAMETERS_MAX: usize = 100;
 
 /// What a client sends.
 #[derive(Deserialize)]
@@ -56,7 +61,8 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
     let functions = scripts::functions_of(gateway, container, &query);
-    let (after, limit) = (call.continuation(), call.page_limit()?);
+    let (after, limit) =
+        (call.continuation().filter(|text| !is_of_azure(text)), call.page_limit()?);
     let page = container.query_with(&query, &wanted, after, limit, &functions).await?;
     let running = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
@@ -70,9 +76,18 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
             r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#,
         )
         .header_if(headers::QUERY_METRICS, query_metrics::figures(call, &page, &measured))
-        .header_if(headers::INDEX_UTILIZATION, query_metrics::indexes(call, &page.index))
+        .header_if(
+            headers::INDEX_UTILIZATION,
+            query_metrics::indexes(call, container, &scope, &page.index),
+        )
         .header_if(headers::CONTINUATION, page.next);
     Ok(changes::served(container, &scope, answer))
+}
+
+/// Whether a continuation is one that only Azure can have made. It says nothing about where we are: whoever
+/// comes here with one begins anew, and misses nothing.
+fn is_of_azure(continuation: &str) -> bool {
+    continuation.starts_with("-RID:") || continuation.starts_with("+RID:")
 }
 
 /// A query over more than one partition key has to say that it means it, however many partitions there
@@ -103,7 +118,8 @@ pub(super) fn check_crossing(
 /// Lets a client that knows how to merge the answers of several ranges do so, with the plan for it.
 ///
 /// We could answer ourselves, and do so for everybody else. But programs written with these SDKs see what
-/// the merging is like: which pages there are, what is refused, what an aggregate over nothing is.
+/// the merging is like: which pages there are, what is refused, what an aggregate over nothing is. None of
+/// that should change with the first split, so one range is merged like many.
 fn leave_to_client(
     call: &Call,
     container: &Container,
@@ -113,14 +129,18 @@ fn leave_to_client(
     let scoped = scope.key.is_some() || scope.range.is_some() || scope.hashes.is_some();
     let agent = call.header("user-agent").unwrap_or_default();
     let merges = MERGING_CLIENTS.iter().any(|name| agent.contains(name));
-    if scoped || !merges || container.ranges().len() < 2 {
+    if scoped || !merges {
         return Ok(());
     }
     let definition = container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
-    let is_easy = plan.features().is_empty() || names_one_key(query, definition.partition_key());
-    if is_easy || plan.groups_bare_aggregates() {
+    let features = plan.features();
+    // Not every client can name an aggregate itself, and one that cannot refuses whatever the filter says.
+    let is_named =
+        features.contains(&"NonValueAggregate") && call.flag(headers::ENABLE_CROSS_PARTITION);
+    let is_ours = !is_named && names_one_key(query, definition.partition_key());
+    if features.is_empty() || is_ours || plan.groups_bare_aggregates() {
         return Ok(());
     }
     let message = "The provided cross partition query can not be directly served by the gateway. \
@@ -154,11 +174,29 @@ pub(super) fn documents(
 }
 
 /// How a client runs a query over several ranges.
+///
+/// A plan may be asked for without the parameters, which then come with the query: it is the same for all of
+/// their values, but for the keys they could narrow it to.
 pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
-    let query = parse(call, Some(&target.container))?;
+    let mut asked = Asked::of(call)?;
+    let mut is_known = true;
+    let query = loop {
+        let error = match asked.understand(Some(&target.container)) {
+            Ok(query) => break query,
+            Err(error) => error,
+        };
+        match error.problem() {
+            Problem::MissingParameter(name) if asked.parameters.len() < PARAMETERS_MAX => {
+                asked.parameters.push((name.clone(), Value::Undefined));
+                is_known = false;
+            }
+            _ => return Err(Failure::bad_request(error.service_message())),
+        }
+    };
     let definition = target.container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
+    let plan = if is_known { plan } else { plan.over_all_keys() };
     let known = call.header(headers::SUPPORTED_QUERY_FEATURES).unwrap_or_default();
     let is_known =
         |feature: &str| headers::names_in(known).any(|one| one.eq_ignore_ascii_case(feature));
@@ -190,34 +228,47 @@ pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> 
 
 /// The query a client sent, over the items of a container or over documents.
 fn parse(call: &Call, container: Option<&Container>) -> Result<Query, Failure> {
-    let understood = |text: &str, parameters: &[(String, Value<'static>)]| {
-        let parsed = match container {
-            Some(container) => container.parse_query(text, parameters),
-            None => Query::parse(text, parameters),
-        };
-        parsed.map_err(|error| Failure::bad_request(error.service_message()))
-    };
-    let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
-    if headers::has_media_type(kind, "application/sql") {
-        return understood(call.text()?, &[]);
+    let understood = Asked::of(call)?.understand(container);
+    understood.map_err(|error| Failure::bad_request(error.service_message()))
+}
+
+/// A query as it was sent.
+struct Asked {
+    text: String,
+    parameters: Vec<(String, Value<'static>)>,
+}
+
+impl Asked {
+    fn of(call: &Call) -> Result<Asked, Failure> {
+        let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
+        if headers::has_media_type(kind, "application/sql") {
+            return Ok(Asked { text: call.text()?.to_owned(), parameters: Vec::new() });
+        }
+        let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
+            Failure::bad_request(format!(
+                "the body is not a query, {{\"query\":\"SELECT …\"}}: {error}"
+            ))
+        })?;
+        let mut parameters = Vec::with_capacity(body.parameters.len());
+        for parameter in body.parameters {
+            let text = parameter.value.map_or("null", RawValue::get);
+            let value = match parameter.value {
+                None => Value::Undefined,
+                Some(_) => Value::from_json(text.as_bytes()).map_err(|error| {
+                    Failure::bad_request(format!("parameter {}: {error}", parameter.name))
+                })?,
+            };
+            parameters.push((parameter.name, value));
+        }
+        Ok(Asked { text: body.query, parameters })
     }
-    let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
-        Failure::bad_request(format!(
-            "the body is not a query, {{\"query\":\"SELECT …\"}}: {error}"
-        ))
-    })?;
-    let mut parameters = Vec::with_capacity(body.parameters.len());
-    for parameter in body.parameters {
-        let text = parameter.value.map_or("null", RawValue::get);
-        let value = match parameter.value {
-            None => Value::Undefined,
-            Some(_) => Value::from_json(text.as_bytes()).map_err(|error| {
-                Failure::bad_request(format!("parameter {}: {error}", parameter.name))
-            })?,
-        };
-        parameters.push((parameter.name, value));
+
+    fn understand(&self, container: Option<&Container>) -> Result<Query, QueryError> {
+        match container {
+            Some(container) => container.parse_query(&self.text, &self.parameters),
+            None => Query::parse(&self.text, &self.parameters),
+        }
     }
-    understood(&body.query, &parameters)
 }
 
 fn body_of(key: &str, rid: &str, rows: &[Bytes]) -> (Vec<u8>, usize) {

@@ -2,10 +2,11 @@
 //!
 //! Only what was measured is more than zero.
 
-use crate::request::Call;
+use crate::request::{Call, Scope};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use headwater_protocol::headers;
+use headwater_store::Container;
 use headwater_store::query::{IndexUsage, QueryPage};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -57,8 +58,19 @@ fn hit_ratio(rows: usize, items: usize) -> f64 {
 }
 
 /// Which indexes were used and which would have helped, if that was asked for, in the form it was asked
-/// for.
-pub(super) fn indexes(call: &Call, usage: &IndexUsage) -> Option<String> {
+/// for. Whoever names a partition key has found its items by it.
+pub(super) fn indexes(
+    call: &Call,
+    container: &Container,
+    scope: &Scope,
+    usage: &IndexUsage,
+) -> Option<String> {
+    let mut used = usage.used.clone();
+    if scope.key.as_ref().is_some_and(|key| !key.components().is_empty()) {
+        let definition = container.definition();
+        let paths = definition.partition_key().paths.iter().map(|path| format!("{path}/?"));
+        used.extend(paths.filter(|path| !usage.used.contains(path)));
+    }
     if call.flag(headers::POPULATE_INDEX_METRICS_V2) {
         let list = |paths: &[String]| -> Vec<Value> {
             paths.iter().map(|path| json!({ "IndexSpec": path })).collect()
@@ -68,7 +80,7 @@ pub(super) fn indexes(call: &Call, usage: &IndexUsage) -> Option<String> {
         };
         let document = json!({
             "Utilized": {
-                "SingleIndexes": list(&usage.used),
+                "SingleIndexes": list(&used),
                 "CompositeIndexes": composite(&usage.used_composites),
             },
             "Potential": {
@@ -104,7 +116,7 @@ pub(super) fn indexes(call: &Call, usage: &IndexUsage) -> Option<String> {
         orders.iter().map(entry).collect()
     };
     let document = json!({
-        "UtilizedSingleIndexes": list(&usage.used),
+        "UtilizedSingleIndexes": list(&used),
         "PotentialSingleIndexes": list(&usage.potential),
         "UtilizedCompositeIndexes": composite(&usage.used_composites),
         "PotentialCompositeIndexes": composite(&usage.potential_composites),

@@ -3,12 +3,14 @@
 //! ```text
 //! start      what --from means
 //! reader     one task per range: read, wait, reconnect, follow splits and merges
+//! rejoin     which readers of one range have come to the same position
 //! position   how far everything printed goes, as one text to go on from
 //! show       one line per change, for programs or for people
 //! ```
 
 pub(crate) mod position;
 pub(crate) mod reader;
+pub(crate) mod rejoin;
 pub(crate) mod show;
 pub(crate) mod start;
 
@@ -20,6 +22,7 @@ use headwater_model::{ContainerRid, FeedMode};
 use headwater_runtime::{Runtime, TaskGroup};
 use position::Positions;
 use reader::{Event, Following, Page};
+use rejoin::Waiting;
 use serde::Deserialize;
 use show::{Change, Printer, Style};
 use start::{Moment, Start};
@@ -141,7 +144,14 @@ async fn follow(tail: Tail) -> Result<()> {
         kinds: tail.kinds,
         paths: tail.paths,
     };
-    let following = Following { container, mode, filter, wait: reader::WAIT, sender };
+    let following = Following {
+        container,
+        mode,
+        filter,
+        wait: reader::WAIT,
+        sender,
+        waiting: Waiting::default(),
+    };
     for piece in pieces {
         following.start(&tasks, piece);
     }

@@ -35,9 +35,9 @@ impl Positions {
         }
     }
 
-    /// A piece became others, at the position it had.
-    pub(crate) fn reshape(&mut self, gone: &KeyRange, pieces: &[Piece]) {
-        self.known.retain(|known| known.range != *gone);
+    /// Pieces became others, at the position they had.
+    pub(crate) fn reshape(&mut self, gone: &[KeyRange], pieces: &[Piece]) {
+        self.known.retain(|known| !gone.contains(&known.range));
         self.start(pieces);
     }
 
@@ -120,9 +120,11 @@ mod tests {
         let (low, high) = all.split_at(&Epk::from_hex("1F").unwrap()).unwrap();
         let from = FeedFrom::After("\"7\"".to_owned());
         let piece = |keys: &KeyRange| Piece { keys: keys.clone(), from: from.clone() };
-        positions.reshape(&all, &[piece(&high), piece(&low)]);
+        positions.reshape(std::slice::from_ref(&all), &[piece(&high), piece(&low)]);
         let position: Continuation = positions.text().unwrap().parse().unwrap();
         assert_eq!(position.position_for(&high), Some(Lsn::new(7)));
         assert_eq!(position.position_for(&all), Some(Lsn::new(7)));
+        positions.reshape(&[low, high], &[piece(&all)]);
+        assert_eq!(positions.known.len(), 1, "joined, it is one position again");
     }
 }

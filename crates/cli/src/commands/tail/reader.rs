@@ -2,9 +2,11 @@
 //!
 //! A piece is a range of hashes with a position, whatever partitions keep those hashes now. When its
 //! partition was split, the piece becomes one piece per child, at the same position. When it was merged
-//! with others, the piece stays what it is and becomes a part of a larger partition. So no change is
-//! passed over and none is read twice.
+//! with others, the piece stays what it is and becomes a part of a larger partition, until all parts of that
+//! partition stand at one position: then they are one piece again. So no change is passed over and none is
+//! read twice.
 
+use super::rejoin::{ReaderId, Waiting};
 use bytes::Bytes;
 use headwater_client::{ClientError, Container, FeedFilter, FeedFrom, FeedRead, FeedScope, Range};
 use headwater_model::{FeedMode, KeyRange, PartitionId};
@@ -41,8 +43,8 @@ pub(crate) struct Page {
 pub(crate) enum Event {
     /// Changes, or only a new position.
     Page(Page),
-    /// The reader of `gone` has ended; these pieces go on in its place.
-    Reshaped { gone: KeyRange, pieces: Vec<Piece> },
+    /// The readers of `gone` have ended; these pieces go on in their place.
+    Reshaped { gone: Vec<KeyRange>, pieces: Vec<Piece> },
     /// Something a person may want to know.
     Note(String),
     /// It cannot go on.
@@ -58,6 +60,7 @@ pub(crate) struct Following {
     /// How long the server may hold a request when nothing is new.
     pub(crate) wait: Duration,
     pub(crate) sender: mpsc::Sender<Event>,
+    pub(crate) waiting: Waiting,
 }
 
 /// Nobody listens any more.
@@ -67,22 +70,26 @@ impl Following {
     /// Follows a piece in a task of its own.
     pub(crate) fn start(&self, tasks: &TaskGroup, piece: Piece) {
         let following = self.clone();
+        let reader = following.waiting.reader();
         tasks.spawn("tail", |mut stop: Stop| async move {
             tokio::select! {
-                _ = following.follow(piece) => {}
+                _ = following.follow(reader, piece) => {}
                 () = stop.requested() => {}
             }
         });
     }
 
-    async fn follow(&self, mut piece: Piece) -> Result<(), Unheard> {
+    async fn follow(&self, reader: ReaderId, mut piece: Piece) -> Result<(), Unheard> {
         let mut failures = 0;
         loop {
-            match self.step(&mut piece).await {
+            // Whoever has just lost its range first finds out where it is: others may be there too.
+            let wait = if failures == 0 { self.wait } else { Duration::ZERO };
+            match self.step(reader, &mut piece, wait).await {
                 Ok(Step::GoOn) => failures = 0,
-                Ok(Step::Reshape(pieces)) => {
-                    return self.say(Event::Reshaped { gone: piece.keys, pieces }).await;
+                Ok(Step::Reshape { gone, pieces }) => {
+                    return self.say(Event::Reshaped { gone, pieces }).await;
                 }
+                Ok(Step::End) => return Ok(()),
                 Ok(Step::Unheard) => return Err(Unheard),
                 Err(error) if error.is_range_gone() => {
                     // Forgotten by the container already; a moment, in case the list is not new yet.
@@ -102,38 +109,54 @@ impl Following {
     }
 
     /// Reads one page and passes it on.
-    async fn step(&self, piece: &mut Piece) -> Result<Step, ClientError> {
+    async fn step(
+        &self,
+        reader: ReaderId,
+        piece: &mut Piece,
+        wait: Duration,
+    ) -> Result<Step, ClientError> {
         let ranges = self.container.ranges().await?;
         let keeping: Vec<&Range> =
             ranges.iter().filter(|range| range.keys.overlaps(&piece.keys)).collect();
         let [range] = keeping[..] else {
-            return Ok(self.reshape(piece, &keeping));
+            // Whoever was replaced leaves it to the other to follow.
+            let is_replaced = self.waiting.leave(reader);
+            return Ok(if is_replaced { Step::End } else { self.reshape(piece, &keeping) });
         };
         let scope = match range.keys == piece.keys {
             true => FeedScope::Range(range.id),
             false => FeedScope::Part(range.id, piece.keys.clone()),
         };
         // "Now" must become a position at once: a moment later it would be another now.
-        let wait = if piece.from == FeedFrom::Now { Duration::ZERO } else { self.wait };
+        let wait = if piece.from == FeedFrom::Now { Duration::ZERO } else { wait };
         let read = FeedRead::new(scope, piece.from.clone());
         let read = read.mode(self.mode).items(PAGE_ITEMS).wait(wait).filter(self.filter.clone());
         let runtime = self.container.client().runtime();
         let asked = runtime.elapsed();
-        let page = self.container.read_feed(&read).await?;
+        let page = self.container.read_feed(&read).await;
+        if self.waiting.leave(reader) {
+            // Another reader has taken over from where this one was: what it has just read comes from there.
+            return Ok(Step::End);
+        }
+        let page = page?;
         let quick = runtime.elapsed().saturating_sub(asked) < POLL;
         let from = FeedFrom::After(page.etag.clone());
         let is_new = from != piece.from;
         let (is_empty, is_end) = (page.changes.is_empty(), page.is_end);
         piece.from = from;
         if is_new || !is_empty {
-            let (keys, range) = (piece.keys.clone(), range.id);
-            let page = Page { keys, range, changes: page.changes, etag: page.etag };
+            let (keys, id) = (piece.keys.clone(), range.id);
+            let page = Page { keys, range: id, changes: page.changes, etag: page.etag };
             if self.say(Event::Page(page)).await.is_err() {
                 return Ok(Step::Unheard);
             }
         }
         if is_empty && is_end && quick && !wait.is_zero() {
             self.pause(POLL).await;
+        }
+        if is_end && let Some(gone) = self.waiting.wait(reader, &range.keys, piece) {
+            let whole = Piece { keys: range.keys.clone(), from: piece.from.clone() };
+            return Ok(Step::Reshape { gone, pieces: vec![whole] });
         }
         Ok(Step::GoOn)
     }
@@ -147,7 +170,7 @@ impl Following {
             // A list without our keys is not one to believe; the next one will have them.
             return Step::GoOn;
         }
-        Step::Reshape(pieces)
+        Step::Reshape { gone: vec![piece.keys.clone()], pieces }
     }
 
     async fn pause(&self, wait: Duration) {
@@ -161,6 +184,12 @@ impl Following {
 
 enum Step {
     GoOn,
-    Reshape(Vec<Piece>),
+    /// Other readers go on with the same keys.
+    Reshape {
+        gone: Vec<KeyRange>,
+        pieces: Vec<Piece>,
+    },
+    /// Somebody else has gone on already.
+    End,
     Unheard,
 }

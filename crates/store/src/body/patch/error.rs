@@ -45,7 +45,7 @@ pub enum PatchError {
         limit: usize,
     },
     /// One operation cannot be done to this item.
-    #[error("operations[{operation}] on {path}: {problem}")]
+    #[error("operations[{operation}] on {path}: {problem}{}", beyond(.problem, .path))]
     Operation {
         /// Its index.
         operation: usize,
@@ -66,6 +66,16 @@ impl PatchError {
             return Ok(());
         }
         Err(PatchError::TooManyOperations { count, limit: OPERATIONS_MAX })
+    }
+}
+
+/// The service's own words for a path whose parent is missing, which clients look for.
+fn beyond(problem: &OperationProblem, path: &Pointer) -> String {
+    match (problem, path.parents().last()) {
+        (OperationProblem::PathNotFound, Some(parent)) => {
+            format!("; no path found beyond: '{parent}'")
+        }
+        _ => String::new(),
     }
 }
 

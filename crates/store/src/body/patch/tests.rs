@@ -216,6 +216,9 @@ fn operations_see_the_ones_before_them_and_all_count() {
         refused.to_string(),
         "operations[1] on /b: path does not exist; create it with add or set, parents first"
     );
+    let patch_of = Patch::new().set("/none/child", "2").unwrap();
+    let refused = patch::<[&str; 1], _>(item.as_bytes(), &patch_of, &[]).unwrap_err();
+    assert!(refused.to_string().ends_with("; no path found beyond: 'none'"), "{refused}");
 }
 
 #[test]
