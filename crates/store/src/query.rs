@@ -25,9 +25,8 @@ use crate::secondary::Indexed;
 use bytes::Bytes;
 use continuation::Place;
 use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
-use headwater_query::{Context, EvaluationError, Kind, Next, OrderMark, Progress, Run};
+use headwater_query::{Context, EvaluationError, Kind, Next, OrderMark, Run};
 use headwater_runtime::Runtime;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};

@@ -39,6 +39,8 @@ struct Filling<'c> {
     run: Run,
     /// Where the page began.
     began: Option<Key>,
+    /// A sweep came to nothing, so that no other is tried.
+    swept_in_vain: bool,
 }
 
 impl Filling<'_> {
@@ -78,6 +80,7 @@ impl Container {
             began: source.left().map(|(from, _)| from),
             source,
             run: query.resume(context, progress),
+            swept_in_vain: false,
         };
         let owner = self.owner_of(query, scope);
         let mut kept = shared.leftovers.take(leftovers, &owner, shared.runtime.elapsed());
@@ -105,7 +108,11 @@ impl Container {
                 return filling.finish();
             }
             kept = match self.worth_sweeping(query, &filling) {
-                Some(partition) => self.sweep_rows(&partition, &mut filling).await?,
+                Some(partition) => {
+                    let rows = self.sweep_rows(&partition, &mut filling).await?;
+                    filling.swept_in_vain = rows.is_none();
+                    rows
+                }
                 None => None,
             };
             if kept.is_none() {
@@ -118,12 +125,17 @@ impl Container {
     fn worth_sweeping(&self, query: &Query, filling: &Filling<'_>) -> Option<Arc<Partition>> {
         let read = filling.page.items_read;
         let enough = read >= self.state().shared.options.sweep_after_items;
-        if !enough || !filling.source.is_scan() || query.window() != (0, None) {
+        if !enough
+            || filling.swept_in_vain
+            || !filling.source.is_scan()
+            || query.window() != (0, None)
+        {
             return None;
         }
         let (from, to) = filling.source.left()?;
         let topology = self.state().topology();
-        let (epk, _) = keys::parse_item(&from).or_else(|| Some((self.first_epk(&from)?, &[])))?;
+        let (epk, _) =
+            keys::parse_item(&from).or_else(|| Some((self.first_epk(&from)?, &[][..])))?;
         let partition = topology.partition_of(epk.as_bytes())?;
         // What lies before the page would be read for nothing.
         let entries = partition.visible().get();

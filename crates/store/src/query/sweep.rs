@@ -180,7 +180,9 @@ impl Container {
 
 /// What a record says about the item in it.
 fn item_in(record: &Record) -> Option<Meta<'_>> {
-    Some(record).filter(|record| record.kind == RecordKind::Put)?;
+    if record.kind != RecordKind::Put {
+        return None;
+    }
     Meta::decode(record.meta())
 }
 
