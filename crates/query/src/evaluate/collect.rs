@@ -126,8 +126,11 @@ impl<'r> Collector<'r> {
             let key = Key::of(&row.output);
             if let Some(place) = self.seen.get(&key) {
                 let first = self.rows.get_mut(*place).filter(|_| program.order.is_empty());
-                if let Some(first) = first {
-                    first.ordinal = first.ordinal.min(row.ordinal);
+                if let Some(first) = first.filter(|first| row.ordinal < first.ordinal) {
+                    // Equal values may be written differently, such as 3 and 3.0.
+                    self.memory -= weight(first);
+                    *first = row;
+                    self.memory += weight(first);
                 }
                 return Ok(ControlFlow::Continue(()));
             }
@@ -216,7 +219,14 @@ impl<'r> Collector<'r> {
             keys.push(value);
         }
         let index = match self.groups.get(&key) {
-            Some(index) => *index,
+            Some(index) => {
+                let group = self.group_list.get_mut(*index);
+                if let Some(group) = group.filter(|group| ordinal < group.ordinal) {
+                    group.ordinal = ordinal;
+                    group.keys = keys.into_iter().map(Value::into_owned).collect();
+                }
+                *index
+            }
             None => {
                 let keys: Vec<_> = keys.into_iter().map(Value::into_owned).collect();
                 let bytes = keys.iter().map(Value::weight).sum::<usize>()
@@ -228,9 +238,6 @@ impl<'r> Collector<'r> {
                 self.group_list.len() - 1
             }
         };
-        if let Some(group) = self.group_list.get_mut(index) {
-            group.ordinal = group.ordinal.min(ordinal);
-        }
         for (number, (_, argument)) in program.aggregates.iter().enumerate() {
             let value = machine.evaluate(argument)?;
             let state = self.group_list.get_mut(index).and_then(|g| g.aggregates.get_mut(number));
