@@ -82,13 +82,18 @@ impl Container {
             run: query.resume(context, progress),
             swept_in_vain: false,
         };
-        let owner = self.owner_of(query, scope);
-        let mut kept = shared.leftovers.take(leftovers, &owner, shared.runtime.elapsed());
+        let mut kept = match leftovers {
+            0 => None,
+            id => {
+                let owner = self.owner_of(query, scope);
+                shared.leftovers.take(id, &owner, shared.runtime.elapsed())
+            }
+        };
         loop {
             if let Some(rows) = kept.take()
                 && let Some((rows, at)) = filling.take_kept(rows)
             {
-                let id = shared.runtime.random();
+                let (id, owner) = (shared.runtime.random(), self.owner_of(query, scope));
                 let leftovers = shared.leftovers.keep(id, owner, rows, shared.runtime.elapsed());
                 let place = Place::Scan {
                     progress: filling.run.progress(),
