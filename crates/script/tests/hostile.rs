@@ -154,11 +154,11 @@ fn what_is_thrown_without_being_an_error_is_told_as_it_is() {
 #[test]
 fn what_takes_long_inside_of_one_step_is_ended_behind_it() {
     for body in [
-        "var n = 1n << 1000000n; for (;;) String(n)",
-        "var n = 1n << 1000000n; for (;;) n.toString(7)",
-        "var n = 3n ** 600000n; for (;;) `${n}`",
-        "var t = '9'.repeat(300000); for (;;) BigInt(t)",
-        "var n = 1n << 1000000n; for (;;) n * n / 3n",
+        "var n = 1n << 200000n; for (;;) String(n)",
+        "var n = 1n << 200000n; for (;;) n.toString(7)",
+        "var n = 3n ** 100000n; for (;;) `${n}`",
+        "var t = '9'.repeat(60000); for (;;) BigInt(t)",
+        "var n = 1n << 200000n; for (;;) n * n / 3n",
         "var a = []; a.length = 1000000; for (;;) a.join('')",
         "var a = []; a.length = 1000000; for (;;) JSON.stringify(a)",
         "var a = []; a.length = 1000000; var b = []; for (var i = 0; i < 1000; i++) b[i] = a; b.join('')",
@@ -166,7 +166,6 @@ fn what_takes_long_inside_of_one_step_is_ended_behind_it() {
         "for (;;) new Uint8Array(10000000).toString()",
         "for (;;) 'x'.repeat(10000000).split('')",
         "for (;;) Object.keys('x'.repeat(3000000))",
-        "for (;;) structuredClone ? 1 : 2",
         "for (;;) 'ab'.repeat(5000000).toUpperCase().localeCompare('ab')",
     ] {
         let error = ends(&format!("function f() {{ {body} }}"));
