@@ -260,3 +260,31 @@ fn queries_and_runs_travel_between_threads() {
     travels::<headwater_query::Run>();
     travels::<Context>();
 }
+
+#[test]
+fn the_answer_does_not_depend_on_the_order_in_which_items_are_pushed() {
+    let items: Vec<String> =
+        // Two texts for the same number, of which the first item's is shown.
+        (0..40).map(|n| format!(r#"{{"id":"{n}","g":{}{},"n":{n}}}"#, n % 7, ["", ".0"][n % 2])).collect();
+    let queries = [
+        "SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g",
+        "SELECT DISTINCT VALUE c.g FROM c",
+        "SELECT VALUE x.n FROM (SELECT * FROM c WHERE c.n > 3) x",
+        "SELECT VALUE c.n FROM c ORDER BY c.g",
+        "SELECT c.g FROM c GROUP BY c.g OFFSET 2 LIMIT 3",
+        "SELECT VALUE SUM(c.n) FROM c",
+    ];
+    for text in queries {
+        let query = Query::parse(text, &[]).unwrap();
+        let answer = |numbers: &mut dyn Iterator<Item = usize>| {
+            let mut run = query.start(Context::default());
+            for number in numbers {
+                run.push(items[number].as_bytes(), number as u64, &mut Vec::new()).unwrap();
+            }
+            run.finish().unwrap()
+        };
+        let forwards = answer(&mut (0..items.len()));
+        assert_eq!(forwards, answer(&mut (0..items.len()).rev()), "{text}");
+        assert_eq!(forwards, answer(&mut (0..items.len()).map(|n| n * 17 % 40)), "{text}");
+    }
+}

@@ -20,6 +20,8 @@ pub(crate) struct Sandbox {
     context: Context,
     pub(crate) watch: Watch,
     limits: Limits,
+    /// Whether some source in it says that it throws null.
+    throws_null: AtomicBool,
 }
 
 /// What the engine asks whether to go on, and why not.
@@ -82,7 +84,7 @@ impl Sandbox {
         let asked = watch.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || asked.must_end())));
         let context = Context::full(&runtime).map_err(engine)?;
-        Ok(Sandbox { context, watch, limits: *limits })
+        Ok(Sandbox { context, watch, limits: *limits, throws_null: AtomicBool::new(false) })
     }
 
     /// Works inside the sandbox, which is locked meanwhile: nothing in there may ask for it again.
@@ -116,6 +118,7 @@ impl Sandbox {
         name: &str,
         source: &str,
     ) -> Result<Function<'js>, ScriptError> {
+        self.throws_null.fetch_or(says_throw_null(source), Ordering::Relaxed);
         let file = format!("{name}.js");
         let whole = format!("({source}\n)");
         if let Ok(function) = ctx.eval_with_options::<Function<'js>, _>(whole, options(&file)) {
@@ -178,8 +181,9 @@ impl Sandbox {
         prelude: Option<&Object<'js>>,
         thrown: &Value<'js>,
     ) -> ScriptError {
-        // The engine throws null when there is not even the memory for an error.
-        if thrown.is_null() {
+        // The engine throws null when there is not even the memory for an error. Nothing else tells its
+        // null from a script's, so only a script that says that it throws null is believed to have.
+        if thrown.is_null() && !self.throws_null.load(Ordering::Relaxed) {
             return ScriptError::Memory(self.limits.memory_bytes);
         }
         let by_prelude = || -> Option<Explained> {
@@ -213,6 +217,14 @@ fn plainly(thrown: &Value<'_>) -> Option<Explained> {
         text: error.message().unwrap_or_default(),
         stack: error.stack().unwrap_or_default(),
         number: 0,
+    })
+}
+
+/// Whether a source has `throw null` or `reject(null)` in it.
+fn says_throw_null(source: &str) -> bool {
+    source.match_indices("null").any(|(at, _)| {
+        let before = source[..at].trim_end_matches(|c: char| c.is_whitespace() || c == '(');
+        before.ends_with("throw") || before.ends_with("reject")
     })
 }
 

@@ -125,6 +125,59 @@ fn what_takes_too_much_memory_is_ended() {
 }
 
 #[test]
+fn what_is_thrown_without_being_an_error_is_told_as_it_is() {
+    for (body, expected) in [
+        ("throw null", "null"),
+        ("throw (null)", "null"),
+        ("return Promise.reject(null)", "null"),
+        ("throw undefined", "undefined"),
+        ("throw 0", "0"),
+        ("throw ''", ""),
+        ("throw false", "false"),
+        ("throw 7n", "7"),
+        ("throw Symbol('s')", "Symbol(s)"),
+        ("throw [1, 2]", "[1,2]"),
+        ("throw { a: null }", "{\"a\":null}"),
+        ("throw function () {}", "function () {}"),
+    ] {
+        let error = ends(&format!("function f() {{ {body} }}"));
+        let ScriptError::Thrown { text, .. } = &error else { panic!("{body}: {error:?}") };
+        assert_eq!(text, expected, "{body}");
+    }
+    // A null nobody has thrown is the engine's, which has no memory left for an error.
+    let error = ends("function f() { var all = []; for (;;) all.push({ a: null }) }");
+    assert!(matches!(error, ScriptError::Memory(_) | ScriptError::Time(_)), "{error:?}");
+}
+
+/// The engine asks whether to go on between the steps of a script and not inside of them, so each of these
+/// steps has to have an end, and the script ends behind it.
+#[test]
+fn what_takes_long_inside_of_one_step_is_ended_behind_it() {
+    for body in [
+        "var n = 1n << 200000n; for (;;) String(n)",
+        "var n = 1n << 200000n; for (;;) n.toString(7)",
+        "var n = 3n ** 100000n; for (;;) `${n}`",
+        "var t = '9'.repeat(60000); for (;;) BigInt(t)",
+        "var n = 1n << 200000n; for (;;) n * n / 3n",
+        "var a = []; a.length = 1000000; for (;;) a.join('')",
+        "var a = []; a.length = 1000000; for (;;) JSON.stringify(a)",
+        "var a = []; a.length = 1000000; var b = []; for (var i = 0; i < 1000; i++) b[i] = a; b.join('')",
+        "for (;;) new Uint8Array(10000000).join('')",
+        "for (;;) new Uint8Array(10000000).toString()",
+        "for (;;) 'x'.repeat(10000000).split('')",
+        "for (;;) Object.keys('x'.repeat(3000000))",
+        "for (;;) 'ab'.repeat(5000000).toUpperCase().localeCompare('ab')",
+    ] {
+        let error = ends(&format!("function f() {{ {body} }}"));
+        let within = matches!(
+            error,
+            ScriptError::Time(_) | ScriptError::Memory(_) | ScriptError::Thrown { .. }
+        );
+        assert!(within, "{body}: {error:?}");
+    }
+}
+
+#[test]
 fn what_goes_too_deep_is_told_so() {
     for body in [
         "(function again() { again() })()",

@@ -153,6 +153,7 @@ impl From<ExecuteError> for Failure {
             ExecuteError::Write(error) => error.into(),
             ExecuteError::Read(error) => error.into(),
             ExecuteError::Busy => Failure::busy(error.to_string()),
+            ExecuteError::Blocked { .. } => Failure::new(Code::Forbidden, error.to_string()),
             ExecuteError::Conflict => Failure::new(Code::RetryWith, error.to_string()),
             other => Failure::new(Code::InternalServerError, other.to_string()),
         }

@@ -133,7 +133,7 @@ impl Gateway {
         self.metrics.observe(&verb, answer.status, took);
         if let Some(path) = path {
             let (status, micros) = (answer.status.as_u16(), took.as_micros());
-            tracing::info!(target: REQUESTS, %activity, %verb, path, status, micros, "answered");
+            tracing::info!(target: REQUESTS, ?activity, %verb, path, status, micros, "answered");
         }
         let (millis, micros) = (took.as_millis(), took.as_micros() % 1000);
         let duration = format_args!("{millis}.{micros:03}");

@@ -7,7 +7,7 @@ use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::Leftovers;
 use crate::recent::Recent;
-use crate::script::{ScriptLimits, Turns};
+use crate::script::{Offenders, ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
@@ -43,6 +43,8 @@ pub struct Options {
     pub compaction_dead_percent: u64,
     /// A query that had to look at so many items for a page has the path it filters by indexed.
     pub index_after_items: usize,
+    /// A query that would look at more items than this one by one reads whole logs instead.
+    pub sweep_after_items: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
 }
@@ -59,6 +61,7 @@ impl Default for Options {
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
             index_after_items: 1_000,
+            sweep_after_items: 1_000,
             scripts: ScriptLimits::default(),
         }
     }
@@ -102,6 +105,7 @@ pub(crate) struct Shared {
     pub(crate) writers: TaskGroup,
     /// Whose turn it is to run a script.
     pub(crate) turns: Arc<Turns>,
+    pub(crate) offenders: Offenders,
     wrap_log: Option<LogWrapper>,
     /// Rows of queries that were found beyond the page they were found for.
     pub(crate) leftovers: Leftovers,
@@ -249,6 +253,7 @@ impl Account {
             recent: Recent::new(options.recent_bytes),
             options,
             turns: Arc::default(),
+            offenders: Offenders::default(),
             wrap_log,
             leftovers: Leftovers::default(),
             lock: Mutex::new(None),

@@ -86,7 +86,7 @@ impl Item {
         // System properties come last, so the last one of that name is the item's own.
         const NAME: &[u8] = b"\"_rid\":\"";
         let bytes = &self.stored[..];
-        let found = bytes.windows(NAME.len()).rposition(|window| window == NAME);
+        let found = memchr::memmem::rfind(bytes, NAME);
         let start = found.map_or(bytes.len(), |at| at + NAME.len());
         let text = bytes[start..].split(|byte| *byte == b'"').next().unwrap_or_default();
         let rid = std::str::from_utf8(text).ok().and_then(|text| ItemRid::parse(text).ok());

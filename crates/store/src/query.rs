@@ -12,19 +12,21 @@
 mod continuation;
 mod leftovers;
 mod source;
+mod stream;
+mod sweep;
 mod walk;
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
+use crate::keys;
 use crate::scan::ScanScope;
 use crate::script::{Script, UserScripts};
 use crate::secondary::Indexed;
 use bytes::Bytes;
 use continuation::Place;
 use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
-use headwater_query::{Context, EvaluationError, Kind, Next, OrderMark, Progress, Run};
+use headwater_query::{Context, EvaluationError, Kind, Next, OrderMark, Run};
 use headwater_runtime::Runtime;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};
@@ -33,6 +35,7 @@ use leftovers::{Owner, Rows};
 pub use source::IndexUsage;
 use source::Source;
 use std::time::Duration;
+use sweep::Swept;
 
 /// Items read for one page; a page that ends for that reason may be empty and goes on.
 const ITEMS_READ_MAX: usize = 20_000;
@@ -197,63 +200,6 @@ impl Container {
         }
     }
 
-    async fn stream_query(
-        &self,
-        query: &Query,
-        context: Context,
-        scope: &ScanScope,
-        after: Option<&str>,
-        limit: PageLimit,
-    ) -> Result<QueryPage, QueryFailure> {
-        let (progress, position) = match after.map(Place::parse).transpose()? {
-            None => (Progress::default(), None),
-            Some(Place::Scan { progress, position }) => (progress, Some(position)),
-            Some(_) => return Err(QueryFailure::BadContinuation),
-        };
-        let runtime = &self.state().shared.runtime;
-        let deadline = runtime.elapsed() + PAGE_TIME_MAX;
-        let mut source = Source::new(self, query, scope, position.as_ref())?;
-        let mut run = query.resume(context, progress);
-        let mut page = QueryPage::default();
-        let mut bytes = 0;
-        loop {
-            let wanted = (limit.items as usize).saturating_sub(page.rows.len());
-            let batch = u32::try_from(wanted).unwrap_or(SCAN_ITEMS).clamp(1, SCAN_ITEMS);
-            let batch = PageLimit::new(batch, SCAN_BYTES).unwrap_or_default();
-            let mut done = false;
-            for item in source.next(batch).await? {
-                let text = item.to_bytes();
-                page.items_read += 1;
-                page.bytes_read += text.len();
-                let mut rows = Vec::new();
-                done = run.push(&text, item.number(), &mut rows)? == Next::Enough;
-                for row in rows {
-                    let row = match row {
-                        Cow::Borrowed(row) => text.slice_ref(row),
-                        Cow::Owned(row) => Bytes::from(row),
-                    };
-                    bytes += row.len();
-                    page.rows.push(row);
-                }
-                if done {
-                    break;
-                }
-            }
-            let position = source.position().filter(|_| !done);
-            let full = page.rows.len() >= limit.items as usize || bytes >= limit.bytes as usize;
-            let spent = page.items_read >= ITEMS_READ_MAX || runtime.elapsed() >= deadline;
-            if position.is_none() || full || spent {
-                let progress = run.progress();
-                let place = position.map(|position| Place::Scan { progress, position });
-                page.next = place.map(|place| place.write());
-                page.steps = run.steps();
-                source.learn(page.items_read, page.rows.len())?;
-                page.index = source.usage;
-                return Ok(page);
-            }
-        }
-    }
-
     async fn collect_query(
         &self,
         query: &Query,
@@ -271,8 +217,7 @@ impl Container {
             Some(_) => return Err(QueryFailure::BadContinuation),
         };
         let shared = &self.state().shared;
-        let owner =
-            Owner { container: self.rid(), what: format!("{scope:?} {}", query.identity()) };
+        let owner = self.owner_of(query, scope);
         let mut page = QueryPage::default();
         let kept = shared.leftovers.take(leftovers, &owner, shared.runtime.elapsed());
         let mut rows = match kept {
@@ -302,6 +247,11 @@ impl Container {
             page.next = Some(place.write());
         }
         Ok(page)
+    }
+
+    /// Who may see rows that were left over.
+    fn owner_of(&self, query: &Query, scope: &ScanScope) -> Owner {
+        Owner { container: self.rid(), what: format!("{scope:?} {}", query.identity()) }
     }
 
     /// The next rows of a sorted query: those of a page and some more.
@@ -334,8 +284,9 @@ impl Container {
                 return Ok(sorted_page(run, skip, left, wanted));
             }
         }
-        let mut run = query.start(context).for_page(mark, skip.saturating_add(wanted));
-        let source = self.push_all(query, scope, &mut run, page).await?;
+        let reach = skip.saturating_add(wanted);
+        let start = || query.start(context.clone()).for_page(mark.clone(), reach);
+        let (run, source) = self.push_all(query, scope, start, page).await?;
         match ordering {
             Some(ordering) => {
                 let of = Indexed::Order(ordering.paths);
@@ -356,24 +307,34 @@ impl Container {
         shown: u64,
         page: &mut QueryPage,
     ) -> Result<Rows, QueryFailure> {
-        let mut run = query.start(context);
+        let mut run = query.start(context.clone());
         if query.reads_items() {
-            self.push_all(query, scope, &mut run, page).await?.learn(page.items_read, 0)?;
+            let start = || query.start(context.clone());
+            let (pushed, source) = self.push_all(query, scope, start, page).await?;
+            source.learn(page.items_read, 0)?;
+            run = pushed;
         }
         let shown = usize::try_from(shown).unwrap_or(usize::MAX);
         let rows = run.finish()?.into_iter().skip(shown);
-        Ok(Rows { rows: rows.map(|row| (Bytes::from(row), None)).collect(), is_more: false })
+        let rows = rows.map(|row| (Bytes::from(row), None)).collect();
+        Ok(Rows { rows, ..Rows::default() })
     }
 
-    /// Pushes every item a query has to look at. Returns where they came from.
+    /// Starts a run and pushes every item it has to look at. Returns also where they came from.
     async fn push_all(
         &self,
         query: &Query,
         scope: &ScanScope,
-        run: &mut Run,
+        start: impl Fn() -> Run,
         page: &mut QueryPage,
-    ) -> Result<Source<'_>, QueryFailure> {
+    ) -> Result<(Run, Source<'_>), QueryFailure> {
         let mut source = Source::new(self, query, scope, None)?;
+        let mut run = start();
+        if source.is_scan() && !self.push_swept(&mut source, &mut run, page).await? {
+            run = start();
+            source = Source::new(self, query, scope, None)?;
+            (page.items_read, page.bytes_read) = (0, 0);
+        }
         let batch = PageLimit::new(SCAN_ITEMS, SCAN_BYTES).unwrap_or_default();
         let mut done = false;
         while !done && source.position().is_some() {
@@ -392,7 +353,48 @@ impl Container {
         }
         page.steps = run.steps();
         page.index = std::mem::take(&mut source.usage);
-        Ok(source)
+        Ok((run, source))
+    }
+
+    /// Pushes whole partitions in the order of their logs, from the beginning of a scan on, and moves the
+    /// scan behind them. False if something may have been missed, so that all has to be pushed again.
+    async fn push_swept(
+        &self,
+        source: &mut Source<'_>,
+        run: &mut Run,
+        page: &mut QueryPage,
+    ) -> Result<bool, QueryFailure> {
+        let topology = self.state().topology();
+        for partition in &topology.partitions {
+            let Some((from, to)) = source.left() else { return Ok(true) };
+            let (first, behind) = keys::items_in(self.rid(), &partition.range);
+            if behind <= from {
+                continue;
+            }
+            if first < from || !self.may_sweep(partition, &from, &to) {
+                return Ok(true);
+            }
+            let mut look = |seen: sweep::Seen<'_>| {
+                page.items_read += 1;
+                page.bytes_read += seen.text.len();
+                if page.items_read > ITEMS_COLLECTED_MAX {
+                    return Err(QueryFailure::TooManyItems);
+                }
+                Ok(run.push(seen.text, seen.number, &mut Vec::new())? != Next::Enough)
+            };
+            match self.sweep(partition, &mut look).await {
+                Ok(Swept::All) => source.move_to(behind),
+                Ok(Swept::Enough) => {
+                    source.end();
+                    return Ok(true);
+                }
+                // A partition may go away while it is read; a scan then follows its items, and meets
+                // any other failure again.
+                Ok(Swept::GivenUp) | Err(QueryFailure::Read(_)) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     /// How far indexes that are being built have come, in percent; 100 if none is.
@@ -407,7 +409,7 @@ fn sorted_page(run: Run, skip: usize, left: usize, wanted: usize) -> Rows {
     let (found, is_more) = run.finish_page();
     let rows = found.into_iter().skip(skip).take(left);
     let rows = rows.map(|row| (Bytes::from(row.json), Some(row.mark))).collect();
-    Rows { rows, is_more: is_more && wanted < left }
+    Rows { rows, is_more: is_more && wanted < left, ..Rows::default() }
 }
 
 /// The time and chance an evaluation sees.

@@ -492,3 +492,22 @@ async fn the_examples_of_the_documentation_run() {
     }
     assert_eq!(count, 3, "the page has other examples now");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_keeps_exceeding_its_limits_is_blocked_and_others_are_not() {
+    let mut options = Options::default();
+    options.scripts.time = Duration::from_millis(50);
+    options.scripts.accepting = Duration::from_millis(40);
+    let (_account, items) = container_with(options, plain()).await;
+    let endless = "if (a !== 'end') for (;;) {}";
+    for _ in 0..3 {
+        let error = execute(&items, endless).await.unwrap_err();
+        let is_time = matches!(&error, ExecuteError::Script { error: ScriptFailure::Time(_), .. });
+        assert!(is_time, "{error}");
+    }
+    let error = execute(&items, endless).await.unwrap_err();
+    assert!(matches!(&error, ExecuteError::Blocked { .. }), "{error}");
+    assert!(error.to_string().contains("exceeded its limits several times"), "{error}");
+    // Another source is another script, though it has the same name.
+    assert_eq!(answer(&items, "response.setBody(1)").await, json!(1));
+}

@@ -1,7 +1,10 @@
 //! Rows that have to wait for each other: groups, distinct rows, sorted rows.
+//!
+//! Items may be pushed in any order, and the answer is the same: what has no order of its own is in the order
+//! of the ordinals, a group or a distinct row at that of the first item it comes from.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::rows::Flow;
@@ -17,7 +20,8 @@ const SLACK: usize = 1024;
 /// for ever for the query itself.
 pub(super) struct Collector<'r> {
     rows: Vec<Row<'r>>,
-    seen: HashSet<Key>,
+    /// Distinct rows, and where they are as long as nothing is let go.
+    seen: HashMap<Key, usize>,
     groups: HashMap<Key, usize>,
     group_list: Vec<Group>,
     memory: usize,
@@ -59,6 +63,8 @@ struct Row<'r> {
 }
 
 struct Group {
+    /// The lowest of its items.
+    ordinal: u64,
     keys: Vec<Value<'static>>,
     aggregates: Vec<AggregateState>,
 }
@@ -67,7 +73,7 @@ impl<'r> Collector<'r> {
     pub(super) fn new(enough: Option<u64>) -> Collector<'r> {
         Collector {
             rows: Vec::new(),
-            seen: HashSet::new(),
+            seen: HashMap::new(),
             groups: HashMap::new(),
             group_list: Vec::new(),
             memory: 0,
@@ -98,7 +104,7 @@ impl<'r> Collector<'r> {
         keep: impl Fn(Value<'a>) -> Value<'r>,
     ) -> Flow {
         if program.grouped {
-            self.add_to_group(machine, program)?;
+            self.add_to_group(machine, program, ordinal)?;
             return Ok(ControlFlow::Continue(()));
         }
         let output = machine.evaluate(&program.projection)?;
@@ -118,10 +124,18 @@ impl<'r> Collector<'r> {
         }
         if program.distinct {
             let key = Key::of(&row.output);
-            self.spend(machine, key.len())?;
-            if !self.seen.insert(key) {
+            if let Some(place) = self.seen.get(&key) {
+                let first = self.rows.get_mut(*place).filter(|_| program.order.is_empty());
+                if let Some(first) = first.filter(|first| row.ordinal < first.ordinal) {
+                    // Equal values may be written differently, such as 3 and 3.0.
+                    self.memory -= weight(first);
+                    *first = row;
+                    self.memory += weight(first);
+                }
                 return Ok(ControlFlow::Continue(()));
             }
+            self.spend(machine, key.len() + size_of::<usize>())?;
+            self.seen.insert(key, self.rows.len());
         }
         self.spend(machine, weight(&row))?;
         self.rows.push(row);
@@ -195,6 +209,7 @@ impl<'r> Collector<'r> {
         &mut self,
         machine: &mut Machine<'a, '_>,
         program: &'a Program,
+        ordinal: u64,
     ) -> Result<(), EvaluationError> {
         let mut keys = Vec::with_capacity(program.groups.len());
         let mut key = Key::default();
@@ -204,7 +219,14 @@ impl<'r> Collector<'r> {
             keys.push(value);
         }
         let index = match self.groups.get(&key) {
-            Some(index) => *index,
+            Some(index) => {
+                let group = self.group_list.get_mut(*index);
+                if let Some(group) = group.filter(|group| ordinal < group.ordinal) {
+                    group.ordinal = ordinal;
+                    group.keys = keys.into_iter().map(Value::into_owned).collect();
+                }
+                *index
+            }
             None => {
                 let keys: Vec<_> = keys.into_iter().map(Value::into_owned).collect();
                 let bytes = keys.iter().map(Value::weight).sum::<usize>()
@@ -212,7 +234,7 @@ impl<'r> Collector<'r> {
                     + program.aggregates.len() * size_of::<AggregateState>();
                 self.spend(machine, bytes)?;
                 self.groups.insert(key, self.group_list.len());
-                self.group_list.push(Group { keys, aggregates: states(program) });
+                self.group_list.push(Group { ordinal, keys, aggregates: states(program) });
                 self.group_list.len() - 1
             }
         };
@@ -237,9 +259,7 @@ impl<'r> Collector<'r> {
         if program.grouped {
             return self.finish_groups(machine, program);
         }
-        if !program.order.is_empty() {
-            self.sort(program);
-        }
+        self.sort(program);
         Ok(window(program, self.rows))
     }
 
@@ -252,8 +272,9 @@ impl<'r> Collector<'r> {
         let mut groups = std::mem::take(&mut self.group_list);
         if groups.is_empty() && program.groups.is_empty() {
             // Aggregates over no rows still have an answer.
-            groups.push(Group { keys: Vec::new(), aggregates: states(program) });
+            groups.push(Group { ordinal: 0, keys: Vec::new(), aggregates: states(program) });
         }
+        groups.sort_by_key(|group| group.ordinal);
         let mut rows: Collector<'a> = Collector::new(None);
         for (number, group) in groups.into_iter().enumerate() {
             machine.group_keys = group.keys;

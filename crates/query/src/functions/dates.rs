@@ -42,6 +42,23 @@ macro_rules! component {
 
 pub(super) const TABLE: &[Function] = &[
     Function {
+        name: "Ago",
+        arguments: "(part, number)",
+        meaning: "The date so many years, months, days, hours … before the current time",
+        count: (2, 2),
+        body: Body::Careful(|arguments, environment| {
+            Ok(moved_from_now(arguments, environment, -1))
+        }),
+        examples: &[
+            ("Ago(\"yyyy\", 1)", "\"2025-08-01T12:30:45.1234567Z\""),
+            ("Ago(\"yyyy\", -1)", "\"2027-08-01T12:30:45.1234567Z\""),
+            ("Ago(\"ss\", 45)", "\"2026-08-01T12:30:00.1234567Z\""),
+            ("Ago(\"ms\", 4)", "\"2026-08-01T12:30:45.1194567Z\""),
+            ("Ago(\"mm\", 1.5)", "undefined"),
+            ("Ago(1, 1)", "undefined"),
+        ],
+    },
+    Function {
         name: "DateTimeAdd",
         arguments: "(part, number, date)",
         meaning: "The date so many years, months, days, hours … later",
@@ -241,7 +258,26 @@ pub(super) const TABLE: &[Function] = &[
         "GetCurrentTimestampStatic()",
         "1785587445123"
     ),
-    current!("Now", "The current time as a date", now_text, "Now() = GetCurrentDateTime()", "true"),
+    Function {
+        name: "Now",
+        arguments: "([part, number])",
+        meaning: "The current time as a date, or so many years, months, days, hours … later",
+        count: (0, 2),
+        body: Body::Careful(|arguments, environment| {
+            Ok(if arguments.is_empty() {
+                Some(now_text(environment))
+            } else {
+                moved_from_now(arguments, environment, 1)
+            })
+        }),
+        examples: &[
+            ("Now() = GetCurrentDateTime()", "true"),
+            ("Now(\"yyyy\", 1)", "\"2027-08-01T12:30:45.1234567Z\""),
+            ("Now(\"ss\", -45)", "\"2026-08-01T12:30:00.1234567Z\""),
+            ("Now(\"yyyy\")", "undefined"),
+            ("Now(\"fortnight\", 1)", "undefined"),
+        ],
+    },
     Function {
         name: "TicksToDateTime",
         arguments: "(ticks)",
@@ -286,6 +322,18 @@ fn ticks_value<'a>(ticks: i64) -> Value<'a> {
 
 fn now_text(environment: &Environment) -> Value<'static> {
     Moment::at(environment.now_ticks).map_or(Value::Undefined, |now| Value::from(now.to_string()))
+}
+
+/// The current time and so many of a part, in a direction.
+fn moved_from_now(
+    arguments: &[Value<'_>],
+    environment: &Environment,
+    direction: i64,
+) -> Option<Value<'static>> {
+    let part = Part::parse(text(arguments, 0)?)?;
+    let count = arguments.get(1)?.as_integer()?.checked_mul(direction)?;
+    let moved = Moment::at(environment.now_ticks)?.add(part, count)?;
+    Some(Value::from(moved.to_string()))
 }
 
 fn now_timestamp(environment: &Environment) -> Value<'static> {

@@ -21,6 +21,5 @@ pub(super) const TABLE: &[Function] = later! {
     "FullTextContainsAll", "(path, phrase [, …])", "Whether a text contains every phrase";
     "FullTextContainsAny", "(path, phrase [, …])", "Whether a text contains one of the phrases";
     "FullTextScore", "(path, phrase [, …])", "How well a text fits phrases (BM25)";
-    "Ago", "(duration)", "The current time less a duration; its forms are not documented well enough";
     "RRF", "(score, score [, …])", "Several rankings in one";
 };

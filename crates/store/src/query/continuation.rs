@@ -1,7 +1,7 @@
 //! Where a query goes on, as a text that clients keep.
 //!
 //! ```text
-//! s.ROWS.POSITION   a streaming query, behind ROWS rows, from a position of a scan
+//! s.ROWS.POSITION   a streaming query, behind ROWS rows, from a position of a scan; .ID behind it if rows are kept
 //! k.ROWS.ID.MARK    a sorted query, behind the row with these sort keys
 //! o.ROWS.ID         any other, behind ROWS rows
 //! ```
@@ -21,7 +21,7 @@ const MARK_BYTES_MAX: usize = 700;
 /// See the head of this file.
 #[derive(Debug)]
 pub(super) enum Place {
-    Scan { progress: Progress, position: ScanPosition },
+    Scan { progress: Progress, position: ScanPosition, leftovers: u64 },
     Sorted { shown: u64, leftovers: u64, mark: OrderMark },
     Rows { shown: u64, leftovers: u64 },
 }
@@ -33,7 +33,12 @@ impl Place {
 
     pub(super) fn write(&self) -> String {
         match self {
-            Place::Scan { progress, position } => format!("s.{}.{position}", progress.rows),
+            Place::Scan { progress, position, leftovers: 0 } => {
+                format!("s.{}.{position}", progress.rows)
+            }
+            Place::Scan { progress, position, leftovers } => {
+                format!("s.{}.{position}.{leftovers:x}", progress.rows)
+            }
             Place::Sorted { shown, leftovers, mark } => match encode(mark) {
                 Some(mark) => format!("k.{shown}.{leftovers:x}.{mark}"),
                 None => format!("o.{shown}.{leftovers:x}"),
@@ -49,8 +54,10 @@ fn read(text: &str) -> Option<Place> {
     let shown = rows.parse().ok()?;
     match kind {
         "s" => {
-            let position = ScanPosition::from_text(rest);
-            Some(Place::Scan { progress: Progress { rows: shown }, position })
+            let (position, id) = rest.split_once('.').unwrap_or((rest, "0"));
+            let leftovers = u64::from_str_radix(id, 16).ok()?;
+            let position = ScanPosition::from_text(position);
+            Some(Place::Scan { progress: Progress { rows: shown }, position, leftovers })
         }
         "k" => {
             let (id, mark) = rest.split_once('.')?;
@@ -121,6 +128,7 @@ mod tests {
             "x",
             "s",
             "s.x.y",
+            "s.1.y.z",
             "k.1.2",
             "k.1.zz.W10",
             "k.1.2.W10",

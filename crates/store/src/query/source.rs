@@ -235,6 +235,27 @@ impl<'c> Source<'c> {
         }
     }
 
+    /// Whether it looks at every item of its scope.
+    pub(super) fn is_scan(&self) -> bool {
+        self.lookup.is_none()
+    }
+
+    /// The keys it has not looked at; `None` at the end.
+    pub(super) fn left(&self) -> Option<(Key, Key)> {
+        (!self.is_done).then(|| (self.from.clone(), self.to.clone()))
+    }
+
+    /// Goes on from a key.
+    pub(super) fn move_to(&mut self, key: Key) {
+        self.is_done = key >= self.to;
+        self.from = key;
+    }
+
+    /// Nothing more is wanted.
+    pub(super) fn end(&mut self) {
+        self.is_done = true;
+    }
+
     /// Where to go on; `None` at the end.
     pub(super) fn position(&self) -> Option<ScanPosition> {
         (!self.is_done).then(|| position_text(&self.from))

@@ -15,20 +15,24 @@
 
 mod functions;
 mod items;
+mod offenders;
 mod turns;
 
 pub(crate) use functions::UserScripts;
+pub(crate) use offenders::Offenders;
 pub(crate) use turns::Turns;
 
+use crate::account::Shared;
 use crate::container::Container;
 use crate::error::{ItemReadError, WriteError};
 use crate::item::{ItemWrite, WriteKind, Written};
 use crate::prepare;
 use crate::transaction::{Committed, Transaction, Trouble};
-use headwater_model::{Lsn, PartitionId, PartitionKey};
+use headwater_model::{ContainerRid, Lsn, PartitionId, PartitionKey};
 use headwater_script::{Call, Clock, Kind, Limits, Outcome, ScriptError, run};
 use items::Items;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use headwater_script::{Limits as ScriptLimits, Script, ScriptError as ScriptFailure};
 
@@ -94,6 +98,17 @@ pub enum ExecuteError {
     /// The write that triggers were around was refused.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// The script has taken more than it may several times in a row.
+    #[error(
+        "script {name} is blocked because it has exceeded its limits several times; change it to do less in \
+         one call, or wait {} s", .wait.as_secs().max(1)
+    )]
+    Blocked {
+        /// Which.
+        name: String,
+        /// For how long.
+        wait: Duration,
+    },
     /// Others kept changing what the script reads.
     #[error("others keep changing the items this script works on; try again")]
     Conflict,
@@ -257,28 +272,43 @@ impl Container {
 struct Scripts {
     limits: Limits,
     clock: Clock,
+    shared: Arc<Shared>,
+    container: ContainerRid,
     /// Out only while a script runs.
     items: Option<Items>,
 }
 
 impl Scripts {
     fn new(container: &Container, transaction: Transaction, functions: &[Script]) -> Self {
-        let shared = &container.state().shared;
+        let shared = container.state().shared.clone();
         let runtime = shared.runtime.clone();
         let clock: Clock = Arc::new(move || runtime.elapsed());
         let limits = shared.options.scripts;
         let user = (!functions.is_empty())
             .then(|| Arc::new(UserScripts::new(functions, &limits, &shared.runtime)));
         let items = Items::new(container, container.links(), transaction, user);
-        Scripts { limits, clock, items: Some(items) }
+        Scripts { limits, clock, shared, container: container.rid(), items: Some(items) }
     }
 
     fn run(&mut self, script: &Script, call: &Call<'_>) -> Result<Outcome, Ended> {
+        let (offenders, whose) =
+            (&self.shared.offenders, offenders::name_of(self.container, script));
+        if let Some(wait) = offenders.refused_for(whose, (self.clock)()) {
+            let name = script.name.clone();
+            return Err(Ended::Failed(ExecuteError::Blocked { name, wait }));
+        }
         let Some(items) = self.items.take() else {
             return Err(Ended::Outdated);
         };
         let (items, result) = run(script, call, items, &self.limits, &self.clock);
         self.items = items;
+        match &result {
+            Ok(_) => offenders.forgive(whose),
+            Err(ScriptError::Time(_) | ScriptError::Memory(_)) => {
+                offenders.note(whose, (self.clock)());
+            }
+            Err(_) => {}
+        }
         let trouble = self.items.as_mut().and_then(|items| items.trouble.take());
         result.map_err(|error| match (error, trouble) {
             (ScriptError::Stopped, Some(Trouble::Outdated)) => Ended::Outdated,

@@ -13,6 +13,10 @@ const KEYS_AT_ONCE: usize = 8_192;
 const KEYS_PER_VALUE_MIN: usize = 16;
 /// Entries of ranges looked at. Beyond that a scan is as good, and needs no memory.
 const RANGE_ENTRIES_MAX: usize = 50_000;
+/// That many are always looked at.
+const RANGE_ENTRIES_MIN: usize = 1_000;
+/// To look an item up takes as long as to read so many of them one behind the other.
+const ITEMS_PER_LOOK: u64 = 8;
 
 /// Items that may match.
 #[derive(Debug)]
@@ -36,12 +40,13 @@ pub(crate) fn gather(
 ) -> Result<Option<Gathered>, StorageError> {
     let mut gathered = Gathered { keys: Vec::new(), horizon: None, entries: 0 };
     let most = (KEYS_AT_ONCE / intervals.len().max(1)).max(KEYS_PER_VALUE_MIN);
+    let range_most = range_entries_max(container);
     for interval in intervals {
         let is_good = if interval.is_point {
             gather_value(container, index, &interval.from, (from, to), most, &mut gathered)?;
             true
         } else {
-            gather_range(container, index, interval, (from, to), &mut gathered)?
+            gather_range(container, index, interval, (from, to), range_most, &mut gathered)?
         };
         if !is_good {
             return Ok(None);
@@ -92,6 +97,7 @@ fn gather_range(
     index: &PathIndex,
     interval: &KeyInterval,
     (from, to): (&Key, &Key),
+    most: usize,
     gathered: &mut Gathered,
 ) -> Result<bool, StorageError> {
     let (all, _) = keys::index_entries(container.rid, index.number);
@@ -113,13 +119,21 @@ fn gather_range(
         if *from <= key && key < *to {
             gathered.keys.push(key);
         }
-        visited < RANGE_ENTRIES_MAX
+        visited < most
     })?;
     if is_malformed {
         return Err(container.shared.index.doubt("an entry is malformed"));
     }
     gathered.entries += visited;
-    Ok(visited < RANGE_ENTRIES_MAX)
+    Ok(visited < most)
+}
+
+/// How many entries of ranges are worth it in a container of this size.
+fn range_entries_max(container: &ContainerState) -> usize {
+    let partitions = &container.topology().partitions;
+    let written: u64 = partitions.iter().map(|partition| partition.visible().get()).sum();
+    let share = usize::try_from(written / ITEMS_PER_LOOK).unwrap_or(usize::MAX);
+    share.clamp(RANGE_ENTRIES_MIN, RANGE_ENTRIES_MAX)
 }
 
 /// An item where an index of an order has it.

@@ -13,6 +13,7 @@
 //!   child      this binary again, to be started, killed and looked at from outside
 //! http/*       the same over HTTP, beside a bare server
 //! rivals/*     our server beside other servers
+//! query/*      queries over the wire, beside PostgreSQL and SQLite
 //! report       rows as a table or as JSON
 //! ```
 
@@ -24,6 +25,7 @@ mod limits;
 mod machine;
 mod ours;
 mod peers;
+mod query;
 mod questions;
 mod report;
 mod rivals;
@@ -54,6 +56,12 @@ pub(crate) enum Bench {
     /// Measure the server beside what one would pick instead: Cosmos emulators, PostgreSQL, Redis
     #[command(long_about = rivals::HELP)]
     Peers(rivals::PeersArguments),
+    /// Measure queries over the wire, beside PostgreSQL and SQLite
+    #[command(long_about = query::HELP)]
+    Query(query::QueryArguments),
+    /// What `bench query` compares with: SQLite behind a bare HTTP server
+    #[command(hide = true)]
+    SqliteHttp { file: PathBuf },
     /// What `bench http` compares with: a server that always sends the answer in this file
     #[command(hide = true)]
     BareHttp { file: PathBuf },
@@ -149,6 +157,8 @@ pub(crate) fn run(what: Bench) -> Result<()> {
         Bench::Store(arguments) => store(&arguments),
         Bench::Http(arguments) => http::run(&arguments),
         Bench::Peers(arguments) => rivals::run(&arguments),
+        Bench::Query(arguments) => query::run(&arguments),
+        Bench::SqliteHttp { file } => query::sqlite::serve(&file),
         Bench::BareHttp { file } => http::bare::run(&file),
         Bench::Child { task } => child::run(task),
     }

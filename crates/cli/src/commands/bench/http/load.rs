@@ -102,6 +102,10 @@ pub(in crate::commands::bench) struct Got {
     pub(in crate::commands::bench) etag: Option<String>,
     /// Items on a page of a feed.
     pub(in crate::commands::bench) items: u64,
+    /// Where a query goes on.
+    pub(in crate::commands::bench) continuation: Option<String>,
+    /// How far the indexes of a container are, in percent.
+    pub(in crate::commands::bench) indexed: Option<u64>,
 }
 
 /// What matters of the head of an answer. Read in one go: what a client spends on each header it does
@@ -114,6 +118,8 @@ struct Head {
     chunked: bool,
     closing: bool,
     length: Option<usize>,
+    continuation: Option<String>,
+    indexed: Option<u64>,
 }
 
 impl Head {
@@ -126,7 +132,7 @@ impl Head {
             rest = behind;
             // The lengths of the names tell most of them apart.
             let colon = memchr::memchr(b':', line.as_bytes());
-            if let Some(at) = colon.filter(|at| matches!(at, 4 | 10 | 14 | 15 | 17)) {
+            if let Some(at) = colon.filter(|at| matches!(at, 4 | 10 | 14 | 15 | 17 | 56)) {
                 head.note(&line[..at], line[at + 1..].trim())?;
             }
         }
@@ -143,6 +149,10 @@ impl Head {
             self.items = value.parse().unwrap_or(0);
         } else if is("transfer-encoding") {
             self.chunked = value.eq_ignore_ascii_case("chunked");
+        } else if is("x-ms-continuation") {
+            self.continuation = Some(value.to_owned());
+        } else if is("x-ms-documentdb-collection-index-transformation-progress") {
+            self.indexed = value.parse().ok();
         } else if is("connection") {
             self.closing = value.eq_ignore_ascii_case("close");
         }
@@ -171,14 +181,14 @@ impl Connection {
         };
         let head = Head::of(std::str::from_utf8(&self.buffer[..head_end])?)?;
         self.closing = head.closing;
-        let Head { status, etag, items, chunked, length, .. } = head;
+        let Head { status, etag, items, chunked, length, continuation, indexed, .. } = head;
         let total = match length {
             Some(bytes) => self.read_to(head_end + bytes).await?,
             None if chunked => self.read_chunks(head_end).await?,
             None => head_end,
         };
         ensure!(self.filled == total, "more bytes than the answer has");
-        Ok(Got { status, etag, items })
+        Ok(Got { status, etag, items, continuation, indexed })
     }
 
     /// The last answer, byte by byte.

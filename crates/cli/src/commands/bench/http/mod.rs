@@ -98,7 +98,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    fn start(harness: &Harness, arguments: &[&str]) -> Result<Process> {
+    pub(super) fn start(harness: &Harness, arguments: &[&str]) -> Result<Process> {
         let started = harness.clock.elapsed();
         let mut child = Command::new(std::env::current_exe()?)
             .args(arguments)
@@ -118,10 +118,14 @@ impl Process {
     }
 
     pub(super) fn serve(harness: &Harness, dir: &Path) -> Result<Process> {
+        Process::serve_with(harness, dir, &[])
+    }
+
+    pub(super) fn serve_with(harness: &Harness, dir: &Path, more: &[&str]) -> Result<Process> {
         let dir = dir.to_str().context("the directory is not UTF-8")?;
         let arguments =
             ["serve", "--data", dir, "--http", "127.0.0.1:0", "--no-https", "--ready-json"];
-        Process::start(harness, &arguments)
+        Process::start(harness, &[&arguments, more].concat())
     }
 
     /// One that does nothing but send what another server answered to this request.
@@ -132,7 +136,7 @@ impl Process {
         Process::start(harness, &["bench", "bare-http", file])
     }
 
-    fn cpu(&self) -> Result<Duration> {
+    pub(super) fn cpu(&self) -> Result<Duration> {
         machine::cpu_of(self.child.id())
     }
 

@@ -24,10 +24,10 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    pub(super) const ALL: [Peer; 4] =
+    pub(in crate::commands::bench) const ALL: [Peer; 4] =
         [Peer::CosmosdbServer, Peer::Cosmium, Peer::Postgres, Peer::Redis];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::commands::bench) fn name(self) -> &'static str {
         match self {
             Peer::CosmosdbServer => "cosmosdb-server",
             Peer::Cosmium => "cosmium",
@@ -39,24 +39,24 @@ impl Peer {
 
 /// A program that can be started.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
-    pub(super) path: PathBuf,
+pub(in crate::commands::bench) struct Program {
+    pub(in crate::commands::bench) path: PathBuf,
     /// What stands before all other arguments.
     arguments: Vec<OsString>,
     /// Where its libraries are, when it was unpacked and not installed.
     libraries: Option<OsString>,
-    pub(super) version: String,
+    pub(in crate::commands::bench) version: String,
 }
 
 impl Program {
-    pub(super) fn command(&self) -> Command {
+    pub(in crate::commands::bench) fn command(&self) -> Command {
         let mut command = self.sibling_command(&self.path);
         command.args(&self.arguments);
         command
     }
 
     /// Another program that came with this one.
-    pub(super) fn sibling(&self, name: &str) -> Command {
+    pub(in crate::commands::bench) fn sibling(&self, name: &str) -> Command {
         self.sibling_command(&self.path.with_file_name(name))
     }
 
@@ -70,18 +70,18 @@ impl Program {
 }
 
 /// Whether a peer is on this machine.
-pub(super) enum Found {
+pub(in crate::commands::bench) enum Found {
     Present(Program),
     /// The reason, as the beginning of a sentence.
     Absent(String),
 }
 
 /// Where installed peers are kept.
-pub(super) struct Cache(PathBuf);
+pub(in crate::commands::bench) struct Cache(PathBuf);
 
 impl Cache {
     /// The given directory, or the usual one.
-    pub(super) fn at(dir: Option<PathBuf>) -> Result<Cache> {
+    pub(in crate::commands::bench) fn at(dir: Option<PathBuf>) -> Result<Cache> {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let usual = || match (from("XDG_CACHE_HOME"), from("HOME")) {
             (Some(cache), _) => Some(PathBuf::from(cache)),
@@ -92,11 +92,11 @@ impl Cache {
         Ok(Cache(std::path::absolute(&dir)?))
     }
 
-    pub(super) fn dir(&self) -> &Path {
+    pub(in crate::commands::bench) fn dir(&self) -> &Path {
         &self.0
     }
 
-    pub(super) fn find(&self, peer: Peer) -> Found {
+    pub(in crate::commands::bench) fn find(&self, peer: Peer) -> Found {
         match peer {
             Peer::CosmosdbServer => self.find_cosmosdb_server(),
             Peer::Cosmium => self.find_cosmium(),
@@ -179,7 +179,7 @@ impl Cache {
     }
 
     /// The command that a user could run as well.
-    pub(super) fn how_to_install(&self, peer: Peer) -> String {
+    pub(in crate::commands::bench) fn how_to_install(&self, peer: Peer) -> String {
         let dir = self.0.display();
         match peer {
             Peer::CosmosdbServer => format!("npm install {NPM_PACKAGE} in {dir}/npm"),
@@ -189,7 +189,7 @@ impl Cache {
         }
     }
 
-    pub(super) fn install(&self, peer: Peer) -> Result<()> {
+    pub(in crate::commands::bench) fn install(&self, peer: Peer) -> Result<()> {
         let done = match peer {
             Peer::CosmosdbServer => self.install_with_npm(),
             Peer::Cosmium => self.install_with_go(),
@@ -237,7 +237,7 @@ impl Cache {
 }
 
 /// Runs a program to its end; what it printed, or an error with its last words.
-pub(super) fn said(command: &mut Command) -> Result<String> {
+pub(in crate::commands::bench) fn said(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {name}"))?;

@@ -20,9 +20,9 @@
 //! messages of one and one form of the other: client libraries would put some thirty crates into the
 //! server's binary, and their own costs into the peers' figures.
 
-mod catalogue;
+pub(super) mod catalogue;
 mod cosmos;
-mod postgres;
+pub(super) mod postgres;
 mod process;
 mod redis;
 mod rounds;

@@ -79,6 +79,16 @@ impl Process {
         last_line(&String::from_utf8_lossy(&text))
     }
 
+    /// CPU of the processes it has started and that still run.
+    pub(super) fn cpu_of_children(&self) -> Result<Duration> {
+        let id = self.child.id();
+        let path = format!("/proc/{id}/task/{id}/children");
+        let children = std::fs::read_to_string(&path).with_context(|| format!("no {path}"))?;
+        let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+        // One that has ended meanwhile no longer counts.
+        Ok(children.filter_map(|child| machine::cpu_of(child).ok()).sum())
+    }
+
     pub(super) fn resident_bytes(&self) -> Result<f64> {
         machine::resident_bytes_of(self.child.id())
     }

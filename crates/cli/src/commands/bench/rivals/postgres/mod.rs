@@ -6,7 +6,7 @@
 //! transactions so that decoding has little but rows to send. Bodies are `json`, which checks
 //! them and keeps their text, as we do; `jsonb` would take more time.
 
-mod wire;
+pub(in crate::commands::bench) mod wire;
 
 use super::Server;
 use super::catalogue::{Program, said};
@@ -39,15 +39,26 @@ const SCHEMA: &[&str] = &[
 ];
 
 /// A running cluster.
+pub(in crate::commands::bench) struct Cluster {
+    process: Process,
+    pub(in crate::commands::bench) target: Target,
+}
+
+/// A cluster with one table and a feed.
 pub(super) struct Postgres {
-    _process: Process,
+    _cluster: Cluster,
     target: Target,
     /// The number of the next item.
     written: Arc<AtomicU64>,
 }
 
-impl Postgres {
-    pub(super) fn start(harness: &Harness, program: &Program) -> Result<Postgres> {
+impl Cluster {
+    /// Makes one with some settings and starts it.
+    pub(in crate::commands::bench) fn start(
+        harness: &Harness,
+        program: &Program,
+        more: &[&str],
+    ) -> Result<Cluster> {
         let home = harness.dir("postgres");
         let password = format!("{:032x}", harness.clock.random_u128());
         let address = free_address()?;
@@ -66,21 +77,27 @@ impl Postgres {
         for setting in settings(address.port()) {
             command.arg("-c").arg(setting);
         }
+        for setting in more {
+            command.arg("-c").arg(setting);
+        }
         as_user(&mut command, user);
         // With this signal the whole cluster goes at once, its children included.
         let mut process = Process::start(harness, "postgres", command, Signal::QUIT)?;
         process.wait_until_listening(harness, address)?;
-        let postgres = Postgres {
-            _process: process,
-            target: Target { address, password },
-            written: Arc::default(),
-        };
-        postgres.make_schema(harness)?;
-        Ok(postgres)
+        Ok(Cluster { process, target: Target { address, password } })
     }
 
-    /// It listens a moment before it lets anybody in.
-    fn make_schema(&self, harness: &Harness) -> Result<()> {
+    /// CPU that its processes have taken, as far as they still run.
+    pub(in crate::commands::bench) fn cpu(&self) -> Result<Duration> {
+        self.process.cpu_of_children()
+    }
+
+    /// Runs statements. It listens a moment before it lets anybody in, so that is tried for a while.
+    pub(in crate::commands::bench) fn make_schema(
+        &self,
+        harness: &Harness,
+        statements: &'static [&'static str],
+    ) -> Result<()> {
         let (clock, target) = (harness.clock.clone(), self.target.clone());
         harness.run(async move {
             let mut tries = 0;
@@ -92,11 +109,20 @@ impl Postgres {
                 }
                 clock.sleep(Duration::from_millis(50)).await;
             };
-            for statement in SCHEMA {
+            for statement in statements {
                 connection.query(statement).await?;
             }
             Ok(())
         })
+    }
+}
+
+impl Postgres {
+    pub(super) fn start(harness: &Harness, program: &Program) -> Result<Postgres> {
+        let cluster = Cluster::start(harness, program, &[])?;
+        cluster.make_schema(harness, SCHEMA)?;
+        let target = cluster.target.clone();
+        Ok(Postgres { _cluster: cluster, target, written: Arc::default() })
     }
 
     fn inserts(&self) -> Requests {

@@ -8,7 +8,7 @@ use super::super::stream::Stream;
 use crate::commands::bench::http::load::{self, Channel, Target};
 use anyhow::{Context, Result, bail, ensure};
 
-pub(super) const USER: &str = "headwater";
+pub(in crate::commands::bench) const USER: &str = "headwater";
 /// Version 3.0, as every server since 2003 understands it.
 const VERSION: i32 = 196_608;
 /// Kind and length of a message.
@@ -73,8 +73,13 @@ fn hello(replication: bool) -> Vec<u8> {
 
 /// Runs a prepared statement with these values.
 pub(super) fn execute(statement: Statement, values: &[&[u8]]) -> Vec<u8> {
+    execute_as(statement.name(), values)
+}
+
+/// Runs the statement that was prepared under a name.
+pub(in crate::commands::bench) fn execute_as(name: &str, values: &[&[u8]]) -> Vec<u8> {
     // No name for the portal, all values as text.
-    let mut bind = texts(&["", statement.name()]);
+    let mut bind = texts(&["", name]);
     bind.extend_from_slice(&0_i16.to_be_bytes());
     bind.extend_from_slice(&i16::try_from(values.len()).unwrap_or(i16::MAX).to_be_bytes());
     for value in values {
@@ -88,8 +93,9 @@ pub(super) fn execute(statement: Statement, values: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-fn prepare(statement: Statement) -> Vec<u8> {
-    let mut body = texts(&[statement.name(), statement.text()]);
+/// Prepares a statement under a name.
+pub(in crate::commands::bench) fn prepare_as(name: &str, text: &str) -> Vec<u8> {
+    let mut body = texts(&[name, text]);
     body.extend_from_slice(&0_i16.to_be_bytes());
     let mut bytes = message(b'P', &body);
     bytes.extend(message(b'S', &[]));
@@ -110,11 +116,11 @@ fn rows_of(tag: &[u8]) -> Option<u64> {
 }
 
 /// A connection on which statements are run.
-pub(super) struct Connection(Stream);
+pub(in crate::commands::bench) struct Connection(Stream);
 
 impl Connection {
     /// Introduces itself and does nothing more.
-    pub(super) async fn connect(target: &Target) -> Result<Connection> {
+    pub(in crate::commands::bench) async fn connect(target: &Target) -> Result<Connection> {
         Connection::begin(target, false).await
     }
 
@@ -172,8 +178,16 @@ impl Connection {
     }
 
     /// Runs a statement given as text.
-    pub(super) async fn query(&mut self, text: &str) -> Result<Option<u64>> {
+    pub(in crate::commands::bench) async fn query(&mut self, text: &str) -> Result<Option<u64>> {
         self.0.send(&message(b'Q', &texts(&[text]))).await?;
+        self.finish().await
+    }
+}
+
+impl Connection {
+    /// Sends messages and reads until it is ready again; how many rows that was about.
+    pub(in crate::commands::bench) async fn ask(&mut self, messages: &[u8]) -> Result<Option<u64>> {
+        self.0.send(messages).await?;
         self.finish().await
     }
 }
@@ -182,15 +196,14 @@ impl Channel for Connection {
     async fn open(target: &Target) -> Result<Connection> {
         let mut connection = Connection::connect(target).await?;
         for statement in Statement::ALL {
-            connection.0.send(&prepare(statement)).await?;
+            connection.0.send(&prepare_as(statement.name(), statement.text())).await?;
             connection.finish().await?;
         }
         Ok(connection)
     }
 
     async fn exchange(&mut self, request: &[u8]) -> Result<()> {
-        self.0.send(request).await?;
-        let rows = self.finish().await?;
+        let rows = self.ask(request).await?;
         ensure!(rows == Some(1), "a statement was about {rows:?} rows instead of one");
         Ok(())
     }

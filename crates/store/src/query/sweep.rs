@@ -1,0 +1,272 @@
+//! All items of a partition in the order of its log, for queries that look at every one of them anyway.
+//!
+//! A scan goes from key to key and looks each item up; the log has them one behind the other, and reading
+//! it forwards is many times quicker. But an item that is written while the log is read moves to its end:
+//!
+//! ```text
+//! log      5:a  6:b  7:c  8:d | 9:b'  10:a'        bound 8, as it was at the beginning
+//! sweep    a    -    c    d                        b was replaced before 6 was reached, a after 5 was
+//! behind   9 replaces 6, which was not seen: look b up.  10 replaces 5, which was: nothing to do
+//! ```
+//!
+//! So a sweep stops at the bound, and then looks up what was replaced before it was reached. Every item that
+//! is there during the whole sweep is seen exactly once, as in a scan; one that comes or goes meanwhile may or
+//! may not be. Where compaction has taken away what the second step needs, the sweep gives up and the
+//! caller scans.
+
+use super::QueryFailure;
+use crate::container::Container;
+use crate::error::StorageError;
+use crate::item::Meta;
+use crate::keys::{self, Key};
+use crate::partition::Partition;
+use headwater_log::{Position, ReadError, ReadRequest, Record, RecordKind, Which};
+use headwater_model::{ContainerRid, Lsn, PartitionId};
+use std::collections::HashMap;
+
+const RECORDS_AT_ONCE: usize = 1_024;
+const BYTES_AT_ONCE: usize = 2 << 20;
+/// How often to wait for the last entries to be applied.
+const WAITS_MAX: u32 = 100;
+/// Entries written meanwhile that are looked at; beyond that the writers are quicker than we are.
+const BEHIND_MAX: u64 = 1_000_000;
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Swept {
+    /// Everything was seen.
+    All,
+    /// Whoever looked had seen enough.
+    Enough,
+    /// It cannot be known that everything was seen.
+    GivenUp,
+}
+
+/// An item on its way past.
+pub(super) struct Seen<'a> {
+    /// As JSON.
+    pub(super) text: &'a [u8],
+    /// See [`Item::number`](crate::Item::number).
+    pub(super) number: u64,
+    of: Of<'a>,
+}
+
+/// Whose item it is.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    Parts { container: ContainerRid, epk: &'a [u8], tail: &'a [u8] },
+    Key(&'a Key),
+}
+
+impl Seen<'_> {
+    /// Its key, which takes a moment to make.
+    pub(super) fn key(&self) -> Key {
+        match self.of {
+            Of::Parts { container, epk, tail } => keys::item(container, epk, tail),
+            Of::Key(key) => key.clone(),
+        }
+    }
+}
+
+/// Looks at an item; false to see no more.
+pub(super) type Look<'l> = dyn FnMut(Seen<'_>) -> Result<bool, QueryFailure> + Send + 'l;
+
+impl Container {
+    /// Whether all of a partition lies between two keys and its log is long enough to be worth it.
+    pub(super) fn may_sweep(&self, partition: &Partition, from: &Key, to: &Key) -> bool {
+        let (first, behind) = keys::items_in(self.rid(), &partition.range);
+        let worth_it = self.state().shared.options.sweep_after_items as u64;
+        *from <= first && behind <= *to && partition.visible().get() >= worth_it
+    }
+
+    /// Shows all items of a partition.
+    pub(super) async fn sweep(
+        &self,
+        partition: &Partition,
+        look: &mut Look<'_>,
+    ) -> Result<Swept, QueryFailure> {
+        let runtime = &self.state().shared.runtime;
+        let bound = partition.visible();
+        let mut seen = Positions::default();
+        let swept = runtime.blocking(|| self.sweep_until(partition, bound, &mut seen, look))?;
+        if swept != Swept::All {
+            return Ok(swept);
+        }
+        // Whatever was skipped because of a newer entry, that entry is up to here.
+        let end = partition.local.local_tail().lsn;
+        for _ in 0..WAITS_MAX {
+            if partition.visible() >= end {
+                break;
+            }
+            partition.until_applied().await;
+        }
+        if partition.visible() < end || end.get() - bound.get() > BEHIND_MAX {
+            return Ok(Swept::GivenUp);
+        }
+        let Some(missed) = self.missed(partition, (bound, end), &seen)? else {
+            return Ok(Swept::GivenUp);
+        };
+        for key in missed {
+            if let Some(item) = self.read_row(&key).await?
+                && !look(Seen { text: &item.to_bytes(), number: item.number(), of: Of::Key(&key) })?
+            {
+                return Ok(Swept::Enough);
+            }
+        }
+        Ok(Swept::All)
+    }
+
+    /// Shows what is live up to a bound.
+    fn sweep_until(
+        &self,
+        partition: &Partition,
+        bound: Lsn,
+        seen: &mut Positions,
+        look: &mut Look<'_>,
+    ) -> Result<Swept, QueryFailure> {
+        let (settings, now) = (partition.current_settings(), partition.now());
+        let may_expire = settings.definition.default_ttl().is_some();
+        let mut text = Vec::new();
+        let mut after = Lsn::ZERO;
+        while after < bound {
+            let batch = read(partition, after, bound, Which::Live)?;
+            for record in &batch.0 {
+                let Some(meta) = item_in(record) else { continue };
+                seen.insert(record.position);
+                let written = record.timestamp.as_seconds();
+                if may_expire && settings.is_expired(written, meta.ttl, now) {
+                    continue;
+                }
+                let body = record.body();
+                text.clear();
+                text.extend_from_slice(body.get(..meta.lsn_at as usize).unwrap_or(body));
+                text.push(b'}');
+                let of = Of::Parts { container: self.rid(), epk: record.epk(), tail: meta.tail };
+                if !look(Seen { text: &text, number: meta.rid, of })? {
+                    return Ok(Swept::Enough);
+                }
+            }
+            after = batch.1;
+        }
+        Ok(Swept::All)
+    }
+
+    /// The items that were replaced before they were seen. `None` if that is no longer known.
+    fn missed(
+        &self,
+        partition: &Partition,
+        (bound, end): (Lsn, Lsn),
+        seen: &Positions,
+    ) -> Result<Option<Vec<Key>>, QueryFailure> {
+        let mut missed = Vec::new();
+        let mut after = bound;
+        while after < end {
+            let batch = read(partition, after, end, Which::Everything)?;
+            for record in &batch.0 {
+                let prior = record.supersedes.filter(|prior| prior.lsn <= bound);
+                let unseen = prior.is_some_and(|prior| !seen.contains(prior));
+                if let Some(meta) = item_in(record).filter(|_| unseen) {
+                    missed.push(keys::item(self.rid(), record.epk(), meta.tail));
+                }
+            }
+            after = batch.1;
+        }
+        // Looked at last: whatever was taken away before is noted by now.
+        let log = &partition.local;
+        let is_whole = log.complete_after().max(log.start()) <= bound;
+        Ok(is_whole.then_some(missed))
+    }
+}
+
+/// What a record says about the item in it.
+fn item_in(record: &Record) -> Option<Meta<'_>> {
+    if record.kind != RecordKind::Put {
+        return None;
+    }
+    Meta::decode(record.meta())
+}
+
+/// Records behind a position, and the position behind them.
+fn read(
+    partition: &Partition,
+    after: Lsn,
+    upto: Lsn,
+    which: Which,
+) -> Result<(Vec<Record>, Lsn), StorageError> {
+    let batch = partition.local.read(&ReadRequest {
+        after,
+        upto,
+        which,
+        range: Some(&partition.range),
+        records_max: RECORDS_AT_ONCE,
+        bytes_max: BYTES_AT_ONCE,
+    })?;
+    // What is visible was acknowledged by the log, so it must be there.
+    if batch.scanned <= after {
+        return Err(ReadError::Unavailable.into());
+    }
+    Ok((batch.records, batch.scanned))
+}
+
+/// A set of positions, a bit each where they are dense.
+#[derive(Default)]
+struct Positions {
+    blocks: Vec<[u64; WORDS]>,
+    places: HashMap<(PartitionId, u16, u64), usize>,
+    last: Option<((PartitionId, u16, u64), usize)>,
+}
+
+const WORDS: usize = 64;
+const BLOCK_BITS: u64 = 64 * WORDS as u64;
+
+impl Positions {
+    fn insert(&mut self, position: Position) {
+        let (key, word, bit) = split(position);
+        let place = match self.last {
+            Some((last, place)) if last == key => place,
+            _ => {
+                let blocks = &mut self.blocks;
+                *self.places.entry(key).or_insert_with(|| {
+                    blocks.push([0; WORDS]);
+                    blocks.len() - 1
+                })
+            }
+        };
+        self.last = Some((key, place));
+        self.blocks[place][word] |= bit;
+    }
+
+    fn contains(&self, position: Position) -> bool {
+        let (key, word, bit) = split(position);
+        self.places.get(&key).is_some_and(|place| self.blocks[*place][word] & bit != 0)
+    }
+}
+
+/// The block of a position, the word in it and the bit in that.
+fn split(position: Position) -> ((PartitionId, u16, u64), usize, u64) {
+    let lsn = position.lsn.get();
+    let within = lsn % BLOCK_BITS;
+    let word = usize::try_from(within / 64).unwrap_or(0);
+    ((position.origin, position.ordinal, lsn / BLOCK_BITS), word, 1 << (within % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_into_it_and_nothing_else() {
+        let at = |origin, lsn, ordinal| Position {
+            origin: PartitionId::new(origin),
+            lsn: Lsn::new(lsn),
+            ordinal,
+        };
+        let put = [at(0, 1, 0), at(0, 4_096, 0), at(1, 2, 0), at(0, 3, 7), at(0, u64::MAX, 1)];
+        let mut set = Positions::default();
+        put.into_iter().for_each(|position| set.insert(position));
+        assert!(put.into_iter().all(|position| set.contains(position)));
+        for other in [at(0, 2, 0), at(1, 1, 0), at(0, 3, 0), at(0, 4_097, 0), at(0, u64::MAX, 0)] {
+            assert!(!set.contains(other), "{other:?}");
+        }
+    }
+}
