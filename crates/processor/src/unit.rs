@@ -346,8 +346,8 @@ pub async fn lag_of(
     let ranges = source.ranges(true).await?;
     for (_, keys) in coverage::successors(&range, &ranges) {
         let from = from.clone();
-        let request =
-            ReadRequest { range: keys, from, mode, items_max: Some(1), wait: Duration::ZERO };
+        let (items_max, wait) = (Some(1), Duration::ZERO);
+        let request = ReadRequest { container: None, range: keys, from, mode, items_max, wait };
         let page = source.read(request).await?;
         let first = page.changes.first();
         lags.push(Lag::of(&Look {

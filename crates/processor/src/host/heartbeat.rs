@@ -18,9 +18,13 @@ use std::time::Duration;
 pub(crate) struct Joined {
     member: Member,
     etag: String,
+    /// Heartbeats whose answer did not come, with when they were sent.
+    unanswered: Vec<(u64, Duration)>,
 }
 
 const LOOKS: u32 = 8;
+/// How many heartbeats without an answer are remembered; one confirmed late is worth little.
+const UNANSWERED_MAX: usize = 16;
 
 /// Writes the first heartbeat. Waits for a predecessor of the same name to be gone.
 pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
@@ -69,9 +73,8 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
         };
         match written {
             Ok(stored) => {
-                let until = deadline(sent, options.expiration);
-                shared.deadline.extend(until, shared.runtime.elapsed());
-                return Ok(Joined { member, etag: stored.etag });
+                confirm(shared, sent);
+                return Ok(Joined { member, etag: stored.etag, unanswered: Vec::new() });
             }
             Err(StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound) => {}
             Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => return Err(error.into()),
@@ -127,6 +130,10 @@ fn retry_pause(shared: &Shared) -> Duration {
 async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     joined.member.heartbeat += 1;
     let sent = shared.runtime.elapsed();
+    joined.unanswered.push((joined.member.heartbeat, sent));
+    if joined.unanswered.len() > UNANSWERED_MAX {
+        joined.unanswered.remove(0);
+    }
     let document = document(shared, &joined.member);
     let key = document.key.clone();
     let write = shared.store.replace(document.clone(), &joined.etag);
@@ -136,9 +143,14 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
             let read = shared.store.read(&key);
             match shared.runtime.timeout(shared.options.store_timeout, read).await {
                 Some(Ok(Some(stored))) => match Member::parse(&stored.body) {
-                    // The answer to an earlier heartbeat was lost.
+                    // The answer to an earlier heartbeat was lost, or is late: it counts from when it
+                    // was sent.
                     Some(member) if member.host == shared.me => {
                         joined.etag = stored.etag;
+                        let known = |(beat, _): &&(u64, Duration)| *beat == member.heartbeat;
+                        if let Some((_, sent)) = joined.unanswered.iter().find(known) {
+                            confirm(shared, *sent);
+                        }
                         return false;
                     }
                     _ => {
@@ -164,8 +176,8 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     match written {
         Some(Ok(stored)) => {
             joined.etag = stored.etag;
-            let until = deadline(sent, shared.options.expiration);
-            shared.deadline.extend(until, shared.runtime.elapsed());
+            joined.unanswered.clear();
+            confirm(shared, sent);
             true
         }
         Some(Err(StoreError::Gone(why))) => {
@@ -178,6 +190,11 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
         }
         None => false,
     }
+}
+
+/// What was sent then is certain to have arrived.
+fn confirm(shared: &Shared, sent: Duration) {
+    shared.deadline.extend(deadline(sent, shared.options.expiration), shared.runtime.elapsed());
 }
 
 /// Removes our document, so that nobody has to wait for it to expire.
