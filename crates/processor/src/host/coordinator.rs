@@ -431,7 +431,11 @@ impl Coordinator {
         let mut work: Vec<BoxFuture<Option<Taken>>> = Vec::new();
         for (lease, stored) in &view.leases {
             let token = lease.token.as_str();
+            // Where several documents are about one range nobody begins before one is left: the least far
+            // of them would not stay so.
+            let doubled = view.doubles.iter().any(|(double, _)| double.token == token);
             if !wanted.contains(token)
+                || doubled
                 || self.sessions.contains_key(token)
                 || self.avoid.contains_key(token)
             {

@@ -18,6 +18,8 @@ use std::time::Duration;
 pub(crate) struct Joined {
     member: Member,
     etag: String,
+    /// When the first heartbeat was sent.
+    sent: Duration,
     /// Heartbeats whose answer did not come, with when they were sent.
     unanswered: Vec<(u64, Duration)>,
 }
@@ -74,7 +76,7 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
         match written {
             Ok(stored) => {
                 confirm(shared, sent);
-                return Ok(Joined { member, etag: stored.etag, unanswered: Vec::new() });
+                return Ok(Joined { member, etag: stored.etag, sent, unanswered: Vec::new() });
             }
             Err(StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound) => {}
             Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => return Err(error.into()),
@@ -95,7 +97,8 @@ fn document(shared: &Shared, member: &Member) -> NewDocument {
 /// Beats until the host is stopped, or has ended by itself.
 pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop) {
     let mut nudged = shared.nudge.listen();
-    let mut pause = shared.options.renew_interval;
+    let since = shared.runtime.elapsed().saturating_sub(joined.sent);
+    let mut pause = shared.options.renew_interval.saturating_sub(since);
     while !stop.is_requested() {
         tokio::select! {
             biased;
@@ -113,9 +116,15 @@ pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop)
         joined.member.draining = shared.is_draining();
         joined.member.generation = shared.generation.load(Ordering::SeqCst);
         joined.member.owned = shared.owned();
+        let began = shared.runtime.elapsed();
         let confirmed = beat(&shared, &mut joined).await;
-        // Quicker while it does not succeed: time is running out.
-        pause = if confirmed { shared.options.renew_interval } else { retry_pause(&shared) };
+        // From one sending to the next, however long answers take; and quicker while it does not
+        // succeed: time is running out.
+        let took = shared.runtime.elapsed().saturating_sub(began);
+        pause = match confirmed {
+            true => shared.options.renew_interval.saturating_sub(took),
+            false => retry_pause(&shared),
+        };
     }
     leave(&shared, &joined).await;
 }

@@ -139,7 +139,7 @@ impl Session {
             generation: taken.lease.extra.generation,
         };
         let attempts_before = taken.lease.extra.attempts;
-        let mut held = Held { lease: taken.lease, etag: taken.etag, claim };
+        let mut held = Held { lease: taken.lease, etag: taken.etag, claim, sent: taken.sent };
         let from = match self.start_position(&mut held, &taken.range).await {
             Ok(from) => from,
             Err(reason) => {
@@ -158,6 +158,9 @@ impl Session {
         self.shared.tell(Event::Acquired { lease: token, epoch, from: lease.from.clone() });
         let handlers = match self.open(&lease).await {
             Ok(handlers) => handlers,
+            Err(_) if self.fence.is_ended() => {
+                return ended(end_of(&self.fence), false, None, None);
+            }
             Err(error) => {
                 let (lease, attempt) = (lease.lease, 1);
                 self.shared.tell(Event::HandlerFailed { lease, attempt, error });

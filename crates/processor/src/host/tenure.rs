@@ -131,7 +131,7 @@ pub(crate) async fn writer(
     mut wishes: mpsc::Receiver<Wish>,
 ) {
     let renew = shared.options.renew_interval;
-    let mut written_at = shared.runtime.elapsed();
+    let mut written_at = held.sent;
     loop {
         // Where a heartbeat keeps leases alive, an idle position is still stored now and then, so that
         // it does not grow stale.
@@ -165,6 +165,8 @@ pub(crate) async fn writer(
             let position = tenure.storable(shared.options.checkpoint);
             let moved = position.is_some() && position != held.lease.position;
             let needed = moved || !shared.options.is_native();
+            // A renewal counts from when it was sent, so the next is due from then as well.
+            written_at = shared.runtime.elapsed();
             let outcome = match needed {
                 true => {
                     held.write(&shared, &tenure.fence, |lease| {
@@ -174,10 +176,9 @@ pub(crate) async fn writer(
                 }
                 false => Ok(()),
             };
-            written_at = shared.runtime.elapsed();
             match outcome {
                 Ok(()) => {
-                    tenure.pace.lock().stored(written_at);
+                    tenure.pace.lock().stored(shared.runtime.elapsed());
                     if moved {
                         let lease = tenure.lease.lease.clone();
                         let position = held.lease.position.clone();

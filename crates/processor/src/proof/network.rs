@@ -42,7 +42,7 @@ pub(crate) struct Weather {
 /// What was counted on the way.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Leases that are being written right now.
+    /// Writes of leases that have been sent and did not arrive yet.
     pub(crate) lease_writes: usize,
     /// Writes of leases that were refused because somebody else had written.
     pub(crate) refused: usize,
@@ -188,23 +188,20 @@ impl LeaseStore for FarLeases {
         // Leases have two dots in their ids, members and markers one.
         let is_lease = document.key.id.contains("..");
         let counts = self.network.counts.clone();
-        let carried = self.carry(true, move |store| {
+        let under_way = is_lease.then(|| UnderWay::new(counts.clone()));
+        self.carry(true, move |store| {
+            drop(under_way);
             let (oracle, written) =
                 (store.oracle.clone(), store.inner.replace(document, &if_match));
             Box::pin(async move {
-                let stored = written.await?;
+                let written = written.await;
+                if is_lease && matches!(written, Err(StoreError::PreconditionFailed)) {
+                    counts.lock().refused += 1;
+                }
+                let stored = written?;
                 oracle.committed(&stored.body);
                 Ok(stored)
             })
-        });
-        Box::pin(async move {
-            let under_way = is_lease.then(|| UnderWay::new(counts.clone()));
-            let answer = carried.await;
-            drop(under_way);
-            if is_lease && matches!(answer, Err(StoreError::PreconditionFailed)) {
-                counts.lock().refused += 1;
-            }
-            answer
         })
     }
 
@@ -245,7 +242,7 @@ impl LeaseStore for FarLeases {
     }
 }
 
-/// Counts a write for as long as it is under way, also if nobody waits for it any more.
+/// Counts a write until it arrives, or nobody waits for it any more.
 struct UnderWay(Arc<Mutex<Counts>>);
 
 impl UnderWay {
