@@ -223,9 +223,8 @@ async fn f26_a_handler_that_cannot_be_cancelled_is_not_called_again_before_it_re
     assert!(calls.try_recv().is_err(), "it is not called while it has not returned");
     assert!(free(), "nor takes the lease");
     drop(let_go);
-    let expired = |event: &Event| {
-        matches!(event, Event::Closed { reason: CloseReason::LeaseExpired, .. })
-    };
+    let expired =
+        |event: &Event| matches!(event, Event::Closed { reason: CloseReason::LeaseExpired, .. });
     until(|| stage.was_told(expired)).await;
     stage.feed.put("k", &[("2", "x")]);
     until(|| calls.try_recv().is_ok()).await;
