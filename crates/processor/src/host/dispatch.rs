@@ -57,7 +57,11 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Works until the range is gone, a handler gives up, or the lease is to be left.
-    pub(super) async fn run(&mut self, mut from: Start, giving_up: &mut mpsc::Receiver<()>) -> Stop {
+    pub(super) async fn run(
+        &mut self,
+        mut from: Start,
+        giving_up: &mut mpsc::Receiver<()>,
+    ) -> Stop {
         let shared = self.shared;
         let mut gone_in_a_row = 0;
         loop {
@@ -172,8 +176,7 @@ impl<'a> Dispatch<'a> {
                 _ => usize::try_from(change.key(paths) % count as u64).unwrap_or(0),
             };
             #[cfg(test)]
-            let lane = match self.shared.sabotaged(crate::proof::Sabotage::LanesIgnoreKeys)
-            {
+            let lane = match self.shared.sabotaged(crate::proof::Sabotage::LanesIgnoreKeys) {
                 true => of_lanes.iter().map(Vec::len).sum::<usize>() % count,
                 false => lane,
             };

@@ -8,8 +8,8 @@
 //!                  release, split ◄──── writer             the only one who writes the lease
 //! ```
 
-use super::fence::{Deadline, Fence};
 use super::dispatch::{Dispatch, Stop};
+use super::fence::{Deadline, Fence};
 use super::fetch::FetchEnd;
 use super::held::Held;
 use super::lane::{GaveUp, caught, lane};
@@ -403,11 +403,7 @@ async fn open_all(
     Ok(handlers)
 }
 
-async fn close_all(
-    handlers: Vec<Box<dyn AnyHandler>>,
-    lease: &LeaseContext,
-    reason: CloseReason,
-) {
+async fn close_all(handlers: Vec<Box<dyn AnyHandler>>, lease: &LeaseContext, reason: CloseReason) {
     for mut handler in handlers {
         let _ = caught(handler.close(lease, reason.clone())).await;
     }

@@ -12,8 +12,8 @@ use crate::source::FeedSource;
 use headwater_model::Timestamp;
 use headwater_runtime::{Bell, Runtime};
 use parking_lot::Mutex;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub(crate) struct Shared {

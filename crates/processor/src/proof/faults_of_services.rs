@@ -332,7 +332,7 @@ async fn seek_to_the_beginning(world: &World) {
     let store = Arc::new(world.store_for(&world.runtime));
     let namespace = Unit::discover(&*store).await.unwrap().remove(0);
     let unit = Unit::new(store, namespace, world.runtime.clone());
-    unit.seek(None, &Start::Beginning, Duration::from_secs(20)).await.unwrap();
+    unit.seek(None, &Start::Beginning, None, Duration::from_secs(20)).await.unwrap();
 }
 
 #[test]
