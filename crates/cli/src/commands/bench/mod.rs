@@ -13,6 +13,7 @@
 //!   child      this binary again, to be started, killed and looked at from outside
 //! http/*       the same over HTTP, beside a bare server
 //! rivals/*     our server beside other servers
+//! processor/*  the change feed processor beside the feed it reads
 //! report       rows as a table or as JSON
 //! ```
 
@@ -24,6 +25,7 @@ mod limits;
 mod machine;
 mod ours;
 mod peers;
+mod processor;
 mod questions;
 mod report;
 mod rivals;
@@ -54,6 +56,9 @@ pub(crate) enum Bench {
     /// Measure the server beside what one would pick instead: Cosmos emulators, PostgreSQL, Redis
     #[command(long_about = rivals::HELP)]
     Peers(rivals::PeersArguments),
+    /// Measure the change feed processor, beside reading the feed without one
+    #[command(long_about = processor::HELP)]
+    Processor(processor::ProcessorArguments),
     /// What `bench http` compares with: a server that answers with so many bytes
     #[command(hide = true)]
     BareHttp { bytes: usize },
@@ -149,6 +154,7 @@ pub(crate) fn run(what: Bench) -> Result<()> {
         Bench::Store(arguments) => store(&arguments),
         Bench::Http(arguments) => http::run(&arguments),
         Bench::Peers(arguments) => rivals::run(&arguments),
+        Bench::Processor(arguments) => processor::run(&arguments),
         Bench::BareHttp { bytes } => http::bare::run(bytes),
         Bench::Child { task } => child::run(task),
     }
