@@ -31,7 +31,7 @@ pub(crate) enum Leases {
         #[command(flatten)]
         which: Which,
         /// Only this lease
-        #[arg(long, value_name = "LEASE")]
+        #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
     },
     /// Let every host go on; with --lease, one lease that was paused or halted
@@ -39,7 +39,7 @@ pub(crate) enum Leases {
         #[command(flatten)]
         which: Which,
         /// Only this lease
-        #[arg(long, value_name = "LEASE")]
+        #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
     },
     /// Set leases to another position while nobody works on them
@@ -50,7 +50,7 @@ pub(crate) enum Leases {
         #[arg(long, value_name = "WHERE")]
         to: String,
         /// Only this lease
-        #[arg(long, value_name = "LEASE")]
+        #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
         /// The monitored container; needed for leases of .NET and Java, which know positions only
         #[arg(long, value_name = "ADDRESS")]
