@@ -138,6 +138,19 @@ fn trust_gives_the_certificate_with_which_https_works() {
 }
 
 #[test]
+fn a_demo_of_hosts_shows_ranges_moving() {
+    let said = ok(&["demo", "--fleet", "--rate", "200"]);
+    let pictures: Vec<&str> = said.lines().filter(|line| line.starts_with("    ")).collect();
+    let has = |picture: &str, hosts: &[&str]| {
+        hosts.iter().all(|host| picture.split(' ').any(|word| word == *host))
+    };
+    assert!(pictures.iter().any(|picture| has(picture, &["a", "b", "c"])), "{said}");
+    let last = pictures.last().unwrap();
+    assert!(has(last, &["a", "c"]) && !has(last, &["b"]), "{said}");
+    assert!(said.lines().last().unwrap().ends_with("changes were handled"), "{said}");
+}
+
+#[test]
 fn a_demo_shows_orders_and_ends() {
     let demo = Running::start(&["demo", "--rate", "50", "--seconds", "20"]);
     let lines = demo.lines(20);

@@ -5,33 +5,78 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use support::{Running, Served, fails, headwater, import, items, ok};
 
 /// How often something is looked at before it is given up.
 const LOOKS: usize = 900;
 
+/// How many changes a program is given at once.
+const BATCH: usize = 5;
+
+/// Starts a host whose program writes down what it is given, with the lease and the epoch in front.
 fn start(served: &Served, name: &str, into: &Path, more: &[&str]) -> Running {
     let orders = served.orders();
-    let script = format!("cat >> {}", into.display());
+    let script = format!("sed \"s/^/$HEADWATER_LEASE $HEADWATER_EPOCH /\" >> {}", into.display());
     let program = ["--exec", "sh"];
     let arguments = ["run", &orders, "--name", "test", "--host", name, "--from", "beginning"];
-    let fast = ["--expiration", "4", "--batch", "5"];
+    let batch = BATCH.to_string();
+    let fast = ["--expiration", "4", "--batch", &batch];
     let script = ["--", "-c", &script];
     Running::start(&[&arguments[..], &program, &fast, more, &script].concat())
 }
 
-/// The newest version that was seen of every item.
-fn seen(file: &Path) -> BTreeMap<String, String> {
+/// One change, as a program was given it.
+#[derive(Clone, Debug)]
+struct Given {
+    lease: String,
+    epoch: u64,
+    key: String,
+    id: String,
+    lsn: u64,
+}
+
+/// Everything that was written down, in order.
+fn given(file: &Path) -> Vec<Given> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    let mut found = BTreeMap::new();
-    for line in text.lines() {
-        let Ok(json) = serde_json::from_str::<serde_json::Value>(line) else { continue };
-        let id = json["id"].as_str().unwrap().to_owned();
-        found.insert(id, json["n"].to_string());
+    let parse = |line: &str| {
+        let (before, json) = line.split_once('{').map(|(b, j)| (b, format!("{{{j}")))?;
+        let json: serde_json::Value = serde_json::from_str(&json).ok()?;
+        let (lease, epoch) = before.trim().rsplit_once(' ').unwrap_or(("", "0"));
+        Some(Given {
+            lease: lease.to_owned(),
+            epoch: epoch.parse().ok()?,
+            key: json["customer"].to_string(),
+            id: json["id"].as_str()?.to_owned(),
+            lsn: json["_lsn"].as_u64()?,
+        })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// The items that were seen.
+fn seen(file: &Path) -> BTreeSet<String> {
+    given(file).into_iter().map(|change| change.id).collect()
+}
+
+/// What is promised of a list of deliveries: in order per key as long as one host has a lease, and again
+/// only what one batch held, once for every host that did not end in order.
+#[track_caller]
+fn check_promises(all: &[Given]) {
+    let mut last: BTreeMap<(&str, u64, &str), u64> = BTreeMap::new();
+    let mut times: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    for change in all {
+        let tenure = (change.lease.as_str(), change.epoch, change.key.as_str());
+        if let Some(before) = last.insert(tenure, change.lsn) {
+            assert!(before < change.lsn, "{change:?} came after {before}");
+        }
+        *times.entry((change.id.as_str(), change.lsn)).or_default() += 1;
     }
-    found
+    let tenures: BTreeSet<_> = all.iter().map(|change| (&change.lease, change.epoch)).collect();
+    let again: usize = times.values().map(|times| times - 1).sum();
+    let bound = BATCH * tenures.len().saturating_sub(1);
+    assert!(again <= bound, "{again} came again; {} tenures allow {bound}", tenures.len());
 }
 
 /// Looks until it is so; asking for the lag is what takes the time in between.
@@ -83,6 +128,116 @@ fn processes_that_die_freeze_and_lose_their_server_lose_no_change() {
     let leases = format!("{}/shop/leases", served.url);
     until(&served, || !ok(&["leases", "list", &leases, "--json"]).contains("\"owner\":\""));
     assert_eq!(ok(&["lag", &served.orders(), "--total", "--max", "0"]).trim(), "0");
+    check_promises(&given(&into));
+    served.kill();
+}
+
+#[test]
+fn the_check_of_promises_can_fail() {
+    let change = |epoch, id: &str, lsn| Given {
+        lease: "-FF".to_owned(),
+        epoch,
+        key: "k".to_owned(),
+        id: id.to_owned(),
+        lsn,
+    };
+    let one: Vec<Given> = (1..9).map(|lsn| change(1, &lsn.to_string(), lsn)).collect();
+    check_promises(&one);
+    let again: Vec<Given> = (4..9).map(|lsn| change(2, &lsn.to_string(), lsn)).collect();
+    check_promises(&[one.clone(), again].concat());
+    let broken = [
+        [one.clone(), vec![change(1, "3", 3)]].concat(),
+        [one.clone(), vec![change(1, "8", 8)]].concat(),
+        [one.clone(), (3..9).map(|lsn| change(2, &lsn.to_string(), lsn)).collect()].concat(),
+    ];
+    for all in broken {
+        assert!(std::panic::catch_unwind(|| check_promises(&all)).is_err(), "{all:?}");
+    }
+}
+
+/// The value of a property in lines of JSON.
+fn all_of(lines: &str, name: &str) -> Vec<String> {
+    let value = |line: &str| {
+        let json: serde_json::Value = serde_json::from_str(line).unwrap();
+        json[name].to_string()
+    };
+    lines.lines().map(value).collect()
+}
+
+#[test]
+fn leases_can_be_brought_elsewhere_and_nothing_comes_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let (into, file) = (directory.path().join("seen"), directory.path().join("leases"));
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..20));
+    let running = start(&served, "only", &into, &[]);
+    until(&served, || seen(&into).len() == 20);
+    let leases = format!("{}/shop/leases", served.url);
+    let refused = fails(&["leases", "reset", &leases, "--silence", "5"]);
+    assert!(refused.contains("only goes on working"), "{refused}");
+    signal(&running, "-TERM");
+    until(&served, || !ok(&["leases", "list", &leases, "--json"]).contains("\"owner\":\"only\""));
+    let exported = ok(&["leases", "export", &leases]);
+    std::fs::write(&file, &exported).unwrap();
+    let deleted = ok(&["leases", "reset", &leases, "--silence", "5"]);
+    assert!(deleted.starts_with("1 leases deleted"), "{deleted}");
+    let none = fails(&["leases", "list", &leases]);
+    assert!(none.contains("no leases"), "{none}");
+
+    let elsewhere = format!("{}/shop/elsewhere", served.url);
+    let path = file.to_str().unwrap();
+    ok(&["leases", "import", path, &elsewhere]);
+    let again = fails(&["leases", "import", path, &elsewhere]);
+    assert!(again.contains("reset"), "{again}");
+    import(&served, &items(20..30));
+    let running = start(&served, "again", &into, &["--leases", &elsewhere]);
+    until(&served, || seen(&into).len() == 30);
+    assert_eq!(given(&into).len(), 30, "it went on where the leases were");
+    check_promises(&given(&into));
+    running.kill();
+    served.kill();
+}
+
+#[test]
+fn leases_can_be_given_the_form_of_java_and_set_to_a_time_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let (into, file) = (directory.path().join("seen"), directory.path().join("leases"));
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..20));
+    let running = start(&served, "only", &into, &[]);
+    until(&served, || seen(&into).len() == 20);
+    let leases = format!("{}/shop/leases", served.url);
+    until(&served, || ok(&["lag", &served.orders(), "--total"]).trim() == "0");
+    signal(&running, "-TERM");
+    until(&served, || !ok(&["leases", "list", &leases, "--json"]).contains("\"owner\":\"only\""));
+    std::fs::write(&file, ok(&["leases", "export", &leases])).unwrap();
+    let positions = all_of(&ok(&["leases", "list", &leases, "--json"]), "position");
+
+    let java = format!("{}/shop/java", served.url);
+    let (path, orders) = (file.to_str().unwrap(), served.orders());
+    let convert =
+        ["leases", "import", path, &java, "--as", "java-pk", "--name", "j", "--source", &orders];
+    let planned = ok(&[&convert[..], &["--dry-run"]].concat());
+    assert!(planned.contains("\"LeaseToken\":\"0\"") && !planned.contains("hw."), "{planned}");
+    ok(&convert);
+    let listed = ok(&["leases", "list", &java, "--json"]);
+    assert_eq!(all_of(&listed, "flavour"), ["\"java-pk\""]);
+    assert_eq!(all_of(&listed, "position"), positions);
+    let refused = fails(&["leases", "seek", &java, "--to", "beginning"]);
+    assert!(refused.contains("--source"), "{refused}");
+    ok(&["leases", "seek", &java, "--to", "beginning", "--source", &orders]);
+    let listed = ok(&["leases", "list", &java, "--json"]);
+    assert_eq!(all_of(&listed, "position"), ["\"\\\"0\\\"\""]);
+    // And back into ours, which go on from there.
+    std::fs::write(&file, ok(&["leases", "export", &java])).unwrap();
+    let ours = format!("{}/shop/ours", served.url);
+    let convert =
+        ["leases", "import", path, &ours, "--as", "native", "--name", "test", "--source", &orders];
+    ok(&convert);
+    std::fs::remove_file(&into).unwrap();
+    let running = start(&served, "back", &into, &["--leases", &ours]);
+    until(&served, || seen(&into).len() == 20);
+    running.kill();
     served.kill();
 }
 
@@ -137,6 +292,13 @@ fn an_operator_can_look_pause_and_seek() {
     let leases = format!("{}/shop/leases", served.url);
     let listed = ok(&["leases", "list", &leases]);
     assert!(listed.contains("only") && listed.contains("running"), "{listed}");
+    let lease = all_of(&ok(&["leases", "list", &leases, "--json"]), "lease").remove(0);
+    let lease = lease.trim_matches('"').to_owned();
+    ok(&["leases", "pause", &leases, "--lease", &lease]);
+    let state = || all_of(&ok(&["leases", "list", &leases, "--json"]), "state");
+    assert_eq!(state(), ["\"paused\""]);
+    ok(&["leases", "resume", &leases, "--lease", &lease]);
+    assert_eq!(state(), ["\"running\""]);
     ok(&["leases", "pause", &leases]);
     import(&served, &items(20..30));
     assert!(!ok(&["leases", "list", &leases, "--json"]).contains("\"owner\":\"only\""));

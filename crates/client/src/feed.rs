@@ -48,6 +48,7 @@ pub struct FeedRead {
     items: Option<u32>,
     wait: Duration,
     filter: FeedFilter,
+    container: Option<String>,
 }
 
 /// What a server leaves out of a feed before it sends it, in its own words. Headwater only; Azure sends
@@ -70,7 +71,7 @@ impl FeedRead {
     pub fn new(scope: FeedScope, from: FeedFrom) -> FeedRead {
         let mode = FeedMode::LatestVersion;
         let filter = FeedFilter::default();
-        FeedRead { mode, from, scope, items: None, wait: Duration::ZERO, filter }
+        FeedRead { mode, from, scope, items: None, wait: Duration::ZERO, filter, container: None }
     }
 
     /// Latest versions, or all of them with deletes.
@@ -95,6 +96,13 @@ impl FeedRead {
     #[must_use]
     pub fn filter(self, filter: FeedFilter) -> FeedRead {
         FeedRead { filter, ..self }
+    }
+
+    /// Only if the container has this resource id: one made anew under the same name is refused with
+    /// [`Reason::ContainerReplaced`](crate::Reason).
+    #[must_use]
+    pub fn of_container(self, rid: String) -> FeedRead {
+        FeedRead { container: Some(rid), ..self }
     }
 
     fn request(&self, container: &Container) -> Request {
@@ -128,6 +136,8 @@ impl FeedRead {
             .header_if(headers::FEED_SELECT, filter.columns.as_deref().map(one_line))
             .header_if(headers::FEED_OPS, filter.kinds.as_deref())
             .header_if(headers::FEED_CHANGED, filter.paths.as_deref());
+        let rid = self.container.as_deref();
+        let request = request.header_if(headers::INTENDED_COLLECTION_RID, rid);
         let seconds = self.wait.as_secs();
         let prefer = (seconds > 0).then(|| format!("wait={seconds}"));
         let size = self.items.map_or_else(|| "-1".to_owned(), |items| items.to_string());

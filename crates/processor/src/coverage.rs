@@ -63,7 +63,7 @@ pub fn audit(leases: &[Covered], scope: &KeyRange) -> Vec<Finding> {
             None => kept.push(lease),
             Some(index) => {
                 // The lower position is kept: the other one would skip what lies between.
-                let lower = is_lower(lease, kept[index]);
+                let lower = is_lower(lease.position.as_ref(), kept[index].position.as_ref());
                 let surplus =
                     if lower { std::mem::replace(&mut kept[index], lease) } else { lease };
                 findings.push(Finding::Duplicate { document: surplus.document.clone() });
@@ -92,8 +92,10 @@ pub fn audit(leases: &[Covered], scope: &KeyRange) -> Vec<Finding> {
     findings
 }
 
-fn is_lower(one: &Covered, other: &Covered) -> bool {
-    match (&one.position, &other.position) {
+/// Whether whoever goes on from the first position handles all that whoever goes on from the second does,
+/// and more.
+pub(crate) fn is_lower(one: Option<&Position>, other: Option<&Position>) -> bool {
+    match (one, other) {
         (None, Some(_)) => true,
         (Some(one), Some(other)) => one.is_before(other) == Some(true),
         (_, None) => false,

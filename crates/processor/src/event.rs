@@ -85,6 +85,15 @@ pub enum Event {
         /// For how long.
         since: Duration,
     },
+    /// A handler has kept its thread for so long without giving way: whatever else runs there stands
+    /// still. Let it wait asynchronously, or give handlers threads of their own
+    /// ([`ProcessorBuilder::handler_threads`](crate::ProcessorBuilder::handler_threads)).
+    HandlerBlocks {
+        /// Which.
+        lease: String,
+        /// For how long.
+        since: Duration,
+    },
     /// Nobody covered these keys; somebody does now.
     CoverageGap {
         /// Which keys.
@@ -167,6 +176,7 @@ impl Events {
             | Event::FeedTrouble { .. }
             | Event::StoreTrouble { .. }
             | Event::Stalled { .. }
+            | Event::HandlerBlocks { .. }
             | Event::CoverageGap { .. } => tracing::warn!(?event, "change feed processor"),
             event => tracing::debug!(?event, "change feed processor"),
         }

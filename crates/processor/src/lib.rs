@@ -57,6 +57,7 @@
 //! # });
 //! ```
 
+mod archive;
 pub mod balance;
 mod checkpoint;
 pub mod coverage;
@@ -81,6 +82,7 @@ pub mod source;
 mod unit;
 mod watermark;
 
+pub use archive::{Archive, ArchiveError, position_of};
 pub use checkpoint::{Checkpoint, Pace};
 pub use dead_letter::{DeadLetter, DeadLetterFile, DeadLetters};
 pub use event::{Event, EventSink};

@@ -61,7 +61,8 @@ pub struct Options {
     pub batch_bytes_max: usize,
     /// How long to gather changes before a batch that is not full is delivered.
     pub batch_wait: Duration,
-    /// How many pages are read ahead.
+    /// How many pages are read ahead of those that handlers work on: with one lane no more than these
+    /// and one are in memory, unless changes are gathered or acknowledged later.
     pub prefetch_pages: usize,
     /// How many changes may be delivered and not handled before reading stops.
     pub unhandled_max: usize,
@@ -84,6 +85,8 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// How long a handler may take for a batch; for ever by default.
     pub handler_timeout: Option<Duration>,
+    /// How long a lease with changes waiting may make no progress before [`crate::Event::Stalled`].
+    pub stall_after: Duration,
     /// How often leases are checked for gaps and overlaps (`leaseVerificationEnabledOnRestart`).
     pub audit_interval: Duration,
     /// How long somebody may take to set up leases before others do it (`lock_time`).
@@ -141,6 +144,7 @@ impl Options {
             handover_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),
             handler_timeout: None,
+            stall_after: Duration::from_secs(60),
             audit_interval: Duration::from_secs(60),
             lock_time: Duration::from_secs(30),
             feed_unreachable_after: Duration::from_secs(120),

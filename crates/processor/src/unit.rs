@@ -63,6 +63,12 @@ pub enum UnitError {
     /// There is no such lease.
     #[error("there is no lease {0:?}; list them first")]
     NoSuchLease(String),
+    /// There are leases already.
+    #[error("there are leases of this processor already; export and reset them first")]
+    NotEmpty,
+    /// The monitored container.
+    #[error("the monitored container: {0}")]
+    Source(#[from] SourceError),
     /// Others wrote all the time.
     #[error("the leases were written by others again and again; try again")]
     Busy,
@@ -103,6 +109,14 @@ impl Unit {
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn LeaseStore> {
+        &self.store
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
     /// What it looks like now.
@@ -238,20 +252,30 @@ impl Unit {
         }
     }
 
-    /// Sets one lease, or all of them, to where work should go on. Nobody works meanwhile.
+    /// Sets one lease, or all of them, to where work should go on. Nobody works meanwhile. The originals
+    /// know positions only: given the monitored container, a position is found for each lease.
     ///
     /// # Errors
-    /// When somebody goes on working, or the container cannot be written. The unit stays paused then.
+    /// When somebody goes on working, or either container cannot be used. The unit stays paused then.
     pub async fn seek(
         &self,
         lease: Option<&str>,
         to: &Start,
+        source: Option<&dyn FeedSource>,
         silence: Duration,
     ) -> Result<usize, UnitError> {
         let generation = self.set_control(true).await?;
         self.wait_for_quiet(generation, silence).await?;
         let mut moved = 0;
         for token in self.tokens(lease).await? {
+            let found = self.look().await?.leases.into_iter();
+            let found = found.map(|info| info.lease).find(|lease| lease.token == token);
+            let to = &match (source, found) {
+                (Some(source), Some(lease)) => {
+                    Start::Position(crate::archive::position_of(source, &lease, to).await?)
+                }
+                _ => to.clone(),
+            };
             self.rewrite(&token, |lease| {
                 lease.owner = None;
                 lease.extra.session = None;
@@ -346,8 +370,8 @@ pub async fn lag_of(
     let ranges = source.ranges(true).await?;
     for (_, keys) in coverage::successors(&range, &ranges) {
         let from = from.clone();
-        let request =
-            ReadRequest { range: keys, from, mode, items_max: Some(1), wait: Duration::ZERO };
+        let (items_max, wait) = (Some(1), Duration::ZERO);
+        let request = ReadRequest { container: None, range: keys, from, mode, items_max, wait };
         let page = source.read(request).await?;
         let first = page.changes.first();
         lags.push(Lag::of(&Look {

@@ -230,7 +230,7 @@ async fn process(
         assert_eq!(lag.transactions, Some(0), "{:?}", info.lease);
     }
     // And everything again, because an operator wants it.
-    unit.seek(None, &Start::Beginning, Duration::from_secs(1)).await.unwrap();
+    unit.seek(None, &Start::Beginning, None, Duration::from_secs(1)).await.unwrap();
     let lags = unit.look().await.unwrap().leases;
     let lag = lag_of(&*source, &lags[0].lease, FeedMode::LatestVersion, 0).await.unwrap();
     assert!(lag.transactions.is_some_and(|lag| lag > 0));

@@ -65,6 +65,16 @@ impl Runtime {
         Runtime(Arc::new(system::System::new()))
     }
 
+    /// The real world, with so many threads of its own for the tasks it starts: for work that may block
+    /// its thread. When the last clone is dropped, tasks that wait are dropped, and a thread that is
+    /// blocked ends when it can.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn threads(name: &'static str, count: usize) -> std::io::Result<Runtime> {
+        Ok(Runtime(Arc::new(system::Threads::new(name, count)?)))
+    }
+
     /// Wall clock, in milliseconds since 1970. May jump in either direction.
     #[must_use]
     pub fn unix_millis(&self) -> u64 {

@@ -7,8 +7,7 @@
 
 use crate::{Backend, BoxFuture, Random, Runtime};
 use parking_lot::Mutex;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,7 +29,8 @@ struct World {
     random: Mutex<Random>,
     tasks: Mutex<BTreeMap<u64, Task>>,
     ready: Mutex<Vec<u64>>,
-    timers: Mutex<BinaryHeap<Reverse<Timer>>>,
+    /// By the moment they fire and then by number, each with whoever polled its sleep last.
+    timers: Mutex<BTreeMap<(u64, u64), SharedWaker>>,
     /// Machines that stand still, and until when.
     frozen: Mutex<BTreeMap<u64, u64>>,
     next_id: AtomicU64,
@@ -42,29 +42,7 @@ struct Task {
     future: Option<BoxFuture<()>>,
 }
 
-struct Timer {
-    at: u64,
-    id: u64,
-    /// Whoever polled the sleep last.
-    waker: Arc<Mutex<Waker>>,
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Timer) -> bool {
-        (self.at, self.id) == (other.at, other.id)
-    }
-}
-impl Eq for Timer {}
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Timer) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Timer {
-    fn cmp(&self, other: &Timer) -> std::cmp::Ordering {
-        (self.at, self.id).cmp(&(other.at, other.id))
-    }
-}
+type SharedWaker = Arc<Mutex<Waker>>;
 
 impl Simulation {
     /// The world of this seed.
@@ -90,6 +68,7 @@ impl Simulation {
             id: self.0.next_id.fetch_add(1, Ordering::Relaxed),
             clock_offset_millis: AtomicI64::new(0),
             clock_rate_permille: AtomicU64::new(1000),
+            suspended: Arc::default(),
         }))
     }
 
@@ -162,7 +141,7 @@ impl World {
         let timer = self.next_id.fetch_add(1, Ordering::Relaxed);
         let waker = Waker::from(Arc::new(TaskWaker { world: self.clone(), id }));
         let waker = Arc::new(Mutex::new(waker));
-        self.timers.lock().push(Reverse(Timer { at, id: timer, waker }));
+        self.timers.lock().insert((at, timer), waker);
         true
     }
 
@@ -188,11 +167,11 @@ impl World {
     }
 
     fn fire_next_timer(&self) -> bool {
-        let Some(Reverse(timer)) = self.timers.lock().pop() else {
+        let Some(((at, _), waker)) = self.timers.lock().pop_first() else {
             return false;
         };
-        self.now.fetch_max(timer.at, Ordering::Relaxed);
-        let waker = timer.waker.lock().clone();
+        self.now.fetch_max(at, Ordering::Relaxed);
+        let waker = waker.lock().clone();
         waker.wake();
         true
     }
@@ -222,6 +201,8 @@ struct NodeState {
     clock_offset_millis: AtomicI64,
     /// How fast its clocks run, in thousandths.
     clock_rate_permille: AtomicU64,
+    /// For how many microseconds it was suspended so far.
+    suspended: Arc<AtomicU64>,
 }
 
 impl Node {
@@ -246,12 +227,20 @@ impl Node {
         drop(dropped);
     }
 
-    /// Stops every task of this machine for so long, as a debugger or a suspended laptop would. Its
-    /// clocks go on.
+    /// Stops every task of this machine for so long, as a debugger would. Its clocks and its timers go
+    /// on.
     pub fn freeze(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
         let until = self.0.world.now.load(Ordering::Relaxed).saturating_add(micros);
         self.0.world.frozen.lock().insert(self.0.id, until);
+    }
+
+    /// Stops this machine for so long, as closing a laptop does. Its clocks go on, its timers do not:
+    /// whoever sleeps has as long to sleep when it wakes as when it was suspended.
+    pub fn suspend(&self, duration: Duration) {
+        self.freeze(duration);
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
+        self.0.suspended.fetch_add(micros, Ordering::Relaxed);
     }
 
     /// Whether it stands still.
@@ -291,7 +280,9 @@ impl Backend for NodeState {
         let micros = (duration.as_micros().saturating_mul(1000)).div_ceil(rate);
         let micros = u64::try_from(micros).unwrap_or(u64::MAX / 2);
         let at = self.world.now.load(Ordering::Relaxed).saturating_add(micros);
-        Box::pin(Sleep { world: self.world.clone(), at, registered: None })
+        let counted = self.suspended.load(Ordering::Relaxed);
+        let (world, suspended) = (self.world.clone(), self.suspended.clone());
+        Box::pin(Sleep { world, suspended, counted, at, registered: None })
     }
 
     fn spawn(&self, _name: &'static str, task: BoxFuture<()>) {
@@ -313,14 +304,32 @@ impl Backend for NodeState {
 
 struct Sleep {
     world: Arc<World>,
+    suspended: Arc<AtomicU64>,
+    /// How much of the time its machine was suspended is in `at` already.
+    counted: u64,
     at: u64,
-    registered: Option<(u64, Arc<Mutex<Waker>>)>,
+    registered: Option<((u64, u64), SharedWaker)>,
+}
+
+impl Sleep {
+    /// Removes its timer: one that is abandoned must not move the clock.
+    fn forget(&mut self) {
+        if let Some((timer, _)) = self.registered.take() {
+            self.world.timers.lock().remove(&timer);
+        }
+    }
 }
 
 impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let suspended = self.suspended.load(Ordering::Relaxed);
+        if suspended > self.counted {
+            self.forget();
+            self.at = self.at.saturating_add(suspended - self.counted);
+            self.counted = suspended;
+        }
         if self.world.now.load(Ordering::Relaxed) >= self.at {
             return Poll::Ready(());
         }
@@ -330,21 +339,17 @@ impl Future for Sleep {
             *waker.lock() = context.waker().clone();
             return Poll::Pending;
         }
-        let id = self.world.next_id.fetch_add(1, Ordering::Relaxed);
+        let timer = (self.at, self.world.next_id.fetch_add(1, Ordering::Relaxed));
         let waker = Arc::new(Mutex::new(context.waker().clone()));
-        let timer = Timer { at: self.at, id, waker: waker.clone() };
-        self.world.timers.lock().push(Reverse(timer));
-        self.registered = Some((id, waker));
+        self.world.timers.lock().insert(timer, waker.clone());
+        self.registered = Some((timer, waker));
         Poll::Pending
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        // An abandoned timer must not move the clock.
-        if let Some((id, _)) = self.registered.take() {
-            self.world.timers.lock().retain(|Reverse(timer)| timer.id != id);
-        }
+        self.forget();
     }
 }
 
@@ -441,6 +446,25 @@ mod tests {
             assert!(!node.is_frozen());
         });
         assert_eq!(*woke_at.lock(), Some(Duration::from_secs(31)));
+    }
+
+    #[test]
+    fn a_suspended_node_sleeps_on_when_it_wakes_although_time_has_passed() {
+        let simulation = Simulation::new(14);
+        let (node, outside) = (simulation.node(), simulation.node().runtime());
+        let woke_at = Arc::new(Mutex::new(None));
+        let (runtime, seen) = (node.runtime(), woke_at.clone());
+        simulation.run(async move {
+            let sleeping = runtime.clone();
+            runtime.spawn("sleeper", async move {
+                sleeping.sleep(Duration::from_secs(3)).await;
+                *seen.lock() = Some(sleeping.elapsed());
+            });
+            outside.sleep(Duration::from_secs(1)).await;
+            node.suspend(Duration::from_secs(30));
+            outside.sleep(Duration::from_secs(60)).await;
+        });
+        assert_eq!(*woke_at.lock(), Some(Duration::from_secs(33)));
     }
 
     #[test]

@@ -90,9 +90,84 @@ impl Backend for System {
     }
 }
 
+/// The system, with threads of its own for its tasks.
+pub(crate) struct Threads {
+    system: System,
+    /// Taken when it is dropped: a pool must not be waited for by one of its own threads.
+    pool: Option<tokio::runtime::Runtime>,
+}
+
+impl Threads {
+    pub(crate) fn new(name: &'static str, count: usize) -> std::io::Result<Threads> {
+        let pool = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(count.max(1))
+            .thread_name(name)
+            .enable_all()
+            .build()?;
+        Ok(Threads { system: System::new(), pool: Some(pool) })
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            pool.shutdown_background();
+        }
+    }
+}
+
+impl Backend for Threads {
+    fn unix_millis(&self) -> u64 {
+        self.system.unix_millis()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.system.elapsed()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        let _entered = self.pool.as_ref().map(tokio::runtime::Runtime::enter);
+        self.system.sleep(duration)
+    }
+
+    fn spawn(&self, name: &'static str, task: BoxFuture<()>) {
+        let _entered = self.pool.as_ref().map(tokio::runtime::Runtime::enter);
+        self.system.spawn(name, task);
+    }
+
+    fn random(&self) -> u64 {
+        self.system.random()
+    }
+
+    fn blocking(&self, work: &mut dyn FnMut()) {
+        self.system.blocking(work);
+    }
+
+    fn syncing(&self, work: &mut dyn FnMut()) {
+        self.system.syncing(work);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::Runtime;
+    use std::time::Duration;
+
+    #[test]
+    fn threads_of_its_own_go_on_while_every_other_is_blocked() {
+        let threads = Runtime::threads("test-threads", 1).unwrap();
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (done, wait) = std::sync::mpsc::channel();
+        tokio.block_on(async {
+            let inside = threads.clone();
+            threads.spawn("test", async move {
+                inside.sleep(Duration::from_millis(1)).await;
+                done.send(std::thread::current().name().map(ToOwned::to_owned)).unwrap();
+            });
+            // Blocks the only thread of this runtime until the other one has worked.
+            assert_eq!(wait.recv().unwrap().as_deref(), Some("test-threads"));
+        });
+    }
 
     #[test]
     fn blocking_returns_its_value_with_and_without_tokio() {

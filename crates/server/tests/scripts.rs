@@ -164,8 +164,8 @@ async fn the_gateway_answers_while_scripts_loop() {
     for stream in &mut looping {
         statuses.push(read_answer(stream).await.unwrap().status);
     }
-    // Ended, or told to try again because too many were running.
-    assert!(statuses.iter().all(|status| [408, 429].contains(status)), "{statuses:?}");
+    // Ended, told to try again because too many were running, or blocked because it never ends.
+    assert!(statuses.iter().all(|status| [408, 429, 403].contains(status)), "{statuses:?}");
     world.stop().await;
 }
 

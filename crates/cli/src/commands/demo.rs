@@ -51,6 +51,9 @@ pub(crate) struct Demo {
     /// Lines for people or for programs
     #[arg(long, value_enum, default_value = "text")]
     format: Style,
+    /// Instead, watch hosts share the changes: two, then a third, then one is gone
+    #[arg(long, conflicts_with_all = ["seconds", "partitions", "http", "format"])]
+    fleet: bool,
 }
 
 /// What `--help` says.
@@ -59,10 +62,16 @@ Watch a small shop: a server in memory, orders coming in, the feed as it happens
 
 Orders are placed, paid, packed, shipped, and sometimes cancelled; every change is printed as the feed \
 delivers it. Meanwhile the server can be used like any other, for example from a second window with \
-`headwater tail` or with an SDK. Ctrl-C ends it, and nothing is kept.";
+`headwater tail` or with an SDK. Ctrl-C ends it, and nothing is kept.
+
+With --fleet, watch hosts of the change feed processor instead: two share the ranges of a container, a third \
+joins and is handed its share, one is gone without a word and the others take over.";
 
 /// Runs the demonstration.
 pub(crate) fn run(demo: Demo) -> Result<()> {
+    if demo.fleet {
+        return block_on(super::fleet::run(demo.rate));
+    }
     block_on(async {
         let mut options = Options::default();
         options.partitions = demo.partitions;

@@ -1,17 +1,19 @@
-//! `headwater leases`: who works on what, how far they are; pause, resume, seek. Of .NET and Java
-//! processors as well.
+//! `headwater leases`: who works on what, how far they are; pause, resume, seek, reset, export, import. Of
+//! .NET and Java processors as well.
 
 use crate::commands::tail::start::Start as Where;
 use crate::connect::{Connect, block_on};
 use crate::output::say;
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use headwater_client::Options;
 use headwater_model::Timestamp;
-use headwater_processor::lease::LeaseState;
-use headwater_processor::lease_store::{ContainerLeases, LeaseStore};
-use headwater_processor::{LeaseInfo, Namespace, Position, Snapshot, Start, Unit};
+use headwater_processor::lease::{Flavour, LeaseState};
+use headwater_processor::lease_store::{ContainerLeases, Layout, LeaseStore};
+use headwater_processor::source::{FeedSource, RemoteFeed};
+use headwater_processor::{Archive, LeaseInfo, Namespace, Position, Snapshot, Start, Unit};
 use headwater_runtime::Runtime;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,14 +25,21 @@ const SILENCE: Duration = Duration::from_secs(20);
 pub(crate) enum Leases {
     /// Show who works on what, and how far they are
     List(Which),
-    /// Let every host stop, and wait until they have (not for .NET and Java hosts)
-    Pause(Which),
+    /// Let every host stop, and wait until they have (not for .NET and Java hosts); with --lease, let
+    /// nobody work on that one
+    Pause {
+        #[command(flatten)]
+        which: Which,
+        /// Only this lease
+        #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
+        lease: Option<String>,
+    },
     /// Let every host go on; with --lease, one lease that was paused or halted
     Resume {
         #[command(flatten)]
         which: Which,
         /// Only this lease
-        #[arg(long, value_name = "LEASE")]
+        #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
     },
     /// Set leases to another position while nobody works on them
@@ -41,9 +50,84 @@ pub(crate) enum Leases {
         #[arg(long, value_name = "WHERE")]
         to: String,
         /// Only this lease
-        #[arg(long, value_name = "LEASE")]
+        #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
+        /// The monitored container; needed for leases of .NET and Java, which know positions only
+        #[arg(long, value_name = "ADDRESS")]
+        source: Option<String>,
     },
+    /// Delete all leases of a processor that nobody runs: the next start is as the first
+    Reset {
+        #[command(flatten)]
+        which: Which,
+        /// For how many seconds nobody may have written
+        #[arg(long, value_name = "SECONDS", default_value_t = SILENCE.as_secs())]
+        silence: u64,
+    },
+    /// Print the leases of a processor, one a line, to keep them or to bring them elsewhere
+    Export(Which),
+    /// Make leases as `export` printed them, in their own form or in another library's
+    #[command(long_about = IMPORT_HELP)]
+    Import(Import),
+}
+
+const IMPORT_HELP: &str = "\
+Make leases as `export` printed them, in their own form or in another library's
+
+    headwater leases export shop/leases --processor mailer > mailer.leases
+    headwater leases import mailer.leases shop/new-leases
+    headwater leases import java.leases shop/leases --as native --name mailer --source shop/orders
+
+Nobody may work on either of them meanwhile. Nothing is written over: where there are leases of this
+processor already, reset them first. With --dry-run it prints what it would write.";
+
+/// What to import.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// A file, or - for standard input
+    file: PathBuf,
+    /// The lease container: database/container, context:database/container or a URL
+    address: String,
+    /// The form to write
+    #[arg(long = "as", value_enum, value_name = "FORM", requires = "source", requires = "name")]
+    form: Option<Form>,
+    /// The name or prefix of the processor that goes on with them
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The monitored container
+    #[arg(long, value_name = "ADDRESS")]
+    source: Option<String>,
+    /// Print what would be written
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// How a library writes its leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// Ours
+    Native,
+    /// The change feed processor library for .NET
+    DotnetV2,
+    /// The .NET SDK
+    DotnetV3,
+    /// The Java SDK, `handleChanges`
+    JavaPk,
+    /// The Java SDK, `handleLatestVersionChanges` and `handleAllVersionsAndDeletesChanges`
+    JavaEpk,
+}
+
+impl Form {
+    pub(crate) fn flavour(self) -> Flavour {
+        match self {
+            Form::Native | Form::DotnetV3 => Flavour::DotNetV3,
+            Form::DotnetV2 => Flavour::DotNetV2,
+            Form::JavaPk => Flavour::JavaPk,
+            Form::JavaEpk => Flavour::JavaEpk,
+        }
+    }
 }
 
 /// Which leases.
@@ -97,9 +181,13 @@ pub(crate) fn run(command: Leases) -> Result<()> {
                     show(&unit, &unit.look().await?, which.json);
                 }
             }
-            Leases::Pause(which) => {
+            Leases::Pause { which, lease: None } => {
                 which.unit().await?.pause(SILENCE).await?;
                 say(format_args!("paused; nobody works on these leases until they are resumed"));
+            }
+            Leases::Pause { which, lease: Some(lease) } => {
+                which.unit().await?.set_state(&lease, LeaseState::Paused).await?;
+                say(format_args!("paused {lease}; its owner stops with its next write"));
             }
             Leases::Resume { which, lease: None } => {
                 which.unit().await?.resume().await?;
@@ -109,16 +197,80 @@ pub(crate) fn run(command: Leases) -> Result<()> {
                 which.unit().await?.set_state(&lease, LeaseState::Running).await?;
                 say(format_args!("resumed {lease}"));
             }
-            Leases::Seek { which, to, lease } => {
+            Leases::Reset { which, silence } => {
+                let unit = which.unit().await?;
+                let deleted = unit.reset(Duration::from_secs(silence)).await?;
+                say(format_args!("{deleted} leases deleted; the next start begins anew"));
+            }
+            Leases::Export(which) => {
+                let archive = which.unit().await?.export().await?;
+                print(&archive);
+            }
+            Leases::Import(wanted) => import(&wanted).await?,
+            Leases::Seek { which, to, lease, source } => {
                 let start = start_of(&to)?;
                 let one = matches!(start, Start::Position(_)) && lease.is_none();
                 ensure!(!one, "a position belongs to one lease; name it with --lease");
-                let moved = which.unit().await?.seek(lease.as_deref(), &start, SILENCE).await?;
+                let unit = which.unit().await?;
+                let source = match source {
+                    Some(address) => Some(feed(&which.connect, &address)?),
+                    None => None,
+                };
+                let theirs = |info: &LeaseInfo| {
+                    let lease = &info.lease;
+                    lease.flavour() != Flavour::DotNetV3 || lease.token.parse::<u64>().is_ok()
+                };
+                let unknown = source.is_none()
+                    && !matches!(start, Start::Position(_))
+                    && unit.look().await?.leases.iter().any(theirs);
+                ensure!(
+                    !unknown,
+                    "these leases are read by .NET or Java, which know positions only; name the \
+                     monitored container with --source, so that they can be looked up"
+                );
+                let source = source.as_ref().map(|feed| feed as &dyn FeedSource);
+                let moved = unit.seek(lease.as_deref(), &start, source, SILENCE).await?;
                 say(format_args!("{moved} leases go on from {start}"));
             }
         }
         Ok(())
     })
+}
+
+fn feed(connect: &Connect, address: &str) -> Result<RemoteFeed> {
+    Ok(RemoteFeed::new(connect.container(address, Options::default())?))
+}
+
+async fn import(wanted: &Import) -> Result<()> {
+    let text = match wanted.file.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()).context("cannot read")?,
+        _ => std::fs::read_to_string(&wanted.file)
+            .with_context(|| format!("cannot read {}", wanted.file.display()))?,
+    };
+    let mut archive = Archive::parse(&text)?;
+    if let (Some(form), Some(name), Some(source)) = (wanted.form, &wanted.name, &wanted.source) {
+        let source = feed(&wanted.connect, source)?;
+        let by_hashes = form == Form::Native;
+        archive = archive.converted(form.flavour(), by_hashes, name, &source).await?;
+    }
+    if wanted.dry_run {
+        print(&archive);
+        return Ok(());
+    }
+    let container = wanted.connect.container(&wanted.address, Options::default())?;
+    // Ours are quickest where all leases of a processor are in one partition, theirs want one each.
+    let native = archive.leases.iter().all(|lease| lease.token.contains('-'));
+    let layout = if native { Layout::PartitionKey } else { Layout::Id };
+    let store = Arc::new(ContainerLeases::open_or_create(container, layout, None).await?);
+    let unit = Unit::new(store, archive.namespace.clone(), Runtime::system());
+    let made = unit.import(&archive).await?;
+    say(format_args!("{made} leases of {}", archive.namespace.as_str()));
+    Ok(())
+}
+
+fn print(archive: &Archive) {
+    let now = Timestamp::from_millis(Runtime::system().unix_millis());
+    say(format_args!("{}", archive.to_text(now).trim_end()));
 }
 
 /// What `--from` and `--to` mean here; a position is an etag as leases hold it.

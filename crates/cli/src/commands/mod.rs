@@ -7,6 +7,7 @@ mod context;
 mod demo;
 mod doctor;
 mod export;
+mod fleet;
 mod import;
 mod lag;
 mod leases;
@@ -47,7 +48,7 @@ pub(crate) enum Command {
     Run(Box<run::Run>),
     /// Try dead letters again
     Replay(run::Replay),
-    /// Show who works on which lease; pause, resume, seek
+    /// Show who works on which lease; pause, resume, seek, reset, export, import
     Leases {
         #[command(subcommand)]
         what: leases::Leases,

@@ -1,7 +1,7 @@
 //! `headwater run`: runs a program for every batch of changes, on as many machines as one likes.
 
 use super::lag::leases_beside;
-use super::leases::start_of;
+use super::leases::{Form, start_of};
 use crate::connect::{Connect, block_on};
 use crate::output::say;
 use anyhow::{Context, Result, ensure};
@@ -32,6 +32,8 @@ otherwise they come again. HEADWATER_LEASE, HEADWATER_EPOCH and HEADWATER_ATTEMP
 are kept as leases in the container --leases, which is made if need be. Started several times with the same
 --name, on one machine or many, the copies share the work; when one dies the others take over. Every change is
 handled at least once, those of one partition key in order.
+
+With --shared the leases are those of .NET or Java hosts, which share the work with the copies of this one.
 
 With --dead-letters, changes that fail again and again are put into that file, and the rest goes on; `headwater
 replay FILE --exec PROGRAM` tries them again.";
@@ -71,9 +73,12 @@ pub(crate) struct Run {
     /// How often a change is tried before that
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
-    /// Seconds after which a copy that says nothing is taken for dead
-    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
-    expiration: u64,
+    /// Seconds after which a copy that says nothing is taken for dead [default: 15, with --shared 60]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(3..=3600))]
+    expiration: Option<u64>,
+    /// Share the leases with hosts of .NET or Java, in their form; --name is their lease prefix then
+    #[arg(long, value_enum, value_name = "FORM")]
+    shared: Option<Form>,
     /// Say what happens
     #[arg(long)]
     verbose: bool,
@@ -100,7 +105,8 @@ pub(crate) fn run(run: Run) -> Result<()> {
         let container = run.connect.container(&run.address, ClientOptions::default())?;
         let leases = run.leases.clone().unwrap_or_else(|| leases_beside(&run.address));
         let leases = run.connect.container(&leases, ClientOptions::default())?;
-        let layout = Layout::PartitionKey;
+        // Java wants every document by itself; ours are quickest together.
+        let layout = if run.shared.is_some() { Layout::Id } else { Layout::PartitionKey };
         let leases = ContainerLeases::open_or_create(leases, layout, None).await?;
         let program = Program { path: run.exec.clone(), arguments: run.arguments.clone() };
         let processor = Processor::builder()
@@ -143,15 +149,20 @@ async fn terminated() {
 
 impl Run {
     fn options(&self) -> Result<Options> {
-        let mut options = Options::native(self.name.clone());
+        let mut options = match self.shared {
+            None | Some(Form::Native) => Options::native(self.name.clone()),
+            Some(form) => Options::interop(form.flavour(), self.name.clone()),
+        };
         options.host_name.clone_from(&self.host);
         options.start = start_of(&self.from)?;
         options.items_max = Some(self.batch);
         options.batch_items_max = usize::try_from(self.batch).unwrap_or(usize::MAX);
         options.lanes = usize::try_from(self.lanes).unwrap_or(1);
-        options.expiration = Duration::from_secs(self.expiration);
-        options.renew_interval = options.expiration / 5;
-        options.acquire_interval = options.expiration / 3;
+        if let Some(expiration) = self.expiration {
+            options.expiration = Duration::from_secs(expiration);
+            options.renew_interval = options.expiration / 5;
+            options.acquire_interval = options.expiration / 3;
+        }
         if let Some(file) = &self.dead_letters {
             options.dead_letters = Some(Arc::new(DeadLetterFile::new(file.clone())));
             let attempts = self.attempts;

@@ -226,6 +226,7 @@ pub(crate) async fn create(
 
 async fn now(shared: &Shared, lease: &Lease) -> Result<Position, StartError> {
     let request = ReadRequest {
+        container: Some(shared.identity.container.rid.clone()),
         range: lease.range.clone().unwrap_or_else(KeyRange::full),
         from: Start::Now,
         mode: shared.options.mode,

@@ -10,6 +10,7 @@ use super::session::{self, Handle, SessionEnd, Taken};
 use super::shared::Shared;
 use super::{Fatal, Report, Stopped};
 use crate::balance::{ClusterView, LeaseView, MemberView, Owner, Plan};
+use crate::coverage;
 use crate::event::Event;
 use crate::expiry::{Observations, Sign};
 use crate::handler::CloseReason;
@@ -48,6 +49,8 @@ pub(crate) struct Coordinator {
 /// A list of documents, understood.
 pub(crate) struct View {
     pub(crate) leases: Vec<(Lease, Stored)>,
+    /// Further documents about ranges that have a lease, none of them behind it.
+    pub(crate) doubles: Vec<(Lease, Stored)>,
     members: Vec<(Member, Stored)>,
     control: Control,
     pub(crate) marker: Option<Stored>,
@@ -234,13 +237,13 @@ impl Coordinator {
     fn understand(&mut self, listing: &Listing, arrived: Duration) -> View {
         let mut view = View {
             leases: Vec::new(),
+            doubles: Vec::new(),
             members: Vec::new(),
             control: Control::default(),
             marker: None,
             seconds: listing.seconds,
         };
         for stored in &listing.documents {
-            self.seen.note(sign(stored), arrived);
             match self.shared.namespace.kind(&stored.key.id) {
                 Kind::Lease(_) => match Lease::parse(&stored.body) {
                     Ok(lease) if lease.extra.state != LeaseState::Retired => {
@@ -253,6 +256,7 @@ impl Coordinator {
                     }
                 },
                 Kind::Member(_) => {
+                    self.seen.note(sign(stored), arrived);
                     let member = Member::parse(&stored.body);
                     view.members.extend(member.map(|member| (member, stored.clone())));
                 }
@@ -276,6 +280,9 @@ impl Coordinator {
         view.leases.sort_by(|(one, _), (other, _)| {
             order(one).cmp(&order(other)).then_with(|| one.token.cmp(&other.token))
         });
+        set_doubles_aside(&mut view);
+        // Doubles have the same id, so only one of them can be watched.
+        view.leases.iter().for_each(|(_, stored)| self.seen.note(sign(stored), arrived));
         view
     }
 
@@ -296,6 +303,13 @@ impl Coordinator {
 
     /// Ends sessions whose lease somebody else took. Lists may be old, epochs are not.
     fn notice_lost(&self, view: &View) {
+        for (lease, stored) in &view.doubles {
+            let same = |handle: &&Handle| handle.key == stored.key;
+            if let Some(handle) = self.sessions.get(&lease.token).filter(same) {
+                // Another document about these keys counts; this one will be removed.
+                handle.fence.leave(CloseReason::LeaseLost);
+            }
+        }
         for (lease, _) in &view.leases {
             let newer = |handle: &&Handle| lease.extra.epoch > handle.epoch;
             if let Some(handle) = self.sessions.get(&lease.token).filter(newer) {
@@ -417,7 +431,11 @@ impl Coordinator {
         let mut work: Vec<BoxFuture<Option<Taken>>> = Vec::new();
         for (lease, stored) in &view.leases {
             let token = lease.token.as_str();
+            // Where several documents are about one range nobody begins before one is left: the least far
+            // of them would not stay so.
+            let doubled = view.doubles.iter().any(|(double, _)| double.token == token);
             if !wanted.contains(token)
+                || doubled
                 || self.sessions.contains_key(token)
                 || self.avoid.contains_key(token)
             {
@@ -434,6 +452,31 @@ impl Coordinator {
         }
         self.shared.set_owned(self.sessions.len());
     }
+}
+
+/// Keeps one document for every range: the one that is least far, since the others would skip what lies
+/// between. .NET has made several where every document has a partition of its own.
+fn set_doubles_aside(view: &mut View) {
+    let mut kept: Vec<(Lease, Stored)> = Vec::with_capacity(view.leases.len());
+    for (lease, stored) in std::mem::take(&mut view.leases) {
+        match kept.last_mut().filter(|(last, _)| last.token == lease.token) {
+            None => kept.push((lease, stored)),
+            Some(last) => {
+                let (one, other) = (lease.position.as_ref(), last.0.position.as_ref());
+                let lower = match coverage::is_lower(one, other) || coverage::is_lower(other, one) {
+                    true => coverage::is_lower(one, other),
+                    // Whichever, as long as every host decides the same.
+                    false => stored.key < last.1.key,
+                };
+                let surplus = match lower {
+                    true => std::mem::replace(last, (lease, stored)),
+                    false => (lease, stored),
+                };
+                view.doubles.push(surplus);
+            }
+        }
+    }
+    view.leases = kept;
 }
 
 fn sign(stored: &Stored) -> Sign<'_> {

@@ -57,6 +57,8 @@ pub(crate) struct Fence {
     state: Arc<Mutex<State>>,
     bell: Bell,
     deadline: Deadline,
+    /// Rung when more time has passed than timers show.
+    woke: Bell,
     /// How often the deadline had passed when work began.
     lapses: u64,
     runtime: Runtime,
@@ -64,14 +66,15 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    pub(crate) fn new(runtime: Runtime, deadline: Deadline, lapses: u64) -> Fence {
-        let state = Arc::new(Mutex::new(State::Open));
-        Fence { state, bell: Bell::default(), deadline, lapses, runtime, obeys_deadline: true }
+    pub(crate) fn new(runtime: Runtime, woke: Bell, deadline: Deadline, lapses: u64) -> Fence {
+        let (state, bell) = (Arc::new(Mutex::new(State::Open)), Bell::default());
+        Fence { state, bell, deadline, woke, lapses, runtime, obeys_deadline: true }
     }
 
     /// An open fence with the same deadline: for the last write of whoever was told to stop.
     pub(crate) fn reopened(&self) -> Fence {
-        let fence = Fence::new(self.runtime.clone(), self.deadline.clone(), self.lapses);
+        let (runtime, woke) = (self.runtime.clone(), self.woke.clone());
+        let fence = Fence::new(runtime, woke, self.deadline.clone(), self.lapses);
         Fence { obeys_deadline: self.obeys_deadline, ..fence }
     }
 
@@ -151,10 +154,15 @@ impl Fence {
     }
 
     async fn until(&self, reached: impl Fn(&Fence) -> bool) {
-        let mut bell = self.bell.listen();
+        let (mut bell, mut woke) = (self.bell.listen(), self.woke.listen());
         while !reached(self) {
             let left = self.time_left().max(Duration::from_micros(1));
-            let _ = self.runtime.timeout(left, bell.rang()).await;
+            tokio::select! {
+                biased;
+                () = bell.rang() => {}
+                () = woke.rang() => {}
+                () = self.runtime.sleep(left) => {}
+            }
         }
     }
 }

@@ -8,16 +8,20 @@ use crate::lease::Start;
 use crate::source::{Page, ReadRequest, SourceError};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// What the reader has to say.
 pub(crate) enum Fetched {
-    Page(Page),
+    Page(Page, Room),
     /// Nothing new; the position may still have moved.
     Idle(Page),
     /// It cannot go on.
     End(FetchEnd),
 }
+
+/// A page's place in memory; free for another page when the last of its changes was given to a handler
+/// and came back.
+pub(crate) type Room = Arc<OwnedSemaphorePermit>;
 
 #[derive(Debug)]
 pub(crate) enum FetchEnd {
@@ -39,6 +43,7 @@ pub(crate) async fn fetch(
     mut from: Start,
     pages: mpsc::Sender<Fetched>,
 ) {
+    let rooms = Arc::new(Semaphore::new(shared.options.prefetch_pages + shared.options.lanes));
     let mut trouble = Trouble::default();
     let mut items_max = shared.options.items_max;
     loop {
@@ -47,6 +52,15 @@ pub(crate) async fn fetch(
             let pause = shared.runtime.sleep(Duration::from_millis(20));
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
+        let room = tokio::select! {
+            biased;
+            () = tenure.fence.leaving() => return,
+            room = rooms.clone().acquire_owned() => match room {
+                Ok(room) => room,
+                // Nobody closes it.
+                Err(_) => return,
+            },
+        };
         let asked = shared.runtime.elapsed();
         let read = read(&shared, &tenure, &from, items_max);
         let answer = tokio::select! {
@@ -61,7 +75,10 @@ pub(crate) async fn fetch(
                     items_max = grown(items_max, shared.options.items_max);
                 }
                 from = Start::Position(page.position.clone());
-                if page.changes.is_empty() { Fetched::Idle(page) } else { Fetched::Page(page) }
+                match page.changes.is_empty() {
+                    true => Fetched::Idle(page),
+                    false => Fetched::Page(page, Arc::new(room)),
+                }
             }
             Err(SourceError::TooLarge) if items_max != Some(1) => {
                 items_max = Some((items_max.unwrap_or(PAGE_ITEMS) / 2).max(1));
@@ -107,6 +124,7 @@ async fn read(
     let waits = shared.source.capabilities().waits;
     let wait = if waits { shared.options.feed_wait } else { Duration::ZERO };
     let request = ReadRequest {
+        container: Some(shared.identity.container.rid.clone()),
         range: tenure.lease.range.clone(),
         from: from.clone(),
         mode: shared.options.mode,

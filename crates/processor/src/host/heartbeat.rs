@@ -18,9 +18,15 @@ use std::time::Duration;
 pub(crate) struct Joined {
     member: Member,
     etag: String,
+    /// When the first heartbeat was sent.
+    sent: Duration,
+    /// Heartbeats whose answer did not come, with when they were sent.
+    unanswered: Vec<(u64, Duration)>,
 }
 
 const LOOKS: u32 = 8;
+/// How many heartbeats without an answer are remembered; one confirmed late is worth little.
+const UNANSWERED_MAX: usize = 16;
 
 /// Writes the first heartbeat. Waits for a predecessor of the same name to be gone.
 pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
@@ -69,9 +75,8 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
         };
         match written {
             Ok(stored) => {
-                let until = deadline(sent, options.expiration);
-                shared.deadline.extend(until, shared.runtime.elapsed());
-                return Ok(Joined { member, etag: stored.etag });
+                confirm(shared, sent);
+                return Ok(Joined { member, etag: stored.etag, sent, unanswered: Vec::new() });
             }
             Err(StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound) => {}
             Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => return Err(error.into()),
@@ -92,7 +97,8 @@ fn document(shared: &Shared, member: &Member) -> NewDocument {
 /// Beats until the host is stopped, or has ended by itself.
 pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop) {
     let mut nudged = shared.nudge.listen();
-    let mut pause = shared.options.renew_interval;
+    let since = shared.runtime.elapsed().saturating_sub(joined.sent);
+    let mut pause = shared.options.renew_interval.saturating_sub(since);
     while !stop.is_requested() {
         tokio::select! {
             biased;
@@ -110,9 +116,15 @@ pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop)
         joined.member.draining = shared.is_draining();
         joined.member.generation = shared.generation.load(Ordering::SeqCst);
         joined.member.owned = shared.owned();
+        let began = shared.runtime.elapsed();
         let confirmed = beat(&shared, &mut joined).await;
-        // Quicker while it does not succeed: time is running out.
-        pause = if confirmed { shared.options.renew_interval } else { retry_pause(&shared) };
+        // From one sending to the next, however long answers take; and quicker while it does not
+        // succeed: time is running out.
+        let took = shared.runtime.elapsed().saturating_sub(began);
+        pause = match confirmed {
+            true => shared.options.renew_interval.saturating_sub(took),
+            false => retry_pause(&shared),
+        };
     }
     leave(&shared, &joined).await;
 }
@@ -127,6 +139,10 @@ fn retry_pause(shared: &Shared) -> Duration {
 async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     joined.member.heartbeat += 1;
     let sent = shared.runtime.elapsed();
+    joined.unanswered.push((joined.member.heartbeat, sent));
+    if joined.unanswered.len() > UNANSWERED_MAX {
+        joined.unanswered.remove(0);
+    }
     let document = document(shared, &joined.member);
     let key = document.key.clone();
     let write = shared.store.replace(document.clone(), &joined.etag);
@@ -136,9 +152,14 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
             let read = shared.store.read(&key);
             match shared.runtime.timeout(shared.options.store_timeout, read).await {
                 Some(Ok(Some(stored))) => match Member::parse(&stored.body) {
-                    // The answer to an earlier heartbeat was lost.
+                    // The answer to an earlier heartbeat was lost, or is late: it counts from when it
+                    // was sent.
                     Some(member) if member.host == shared.me => {
                         joined.etag = stored.etag;
+                        let known = |(beat, _): &&(u64, Duration)| *beat == member.heartbeat;
+                        if let Some((_, sent)) = joined.unanswered.iter().find(known) {
+                            confirm(shared, *sent);
+                        }
                         return false;
                     }
                     _ => {
@@ -164,8 +185,8 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     match written {
         Some(Ok(stored)) => {
             joined.etag = stored.etag;
-            let until = deadline(sent, shared.options.expiration);
-            shared.deadline.extend(until, shared.runtime.elapsed());
+            joined.unanswered.clear();
+            confirm(shared, sent);
             true
         }
         Some(Err(StoreError::Gone(why))) => {
@@ -178,6 +199,11 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
         }
         None => false,
     }
+}
+
+/// What was sent then is certain to have arrived.
+fn confirm(shared: &Shared, sent: Duration) {
+    shared.deadline.extend(deadline(sent, shared.options.expiration), shared.runtime.elapsed());
 }
 
 /// Removes our document, so that nobody has to wait for it to expire.

@@ -17,6 +17,8 @@ pub(crate) struct Held {
     pub(crate) lease: Lease,
     pub(crate) etag: String,
     pub(crate) claim: Claim,
+    /// When the last write of it that was confirmed was sent.
+    pub(crate) sent: Duration,
 }
 
 const PAUSES: Backoff =
@@ -47,6 +49,7 @@ impl Held {
                 Ok(stored) => {
                     self.lease = next;
                     self.etag = stored.etag;
+                    self.sent = sent;
                     if !shared.options.is_native() {
                         let until = deadline(sent, shared.options.expiration);
                         fence.deadline().extend(until, shared.runtime.elapsed());
@@ -103,6 +106,11 @@ impl Held {
             return Err(CloseReason::LeaseLost);
         };
         match current.judge(&self.claim) {
+            #[cfg(test)]
+            Standing::Lost if shared.sabotaged(crate::proof::Sabotage::WritesAnyway) => {
+                self.etag.clone_from(&stored.etag);
+                Ok(false)
+            }
             Standing::Lost => Err(CloseReason::LeaseLost),
             Standing::Reset => Err(CloseReason::Reset),
             Standing::Held => {

@@ -3,8 +3,10 @@
 //! A lane works on keys of its own, one batch after the other, so order per key is kept however many
 //! lanes a lease has. It never calls its handler when the lease may be somebody else's.
 
+use super::fetch::Room;
 use super::shared::Shared;
 use super::tenure::{Tenure, end_of};
+use super::watch::tell_blocked;
 use crate::dead_letter::DeadLetter;
 use crate::event::Event;
 use crate::failure::{Action, Backoff, Failure, FailureKind, HandlerError};
@@ -31,6 +33,8 @@ pub(crate) struct Portion {
     pub(crate) tickets: Vec<Ticket>,
     /// How often hosts vanished while they worked on these.
     pub(crate) attempts_before: u32,
+    /// Kept until they are handled, if they are of one page.
+    pub(crate) room: Option<Room>,
 }
 
 /// Why a lane gave up, if it did.
@@ -121,7 +125,7 @@ impl Piece {
 
 impl Worker<'_> {
     async fn handle(&mut self, portion: Portion) -> Result<(), GaveUp> {
-        let Portion { changes, tickets, attempts_before } = portion;
+        let Portion { changes, tickets, attempts_before, room: _room } = portion;
         let mut stack = vec![Piece { changes, tickets, attempt: attempts_before + 1 }];
         while let Some(piece) = stack.pop() {
             if piece.changes.is_empty() {
@@ -173,7 +177,11 @@ impl Worker<'_> {
         let batch = Batch { changes: piece.changes.clone().into(), context };
         let limit = self.shared.options.handler_timeout;
         let timer = self.shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(1 << 32)));
-        let work = caught(self.handler.process(batch));
+        let work = Entered {
+            work: caught(self.handler.process(batch)),
+            shared: self.shared,
+            tenure: self.tenure,
+        };
         let outcome = tokio::select! {
             biased;
             () = self.tenure.fence.ended() => return None,
@@ -297,6 +305,30 @@ fn empty() -> Piece {
 
 fn bytes(changes: &[Change]) -> usize {
     changes.iter().map(|change| change.body().len()).sum()
+}
+
+/// A handler's call that says when it has its thread, and when it gives it back.
+struct Entered<'a> {
+    work: Caught<'a, Result<Ack, HandlerError>>,
+    shared: &'a Shared,
+    tenure: &'a Tenure,
+}
+
+impl Future for Entered<'_> {
+    type Output = Result<Result<Ack, HandlerError>, String>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let first = self.tenure.enter(self.shared.runtime.elapsed());
+        let polled = Pin::new(&mut self.work).poll(context);
+        if first {
+            // Also told here: where it blocked, whoever looks after it may have been blocked as well.
+            if let Some(since) = self.tenure.blocked_for(self.shared.runtime.elapsed()) {
+                tell_blocked(self.shared, self.tenure, since);
+            }
+            self.tenure.give_way();
+        }
+        polled
+    }
 }
 
 /// Runs a handler's work; a panic in it becomes its message.

@@ -4,15 +4,17 @@
 //! bootstrap    makes leases where there are none
 //! heartbeat    says that this host is alive, and how long it may believe so itself
 //! coordinator  looks at all leases now and then: takes, hands over, repairs
-//! session      works on one lease, with its fetch, its lanes and its writer
+//! session      works on one lease, with its fetch, its dispatch, its lanes and its writer
 //! fence        whether a host may still work on a lease
 //! held         a lease this host holds, and the one way it is written
 //! split        a lease whose range is gone, replaced by others
+//! watch        looks after the host itself: suspended machines, blocked threads, leases that stand still
 //! ```
 
 mod acquire;
 mod bootstrap;
 mod coordinator;
+mod dispatch;
 mod fence;
 mod fetch;
 mod heartbeat;
@@ -23,6 +25,7 @@ mod session;
 mod shared;
 mod split;
 mod tenure;
+mod watch;
 
 pub(crate) use acquire::all;
 pub(crate) use tenure::Tenure;
@@ -37,7 +40,7 @@ use coordinator::Coordinator;
 use headwater_runtime::{Runtime, TaskGroup};
 use shared::Shared;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::watch::{Receiver, Sender, channel};
 
 /// Why a processor cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +70,9 @@ pub enum StartError {
     /// The leases are of another kind.
     #[error("{0}")]
     ForeignLeases(String),
+    /// Handlers cannot have threads of their own.
+    #[error("no threads for handlers: {0}; ask for fewer, or allow the process more")]
+    Threads(String),
 }
 
 /// Why a processor stopped by itself.
@@ -95,6 +101,7 @@ pub struct Processor {
     factory: Arc<dyn AnyFactory>,
     options: Options,
     runtime: Runtime,
+    handler_threads: usize,
 }
 
 /// Puts a processor together (`ChangeFeedProcessorBuilder`).
@@ -105,6 +112,7 @@ pub struct ProcessorBuilder {
     factory: Option<Arc<dyn AnyFactory>>,
     options: Option<Options>,
     runtime: Option<Runtime>,
+    handler_threads: usize,
 }
 
 impl ProcessorBuilder {
@@ -143,6 +151,14 @@ impl ProcessorBuilder {
         self
     }
 
+    /// Runs handlers on so many threads of their own instead of where everything else runs: for those
+    /// that block their thread. Then a host stays alive however many of them do.
+    #[must_use]
+    pub fn handler_threads(mut self, count: usize) -> ProcessorBuilder {
+        self.handler_threads = count;
+        self
+    }
+
     /// The processor.
     ///
     /// # Errors
@@ -158,6 +174,7 @@ impl ProcessorBuilder {
             factory: self.factory.ok_or(BuildError::Missing("a handler"))?,
             options,
             runtime: self.runtime.unwrap_or_else(Runtime::system),
+            handler_threads: self.handler_threads,
         })
     }
 }
@@ -184,8 +201,14 @@ impl Processor {
         };
         let session = format!("{:016x}", self.runtime.random());
         let name = options.host_name.clone().unwrap_or_else(|| format!("host-{session}"));
+        let handlers = match self.handler_threads {
+            0 => self.runtime.clone(),
+            count => Runtime::threads("headwater-handlers", count)
+                .map_err(|error| StartError::Threads(error.to_string()))?,
+        };
         let shared = Arc::new(Shared::new(
             self.runtime.clone(),
+            handlers,
             options,
             self.source.clone(),
             self.store.clone(),
@@ -202,8 +225,10 @@ impl Processor {
             let beating = shared.clone();
             tasks.spawn("heartbeat", move |stop| heartbeat::run(beating, member, stop));
         }
-        let (state, watched) = watch::channel(Report::default());
-        let (stop, stopping) = watch::channel(false);
+        let watching = shared.clone();
+        tasks.spawn("watch", move |stop| watch::run(watching, stop));
+        let (state, watched) = channel(Report::default());
+        let (stop, stopping) = channel(false);
         let coordinator = Coordinator::new(shared.clone(), state);
         tasks.spawn("coordinator", move |gone| coordinator.run(stopping, gone));
         Ok(Running { shared, tasks, stop, watched })
@@ -244,8 +269,8 @@ pub struct Stopped {
 pub struct Running {
     shared: Arc<Shared>,
     tasks: TaskGroup,
-    stop: watch::Sender<bool>,
-    watched: watch::Receiver<Report>,
+    stop: Sender<bool>,
+    watched: Receiver<Report>,
 }
 
 impl Running {

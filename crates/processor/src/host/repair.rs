@@ -50,7 +50,7 @@ impl Auditor {
             return;
         }
         let mut covered = Vec::new();
-        for (lease, stored) in &view.leases {
+        for (lease, stored) in view.leases.iter().chain(&view.doubles) {
             let Some(range) = range_of(&self.shared, lease).await else { return };
             let document = name(stored);
             covered.push(Covered { document, range, position: lease.position.clone() });
@@ -61,9 +61,13 @@ impl Auditor {
             match finding {
                 Finding::Gap(range) => self.fill(view, range, confirmed).await,
                 Finding::Superseded { document } | Finding::Duplicate { document } if confirmed => {
-                    let lease = view.leases.iter().find(|(_, stored)| name(stored) == *document);
-                    if let Some((_, stored)) = lease
-                        && !alive.contains(&stored.key)
+                    let all = view.leases.iter().chain(&view.doubles);
+                    let mut named = all.filter(|(_, stored)| name(stored) == *document);
+                    // Of two documents about the same keys one is enough, whoever works on the other;
+                    // a parent that is worked on is on its way to becoming its children.
+                    let double = matches!(finding, Finding::Duplicate { .. });
+                    if let Some((_, stored)) = named.next()
+                        && (double || !alive.contains(&stored.key))
                         && self.shared.store.delete(&stored.key, &stored.etag).await.is_ok()
                     {
                         self.shared.tell(Event::DuplicateLease { document: document.clone() });

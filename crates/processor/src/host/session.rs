@@ -8,22 +8,23 @@
 //!                  release, split ◄──── writer             the only one who writes the lease
 //! ```
 
+use super::dispatch::{Dispatch, Stop};
 use super::fence::{Deadline, Fence};
-use super::fetch::{FetchEnd, Fetched, fetch};
+use super::fetch::FetchEnd;
 use super::held::Held;
-use super::lane::{GaveUp, Job, Portion, caught, lane};
+use super::lane::{GaveUp, caught, lane};
 use super::shared::Shared;
-use super::split::{self, Successors};
+use super::split;
 use super::tenure::{Tenure, end_of, writer};
-use crate::checkpoint::{Checkpoint, Pace};
+use crate::checkpoint::Pace;
 use crate::event::Event;
 use crate::expiry::deadline;
 use crate::failure::Backoff;
 use crate::handler::{AnyHandler, CloseReason, LeaseContext};
-use crate::lease::{Claim, Lease, LeaseState, Start};
+use crate::lease::{Claim, DocumentKey, Lease, LeaseState, Start};
 use crate::position::Position;
-use crate::source::{Change, Page, ReadRequest};
-use crate::watermark::{Ticket, Watermark};
+use crate::source::ReadRequest;
+use crate::watermark::Watermark;
 use headwater_model::KeyRange;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Handle {
     /// Who should have the lease next.
     pub(crate) successor: Arc<Mutex<Option<String>>>,
     pub(crate) epoch: u64,
+    /// Which document.
+    pub(crate) key: DocumentKey,
 }
 
 /// How a session ended.
@@ -97,7 +100,7 @@ pub(crate) fn start(
             until.lapses()
         }
     };
-    let fence = Fence::new(shared.runtime.clone(), until, lapses);
+    let fence = Fence::new(shared.runtime.clone(), shared.woke.clone(), until, lapses);
     #[cfg(test)]
     let fence = match shared.sabotaged(crate::proof::Sabotage::IgnoresDeadlines) {
         true => fence.ignoring_deadlines(),
@@ -105,7 +108,8 @@ pub(crate) fn start(
     };
     let successor = Arc::new(Mutex::new(None));
     let epoch = taken.lease.extra.epoch;
-    let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch };
+    let key = taken.lease.key.clone();
+    let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch, key };
     let shared = shared.clone();
     shared.runtime.clone().spawn("lease", async move {
         let token = taken.lease.token.clone();
@@ -127,14 +131,6 @@ struct Session {
     successor: Arc<Mutex<Option<String>>>,
 }
 
-/// Why the loop over pages ended.
-enum Stop {
-    Leaving,
-    Split(Successors),
-    Fetch(FetchEnd),
-    GaveUp,
-}
-
 impl Session {
     async fn run(&self, taken: Taken) -> SessionEnd {
         let claim = Claim {
@@ -143,7 +139,7 @@ impl Session {
             generation: taken.lease.extra.generation,
         };
         let attempts_before = taken.lease.extra.attempts;
-        let mut held = Held { lease: taken.lease, etag: taken.etag, claim };
+        let mut held = Held { lease: taken.lease, etag: taken.etag, claim, sent: taken.sent };
         let from = match self.start_position(&mut held, &taken.range).await {
             Ok(from) => from,
             Err(reason) => {
@@ -162,6 +158,9 @@ impl Session {
         self.shared.tell(Event::Acquired { lease: token, epoch, from: lease.from.clone() });
         let handlers = match self.open(&lease).await {
             Ok(handlers) => handlers,
+            Err(_) if self.fence.is_ended() => {
+                return ended(end_of(&self.fence), false, None, None);
+            }
             Err(error) => {
                 let (lease, attempt) = (lease.lease, 1);
                 self.shared.tell(Event::HandlerFailed { lease, attempt, error });
@@ -173,6 +172,7 @@ impl Session {
         let watermark = Watermark::new(held.lease.position.clone(), sub_page);
         let pace = Pace::new(self.shared.options.checkpoint, self.shared.runtime.elapsed());
         let (tenure, wishes) = Tenure::new(lease, self.fence.clone(), watermark, pace);
+        self.shared.look_after(&tenure);
         let writing = writer(self.shared.clone(), tenure.clone(), held, wishes);
         self.shared.runtime.spawn("lease writer", writing);
         self.work(&tenure, handlers, from, attempts_before).await
@@ -194,6 +194,7 @@ impl Session {
             return Ok(start);
         }
         let request = ReadRequest {
+            container: Some(self.shared.identity.container.rid.clone()),
             range: range.clone(),
             from: Start::Now,
             mode: self.shared.options.mode,
@@ -215,30 +216,21 @@ impl Session {
         Ok(Start::Position(position))
     }
 
+    /// Opens handlers, where they will run.
     async fn open(&self, lease: &LeaseContext) -> Result<Vec<Box<dyn AnyHandler>>, String> {
-        let mut handlers = Vec::new();
-        for _ in 0..self.shared.options.lanes {
-            let mut handler = self.shared.factory.create(lease);
-            let opening = caught(handler.open(lease));
-            let opened = tokio::select! {
-                biased;
-                () = self.fence.ended() => Err("the lease was lost".to_owned()),
-                opened = opening => match opened {
-                    Ok(Ok(())) => Ok(()),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(panicked) => Err(panicked),
-                },
-            };
-            if let Err(error) = opened {
-                for handler in &mut handlers {
-                    let handler: &mut Box<dyn AnyHandler> = handler;
-                    let _ = caught(handler.close(lease, CloseReason::HandlerError)).await;
-                }
-                return Err(error);
+        let (opened, opening) = oneshot::channel();
+        let (shared, lease) = (self.shared.clone(), lease.clone());
+        self.shared.handlers.spawn("open", async move {
+            // Nobody waits for them any more: the lease was lost meanwhile.
+            if let Err(Ok(handlers)) = opened.send(open_all(&shared, &lease).await) {
+                close_all(handlers, &lease, CloseReason::LeaseLost).await;
             }
-            handlers.push(handler);
+        });
+        tokio::select! {
+            biased;
+            () = self.fence.ended() => Err("the lease was lost".to_owned()),
+            opened = opening => opened.unwrap_or_else(|_| Err("the host ended".to_owned())),
         }
-        Ok(handlers)
     }
 
     async fn work(
@@ -255,7 +247,7 @@ impl Session {
             let (done, end) = oneshot::channel();
             let work = lane(self.shared.clone(), tenure.clone(), handler, waiting);
             let gave_up = gave_up.clone();
-            self.shared.runtime.spawn("lane", async move {
+            self.shared.handlers.spawn("lane", async move {
                 let outcome = work.await;
                 if outcome.is_some() {
                     let _ = gave_up.try_send(());
@@ -265,8 +257,8 @@ impl Session {
             lanes.push(jobs);
             ends.push(end);
         }
-        let mut dispatch =
-            Dispatch { session: self, tenure, lanes, attempts_before, waiting: Vec::new() };
+        let (shared, fence) = (&self.shared, &self.fence);
+        let mut dispatch = Dispatch::new(shared, fence, tenure, lanes, attempts_before);
         let stop = dispatch.run(from, &mut giving_up).await;
         drop(dispatch);
         self.fence.leave(match &stop {
@@ -391,6 +383,32 @@ impl Session {
     }
 }
 
+async fn open_all(
+    shared: &Shared,
+    lease: &LeaseContext,
+) -> Result<Vec<Box<dyn AnyHandler>>, String> {
+    let mut handlers = Vec::new();
+    for _ in 0..shared.options.lanes {
+        let mut handler = shared.factory.create(lease);
+        let opened = match caught(handler.open(lease)).await {
+            Ok(opened) => opened.map_err(|error| error.to_string()),
+            Err(panicked) => Err(panicked),
+        };
+        if let Err(error) = opened {
+            close_all(handlers, lease, CloseReason::HandlerError).await;
+            return Err(error);
+        }
+        handlers.push(handler);
+    }
+    Ok(handlers)
+}
+
+async fn close_all(handlers: Vec<Box<dyn AnyHandler>>, lease: &LeaseContext, reason: CloseReason) {
+    for mut handler in handlers {
+        let _ = caught(handler.close(lease, reason.clone())).await;
+    }
+}
+
 fn ended(
     reason: CloseReason,
     orderly: bool,
@@ -400,200 +418,7 @@ fn ended(
     SessionEnd { token: String::new(), reason, orderly, avoid, known }
 }
 
-/// Hands pages to lanes.
-struct Dispatch<'a> {
-    session: &'a Session,
-    tenure: &'a Arc<Tenure>,
-    lanes: Vec<mpsc::Sender<Job>>,
-    /// How often hosts vanished at the position this began at; counts for the first batch only.
-    attempts_before: u32,
-    /// Changes that wait for a batch to become full.
-    waiting: Vec<(Change, Ticket)>,
-}
-
-impl Dispatch<'_> {
-    async fn run(&mut self, mut from: Start, giving_up: &mut mpsc::Receiver<()>) -> Stop {
-        let shared = &self.session.shared;
-        loop {
-            let (pages, mut fetched) = mpsc::channel(shared.options.prefetch_pages);
-            let reading = fetch(shared.clone(), self.tenure.clone(), from.clone(), pages);
-            shared.runtime.spawn("fetch", reading);
-            let end = loop {
-                let timer = self.timer();
-                tokio::select! {
-                    biased;
-                    () = self.session.fence.leaving() => return Stop::Leaving,
-                    _ = giving_up.recv() => return Stop::GaveUp,
-                    next = fetched.recv() => match next {
-                        Some(Fetched::Page(page)) => {
-                            from = Start::Position(page.position.clone());
-                            self.page(page).await;
-                        }
-                        Some(Fetched::Idle(page)) => {
-                            from = Start::Position(page.position.clone());
-                            self.idle(page).await;
-                        }
-                        Some(Fetched::End(end)) => break end,
-                        None => return Stop::Leaving,
-                    },
-                    () = shared.runtime.sleep(timer) => self.tick().await,
-                }
-            };
-            if !matches!(end, FetchEnd::RangeGone) {
-                return Stop::Fetch(end);
-            }
-            match split::successors(shared, &self.session.fence, &self.tenure.lease.range).await {
-                None => return Stop::Leaving,
-                // Its keys lie in one range of the service as before, only in another one.
-                Some(found) if found.pieces.len() == 1 => {}
-                Some(mut found) => {
-                    if let Start::Position(position) = &from {
-                        found.read = Some(position.clone());
-                    }
-                    return Stop::Split(found);
-                }
-            }
-        }
-    }
-
-    /// When to look again although nothing happens.
-    fn timer(&self) -> Duration {
-        let options = &self.session.shared.options;
-        let now = self.session.shared.runtime.elapsed();
-        let checkpoint = self.tenure.pace.lock().timer().map(|at| at.saturating_sub(now));
-        // Nothing rings when a handler is done, so whatever is under way is looked at again in time.
-        let under_way = self.tenure.watermark.lock().under_way() > 0;
-        let checkpoint = checkpoint.or_else(|| options.checkpoint.interval().filter(|_| under_way));
-        let batch = (!self.waiting.is_empty()).then_some(options.batch_wait);
-        checkpoint.into_iter().chain(batch).min().unwrap_or(Duration::from_secs(3600))
-    }
-
-    async fn tick(&mut self) {
-        self.flush().await;
-        let now = self.session.shared.runtime.elapsed();
-        let due = self.tenure.pace.lock().is_due(now);
-        if due && self.session.shared.options.checkpoint != Checkpoint::EveryBatch {
-            let _ = self.tenure.store().await;
-        }
-    }
-
-    async fn idle(&mut self, page: Page) {
-        self.flush().await;
-        self.tenure.watermark.lock().begin([], page.position);
-        for lane in &self.lanes {
-            // A handler that is busy is not idle.
-            let _ = lane.try_send(Job::Idle);
-        }
-    }
-
-    async fn page(&mut self, page: Page) {
-        let lsns: Vec<_> = page.changes.iter().map(Change::lsn).collect();
-        let tickets = self.tenure.watermark.lock().begin(lsns, page.position);
-        self.waiting.extend(page.changes.into_iter().zip(tickets));
-        let options = &self.session.shared.options;
-        let size: usize = self.waiting.iter().map(|(change, _)| change.body().len()).sum();
-        let full = self.waiting.len() >= options.batch_items_max || size >= options.batch_bytes_max;
-        if options.batch_wait.is_zero() || full {
-            self.flush().await;
-        }
-    }
-
-    /// Gives everything that waits to the lanes, in batches that are not too large.
-    async fn flush(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let attempts_before = std::mem::take(&mut self.attempts_before);
-        let count = self.lanes.len();
-        let mut of_lanes: Vec<Vec<(Change, Ticket)>> = (0..count).map(|_| Vec::new()).collect();
-        let paths = &self.session.shared.identity.partition_key;
-        for (change, ticket) in self.waiting.drain(..) {
-            let lane = match count {
-                1 => 0,
-                _ => usize::try_from(change.key(paths) % count as u64).unwrap_or(0),
-            };
-            #[cfg(test)]
-            let lane = match self.session.shared.sabotaged(crate::proof::Sabotage::LanesIgnoreKeys)
-            {
-                true => of_lanes.iter().map(Vec::len).sum::<usize>() % count,
-                false => lane,
-            };
-            of_lanes[lane].push((change, ticket));
-        }
-        let options = &self.session.shared.options;
-        let (items, bytes) = (options.batch_items_max, options.batch_bytes_max);
-        let mut batches: Vec<_> =
-            of_lanes.into_iter().map(|all| chunks(all, items, bytes).into_iter()).collect();
-        // Turn by turn, so that no lane waits for another to be through.
-        while batches.iter().any(|left| left.len() > 0) {
-            for (lane, left) in self.lanes.iter().zip(&mut batches) {
-                let Some(batch) = left.next() else { continue };
-                let (changes, tickets) = batch.into_iter().unzip();
-                let job = Job::Work(Portion { changes, tickets, attempts_before });
-                tokio::select! {
-                    biased;
-                    () = self.session.fence.leaving() => return,
-                    sent = lane.send(job) => if sent.is_err() { return },
-                }
-            }
-        }
-    }
-}
-
-/// Cuts changes into batches, between transactions.
-fn chunks(
-    all: Vec<(Change, Ticket)>,
-    items_max: usize,
-    bytes_max: usize,
-) -> Vec<Vec<(Change, Ticket)>> {
-    let mut batches: Vec<Vec<(Change, Ticket)>> = Vec::new();
-    let mut size = 0;
-    for (change, ticket) in all {
-        let bytes = change.body().len();
-        let joins = batches.last().is_some_and(|batch: &Vec<(Change, Ticket)>| {
-            let same = change.lsn().is_some()
-                && batch.last().is_some_and(|(last, _)| last.lsn() == change.lsn());
-            same || (batch.len() < items_max && size + bytes <= bytes_max)
-        });
-        match batches.last_mut().filter(|_| joins) {
-            Some(batch) => {
-                size += bytes;
-                batch.push((change, ticket));
-            }
-            None => {
-                size = bytes;
-                batches.push(vec![(change, ticket)]);
-            }
-        }
-    }
-    batches
-}
-
 /// The generation a lease taken now belongs to.
 pub(crate) fn generation(shared: &Shared) -> u64 {
     shared.generation.load(Ordering::SeqCst)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use headwater_model::Lsn;
-
-    #[test]
-    fn batches_are_cut_between_transactions_only() {
-        let lsns = [1, 1, 1, 2, 3, 4, 4];
-        let mut mark = Watermark::new(None, false);
-        let tickets = mark.begin(lsns.map(|lsn| Some(Lsn::new(lsn))), Position::after(Lsn::new(4)));
-        let all = || {
-            let change = |lsn| Change::new("0123456789".into(), Lsn::new(lsn), 0, 0);
-            lsns.map(change).into_iter().zip(tickets.clone()).collect::<Vec<_>>()
-        };
-        let sizes =
-            |items, bytes| chunks(all(), items, bytes).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(sizes(usize::MAX, usize::MAX), [7]);
-        assert_eq!(sizes(2, usize::MAX), [3, 2, 2]);
-        assert_eq!(sizes(1, usize::MAX), [3, 1, 1, 2]);
-        assert_eq!(sizes(usize::MAX, 1), [3, 1, 1, 2]);
-        assert_eq!(sizes(usize::MAX, 40), [4, 3]);
-    }
 }

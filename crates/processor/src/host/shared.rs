@@ -1,6 +1,7 @@
 //! What all parts of one running host share.
 
 use super::fence::Deadline;
+use super::tenure::Tenure;
 use crate::event::Event;
 use crate::handler::AnyFactory;
 use crate::lease::{DocumentKey, HostId};
@@ -11,8 +12,8 @@ use crate::source::FeedSource;
 use headwater_model::Timestamp;
 use headwater_runtime::{Bell, Runtime};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub(crate) struct Shared {
@@ -30,6 +31,11 @@ pub(crate) struct Shared {
     pub(crate) generation: AtomicU64,
     /// How far the store's clock is ahead of ours, in seconds.
     server_ahead: AtomicI64,
+    /// Rung when more time has passed than timers show: then everybody looks at the clock.
+    pub(crate) woke: Bell,
+    /// Where handlers run; the same as everything else unless they have threads of their own.
+    pub(crate) handlers: Runtime,
+    tenures: Mutex<Vec<Weak<Tenure>>>,
     /// Rung when the coordinator should look before its time.
     pub(crate) nudge: Bell,
     draining: AtomicBool,
@@ -45,6 +51,7 @@ impl Shared {
     #[allow(clippy::too_many_arguments)] // Put together in one place only.
     pub(crate) fn new(
         runtime: Runtime,
+        handlers: Runtime,
         options: Options,
         source: Arc<dyn FeedSource>,
         store: Arc<dyn LeaseStore>,
@@ -65,6 +72,9 @@ impl Shared {
             deadline: Deadline::default(),
             generation: AtomicU64::new(0),
             server_ahead: AtomicI64::new(0),
+            woke: Bell::default(),
+            handlers,
+            tenures: Mutex::default(),
             nudge: Bell::default(),
             draining: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -111,6 +121,18 @@ impl Shared {
 
     pub(crate) fn set_owned(&self, count: usize) {
         self.owned.store(count, Ordering::SeqCst);
+    }
+
+    /// Work on a lease has begun; it is looked after until it ends.
+    pub(crate) fn look_after(&self, tenure: &Arc<Tenure>) {
+        self.tenures.lock().push(Arc::downgrade(tenure));
+    }
+
+    /// The leases that are worked on.
+    pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
+        let mut tenures = self.tenures.lock();
+        tenures.retain(|tenure| tenure.strong_count() > 0);
+        tenures.iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(crate) fn tell(&self, event: Event) {

@@ -3,6 +3,7 @@
 use super::fence::Fence;
 use super::held::Held;
 use super::shared::Shared;
+use super::watch::Progress;
 use crate::checkpoint::{Checkpoint, Pace};
 use crate::event::Event;
 use crate::handler::{CheckpointError, CloseReason, LeaseContext};
@@ -10,6 +11,8 @@ use crate::position::Position;
 use crate::watermark::Watermark;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// How many wishes may wait for the writer; it answers all that wait with one write.
@@ -24,6 +27,11 @@ pub(crate) struct Tenure {
     /// Up to where a position may be stored; everything that was reached, unless handlers decide.
     allowed: Mutex<Option<Position>>,
     wishes: mpsc::Sender<Wish>,
+    pub(crate) progress: Mutex<Progress>,
+    /// Since when a handler has been in the middle of something without giving way, in microseconds
+    /// and never zero; zero if none has.
+    inside: AtomicU64,
+    told_blocked: AtomicBool,
 }
 
 pub(crate) enum Wish {
@@ -43,7 +51,42 @@ impl Tenure {
         let (wishes, waiting) = mpsc::channel(WISHES_MAX);
         let (watermark, pace) = (Mutex::new(watermark), Mutex::new(pace));
         let allowed = Mutex::new(lease.from.clone());
-        (Arc::new(Tenure { lease, fence, watermark, pace, allowed, wishes }), waiting)
+        let tenure = Tenure {
+            lease,
+            fence,
+            watermark,
+            pace,
+            allowed,
+            wishes,
+            progress: Mutex::default(),
+            inside: AtomicU64::new(0),
+            told_blocked: AtomicBool::new(false),
+        };
+        (Arc::new(tenure), waiting)
+    }
+
+    /// A handler goes on. Whether it is the only one: with several lanes the first counts.
+    pub(crate) fn enter(&self, now: Duration) -> bool {
+        let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX).max(1);
+        let entered = self.inside.compare_exchange(0, micros, Ordering::SeqCst, Ordering::SeqCst);
+        entered.is_ok()
+    }
+
+    /// The handler that entered gave way.
+    pub(crate) fn give_way(&self) {
+        self.inside.store(0, Ordering::SeqCst);
+        self.told_blocked.store(false, Ordering::SeqCst);
+    }
+
+    /// How long a handler has not given way.
+    pub(crate) fn blocked_for(&self, now: Duration) -> Option<Duration> {
+        let since = self.inside.load(Ordering::SeqCst);
+        (since > 0).then(|| now.saturating_sub(Duration::from_micros(since)))
+    }
+
+    /// Remembers that somebody was told. Whether that is new.
+    pub(crate) fn note_blocked(&self) -> bool {
+        !self.told_blocked.swap(true, Ordering::SeqCst)
     }
 
     /// Allows storing what was reached by now.
@@ -88,7 +131,7 @@ pub(crate) async fn writer(
     mut wishes: mpsc::Receiver<Wish>,
 ) {
     let renew = shared.options.renew_interval;
-    let mut written_at = shared.runtime.elapsed();
+    let mut written_at = held.sent;
     loop {
         // Where a heartbeat keeps leases alive, an idle position is still stored now and then, so that
         // it does not grow stale.
@@ -122,6 +165,8 @@ pub(crate) async fn writer(
             let position = tenure.storable(shared.options.checkpoint);
             let moved = position.is_some() && position != held.lease.position;
             let needed = moved || !shared.options.is_native();
+            // A renewal counts from when it was sent, so the next is due from then as well.
+            written_at = shared.runtime.elapsed();
             let outcome = match needed {
                 true => {
                     held.write(&shared, &tenure.fence, |lease| {
@@ -131,10 +176,9 @@ pub(crate) async fn writer(
                 }
                 false => Ok(()),
             };
-            written_at = shared.runtime.elapsed();
             match outcome {
                 Ok(()) => {
-                    tenure.pace.lock().stored(written_at);
+                    tenure.pace.lock().stored(shared.runtime.elapsed());
                     if moved {
                         let lease = tenure.lease.lease.clone();
                         let position = held.lease.position.clone();

@@ -13,18 +13,18 @@ use std::time::Duration;
 
 /// Plays a scenario under several seeds; nothing may be broken.
 #[track_caller]
-fn check(setup: &Setup, script: fn(World) -> BoxFuture<()>) {
+pub(super) fn check(setup: &Setup, script: fn(World) -> BoxFuture<()>) {
     for seed in seeds(4) {
         let broken = World::new(seed, setup.clone()).play(script);
         assert!(broken.is_empty(), "seed {seed}: {:?}", &broken[..broken.len().min(4)]);
     }
 }
 
-fn seen(world: &World, matches: impl Fn(&Event) -> bool) -> usize {
+pub(super) fn seen(world: &World, matches: impl Fn(&Event) -> bool) -> usize {
     world.events.lock().iter().filter(|event| matches(event)).count()
 }
 
-fn closed(world: &World, reason: &CloseReason) -> usize {
+pub(super) fn closed(world: &World, reason: &CloseReason) -> usize {
     seen(world, |event| matches!(event, Event::Closed { reason: why, .. } if why == reason))
 }
 

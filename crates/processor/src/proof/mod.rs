@@ -7,7 +7,7 @@
 //! network   what happens to requests on their way
 //! original  a host as .NET and Java have it
 //! oracle    what must be true, checked as it happens and at the end
-//! faults    the scenarios, one test each
+//! faults    the scenarios of hosts, one test each; faults_of_services those of what they depend on
 //! storm     everything at once, under many seeds
 //! sabotage  hosts broken on purpose, to see that the oracle notices
 //! ```
@@ -16,6 +16,7 @@
 //! exactly that one and says what happens.
 
 mod faults;
+mod faults_of_services;
 mod handlers;
 mod network;
 mod oracle;
@@ -45,6 +46,8 @@ pub(crate) enum Sabotage {
     LeavesTheDeadAlone,
     /// Lets go of leases without storing what was handled.
     LeavesWithoutStoring,
+    /// Writes a lease again after a conflict, whoever has it now.
+    WritesAnyway,
 }
 
 fn number(name: &str) -> Option<u64> {

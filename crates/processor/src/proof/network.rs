@@ -31,12 +31,34 @@ pub(crate) struct Weather {
     pub(crate) writes_cut: bool,
     /// No request to the feed arrives.
     pub(crate) feed_cut: bool,
+    /// Leases cannot be deleted, as roles may have it.
+    pub(crate) deletes_forbidden: bool,
+    /// The key of the lease container is not accepted.
+    pub(crate) store_refuses: bool,
+    /// The key of the feed is not accepted.
+    pub(crate) feed_refuses: bool,
+}
+
+/// What was counted on the way.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Writes of leases that have been sent and did not arrive yet.
+    pub(crate) lease_writes: usize,
+    /// Writes of leases that were refused because somebody else had written.
+    pub(crate) refused: usize,
+    /// How often the ranges were asked for.
+    pub(crate) range_looks: usize,
+    /// Bytes of changes that were read.
+    pub(crate) bytes_read: usize,
 }
 
 /// The way of one host to everything else. Clones are the same way.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) weather: Arc<Mutex<Weather>>,
+    pub(crate) counts: Arc<Mutex<Counts>>,
+    /// The ranges as they were, until the service knows better.
+    pub(crate) old_ranges: Arc<Mutex<Option<Vec<PhysicalRange>>>>,
     runtime: Runtime,
 }
 
@@ -45,11 +67,13 @@ enum Fate {
     Throttled,
     Lost,
     AnswerLost,
+    Refused,
 }
 
 impl Network {
     pub(crate) fn new(runtime: Runtime, weather: Weather) -> Network {
-        Network { weather: Arc::new(Mutex::new(weather)), runtime }
+        let weather = Arc::new(Mutex::new(weather));
+        Network { weather, counts: Arc::default(), old_ranges: Arc::default(), runtime }
     }
 
     fn roll(&self, percent: u64) -> bool {
@@ -68,6 +92,9 @@ impl Network {
         let weather = *self.weather.lock();
         if weather.store_cut || (writes && weather.writes_cut) || self.roll(weather.lost_requests) {
             return Fate::Lost;
+        }
+        if weather.store_refuses {
+            return Fate::Refused;
         }
         if self.roll(weather.throttled) {
             return Fate::Throttled;
@@ -101,6 +128,7 @@ impl FarLeases {
         Box::pin(async move {
             match store.network.store_fate(writes).await {
                 Fate::Lost => return store.network.silence().await,
+                Fate::Refused => return Err(StoreError::Refused("the key".to_owned())),
                 Fate::Throttled => {
                     return Err(StoreError::Throttled { after: Some(Duration::from_millis(200)) });
                 }
@@ -157,11 +185,20 @@ impl LeaseStore for FarLeases {
         if_match: &str,
     ) -> BoxFuture<Result<Stored, StoreError>> {
         let if_match = if_match.to_owned();
+        // Leases have two dots in their ids, members and markers one.
+        let is_lease = document.key.id.contains("..");
+        let counts = self.network.counts.clone();
+        let under_way = is_lease.then(|| UnderWay::new(counts.clone()));
         self.carry(true, move |store| {
+            drop(under_way);
             let (oracle, written) =
                 (store.oracle.clone(), store.inner.replace(document, &if_match));
             Box::pin(async move {
-                let stored = written.await?;
+                let written = written.await;
+                if is_lease && matches!(written, Err(StoreError::PreconditionFailed)) {
+                    counts.lock().refused += 1;
+                }
+                let stored = written?;
                 oracle.committed(&stored.body);
                 Ok(stored)
             })
@@ -170,10 +207,17 @@ impl LeaseStore for FarLeases {
 
     fn delete(&self, key: &DocumentKey, if_match: &str) -> BoxFuture<Result<(), StoreError>> {
         let (key, if_match) = (key.clone(), if_match.to_owned());
+        if self.network.weather.lock().deletes_forbidden {
+            return Box::pin(async { Err(StoreError::Refused("deleting".to_owned())) });
+        }
         self.carry(true, move |store| store.inner.delete(&key, &if_match))
     }
 
     fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>> {
+        let deletes = writes.iter().any(|write| matches!(write, StoreWrite::Delete(..)));
+        if deletes && self.network.weather.lock().deletes_forbidden {
+            return Box::pin(async { Err(StoreError::Refused("deleting".to_owned())) });
+        }
         self.carry(true, move |store| {
             let made: Vec<_> = writes
                 .iter()
@@ -198,6 +242,22 @@ impl LeaseStore for FarLeases {
     }
 }
 
+/// Counts a write until it arrives, or nobody waits for it any more.
+struct UnderWay(Arc<Mutex<Counts>>);
+
+impl UnderWay {
+    fn new(counts: Arc<Mutex<Counts>>) -> UnderWay {
+        counts.lock().lease_writes += 1;
+        UnderWay(counts)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.lock().lease_writes -= 1;
+    }
+}
+
 /// The feed, as one host reaches it.
 #[derive(Clone)]
 pub(crate) struct FarFeed {
@@ -212,6 +272,9 @@ impl FarFeed {
         if weather.feed_cut {
             self.network.runtime.sleep(Duration::from_secs(10)).await;
             return Err(SourceError::Unavailable("no answer".to_owned()));
+        }
+        if weather.feed_refuses {
+            return Err(SourceError::Refused("the key".to_owned()));
         }
         if self.network.roll(weather.feed_throttled) {
             return Err(SourceError::Throttled { after: Some(Duration::from_millis(300)) });
@@ -232,7 +295,12 @@ impl FeedSource for FarFeed {
         let feed = self.clone();
         Box::pin(async move {
             feed.way().await?;
-            feed.inner.ranges(refresh).await
+            feed.network.counts.lock().range_looks += 1;
+            let old = feed.network.old_ranges.lock().clone();
+            match old {
+                Some(old) => Ok(old),
+                None => feed.inner.ranges(refresh).await,
+            }
         })
     }
 
@@ -241,6 +309,8 @@ impl FeedSource for FarFeed {
         Box::pin(async move {
             feed.way().await?;
             let page = feed.inner.read(request).await?;
+            let bytes: usize = page.changes.iter().map(|change| change.body().len()).sum();
+            feed.network.counts.lock().bytes_read += bytes;
             feed.network.delay().await;
             Ok(page)
         })

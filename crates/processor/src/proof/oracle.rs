@@ -33,6 +33,7 @@ struct State {
     keys: BTreeMap<(String, u64, u64), KeyState>,
     handled: BTreeMap<(String, Lsn), u32>,
     calls: usize,
+    largest_call: usize,
     dead: BTreeSet<(String, Lsn)>,
     leases: BTreeMap<String, (u64, Option<Lsn>, u64)>,
     acquisitions: usize,
@@ -77,6 +78,7 @@ impl Oracle {
     pub(crate) fn begin(&self, given: Given, stands_still: impl Fn(usize) -> bool) -> u64 {
         let mut state = self.0.lock();
         state.calls += 1;
+        state.largest_call = state.largest_call.max(given.items.len());
         let keys: BTreeSet<u64> = given.items.iter().map(|(_, _, key)| *key).collect();
         let mut found = Vec::new();
         for other in state.running.values().filter(|call| !stands_still(call.machine)) {
@@ -215,6 +217,19 @@ impl Oracle {
         self.0.lock().broken.clone()
     }
 
+    /// The store has forgotten some of what it had committed: what it commits now is compared with
+    /// nothing that was before.
+    pub(crate) fn store_forgot(&self) {
+        let mut state = self.0.lock();
+        state.leases.clear();
+        state.keys.clear();
+    }
+
+    /// How often each change was handled.
+    pub(crate) fn times(&self) -> BTreeMap<(String, Lsn), u32> {
+        self.0.lock().handled.clone()
+    }
+
     /// How many changes were handled, counting every time.
     pub(crate) fn handled(&self) -> usize {
         self.0.lock().handled.values().map(|times| *times as usize).sum()
@@ -231,6 +246,16 @@ impl Oracle {
 
     pub(crate) fn calls(&self) -> usize {
         self.0.lock().calls
+    }
+
+    /// The most changes one call was given.
+    pub(crate) fn largest_call(&self) -> usize {
+        self.0.lock().largest_call
+    }
+
+    /// How many calls run on a machine.
+    pub(crate) fn running_on(&self, machine: usize) -> usize {
+        self.0.lock().running.values().filter(|call| call.machine == machine).count()
     }
 
     pub(crate) fn running(&self) -> usize {

@@ -111,8 +111,14 @@ impl Original {
         loop {
             let from = lease.position.clone().map_or(Start::Beginning, Start::Position);
             let mode = FeedMode::LatestVersion;
-            let request =
-                ReadRequest { range: range.clone(), from, mode, items_max: Some(5), wait: RENEW };
+            let request = ReadRequest {
+                container: None,
+                range: range.clone(),
+                from,
+                mode,
+                items_max: Some(5),
+                wait: RENEW,
+            };
             let Ok(page) = self.world.feed.read(request).await else { return };
             self.deliver(tenure, &lease, &range, &page.changes).await;
             lease.position = Some(page.position);

@@ -3,7 +3,8 @@
 use super::Sabotage;
 use super::oracle::Broken;
 use super::world::{Setup, World};
-use crate::Checkpoint;
+use crate::lease::Flavour;
+use crate::{Checkpoint, Options, Start};
 use headwater_runtime::BoxFuture;
 use std::time::Duration;
 
@@ -137,6 +138,26 @@ fn leaving_without_storing_is_noticed() {
             world.sleep(30).await;
             world.finish(60).await;
             world.oracle.check_no_duplicates();
+        })
+    });
+}
+
+#[test]
+fn writing_a_lease_that_was_taken_is_noticed() {
+    let setup = Setup::native().with(|setup| {
+        let options = Options::interop(Flavour::DotNetV3, "p");
+        setup.options = Options { start: Start::Beginning, ..options };
+        // So that nobody works on what is taken when it is.
+        setup.handler_ms = 10;
+    });
+    noticed(Sabotage::WritesAnyway, Broken::FencedProgress, setup, |world| {
+        Box::pin(async move {
+            world.start("a");
+            world.sleep(30).await;
+            world.start("b");
+            world.sleep(90).await;
+            world.write(10, 9, 0).await;
+            world.finish(60).await;
         })
     });
 }

@@ -1,11 +1,11 @@
 //! A feed, a lease store, a writer, and hosts on machines of their own.
 
-use super::network::{FarFeed, FarLeases, Network, Weather};
+use super::network::{Counts, FarFeed, FarLeases, Network, Weather};
 use super::oracle::{Broken, Given, Oracle};
 use crate::dead_letter::DeadLetter;
 use crate::handler::{Ack, Batch, Handler, HandlerFactory, LeaseContext};
-use crate::lease::Lease;
-use crate::lease_store::{LeaseStore, MemoryLeases};
+use crate::lease::{Lease, LeaseState};
+use crate::lease_store::{Layout, LeaseStore, MemoryLeases};
 use crate::source::{FeedSource, MemoryFeed};
 use crate::{Event, HandlerError, Options, Processor, Running, Start};
 use headwater_model::{KeyRange, PartitionId};
@@ -13,6 +13,7 @@ use headwater_runtime::{BoxFuture, Node, Random, Runtime, Simulation};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What kind of world.
@@ -27,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) handler_fails: u64,
     /// Ids of items that never succeed.
     pub(crate) poison: Vec<String>,
+    /// How leases are spread.
+    pub(crate) layout: Layout,
 }
 
 impl Setup {
@@ -41,6 +44,7 @@ impl Setup {
             handler_ms: 100,
             handler_fails: 0,
             poison: Vec::new(),
+            layout: Layout::PartitionKey,
         }
     }
 
@@ -65,6 +69,10 @@ pub(crate) struct World {
     hosts: Arc<Mutex<Vec<Host>>>,
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     written: Arc<Mutex<u64>>,
+    /// Milliseconds a handler takes at most, from now on.
+    handler_ms: Arc<AtomicU64>,
+    /// Whether dead letters cannot be put away.
+    pub(crate) letters_down: Arc<AtomicBool>,
     tenures: Arc<Mutex<u64>>,
 }
 
@@ -83,15 +91,17 @@ impl World {
         World {
             machine,
             feed: MemoryFeed::new(server.clone(), setup.ranges),
-            leases: MemoryLeases::new(server.clone()),
+            leases: MemoryLeases::with_layout(server.clone(), setup.layout),
             runtime: server,
             oracle: Oracle::default(),
             random: Arc::new(Mutex::new(simulation.random())),
             simulation,
+            handler_ms: Arc::new(AtomicU64::new(setup.handler_ms)),
             setup,
             hosts: Arc::default(),
             events: Arc::default(),
             written: Arc::default(),
+            letters_down: Arc::default(),
             tenures: Arc::default(),
         }
     }
@@ -226,8 +236,9 @@ impl World {
         };
         let call = self.oracle.begin(given, |other| self.stands_still(other));
         let mut guard = Guard { oracle: self.oracle.clone(), call, handled: false };
-        if self.setup.handler_ms > 0 {
-            let wait = runtime.random() % self.setup.handler_ms;
+        let most = self.handler_ms.load(Ordering::SeqCst);
+        if most > 0 {
+            let wait = runtime.random() % most;
             runtime.sleep(Duration::from_millis(wait)).await;
         }
         let unlucky = runtime.random() % 100 < self.setup.handler_fails;
@@ -239,6 +250,9 @@ impl World {
     }
 
     fn dead_letter(&self, letter: DeadLetter) -> BoxFuture<Result<(), String>> {
+        if self.letters_down.load(Ordering::SeqCst) {
+            return Box::pin(async { Err("nobody takes letters".to_owned()) });
+        }
         let json: serde_json::Value = serde_json::from_slice(&letter.body()).unwrap();
         let id = json["id"].as_str().unwrap().to_owned();
         let lsn = headwater_model::Lsn::new(letter.lsn.unwrap());
@@ -288,6 +302,28 @@ impl World {
     pub(crate) fn freeze(&self, number: usize, seconds: u64) {
         self.tell(|| format!("freeze {number} for {seconds} s"));
         self.hosts.lock()[number].node.freeze(Duration::from_secs(seconds));
+    }
+
+    pub(crate) fn set_handler_ms(&self, most: u64) {
+        self.handler_ms.store(most, Ordering::SeqCst);
+    }
+
+    pub(crate) fn suspend(&self, number: usize, seconds: u64) {
+        self.tell(|| format!("suspend {number} for {seconds} s"));
+        self.hosts.lock()[number].node.suspend(Duration::from_secs(seconds));
+    }
+
+    /// What was counted on the way of a host.
+    pub(crate) fn counted<T>(&self, number: usize, what: impl Fn(&Counts) -> T) -> T {
+        what(&self.hosts.lock()[number].network.counts.lock())
+    }
+
+    /// Every host is told of the ranges there are now, whatever becomes of them; or of those there are.
+    pub(crate) fn remember_ranges(&self, remember: bool) {
+        let ranges = now(self.feed.ranges(true)).ok().filter(|_| remember);
+        for host in self.hosts.lock().iter() {
+            host.network.old_ranges.lock().clone_from(&ranges);
+        }
     }
 
     pub(crate) fn set_clock_offset(&self, number: usize, millis: i64) {
@@ -379,7 +415,8 @@ impl World {
     /// What nobody who is alive works on, or no lease covers.
     fn unowned(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let leases = self.stored();
+        let mut leases = self.stored();
+        leases.retain(|lease| lease.extra.state != LeaseState::Retired);
         let physical = now(self.feed.ranges(true)).unwrap();
         let keys = |lease: &Lease| {
             let by_id = || crate::coverage::keys_of(lease.token.parse().ok()?, &physical);

@@ -25,7 +25,7 @@ pub trait Subject: Send + Sync {
 
 fn request(range: &KeyRange, from: Start) -> ReadRequest {
     let (mode, items_max, wait) = (FeedMode::LatestVersion, Some(3), Duration::ZERO);
-    ReadRequest { range: range.clone(), from, mode, items_max, wait }
+    ReadRequest { container: None, range: range.clone(), from, mode, items_max, wait }
 }
 
 /// Everything behind a position, page by page: ids with the texts they have, and where it ends.

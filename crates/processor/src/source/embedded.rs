@@ -118,6 +118,7 @@ impl FeedSource for EmbeddedFeed {
     fn read(&self, request: ReadRequest) -> BoxFuture<Result<Page, SourceError>> {
         let feed = self.clone();
         Box::pin(async move {
+            // This handle is of one container: if it was made anew, reading says that it is gone.
             let ranges = feed.ranges_now();
             let found = ranges.iter().find(|range| range.keys.contains_range(&request.range));
             let range = found.ok_or(SourceError::RangeGone)?;

@@ -32,6 +32,12 @@ struct State {
     partitions: Vec<Partition>,
 }
 
+impl State {
+    fn container(&self) -> String {
+        format!("c{}", self.rid)
+    }
+}
+
 #[derive(Clone)]
 struct Partition {
     range: PhysicalRange,
@@ -194,6 +200,9 @@ impl MemoryFeed {
 
     fn read_now(&self, request: &ReadRequest) -> Result<Page, SourceError> {
         let state = self.state.lock();
+        if request.container.as_ref().is_some_and(|rid| *rid != state.container()) {
+            return Err(SourceError::Gone("it was made anew".to_owned()));
+        }
         let overlapping = |one: &&Partition| one.range.keys.overlaps(&request.range);
         let mut found = state.partitions.iter().filter(overlapping);
         let (Some(partition), None) = (found.next(), found.next()) else {
@@ -279,7 +288,7 @@ fn change(entry: &Entry, mode: FeedMode) -> Change {
 
 impl FeedSource for MemoryFeed {
     fn identity(&self) -> BoxFuture<Result<FeedIdentity, SourceError>> {
-        let rid = format!("c{}", self.state.lock().rid);
+        let rid = self.state.lock().container();
         let database = Names { rid: "d1".to_owned(), id: "db".to_owned() };
         let container = Names { rid, id: "feed".to_owned() };
         let identity = FeedIdentity::new("memory", database, container, vec!["/key".to_owned()]);

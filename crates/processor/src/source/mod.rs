@@ -72,6 +72,9 @@ pub struct Capabilities {
 /// A request for one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
+    /// The resource id of the container it is about, if that is known. One made anew under the same name
+    /// is another: [`SourceError::Gone`].
+    pub container: Option<String>,
     /// Of which keys. They must lie in one range of the service.
     pub range: KeyRange,
     /// From where.

@@ -142,6 +142,9 @@ impl FeedSource for RemoteFeed {
             if let Some(items) = request.items_max {
                 read = read.items(items);
             }
+            if let Some(rid) = request.container {
+                read = read.of_container(rid);
+            }
             let page = container.read_feed(&read).await.map_err(translate)?;
             let nowhere = || SourceError::Refused("a page without a position".to_owned());
             let position = Position::new(page.etag).ok_or_else(nowhere)?;

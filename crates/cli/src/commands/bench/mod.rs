@@ -13,6 +13,7 @@
 //!   child      this binary again, to be started, killed and looked at from outside
 //! http/*       the same over HTTP, beside a bare server
 //! rivals/*     our server beside other servers
+//! processor/*  the change feed processor beside the feed it reads
 //! query/*      queries over the wire, beside PostgreSQL and SQLite
 //! report       rows as a table or as JSON
 //! ```
@@ -25,6 +26,7 @@ mod limits;
 mod machine;
 mod ours;
 mod peers;
+mod processor;
 mod query;
 mod questions;
 mod report;
@@ -56,6 +58,9 @@ pub(crate) enum Bench {
     /// Measure the server beside what one would pick instead: Cosmos emulators, PostgreSQL, Redis
     #[command(long_about = rivals::HELP)]
     Peers(rivals::PeersArguments),
+    /// Measure the change feed processor, beside reading the feed without one
+    #[command(long_about = processor::HELP)]
+    Processor(processor::ProcessorArguments),
     /// Measure queries over the wire, beside PostgreSQL and SQLite
     #[command(long_about = query::HELP)]
     Query(query::QueryArguments),
@@ -157,6 +162,7 @@ pub(crate) fn run(what: Bench) -> Result<()> {
         Bench::Store(arguments) => store(&arguments),
         Bench::Http(arguments) => http::run(&arguments),
         Bench::Peers(arguments) => rivals::run(&arguments),
+        Bench::Processor(arguments) => processor::run(&arguments),
         Bench::Query(arguments) => query::run(&arguments),
         Bench::SqliteHttp { file } => query::sqlite::serve(&file),
         Bench::BareHttp { file } => http::bare::run(&file),

@@ -11,6 +11,7 @@ public final class Main {
         ItemChecks.register();
         FeedChecks.register();
         ProcessorChecks.register();
+        MixedFleetChecks.register();
         ScriptChecks.register();
         boolean green = Harness.run(new Context());
         // The client keeps threads of its own.

@@ -1,0 +1,72 @@
+//! Looks after the host itself, once a second: has time passed that nobody noticed, does a handler block
+//! its thread, does a lease not get on?
+//!
+//! It decides nothing. Whoever holds a lease looks at its deadline by itself; here it is only woken when
+//! its timer cannot be relied on, which stands still while a machine is suspended.
+
+use super::shared::Shared;
+use super::tenure::Tenure;
+use crate::event::Event;
+use crate::position::Position;
+use headwater_runtime::Stop;
+use std::sync::Arc;
+use std::time::Duration;
+
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a handler may keep its thread without anybody being told.
+const BLOCKED: Duration = Duration::from_secs(1);
+
+/// What was seen of a lease the last time.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    reached: Option<Position>,
+    since: Option<Duration>,
+    told: bool,
+}
+
+/// Looks until the host is stopped.
+pub(crate) async fn run(shared: Arc<Shared>, mut stop: Stop) {
+    while !stop.is_requested() {
+        let before = shared.runtime.elapsed();
+        tokio::select! {
+            biased;
+            () = stop.requested() => return,
+            () = shared.runtime.sleep(LOOK) => {}
+        }
+        let now = shared.runtime.elapsed();
+        if now.saturating_sub(before) > LOOK * 2 {
+            shared.woke.ring();
+        }
+        for tenure in shared.tenures() {
+            if let Some(since) = tenure.blocked_for(now).filter(|since| *since >= BLOCKED) {
+                tell_blocked(&shared, &tenure, since);
+            }
+            look_at(&shared, &tenure, now);
+        }
+    }
+}
+
+/// Says that a handler blocks its thread, once for every call.
+pub(crate) fn tell_blocked(shared: &Shared, tenure: &Tenure, since: Duration) {
+    if since >= BLOCKED && tenure.note_blocked() {
+        shared.tell(Event::HandlerBlocks { lease: tenure.lease.lease.clone(), since });
+    }
+}
+
+/// Says that a lease does not get on, once until it does again.
+fn look_at(shared: &Shared, tenure: &Tenure, now: Duration) {
+    let (reached, waiting) = {
+        let watermark = tenure.watermark.lock();
+        (watermark.reached().cloned(), watermark.unhandled() > 0)
+    };
+    let mut progress = tenure.progress.lock();
+    if !waiting || reached != progress.reached || progress.since.is_none() {
+        *progress = Progress { reached, since: Some(now), told: false };
+        return;
+    }
+    let since = now.saturating_sub(progress.since.unwrap_or(now));
+    if since >= shared.options.stall_after && !progress.told {
+        progress.told = true;
+        shared.tell(Event::Stalled { lease: tenure.lease.lease.clone(), since });
+    }
+}

@@ -1,0 +1,29 @@
+//! The examples run as they are written, and do what they say.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(dead_code)] // Each has a main of its own.
+
+#[path = "../examples/copy_to_another_key.rs"]
+mod copy_to_another_key;
+#[path = "../examples/observer.rs"]
+mod observer;
+#[path = "../examples/webhook.rs"]
+mod webhook;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_is_copied_to_another_key_while_it_changes() {
+    assert_eq!(copy_to_another_key::run().await.unwrap(), 150);
+}
+
+#[tokio::test]
+async fn a_webhook_is_called_for_every_change_it_accepts() {
+    assert_eq!(webhook::run().await.unwrap(), (19, 1));
+}
+
+#[tokio::test]
+async fn the_observer_of_the_articles_is_opened_told_and_closed() {
+    let said = observer::run().await.unwrap();
+    assert!(said[0].starts_with("observer opened for"), "{said:?}");
+    assert_eq!(said[1..4], ["changed: \"0\"", "changed: \"1\"", "changed: \"2\""]);
+    assert_eq!(said[4], "observer closed: Shutdown");
+}

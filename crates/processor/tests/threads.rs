@@ -1,0 +1,232 @@
+//! Handlers that keep their thread: the host stays alive, and what cannot be cancelled is not begun again
+//! before it has returned. On the real clock, since a blocked thread cannot be simulated; nothing here
+//! depends on how long anything takes.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+use bytes::Bytes;
+use headwater_processor::lease::DocumentKey;
+use headwater_processor::lease_store::{
+    Layout, LeaseStore, Listing, MemoryLeases, NewDocument, StoreError, StoreWrite, Stored,
+};
+use headwater_processor::member::Member;
+use headwater_processor::source::MemoryFeed;
+use headwater_processor::{
+    Ack, Batch, CloseReason, Event, Options, Processor, ProcessorBuilder, Running, Start,
+};
+use headwater_runtime::{BoxFuture, Runtime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Looks until it is so; a host that hangs is found by giving up.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let runtime = Runtime::system();
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        runtime.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never came so far");
+}
+
+/// A feed of one range, leases, and what was told.
+#[derive(Clone)]
+struct Stage {
+    feed: MemoryFeed,
+    leases: MemoryLeases,
+    told: Arc<Mutex<Vec<Event>>>,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let runtime = Runtime::system();
+        Stage {
+            feed: MemoryFeed::new(runtime.clone(), 1),
+            leases: MemoryLeases::new(runtime),
+            told: Arc::default(),
+        }
+    }
+
+    fn options(&self, host: &str) -> Options {
+        let mut options = Options::native("p");
+        options.start = Start::Beginning;
+        options.host_name = Some(host.to_owned());
+        options.renew_interval = Duration::from_millis(100);
+        options.acquire_interval = Duration::from_millis(200);
+        options.expiration = Duration::from_secs(3);
+        let told = self.told.clone();
+        options.on_event(move |event: &Event| told.lock().unwrap().push(event.clone()))
+    }
+
+    fn processor(&self, host: &str) -> ProcessorBuilder {
+        Processor::builder().source(self.feed.clone()).options(self.options(host))
+    }
+
+    fn was_told(&self, matches: impl Fn(&Event) -> bool) -> bool {
+        self.told.lock().unwrap().iter().any(matches)
+    }
+
+    fn heartbeat(&self) -> u64 {
+        let beats = self.leases.export();
+        beats.iter().filter_map(|stored| Member::parse(&stored.body)).map(|m| m.heartbeat).sum()
+    }
+}
+
+/// A handler that says that it was called, and keeps its thread until it is let go.
+fn blocking(
+    called: Sender<()>,
+    let_go: Receiver<()>,
+) -> impl Fn(Batch) -> BoxFuture<Result<Ack, headwater_processor::HandlerError>> + Clone {
+    let let_go = Arc::new(Mutex::new(let_go));
+    let called = Arc::new(Mutex::new(called));
+    move |_: Batch| {
+        let (called, let_go) = (called.clone(), let_go.clone());
+        Box::pin(async move {
+            called.lock().unwrap().send(()).unwrap();
+            // Everything that is let go once is let go for ever: the other end is dropped.
+            let _ = let_go.lock().unwrap().recv();
+            Ok(Ack::Done)
+        })
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn f25_a_handler_that_blocks_its_thread_does_not_stop_the_heart() {
+    let stage = Stage::new();
+    stage.feed.put("k", &[("1", "x")]);
+    let (called, calls) = channel();
+    let (let_go, held) = channel();
+    let processor = stage
+        .processor("a")
+        .leases(stage.leases.clone())
+        .handler(blocking(called, held))
+        .handler_threads(1)
+        .build()
+        .unwrap();
+    let running = processor.start().await.unwrap();
+    until(|| calls.try_recv().is_ok()).await;
+    let before = stage.heartbeat();
+    until(|| stage.heartbeat() > before + 10).await;
+    until(|| stage.was_told(|event| matches!(event, Event::HandlerBlocks { .. }))).await;
+    assert_eq!(running.report().owned.len(), 1, "it has its lease");
+    drop(let_go);
+    let report = running.stop().await;
+    assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
+}
+
+/// Leases that can be cut off.
+#[derive(Clone)]
+struct Cut {
+    inner: MemoryLeases,
+    cut: Arc<AtomicBool>,
+}
+
+impl Cut {
+    fn or<T: Send + 'static>(
+        &self,
+        answer: BoxFuture<Result<T, StoreError>>,
+    ) -> BoxFuture<Result<T, StoreError>> {
+        match self.cut.load(Ordering::SeqCst) {
+            true => Box::pin(async { Err(StoreError::Unavailable("cut".to_owned())) }),
+            false => answer,
+        }
+    }
+
+    fn never<T: Send + 'static>(&self) -> Option<BoxFuture<Result<T, StoreError>>> {
+        let cut = self.cut.load(Ordering::SeqCst);
+        cut.then(|| Box::pin(async { Err(StoreError::Unavailable("cut".to_owned())) }) as _)
+    }
+}
+
+impl LeaseStore for Cut {
+    fn list(&self, prefix: &str) -> BoxFuture<Result<Listing, StoreError>> {
+        self.or(self.inner.list(prefix))
+    }
+
+    fn read(&self, key: &DocumentKey) -> BoxFuture<Result<Option<Stored>, StoreError>> {
+        self.or(self.inner.read(key))
+    }
+
+    fn create(&self, document: NewDocument) -> BoxFuture<Result<Stored, StoreError>> {
+        self.never().unwrap_or_else(|| self.inner.create(document))
+    }
+
+    fn replace(
+        &self,
+        document: NewDocument,
+        if_match: &str,
+    ) -> BoxFuture<Result<Stored, StoreError>> {
+        self.never().unwrap_or_else(|| self.inner.replace(document, if_match))
+    }
+
+    fn delete(&self, key: &DocumentKey, if_match: &str) -> BoxFuture<Result<(), StoreError>> {
+        self.never().unwrap_or_else(|| self.inner.delete(key, if_match))
+    }
+
+    fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>> {
+        self.never().unwrap_or_else(|| self.inner.atomic(writes))
+    }
+
+    fn layout(&self) -> Layout {
+        self.inner.layout()
+    }
+}
+
+#[tokio::test]
+async fn f26_a_handler_that_cannot_be_cancelled_is_not_called_again_before_it_returned() {
+    let stage = Stage::new();
+    stage.feed.put("k", &[("1", "x")]);
+    let (called, calls) = channel();
+    let (let_go, held) = channel();
+    let cut = Arc::new(AtomicBool::new(false));
+    let one = stage
+        .processor("a")
+        .leases(Cut { inner: stage.leases.clone(), cut: cut.clone() })
+        .handler(blocking(called, held))
+        .handler_threads(2)
+        .build()
+        .unwrap();
+    let one: Running = one.start().await.unwrap();
+    until(|| calls.try_recv().is_ok()).await;
+    cut.store(true, Ordering::SeqCst);
+    let (handled, arrivals) = channel::<Bytes>();
+    let handled = Arc::new(Mutex::new(handled));
+    let other = stage
+        .processor("b")
+        .leases(stage.leases.clone())
+        .handler(move |batch: Batch| {
+            let handled = handled.clone();
+            async move {
+                let first = batch.changes[0].body().clone();
+                handled.lock().unwrap().send(first)?;
+                Ok(Ack::Done)
+            }
+        })
+        .build()
+        .unwrap();
+    let other = other.start().await.unwrap();
+    until(|| arrivals.try_recv().is_ok()).await;
+    // The first host can reach its leases again, and everything is there for it to take.
+    cut.store(false, Ordering::SeqCst);
+    other.stop().await;
+    let free = || {
+        let parse = |stored: &Stored| headwater_processor::lease::Lease::parse(&stored.body).ok();
+        let leases: Vec<_> = stage.leases.export().iter().filter_map(parse).collect();
+        leases.iter().all(|lease| lease.owner.is_none())
+    };
+    until(free).await;
+    let before = stage.heartbeat();
+    until(|| stage.heartbeat() > before + 10).await;
+    assert!(calls.try_recv().is_err(), "it is not called while it has not returned");
+    assert!(free(), "nor takes the lease");
+    drop(let_go);
+    let expired =
+        |event: &Event| matches!(event, Event::Closed { reason: CloseReason::LeaseExpired, .. });
+    until(|| stage.was_told(expired)).await;
+    stage.feed.put("k", &[("2", "x")]);
+    until(|| calls.try_recv().is_ok()).await;
+    one.stop().await;
+}
