@@ -154,10 +154,6 @@ fn what_is_thrown_without_being_an_error_is_told_as_it_is() {
 #[test]
 fn what_takes_long_inside_of_one_step_is_ended_behind_it() {
     for body in [
-        "var n = 1n << 200000n; for (;;) String(n)",
-        "var n = 1n << 200000n; for (;;) n.toString(7)",
-        "var n = 3n ** 100000n; for (;;) `${n}`",
-        "var t = '9'.repeat(60000); for (;;) BigInt(t)",
         "var n = 1n << 200000n; for (;;) n * n / 3n",
         "var a = []; a.length = 1000000; for (;;) a.join('')",
         "var a = []; a.length = 1000000; for (;;) JSON.stringify(a)",
