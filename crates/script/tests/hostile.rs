@@ -149,34 +149,6 @@ fn what_is_thrown_without_being_an_error_is_told_as_it_is() {
     assert!(matches!(error, ScriptError::Memory(_) | ScriptError::Time(_)), "{error:?}");
 }
 
-/// The engine asks whether to go on between the steps of a script and not inside of them, so each of these
-/// steps has to have an end, and the script ends behind it.
-#[test]
-fn what_takes_long_inside_of_one_step_is_ended_behind_it() {
-    for body in [
-        "var n = 1n << 200000n; for (;;) String(n)",
-        "var n = 1n << 200000n; for (;;) n.toString(7)",
-        "var n = 3n ** 100000n; for (;;) `${n}`",
-        "var t = '9'.repeat(60000); for (;;) BigInt(t)",
-        "var n = 1n << 200000n; for (;;) n * n / 3n",
-        "var a = []; a.length = 1000000; for (;;) a.join('')",
-        "var a = []; a.length = 1000000; for (;;) JSON.stringify(a)",
-        "var a = []; a.length = 1000000; var b = []; for (var i = 0; i < 1000; i++) b[i] = a; b.join('')",
-        "for (;;) new Uint8Array(10000000).join('')",
-        "for (;;) new Uint8Array(10000000).toString()",
-        "for (;;) 'x'.repeat(10000000).split('')",
-        "for (;;) Object.keys('x'.repeat(3000000))",
-        "for (;;) 'ab'.repeat(5000000).toUpperCase().localeCompare('ab')",
-    ] {
-        let error = ends(&format!("function f() {{ {body} }}"));
-        let within = matches!(
-            error,
-            ScriptError::Time(_) | ScriptError::Memory(_) | ScriptError::Thrown { .. }
-        );
-        assert!(within, "{body}: {error:?}");
-    }
-}
-
 #[test]
 fn what_goes_too_deep_is_told_so() {
     for body in [
@@ -189,7 +161,9 @@ fn what_goes_too_deep_is_told_so() {
         "var o = {}; o.o = o; JSON.stringify(o)",
         "__.response.setBody((function () { var a = []; for (var i = 0; i < 100000; i++) a = [a]; return a })())",
     ] {
-        let error = ends(&format!("function f() {{ {body} }}"));
+        // With all the time there is: to get so deep takes a while on a busy machine.
+        let source = format!("function f() {{ {body} }}");
+        let error = procedure(&source, "[]", Memory::default()).1.expect_err(body);
         let told = matches!(error, ScriptError::Thrown { .. } | ScriptError::Memory(_));
         assert!(told, "{body}: {error:?}");
     }
