@@ -16,6 +16,7 @@ use crate::segment::{HEADER_BYTES, Segment};
 use crate::table::Table;
 use bytes::Bytes;
 use headwater_model::{Lsn, Timestamp};
+use memmap2::MmapMut;
 
 /// What the scan of a segment found.
 #[derive(Debug)]
@@ -57,9 +58,11 @@ pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, Op
     let length = u32::try_from(length).map_err(|_| {
         Damage::new(&segment.path, u64::from(u32::MAX), None, "the file is larger than a segment")
     })?;
-    let mut bytes = vec![0; length as usize];
+    // Room from the system, which gets it back at once: an allocator would hold on to it, and it may be
+    // more than all that a server needs afterwards.
+    let mut bytes = MmapMut::map_anon(length as usize).map_err(io)?;
     segment.file.read_at(&mut bytes, 0).map_err(io)?;
-    let bytes = Bytes::from(bytes);
+    let bytes = Bytes::from_owner(bytes);
 
     let mut scanned = Scanned {
         table: Table::new(segment.info.first_lsn, HEADER_BYTES),
