@@ -22,6 +22,8 @@ import com.azure.cosmos.models.FeedRange;
 import com.azure.cosmos.models.FeedResponse;
 import com.azure.cosmos.models.PartitionKey;
 import com.azure.cosmos.models.PartitionKeyBuilder;
+import com.azure.cosmos.models.PartitionKeyDefinition;
+import com.azure.cosmos.models.PartitionKeyDefinitionVersion;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.charset.StandardCharsets;
@@ -148,7 +150,11 @@ final class FeedChecks {
             }
         });
         check("change feed", "of a part of a range", context -> {
-            CosmosContainer container = context.container();
+            // Where hashes lie depends on the version, and the bound below is one of the second.
+            var definition = new PartitionKeyDefinition();
+            definition.setPaths(List.of("/pk"));
+            definition.setVersion(PartitionKeyDefinitionVersion.V2);
+            CosmosContainer container = context.container(new CosmosContainerProperties("items", definition), null);
             fill(container, 0, 20, 7);
             FeedRange first = container.getFeedRanges().get(0);
             List<String> found = new ArrayList<>();
