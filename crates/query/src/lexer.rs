@@ -46,6 +46,19 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(Token<'_>, Span)>, QueryError> {
     }
 }
 
+/// The parameters a text names, each once; none if it cannot be read.
+pub(crate) fn parameters(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for (token, _) in tokens(text).unwrap_or_default() {
+        if let Token::Parameter(name) = token {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
@@ -318,5 +331,12 @@ mod tests {
         ] {
             assert!(tokens(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn parameters_are_named_once_and_only_outside_of_texts() {
+        let text = "SELECT @b, '@c', @a /* @d */ FROM c WHERE c.x = @b -- @e";
+        assert_eq!(parameters(text), ["@a", "@b"]);
+        assert_eq!(parameters("SELECT @"), Vec::<&str>::new());
     }
 }

@@ -11,6 +11,7 @@ use crate::computed::ComputedProperty;
 use crate::error::{Problem, QueryError, Span};
 use crate::evaluate::{Context, Progress, Run};
 use crate::index_key::IndexPath;
+use crate::lexer;
 use crate::limits::Limits;
 use crate::order_key::Ordering;
 use crate::parser::{parse, parse_expression, parse_projection};
@@ -55,6 +56,15 @@ impl Query {
         computed: &[ComputedProperty],
     ) -> Result<Query, QueryError> {
         Query::understand(text, parameters, &Limits::default(), computed)
+    }
+
+    /// The parameters a text names, each once; none if it is no query.
+    #[must_use]
+    pub fn parameters_in(text: &str) -> Vec<&str> {
+        match text.len() <= Limits::default().text_bytes {
+            true => lexer::parameters(text),
+            false => Vec::new(),
+        }
     }
 
     fn understand(

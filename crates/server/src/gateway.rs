@@ -125,15 +125,17 @@ impl Gateway {
         let answer = match self.answer(request, scheme).await {
             Ok(answer) => answer,
             Err(failure) => {
-                tracing::debug!(?activity, code = ?failure.code, message = failure.message, "refused");
-                failure.into_answer(activity.to_str().unwrap_or_default())
+                let activity = text_of(&activity);
+                tracing::debug!(activity, code = ?failure.code, message = failure.message, "refused");
+                failure.into_answer(activity)
             }
         };
         let took = self.runtime.elapsed().saturating_sub(started);
         self.metrics.observe(&verb, answer.status, took);
         if let Some(path) = path {
             let (status, micros) = (answer.status.as_u16(), took.as_micros());
-            tracing::info!(target: REQUESTS, ?activity, %verb, path, status, micros, "answered");
+            let activity = text_of(&activity);
+            tracing::info!(target: REQUESTS, activity, %verb, path, status, micros, "answered");
         }
         let (millis, micros) = (took.as_millis(), took.as_micros() % 1000);
         let duration = format_args!("{millis}.{micros:03}");
@@ -342,8 +344,13 @@ fn uuid_of(random: u128) -> HeaderValue {
         text[at + 1] = DIGITS[usize::from(byte & 0xf)];
         at += 2;
     }
-    // Digits and hyphens can be a header.
-    HeaderValue::from_bytes(&text).unwrap_or(NO_STORE)
+    // Digits and hyphens can always be a header.
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// An activity id for people; it is one of ours or was checked.
+fn text_of(activity: &HeaderValue) -> &str {
+    activity.to_str().unwrap_or_default()
 }
 
 /// The path of a request. Some clients do not escape the `?` of an id, and no item has a query.

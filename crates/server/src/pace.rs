@@ -14,7 +14,7 @@
 
 use crate::answer::Payload;
 use bytes::Bytes;
-use headwater_runtime::Runtime;
+use headwater_runtime::{Bell, Runtime};
 use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -24,7 +24,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// How much a client has to take within the time it has.
 const PIECE_BYTES: usize = 64 << 10;
@@ -36,7 +35,7 @@ pub(crate) struct Pace {
     still_max: Duration,
     streams: Mutex<Streams>,
     /// Rung when there is something to watch again.
-    begun: Notify,
+    begun: Bell,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +75,7 @@ impl Streams {
 
 impl Pace {
     pub(crate) fn new(runtime: Runtime, still_max: Duration) -> Arc<Pace> {
-        let (streams, begun) = (Mutex::default(), Notify::new());
+        let (streams, begun) = (Mutex::default(), Bell::default());
         Arc::new(Pace { runtime, still_max, streams, begun })
     }
 
@@ -93,10 +92,11 @@ impl Pace {
 
     /// Completes when a client has taken nothing of an answer for too long.
     pub(crate) async fn stalled(&self) {
+        let mut begun = self.begun.listen();
         loop {
             let since = self.streams.lock().still_since();
             let Some(since) = since else {
-                self.begun.notified().await;
+                begun.rang().await;
                 continue;
             };
             let still = self.runtime.elapsed().saturating_sub(since);
@@ -123,7 +123,7 @@ impl Stream {
             streams.sending.len() == 1
         };
         if is_first {
-            self.pace.begun.notify_one();
+            self.pace.begun.ring();
         }
         Bytes::from_owner(Piece { bytes, stream: self.clone() })
     }

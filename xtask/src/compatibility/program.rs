@@ -32,6 +32,7 @@ pub(super) fn run(client: &'static Client, places: &Places<'_>, server: Server) 
     command
         .envs([("HEADWATER_ENDPOINT", &server.http), ("HEADWATER_ENDPOINT_HTTPS", &server.https)])
         .env("HEADWATER_AUTHORITY", server.authority())
+        .env("HEADWATER_BINARY", &server.binary)
         .env("HEADWATER_ACCOUNT_KEY", KEY)
         .current_dir(&places.source)
         .stdin(Stdio::piped())

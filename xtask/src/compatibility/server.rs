@@ -16,7 +16,7 @@ const PARTITIONS: &str = "3";
 
 /// A running server. It ends when this is dropped.
 pub(super) struct Server {
-    binary: PathBuf,
+    pub(super) binary: PathBuf,
     data: PathBuf,
     child: Child,
     pub(super) http: String,

@@ -12,20 +12,16 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
-use headwater_store::query::{
-    Problem, Query, QueryError, QueryFailure, Value, condition, query_documents,
-};
+use headwater_store::query::{Query, QueryError, QueryFailure, Value, condition, query_documents};
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use std::collections::HashSet;
 
 /// Clients that send a query as it is first, and plan it when they are told to, by what they call
 /// themselves. Others either plan without being told or cannot.
 const MERGING_CLIENTS: [&str; 2] = ["azsdk-python-cosmos", "azure-cosmos-js"];
-
-/// Parameters that may be missing when a plan is asked for.
-const PARAMETERS_MAX: usize = 100;
 
 /// What a client sends.
 #[derive(Deserialize)]
@@ -179,20 +175,9 @@ pub(super) fn documents(
 /// their values, but for the keys they could narrow it to.
 pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
     let mut asked = Asked::of(call)?;
-    let mut is_known = true;
-    let query = loop {
-        let error = match asked.understand(Some(&target.container)) {
-            Ok(query) => break query,
-            Err(error) => error,
-        };
-        match error.problem() {
-            Problem::MissingParameter(name) if asked.parameters.len() < PARAMETERS_MAX => {
-                asked.parameters.push((name.clone(), Value::Undefined));
-                is_known = false;
-            }
-            _ => return Err(Failure::bad_request(error.service_message())),
-        }
-    };
+    let is_known = !asked.leave_open();
+    let understood = asked.understand(Some(&target.container));
+    let query = understood.map_err(|error| Failure::bad_request(error.service_message()))?;
     let definition = target.container.definition();
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
@@ -261,6 +246,19 @@ impl Asked {
             parameters.push((parameter.name, value));
         }
         Ok(Asked { text: body.query, parameters })
+    }
+
+    /// Leaves parameters that did not come undefined. True if there are any.
+    fn leave_open(&mut self) -> bool {
+        let given: HashSet<&str> = self.parameters.iter().map(|(name, _)| name.as_str()).collect();
+        let missing: Vec<String> = Query::parameters_in(&self.text)
+            .into_iter()
+            .filter(|name| !given.contains(name))
+            .map(str::to_owned)
+            .collect();
+        let is_open = !missing.is_empty();
+        self.parameters.extend(missing.into_iter().map(|name| (name, Value::Undefined)));
+        is_open
     }
 
     fn understand(&self, container: Option<&Container>) -> Result<Query, QueryError> {
