@@ -15,10 +15,12 @@
 //! rivals/*     our server beside other servers
 //! processor/*  the change feed processor beside the feed it reads
 //! query/*      queries over the wire, beside PostgreSQL and SQLite
+//! common       what every benchmark can be told
 //! report       rows as a table or as JSON
 //! ```
 
 mod child;
+mod common;
 mod harness;
 mod http;
 mod large;
@@ -33,9 +35,9 @@ mod report;
 mod rivals;
 mod workload;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use harness::{Harness, Plan};
+use common::{Common, Size};
 use report::Report;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -118,22 +120,11 @@ must stay within 1.5 times what they were at a tenth of that, and memory within 
 /// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArguments {
-    /// End within a minute: fewer items, shorter and fewer rounds
-    #[arg(long)]
-    quick: bool,
-    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
+    #[command(flatten)]
+    common: Common,
     /// Items in the stores that are read [default: 1000000, with --quick 100000, with --large 10000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     items: Option<u64>,
-    /// Where to put the data, on the disk that is to be measured; removed afterwards
-    /// [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
-    #[arg(long)]
-    json: bool,
     /// Only these rows, separated by commas
     #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',', conflicts_with = "large")]
     only: Vec<Topic>,
@@ -171,39 +162,22 @@ pub(crate) fn run(what: Bench) -> Result<()> {
 }
 
 fn store(arguments: &StoreArguments) -> Result<()> {
-    let harness = Harness::new(arguments.plan(), arguments.parent()?)?;
+    let harness = arguments.common.harness(arguments.size(), arguments.only.clone())?;
     let machine = machine::describe(&harness)?;
     let rows = if arguments.large { large::run(&harness)? } else { questions::run(&harness)? };
     let report = Report { machine, rows };
-    if arguments.json {
-        println!("{}", report.to_json()?);
-    } else {
-        print!("{}", report.to_table());
-    }
-    Ok(())
+    arguments.common.print(&report)
 }
 
 impl StoreArguments {
-    fn plan(&self) -> Plan {
-        let (items, rounds, window) = if self.large {
-            (ITEMS_LARGE, 1, Duration::from_secs(1))
-        } else if self.quick {
-            (ITEMS_QUICK, 3, Duration::from_millis(250))
-        } else {
-            (ITEMS, 5, Duration::from_secs(1))
+    fn size(&self) -> Size {
+        let size = match self.large {
+            true => Size { items: ITEMS_LARGE, rounds: 1, window: Duration::from_secs(1) },
+            false => self.common.size(
+                Size { items: ITEMS_QUICK, rounds: 3, window: Duration::from_millis(250) },
+                Size { items: ITEMS, rounds: 5, window: Duration::from_secs(1) },
+            ),
         };
-        Plan {
-            items: self.items.unwrap_or(items),
-            rounds: self.rounds.unwrap_or(rounds),
-            window,
-            only: self.only.clone(),
-        }
-    }
-
-    fn parent(&self) -> Result<PathBuf> {
-        match &self.dir {
-            Some(dir) => Ok(dir.clone()),
-            None => std::env::current_dir().context("the current directory is gone"),
-        }
+        Size { items: self.items.unwrap_or(size.items), ..size }
     }
 }

@@ -27,6 +27,19 @@ struct Recorded {
 /// Serves until the process is ended.
 pub(crate) fn run(file: &Path) -> Result<()> {
     let recorded = Arc::new(Recorded::of(&std::fs::read(file)?)?);
+    serve(|| {
+        let recorded = recorded.clone();
+        Ok(move |request| answer(request, recorded.clone()))
+    })
+}
+
+/// A server on loopback that says where it is and serves until its process is ended; `connected` makes
+/// what answers the requests of one connection.
+pub(in crate::commands::bench) fn serve<A, F>(connected: impl Fn() -> Result<A>) -> Result<()>
+where
+    A: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send + 'static,
+{
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async move {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("cannot listen")?;
@@ -37,11 +50,10 @@ pub(crate) fn run(file: &Path) -> Result<()> {
         loop {
             let (stream, _) = listener.accept().await?;
             let _ = stream.set_nodelay(true);
-            let recorded = recorded.clone();
+            let answer = connected()?;
             runtime.spawn("bare connection", async move {
-                let service = service_fn(|request| answer(request, recorded.clone()));
                 let builder = auto::Builder::new(TokioExecutor::new());
-                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
             });
         }
     })

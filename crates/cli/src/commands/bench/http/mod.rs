@@ -7,8 +7,8 @@
 pub(crate) mod bare;
 pub(super) mod load;
 
-use super::Topic;
-use super::harness::{Harness, Plan, Series, bar};
+use super::common::{Common, Size};
+use super::harness::{Harness, Series, bar};
 use super::machine;
 use super::report::{Hold, Of, Report, Row, Unit};
 use super::workload::{Key, Workload};
@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use load::{Channel, Connection, Requests, Signer, Target, Until};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,19 +35,8 @@ pub(super) const DOCS: &str = "/dbs/shop/colls/orders/docs";
 /// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct HttpArguments {
-    /// End within a minute: fewer items, shorter and fewer rounds
-    #[arg(long)]
-    quick: bool,
-    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// Where to put the data, on the disk that is to be measured; removed afterwards
-    /// [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
     /// Only these rows, separated by commas
     #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',')]
     only: Vec<Asked>,
@@ -67,26 +56,15 @@ impl Asked {
 }
 
 pub(crate) fn run(arguments: &HttpArguments) -> Result<()> {
-    let (items, rounds, window) = match arguments.quick {
-        true => (ITEMS_QUICK, 3, Duration::from_millis(500)),
-        false => (ITEMS, 5, Duration::from_secs(2)),
-    };
-    let only: Vec<Topic> = Vec::new();
-    let plan = Plan { items, rounds: arguments.rounds.unwrap_or(rounds), window, only };
-    let parent = match &arguments.dir {
-        Some(dir) => dir.clone(),
-        None => std::env::current_dir().context("the current directory is gone")?,
-    };
-    let harness = Harness::new(plan, parent)?;
+    let size = arguments.common.size(
+        Size { items: ITEMS_QUICK, rounds: 3, window: Duration::from_millis(500) },
+        Size { items: ITEMS, rounds: 5, window: Duration::from_secs(2) },
+    );
+    let harness = arguments.common.harness(size, Vec::new())?;
     let machine = machine::describe(&harness)?;
     let asked = if arguments.only.is_empty() { &Asked::ALL[..] } else { &arguments.only };
     let report = Report { machine, rows: rows(&harness, asked)? };
-    if arguments.json {
-        println!("{}", report.to_json()?);
-    } else {
-        print!("{}", report.to_table());
-    }
-    Ok(())
+    arguments.common.print(&report)
 }
 
 /// A server in a process of its own, ended with this handle.

@@ -9,13 +9,12 @@
 mod protocol;
 mod real;
 
-use super::Topic;
-use super::harness::{Harness, Plan};
+use super::common::{Common, Size};
+use super::harness::Harness;
 use super::machine;
 use super::report::{Report, Row};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Items of an ordinary run.
@@ -46,19 +45,8 @@ The Java processor is not measured here.";
 /// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct ProcessorArguments {
-    /// End within a minute: fewer items, fewer rounds
-    #[arg(long)]
-    quick: bool,
-    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// Where to put the data, on the disk that is to be measured; removed afterwards
-    /// [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
     /// Only these rows, separated by commas
     #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',')]
     only: Vec<Asked>,
@@ -76,25 +64,14 @@ enum Asked {
 }
 
 pub(crate) fn run(arguments: &ProcessorArguments) -> Result<()> {
-    let (items, rounds, window) = match arguments.quick {
-        true => (ITEMS_QUICK, 3, Duration::from_secs(6)),
-        false => (ITEMS, 5, Duration::from_secs(20)),
-    };
-    let only: Vec<Topic> = Vec::new();
-    let plan = Plan { items, rounds: arguments.rounds.unwrap_or(rounds), window, only };
-    let parent = match &arguments.dir {
-        Some(dir) => dir.clone(),
-        None => std::env::current_dir().context("the current directory is gone")?,
-    };
-    let harness = Harness::new(plan, parent)?;
+    let size = arguments.common.size(
+        Size { items: ITEMS_QUICK, rounds: 3, window: Duration::from_secs(6) },
+        Size { items: ITEMS, rounds: 5, window: Duration::from_secs(20) },
+    );
+    let harness = arguments.common.harness(size, Vec::new())?;
     let machine = machine::describe(&harness)?;
     let report = Report { machine, rows: rows(&harness, &arguments.only)? };
-    if arguments.json {
-        println!("{}", report.to_json()?);
-    } else {
-        print!("{}", report.to_table());
-    }
-    Ok(())
+    arguments.common.print(&report)
 }
 
 fn rows(harness: &Harness, only: &[Asked]) -> Result<Vec<Row>> {

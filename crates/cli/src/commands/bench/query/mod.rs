@@ -15,11 +15,12 @@ mod ours;
 mod postgres;
 pub(super) mod sqlite;
 
-use super::harness::{Harness, Plan, Series, rate};
+use super::common::{Common, Size};
+use super::harness::{Harness, Series, rate};
 use super::machine;
 use super::report::{Hold, Of, Report, Row, Unit};
 use super::rivals::catalogue::{Cache, Found, Peer};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use asked::{Asked, Orders};
 use clap::Args;
 use ours::Ours;
@@ -66,21 +67,11 @@ A PostgreSQL that is not there is left out with the reason; --install gets it in
 /// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct QueryArguments {
-    /// End within a minute: fewer items, shorter and fewer rounds
-    #[arg(long)]
-    quick: bool,
-    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
+    #[command(flatten)]
+    common: Common,
     /// Items in every database [default: 1000000, with --quick 50000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     items: Option<u64>,
-    /// Where to put the data; removed afterwards [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
-    #[arg(long)]
-    json: bool,
     /// Get PostgreSQL if it is missing, into the cache directory
     #[arg(long)]
     install: bool,
@@ -134,31 +125,17 @@ trait Database {
 }
 
 pub(crate) fn run(arguments: &QueryArguments) -> Result<()> {
-    let (items, rounds, window) = match arguments.quick {
-        true => (ITEMS_QUICK, 3, Duration::from_millis(400)),
-        false => (ITEMS, 5, Duration::from_secs(2)),
-    };
-    let plan = Plan {
-        items: arguments.items.unwrap_or(items),
-        rounds: arguments.rounds.unwrap_or(rounds),
-        window,
-        only: Vec::new(),
-    };
-    let parent = match &arguments.dir {
-        Some(dir) => dir.clone(),
-        None => std::env::current_dir().context("the current directory is gone")?,
-    };
-    let harness = Harness::new(plan, parent)?;
+    let size = arguments.common.size(
+        Size { items: ITEMS_QUICK, rounds: 3, window: Duration::from_millis(400) },
+        Size { items: ITEMS, rounds: 5, window: Duration::from_secs(2) },
+    );
+    let size = Size { items: arguments.items.unwrap_or(size.items), ..size };
+    let harness = arguments.common.harness(size, Vec::new())?;
     harness.end_in_order()?;
     let machine = machine::describe(&harness)?;
     let rows = rows(&harness, arguments)?;
     let report = Report { machine, rows };
-    if arguments.json {
-        println!("{}", report.to_json()?);
-    } else {
-        print!("{}", report.to_table());
-    }
-    Ok(())
+    arguments.common.print(&report)
 }
 
 fn rows(harness: &Harness, arguments: &QueryArguments) -> Result<Vec<Row>> {
@@ -182,7 +159,7 @@ fn rows(harness: &Harness, arguments: &QueryArguments) -> Result<Vec<Row>> {
         });
     }
     if wants(Topic::Writes) {
-        let count = if arguments.quick { WRITES_QUICK } else { WRITES };
+        let count = if arguments.common.quick { WRITES_QUICK } else { WRITES };
         rows.push(write_costs(harness, &ours, count)?);
     }
     Ok(rows)

@@ -8,23 +8,18 @@ use super::Database;
 use super::asked::{Asked, Orders, Value};
 use crate::commands::bench::harness::{Harness, bar};
 use crate::commands::bench::http::load::{self, Connection, Target, Until};
-use crate::commands::bench::http::{MANY, Process};
+use crate::commands::bench::http::{MANY, Process, bare};
 use crate::commands::bench::workload::Key;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use rusqlite::{Connection as Handle, OpenFlags, params};
 use std::convert::Infallible;
-use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpListener;
 
 /// Rows of a transaction while the table is filled.
 const FILL_ROWS: u64 = 1_000;
@@ -84,25 +79,11 @@ fn fill(harness: &Harness, file: &Path, orders: &Orders) -> Result<()> {
     Ok(())
 }
 
-/// The server, until its process is ended.
+/// The server, until its process is ended. Each connection has a handle of its own.
 pub(crate) fn serve(file: &Path) -> Result<()> {
-    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    tokio.block_on(async move {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("cannot listen")?;
-        let address = listener.local_addr()?;
-        println!("{{\"ready\":true,\"http\":\"http://{address}\"}}");
-        std::io::stdout().flush()?;
-        let runtime = headwater_runtime::Runtime::system();
-        loop {
-            let (stream, _) = listener.accept().await?;
-            let _ = stream.set_nodelay(true);
-            let handle = Arc::new(Mutex::new(open(file)?));
-            runtime.spawn("sqlite connection", async move {
-                let service = service_fn(|request| answer(request, handle.clone()));
-                let builder = auto::Builder::new(TokioExecutor::new());
-                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-            });
-        }
+    bare::serve(|| {
+        let handle = Arc::new(Mutex::new(open(file)?));
+        Ok(move |request| answer(request, handle.clone()))
     })
 }
 

@@ -28,7 +28,8 @@ mod redis;
 mod rounds;
 mod stream;
 
-use super::harness::{Harness, Plan};
+use super::common::{Common, Size};
+use super::harness::Harness;
 use super::machine;
 use super::report::{Report, Unit};
 use anyhow::{Context, Result};
@@ -66,23 +67,11 @@ postgres or nobody, who must be able to reach --dir and the cache directory.";
 /// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct PeersArguments {
-    /// End within a minute: fewer items, shorter and fewer rounds
-    #[arg(long)]
-    quick: bool,
-    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
+    #[command(flatten)]
+    common: Common,
     /// Items in every server [default: 100000, with --quick 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     items: Option<u64>,
-    /// Where to put the data, on the disk that is to be measured; removed afterwards
-    /// [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}],
-    /// "peers": …}
-    #[arg(long)]
-    json: bool,
     /// Get peers that are missing from their registries, into the cache directory
     #[arg(long)]
     install: bool,
@@ -121,22 +110,13 @@ struct Status {
 }
 
 pub(crate) fn run(arguments: &PeersArguments) -> Result<()> {
-    let (items, rounds, window) = match arguments.quick {
-        true => (ITEMS_QUICK, 3, Duration::from_millis(500)),
-        false => (ITEMS, 5, Duration::from_secs(2)),
-    };
-    let plan = Plan {
-        items: arguments.items.unwrap_or(items),
-        rounds: arguments.rounds.unwrap_or(rounds),
-        window,
-        only: Vec::new(),
-    };
-    let parent = match &arguments.dir {
-        Some(dir) => dir.clone(),
-        None => std::env::current_dir().context("the current directory is gone")?,
-    };
+    let size = arguments.common.size(
+        Size { items: ITEMS_QUICK, rounds: 3, window: Duration::from_millis(500) },
+        Size { items: ITEMS, rounds: 5, window: Duration::from_secs(2) },
+    );
     let cache = Cache::at(arguments.cache.clone())?;
-    let harness = Harness::new(plan, parent)?;
+    let size = Size { items: arguments.items.unwrap_or(size.items), ..size };
+    let harness = arguments.common.harness(size, Vec::new())?;
     harness.end_in_order()?;
     let machine = machine::describe(&harness)?;
     let mut field = Field::new(&harness)?;
@@ -148,7 +128,7 @@ pub(crate) fn run(arguments: &PeersArguments) -> Result<()> {
     let rows = field.compare()?;
     let statuses = field.end();
     let report = Report { machine, rows };
-    if arguments.json {
+    if arguments.common.json {
         let mut value: serde_json::Value = serde_json::from_str(&report.to_json()?)?;
         value["peers"] = serde_json::to_value(&statuses)?;
         println!("{value}");
