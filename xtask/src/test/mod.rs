@@ -27,6 +27,9 @@ pub(crate) fn run(root: &Path, quick: bool) -> bool {
         // The suites that need what is missing fail on their own and say more than we could.
         eprintln!("warning: {error:#}");
     }
+    if let Some(shortage) = toolchain::room(root) {
+        eprintln!("warning: {shortage}");
+    }
     for suite in SUITES.iter().filter(|suite| suite.when == When::Always || !quick) {
         outcomes.push(run_suite(suite, root));
     }

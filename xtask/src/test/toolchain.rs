@@ -1,4 +1,4 @@
-//! Makes sure the tools of a test run are there.
+//! Makes sure the tools of a test run are there, and the room it takes.
 //!
 //! `rust-toolchain.toml` names the compiler and its components, and rustup installs both by itself.
 //! Where a toolchain was installed without them, the components are added here. Anything larger is
@@ -28,6 +28,28 @@ pub(super) fn complete(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What a run from a clean clone takes on disk at most, in GB.
+const ROOM: u64 = 10;
+
+/// What to say when the disk has less room than a run from a clean clone takes: a compiler that finds no room
+/// panics, which helps nobody.
+pub(super) fn room(root: &Path) -> Option<String> {
+    let output = Command::new("df").args(["-Pk", "."]).current_dir(root).output().ok()?;
+    let free = free_gigabytes(&String::from_utf8_lossy(&output.stdout))?;
+    (free < ROOM).then(|| {
+        format!(
+            "{free} GB are free here; a run from a clean clone takes up to {ROOM} GB. \
+             `cargo clean` removes what earlier builds left"
+        )
+    })
+}
+
+/// The fourth column of what `df -Pk` prints under its heading.
+fn free_gigabytes(printed: &str) -> Option<u64> {
+    let kilobytes: u64 = printed.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
+    Some(kilobytes / 1_000_000)
+}
+
 /// Whether a harmless command succeeds, which shows that its program is installed.
 pub(super) fn has(probe: &[&str], root: &Path) -> bool {
     let Some((program, args)) = probe.split_first() else {
@@ -42,6 +64,15 @@ pub(super) fn has(probe: &[&str], root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_free_room_is_read_from_what_df_prints() {
+        let printed = "Filesystem 1024-blocks Used Available Capacity Mounted on\n\
+                       /dev/vda 264000000 90000000 6291456 94% /\n";
+        assert_eq!(free_gigabytes(printed), Some(6));
+        assert_eq!(free_gigabytes("Filesystem 1024-blocks\n"), None);
+        assert_eq!(free_gigabytes(""), None);
+    }
 
     #[test]
     fn a_tool_is_there_if_its_probe_succeeds() {
