@@ -87,7 +87,7 @@ mod watermark;
 
 pub use archive::{Archive, ArchiveError, position_of};
 pub use checkpoint::{Checkpoint, Pace};
-pub use dead_letter::{DeadLetter, DeadLetterFile, DeadLetters};
+pub use dead_letter::{DeadLetter, DeadLetterContainer, DeadLetterFile, DeadLetters};
 pub use event::{Event, EventSink};
 pub use failure::{
     Action, Backoff, Failure, FailureKind, FailurePolicy, HandlerError, RetryForever,

@@ -134,8 +134,9 @@ async fn f15_when_a_region_fails_the_feed_goes_on_in_the_next_one() {
         }
         while times.len() < 20 * (round + 1) {
             // A feed that is asked in the wrong place for ever is found by giving up.
-            let arrival = Runtime::system().timeout(Duration::from_secs(100), arrivals.recv());
-            let arrival = arrival.await.unwrap().unwrap();
+            let system = Runtime::system();
+            let arrival = system.timeout(Duration::from_secs(100), arrivals.recv()).await;
+            let arrival = arrival.unwrap().unwrap();
             *times.entry(arrival).or_default() += 1;
         }
         breaks.send(true).unwrap();
