@@ -46,23 +46,24 @@ fn message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportMetricsServiceRequest>>>);
 
+fn keep(listener: &TcpListener, kept: &Mutex<Vec<ExportMetricsServiceRequest>>) {
+    for mut stream in listener.incoming().map_while(Result::ok) {
+        let Some((line, body)) = message(&mut stream) else { continue };
+        assert!(line.starts_with("post /v1/metrics"), "{line}");
+        kept.lock().unwrap().push(ExportMetricsServiceRequest::decode(&*body).unwrap());
+        let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n\
+                      content-length: 0\r\nconnection: close\r\n\r\n";
+        let _ = stream.write_all(answer.as_bytes());
+    }
+}
+
 impl Collector {
     fn listen(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let kept = self.0.clone();
-        #[allow(clippy::disallowed_methods)]
-        // it must answer while the test's own thread waits for it
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().map_while(Result::ok) {
-                let Some((line, body)) = message(&mut stream) else { continue };
-                assert!(line.starts_with("post /v1/metrics"), "{line}");
-                kept.lock().unwrap().push(ExportMetricsServiceRequest::decode(&*body).unwrap());
-                let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n\
-                              content-length: 0\r\nconnection: close\r\n\r\n";
-                let _ = stream.write_all(answer.as_bytes());
-            }
-        });
+        #[allow(clippy::disallowed_methods)] // it answers while the test's own thread waits for it
+        std::thread::spawn(move || keep(&listener, &kept)); // tidy: allow, it ends with the process
         format!("http://{address}/v1/metrics")
     }
 
