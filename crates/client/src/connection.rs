@@ -4,6 +4,7 @@ use crate::credential::Credential;
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, Reason, Refusal};
 use crate::request::Request;
+use crate::token::Token;
 use bytes::Bytes;
 use headwater_protocol::auth::parse_http_date;
 use headwater_protocol::headers;
@@ -113,24 +114,48 @@ impl Connection {
         endpoint: &Endpoint,
         request: &Request,
     ) -> Result<Answer, ClientError> {
-        let message = self.message(endpoint, request)?;
         let patience = self.request_time + request.wait;
-        let exchange = self.exchange(endpoint, message);
+        let exchange = self.authorized(endpoint, request);
         let answered = self.runtime.timeout(patience, exchange).await;
         answered.unwrap_or_else(|| {
             Err(ClientError::TimedOut { endpoint: endpoint.to_string(), after: patience })
         })
     }
 
+    /// Sends a request; one whose identity token is not accepted is sent again with a new one, once: a
+    /// token may be taken back before its end. Nothing was carried out then.
+    async fn authorized(
+        &self,
+        endpoint: &Endpoint,
+        request: &Request,
+    ) -> Result<Answer, ClientError> {
+        let Credential::Tokens(tokens) = &self.credential else {
+            return self.exchange(endpoint, self.message(endpoint, request, None)?).await;
+        };
+        let token = tokens.get(&self.runtime).await.map_err(ClientError::NoToken)?;
+        let message = self.message(endpoint, request, Some(&token))?;
+        let answer = self.exchange(endpoint, message).await?;
+        if answer.status != 401 {
+            return Ok(answer);
+        }
+        tokens.forget(&token).await;
+        let newer = tokens.get(&self.runtime).await.map_err(ClientError::NoToken)?;
+        if newer == token {
+            return Ok(answer);
+        }
+        self.exchange(endpoint, self.message(endpoint, request, Some(&newer))?).await
+    }
+
     fn message(
         &self,
         endpoint: &Endpoint,
         request: &Request,
+        token: Option<&Token>,
     ) -> Result<hyper::Request<Full<Bytes>>, ClientError> {
         let now = self.runtime.unix_millis() / 1000;
         let verb = request.verb.as_str();
         let (token, date) =
-            self.credential.headers(verb, request.resource_type, &request.link, now);
+            self.credential.headers(verb, request.resource_type, &request.link, now, token);
         let mut message = hyper::Request::builder()
             .method(&request.verb)
             .uri(format!("{endpoint}{}", request.path))

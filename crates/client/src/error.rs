@@ -64,6 +64,11 @@ pub enum ClientError {
     /// The request cannot be made.
     #[error("{0}")]
     BadRequest(String),
+    /// No identity token to send it with.
+    #[error(
+        "there is no identity token to ask with: {0}; check the identity, and that it can be reached"
+    )]
+    NoToken(#[source] Source),
     /// The authorities to trust cannot be read.
     #[error("cannot read the authorities to trust from {file}; give a PEM file")]
     Authorities {
@@ -260,7 +265,8 @@ impl ClientError {
             ClientError::BadRequest(_) => Remedy::FixRequest,
             ClientError::Unreachable { .. }
             | ClientError::Broken { .. }
-            | ClientError::TimedOut { .. } => Remedy::RetryLater,
+            | ClientError::TimedOut { .. }
+            | ClientError::NoToken(_) => Remedy::RetryLater,
         }
     }
 

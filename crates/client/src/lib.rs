@@ -44,6 +44,8 @@ mod connection;
 mod container;
 mod credential;
 mod endpoint;
+#[cfg(feature = "entra")]
+mod entra;
 mod error;
 mod feed;
 mod list;
@@ -51,15 +53,19 @@ mod ranges;
 mod regions;
 mod request;
 mod retry;
+mod token;
 
 pub use batch::{Batch, BatchOutcome, OperationOutcome};
 pub use client::{Client, Health, Options};
 pub use container::{Container, Precondition, Stored};
 pub use credential::Credential;
 pub use endpoint::{BadEndpoint, Endpoint};
+#[cfg(feature = "entra")]
+pub use entra::Entra;
 pub use error::{ClientError, Reason, Refusal, Remedy};
 pub use feed::{FeedFilter, FeedFrom, FeedPage, FeedRead, FeedScope};
 pub use list::{Page, PageRequest, Query};
 pub use ranges::{Partition, Range};
 pub use regions::{AccountInfo, Region};
 pub use retry::RetryPolicy;
+pub use token::{Token, TokenError, TokenSource, Tokens};

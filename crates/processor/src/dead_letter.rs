@@ -2,6 +2,8 @@
 
 use crate::source::Change;
 use bytes::Bytes;
+use headwater_client::{Container, Precondition};
+use headwater_model::PartitionKey;
 use headwater_runtime::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,7 @@ use serde_json::value::RawValue;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A change that could not be handled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -98,5 +101,40 @@ impl DeadLetters for DeadLetterFile {
     fn put(&self, letter: DeadLetter) -> BoxFuture<Result<(), String>> {
         let file = self.clone();
         Box::pin(async move { file.append(&letter) })
+    }
+}
+
+/// A container partitioned by `/id`, with one item for every letter. A letter that comes twice is there once.
+/// What `headwater export` makes of it, `headwater replay` takes.
+#[derive(Clone, Debug)]
+pub struct DeadLetterContainer(Container);
+
+impl DeadLetterContainer {
+    /// Keeps letters in this container.
+    #[must_use]
+    pub fn new(container: Container) -> DeadLetterContainer {
+        DeadLetterContainer(container)
+    }
+
+    /// The same change of the same processor has the same id, whoever puts it away and how often.
+    fn id(letter: &DeadLetter) -> String {
+        let DeadLetter { processor, lease, change, .. } = letter;
+        let hash = xxh3_64(format!("{processor}\0{lease}\0{}", change.get()).as_bytes());
+        format!("{:016x}-{hash:016x}", letter.lsn.unwrap_or(0))
+    }
+}
+
+impl DeadLetters for DeadLetterContainer {
+    fn put(&self, letter: DeadLetter) -> BoxFuture<Result<(), String>> {
+        let container = self.0.clone();
+        Box::pin(async move {
+            let id = DeadLetterContainer::id(&letter);
+            let text = serde_json::to_string(&letter).map_err(|error| error.to_string())?;
+            // The letter is an object; its id goes in front, and the change stays as it came.
+            let body = format!(r#"{{"id":"{id}",{}"#, text.get(1..).unwrap_or_default());
+            let key = PartitionKey::from(id.as_str());
+            let kept = container.upsert(&key, body, &Precondition::None).await;
+            kept.map(drop).map_err(|error| error.to_string())
+        })
     }
 }

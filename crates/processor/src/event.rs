@@ -1,6 +1,7 @@
 //! What a processor has to tell: to whoever listens, and to `tracing`.
 
 use crate::handler::CloseReason;
+use crate::lag::Lag;
 use crate::position::Position;
 use headwater_model::KeyRange;
 use std::fmt;
@@ -26,6 +27,38 @@ pub enum Event {
         lease: String,
         /// Why.
         reason: CloseReason,
+    },
+    /// A page was read, also one without changes.
+    Read {
+        /// Which.
+        lease: String,
+        /// How many changes are on it.
+        changes: usize,
+        /// What it cost, in the service's units.
+        charge: f64,
+    },
+    /// The feed asked for patience.
+    Throttled {
+        /// Which.
+        lease: String,
+        /// How long it is left alone.
+        wait: Duration,
+    },
+    /// A handler succeeded.
+    Handled {
+        /// Which.
+        lease: String,
+        /// With how many changes.
+        changes: usize,
+        /// How long it took.
+        took: Duration,
+    },
+    /// How far behind a lease is; told at most once a second, when it changed.
+    Behind {
+        /// Which.
+        lease: String,
+        /// How far.
+        lag: Lag,
     },
     /// A position was stored.
     Checkpointed {
@@ -178,6 +211,9 @@ impl Events {
             | Event::Stalled { .. }
             | Event::HandlerBlocks { .. }
             | Event::CoverageGap { .. } => tracing::warn!(?event, "change feed processor"),
+            Event::Read { .. } | Event::Handled { .. } | Event::Behind { .. } => {
+                tracing::trace!(?event, "change feed processor");
+            }
             event => tracing::debug!(?event, "change feed processor"),
         }
         for sink in &self.0 {

@@ -6,6 +6,7 @@
 
 use crate::failure::{FailureKind, HandlerError};
 use crate::host::Tenure;
+use crate::lag::Lag;
 use crate::lease::HostId;
 use crate::position::Position;
 use crate::source::Change;
@@ -235,6 +236,12 @@ impl BatchContext {
         self.lsns
     }
 
+    /// How far behind the lease is, as of about a second ago; nothing before that is known.
+    #[must_use]
+    pub fn lag(&self) -> Option<Lag> {
+        self.tenure.known_lag()
+    }
+
     /// How long from now the handler may go on; another host may have the lease after that. Grows while
     /// the lease is renewed.
     #[must_use]
@@ -245,6 +252,12 @@ impl BatchContext {
     /// Completes when the lease is lost, or about to be let go of: what is not done soon is dropped.
     pub async fn cancelled(&self) {
         self.tenure.fence.leaving().await;
+    }
+
+    /// Counts the batch as handled; the position is stored when the options say so. May be called later,
+    /// from elsewhere, and in any order.
+    pub async fn done(&self) {
+        self.tenure.done(&self.tickets, 0).await;
     }
 
     /// Counts the batch as handled, and stores how far everything has been handled without a hole. May

@@ -71,6 +71,8 @@ pub mod lag;
 pub mod lease;
 pub mod lease_store;
 pub mod member;
+#[cfg(feature = "opentelemetry")]
+mod metrics;
 #[cfg(test)]
 mod model_check;
 mod namespace;
@@ -78,13 +80,14 @@ mod options;
 mod position;
 #[cfg(test)]
 mod proof;
+mod runner;
 pub mod source;
 mod unit;
 mod watermark;
 
 pub use archive::{Archive, ArchiveError, position_of};
 pub use checkpoint::{Checkpoint, Pace};
-pub use dead_letter::{DeadLetter, DeadLetterFile, DeadLetters};
+pub use dead_letter::{DeadLetter, DeadLetterContainer, DeadLetterFile, DeadLetters};
 pub use event::{Event, EventSink};
 pub use failure::{
     Action, Backoff, Failure, FailureKind, FailurePolicy, HandlerError, RetryForever,
@@ -98,8 +101,11 @@ pub use host::{
     BuildError, Fatal, Processor, ProcessorBuilder, Report, Running, StartError, Stopped,
 };
 pub use lease::Start;
+#[cfg(feature = "opentelemetry")]
+pub use metrics::Metrics;
 pub use namespace::{FeedIdentity, Kind, Names, Namespace};
 pub use options::{Options, Profile};
 pub use position::Position;
+pub use runner::{LeaseRunner, LeaseSession, RunnerFactory};
 pub use unit::{LeaseInfo, Snapshot, Unit, UnitError, lag_of};
 pub use watermark::{Ticket, Watermark};

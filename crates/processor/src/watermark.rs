@@ -24,6 +24,8 @@ pub struct Ticket {
 struct Page {
     number: u64,
     after: Position,
+    /// When its first change was made, in seconds.
+    made: Option<u64>,
     changes: Vec<(Option<Lsn>, bool)>,
     left: usize,
 }
@@ -51,10 +53,20 @@ impl Watermark {
         lsns: impl IntoIterator<Item = Option<Lsn>>,
         after: Position,
     ) -> Vec<Ticket> {
+        self.begin_made(lsns, after, None)
+    }
+
+    /// The same, for a page whose first change was made then, in seconds.
+    pub fn begin_made(
+        &mut self,
+        lsns: impl IntoIterator<Item = Option<Lsn>>,
+        after: Position,
+        made: Option<u64>,
+    ) -> Vec<Ticket> {
         let changes: Vec<_> = lsns.into_iter().map(|lsn| (lsn, false)).collect();
         let (number, left) = (self.next, changes.len());
         self.next += 1;
-        self.pages.push_back(Page { number, after, changes, left });
+        self.pages.push_back(Page { number, after, made, changes, left });
         self.advance();
         (0..left).map(|index| Ticket { page: number, index }).collect()
     }
@@ -89,6 +101,14 @@ impl Watermark {
     #[must_use]
     pub fn unhandled(&self) -> usize {
         self.pages.iter().map(|page| page.left).sum()
+    }
+
+    /// The first change that is not handled: its LSN, and about when it was made. Nothing if all are.
+    #[must_use]
+    pub fn first_unhandled(&self) -> Option<(Option<Lsn>, Option<u64>)> {
+        let page = self.pages.iter().find(|page| page.left > 0)?;
+        let first = page.changes.iter().find(|(_, done)| !done);
+        Some((first.and_then(|(lsn, _)| *lsn), page.made))
     }
 
     fn advance(&mut self) {
@@ -134,12 +154,15 @@ mod tests {
         mark.done(&one[1..]);
         assert_eq!(mark.reached(), Some(&at(4)));
         assert_eq!((mark.under_way(), mark.unhandled()), (5, 2));
+        assert_eq!(mark.first_unhandled(), Some((Some(Lsn::new(5)), None)));
         mark.done(&one[..1]);
         mark.done(&one[..1]);
         assert_eq!(mark.reached(), Some(&at(6)));
         mark.done(&two[..1]);
         assert_eq!(mark.reached(), Some(&at(9)), "an empty page moves it as well");
-        assert_eq!(mark.under_way(), 0);
+        assert_eq!((mark.under_way(), mark.first_unhandled()), (0, None));
+        mark.begin_made(lsns(&[12]), at(12), Some(77));
+        assert_eq!(mark.first_unhandled(), Some((Some(Lsn::new(12)), Some(77))));
     }
 
     #[test]

@@ -142,6 +142,7 @@ impl<'a> Dispatch<'a> {
     async fn idle(&mut self, page: Page) {
         self.flush().await;
         self.tenure.watermark.lock().begin([], page.position);
+        self.tenure.heard(page.newest, true);
         for lane in &self.lanes {
             // A handler that is busy is not idle.
             let _ = lane.try_send(Job::Idle);
@@ -150,7 +151,9 @@ impl<'a> Dispatch<'a> {
 
     async fn page(&mut self, page: Page, room: Room) {
         let lsns: Vec<_> = page.changes.iter().map(Change::lsn).collect();
-        let tickets = self.tenure.watermark.lock().begin(lsns, page.position);
+        let made = page.changes.first().and_then(Change::seconds);
+        self.tenure.heard(page.newest, false);
+        let tickets = self.tenure.watermark.lock().begin_made(lsns, page.position, made);
         self.waiting.extend(page.changes.into_iter().zip(tickets));
         let options = &self.shared.options;
         self.room = options.batch_wait.is_zero().then_some(room);

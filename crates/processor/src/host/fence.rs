@@ -87,6 +87,11 @@ impl Fence {
         &self.deadline
     }
 
+    /// The time, on the clock of the deadline.
+    pub(crate) fn now(&self) -> Duration {
+        self.runtime.elapsed()
+    }
+
     /// How long one may still work.
     pub(crate) fn time_left(&self) -> Duration {
         if matches!(*self.state.lock(), State::Ended(_)) {

@@ -75,6 +75,8 @@ pub(crate) async fn fetch(
                     items_max = grown(items_max, shared.options.items_max);
                 }
                 from = Start::Position(page.position.clone());
+                let (lease, changes) = (tenure.lease.lease.clone(), page.changes.len());
+                shared.tell(Event::Read { lease, changes, charge: page.charge });
                 match page.changes.is_empty() {
                     true => Fetched::Idle(page),
                     false => Fetched::Page(page, Arc::new(room)),
@@ -164,7 +166,9 @@ impl Trouble {
             // The service is there and asks for patience: no other host could do better.
             SourceError::Throttled { after } => {
                 let wait = PAUSES.jittered(self.failures, shared.runtime.random());
-                Some(after.unwrap_or(wait))
+                let wait = after.unwrap_or(wait);
+                shared.tell(Event::Throttled { lease: tenure.lease.lease.clone(), wait });
+                Some(wait)
             }
             _ if since >= shared.options.feed_unreachable_after => None,
             SourceError::Refused(_) => Some(REFUSED_PAUSE),

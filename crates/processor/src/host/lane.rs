@@ -10,7 +10,7 @@ use super::watch::tell_blocked;
 use crate::dead_letter::DeadLetter;
 use crate::event::Event;
 use crate::failure::{Action, Backoff, Failure, FailureKind, HandlerError};
-use crate::handler::{Ack, AnyHandler, Batch, BatchContext, CloseReason};
+use crate::handler::{Ack, AnyHandler, Batch, BatchContext, CloseReason, LeaseContext};
 use crate::source::Change;
 use crate::watermark::Ticket;
 use std::future::Future;
@@ -42,6 +42,8 @@ pub(crate) struct Portion {
 pub(crate) enum GaveUp {
     Halt(String),
     StopHost(String),
+    /// The lease is left to whoever takes it next.
+    LetGo,
 }
 
 const STUCK_PAUSES: Backoff =
@@ -78,7 +80,7 @@ pub(crate) async fn lane(
     }
     let reason = match &gave_up {
         Some(GaveUp::Halt(_)) => CloseReason::Halted,
-        Some(GaveUp::StopHost(_)) => CloseReason::HandlerError,
+        Some(GaveUp::StopHost(_) | GaveUp::LetGo) => CloseReason::HandlerError,
         None => end_of(&tenure.fence),
     };
     if let Err(panicked) = caught(handler.close(&tenure.lease, reason)).await {
@@ -131,8 +133,10 @@ impl Worker<'_> {
             if piece.changes.is_empty() {
                 continue;
             }
+            let began = self.shared.runtime.elapsed();
             // Leaving: what is not handled comes again, elsewhere.
             let Some(outcome) = self.call(&piece).await else { return Ok(()) };
+            self.tell(&piece, &outcome, began);
             match outcome {
                 Ok(Ack::Done) => self.done(&piece.tickets, bytes(&piece.changes)).await,
                 Ok(Ack::Deferred) => {}
@@ -177,8 +181,11 @@ impl Worker<'_> {
         let batch = Batch { changes: piece.changes.clone().into(), context };
         let limit = self.shared.options.handler_timeout;
         let timer = self.shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(1 << 32)));
+        let LeaseContext { lease, epoch, .. } = &self.tenure.lease;
+        let (changes, attempt) = (piece.changes.len(), piece.attempt);
         let work = Entered {
             work: caught(self.handler.process(batch)),
+            span: tracing::info_span!("handle changes", lease, epoch, changes, attempt),
             shared: self.shared,
             tenure: self.tenure,
         };
@@ -192,15 +199,21 @@ impl Worker<'_> {
         Some(outcome.unwrap_or_else(|text| Err(panicked(text))))
     }
 
+    /// Says that a handler succeeded, if it did.
+    fn tell(&self, piece: &Piece, outcome: &Result<Ack, HandlerError>, began: Duration) {
+        let changes = match outcome {
+            Ok(Ack::Done | Ack::Deferred) => piece.changes.len(),
+            Ok(Ack::Through(count)) => (*count).min(piece.changes.len()),
+            Err(_) => return,
+        };
+        let took = self.shared.runtime.elapsed().saturating_sub(began);
+        let lease = self.tenure.lease.lease.clone();
+        self.shared.tell(Event::Handled { lease, changes, took });
+    }
+
     /// Counts changes as handled, and stores the position if it is time to.
     async fn done(&mut self, tickets: &[Ticket], bytes: usize) {
-        self.tenure.watermark.lock().done(tickets);
-        let now = self.shared.runtime.elapsed();
-        let due = self.tenure.pace.lock().handled(tickets.len(), bytes, now);
-        if due {
-            // If it cannot be stored the fence has ended, which everybody looks at anyway.
-            let _ = self.tenure.store().await;
-        }
+        self.tenure.done(tickets, bytes).await;
     }
 
     async fn failed(
@@ -310,6 +323,7 @@ fn bytes(changes: &[Change]) -> usize {
 /// A handler's call that says when it has its thread, and when it gives it back.
 struct Entered<'a> {
     work: Caught<'a, Result<Ack, HandlerError>>,
+    span: tracing::Span,
     shared: &'a Shared,
     tenure: &'a Tenure,
 }
@@ -319,7 +333,8 @@ impl Future for Entered<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let first = self.tenure.enter(self.shared.runtime.elapsed());
-        let polled = Pin::new(&mut self.work).poll(context);
+        let Entered { work, span, .. } = &mut *self;
+        let polled = span.in_scope(|| Pin::new(work).poll(context));
         if first {
             // Also told here: where it blocked, whoever looks after it may have been blocked as well.
             if let Some(since) = self.tenure.blocked_for(self.shared.runtime.elapsed()) {

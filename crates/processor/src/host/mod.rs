@@ -4,7 +4,7 @@
 //! bootstrap    makes leases where there are none
 //! heartbeat    says that this host is alive, and how long it may believe so itself
 //! coordinator  looks at all leases now and then: takes, hands over, repairs
-//! session      works on one lease, with its fetch, its dispatch, its lanes and its writer
+//! session      works on one lease, with its fetch, its dispatch, its lanes or its runner, and its writer
 //! fence        whether a host may still work on a lease
 //! held         a lease this host holds, and the one way it is written
 //! split        a lease whose range is gone, replaced by others
@@ -21,6 +21,7 @@ mod heartbeat;
 mod held;
 mod lane;
 mod repair;
+mod runner;
 mod session;
 mod shared;
 mod split;
@@ -28,17 +29,19 @@ mod tenure;
 mod watch;
 
 pub(crate) use acquire::all;
+pub(crate) use lane::{Job, Portion};
 pub(crate) use tenure::Tenure;
 
-use crate::handler::{AnyFactory, CloseReason, HandlerFactory};
+use crate::handler::{CloseReason, HandlerFactory};
 use crate::lease::HostId;
 use crate::lease_store::{LeaseStore, StoreError};
 use crate::namespace::Namespace;
 use crate::options::Options;
+use crate::runner::RunnerFactory;
 use crate::source::{FeedSource, SourceError};
 use coordinator::Coordinator;
 use headwater_runtime::{Runtime, TaskGroup};
-use shared::Shared;
+use shared::{Shared, Workers};
 use std::sync::Arc;
 use tokio::sync::watch::{Receiver, Sender, channel};
 
@@ -98,7 +101,7 @@ pub enum Fatal {
 pub struct Processor {
     source: Arc<dyn FeedSource>,
     store: Arc<dyn LeaseStore>,
-    factory: Arc<dyn AnyFactory>,
+    workers: Workers,
     options: Options,
     runtime: Runtime,
     handler_threads: usize,
@@ -109,7 +112,7 @@ pub struct Processor {
 pub struct ProcessorBuilder {
     source: Option<Arc<dyn FeedSource>>,
     store: Option<Arc<dyn LeaseStore>>,
-    factory: Option<Arc<dyn AnyFactory>>,
+    workers: Option<Workers>,
     options: Option<Options>,
     runtime: Option<Runtime>,
     handler_threads: usize,
@@ -133,7 +136,15 @@ impl ProcessorBuilder {
     /// Who handles changes: a factory, or a closure (`WithObserverFactory`, `handleChanges`).
     #[must_use]
     pub fn handler(mut self, factory: impl HandlerFactory) -> ProcessorBuilder {
-        self.factory = Some(Arc::new(factory));
+        self.workers = Some(Workers::Handlers(Arc::new(factory)));
+        self
+    }
+
+    /// Instead of handlers: who works on leases in a way of its own
+    /// (`WithPartitionProcessorFactory`).
+    #[must_use]
+    pub fn runner(mut self, factory: impl RunnerFactory) -> ProcessorBuilder {
+        self.workers = Some(Workers::Runners(Arc::new(factory)));
         self
     }
 
@@ -168,10 +179,14 @@ impl ProcessorBuilder {
         if let Some(objection) = options.objection() {
             return Err(BuildError::Option(objection));
         }
+        if matches!(self.workers, Some(Workers::Runners(_))) && options.lanes > 1 {
+            let what = "lanes are for handlers; a runner decides by itself what happens at once";
+            return Err(BuildError::Option(what.to_owned()));
+        }
         Ok(Processor {
             source: self.source.ok_or(BuildError::Missing("a source of changes"))?,
             store: self.store.ok_or(BuildError::Missing("a place for leases"))?,
-            factory: self.factory.ok_or(BuildError::Missing("a handler"))?,
+            workers: self.workers.ok_or(BuildError::Missing("a handler"))?,
             options,
             runtime: self.runtime.unwrap_or_else(Runtime::system),
             handler_threads: self.handler_threads,
@@ -212,7 +227,7 @@ impl Processor {
             options,
             self.source.clone(),
             self.store.clone(),
-            self.factory.clone(),
+            self.workers.clone(),
             identity,
             namespace,
             HostId { name, session },

@@ -12,8 +12,9 @@ use super::dispatch::{Dispatch, Stop};
 use super::fence::{Deadline, Fence};
 use super::fetch::FetchEnd;
 use super::held::Held;
-use super::lane::{GaveUp, caught, lane};
-use super::shared::Shared;
+use super::lane::{GaveUp, Job, caught, lane};
+use super::runner::run;
+use super::shared::{Shared, Workers};
 use super::split;
 use super::tenure::{Tenure, end_of, writer};
 use crate::checkpoint::Pace;
@@ -26,6 +27,7 @@ use crate::position::Position;
 use crate::source::ReadRequest;
 use crate::watermark::Watermark;
 use headwater_model::KeyRange;
+use headwater_runtime::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -124,6 +126,9 @@ pub(crate) fn start(
     });
     handle
 }
+
+/// Work on a lease that begins when it is told where its jobs come from.
+type Worker = Box<dyn FnOnce(mpsc::Receiver<Job>) -> BoxFuture<Option<GaveUp>> + Send>;
 
 struct Session {
     shared: Arc<Shared>,
@@ -240,13 +245,12 @@ impl Session {
         from: Start,
         attempts_before: u32,
     ) -> SessionEnd {
-        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
         let (gave_up, mut giving_up) = mpsc::channel::<()>(1);
-        for handler in handlers {
+        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
+        for work in self.workers(tenure, handlers) {
             let (jobs, waiting) = mpsc::channel(JOBS_WAITING);
             let (done, end) = oneshot::channel();
-            let work = lane(self.shared.clone(), tenure.clone(), handler, waiting);
-            let gave_up = gave_up.clone();
+            let (work, gave_up) = (work(waiting), gave_up.clone());
             self.shared.handlers.spawn("lane", async move {
                 let outcome = work.await;
                 if outcome.is_some() {
@@ -272,6 +276,21 @@ impl Session {
         });
         let gave_up = self.wait_for_lanes(ends).await;
         self.finish(tenure, stop, gave_up).await
+    }
+
+    /// What works on the lease: each is given a way to hear of jobs.
+    fn workers(&self, tenure: &Arc<Tenure>, handlers: Vec<Box<dyn AnyHandler>>) -> Vec<Worker> {
+        let mut workers: Vec<Worker> = Vec::new();
+        if let Workers::Runners(factory) = &self.shared.workers {
+            let (shared, tenure) = (self.shared.clone(), tenure.clone());
+            let runner = factory.create(&tenure.lease);
+            workers.push(Box::new(move |jobs| Box::pin(run(shared, tenure, runner, jobs))));
+        }
+        for handler in handlers {
+            let (shared, tenure) = (self.shared.clone(), tenure.clone());
+            workers.push(Box::new(move |jobs| Box::pin(lane(shared, tenure, handler, jobs))));
+        }
+        workers
     }
 
     /// Waits until every handler has finished and is closed; what takes too long is dropped.
@@ -328,6 +347,10 @@ impl Session {
                 self.shared.fail(super::Fatal::Handler(why));
                 let released = self.release(&mut held, LeaseState::Running, position).await;
                 (CloseReason::HandlerError, released)
+            }
+            (Some(GaveUp::LetGo), _) => {
+                let released = self.release(&mut held, LeaseState::Running, position).await;
+                return ended(CloseReason::HandlerError, released.is_ok(), Some(AVOID), known);
             }
             (None, Stop::Split(successors)) => {
                 #[cfg(test)]
@@ -388,8 +411,10 @@ async fn open_all(
     lease: &LeaseContext,
 ) -> Result<Vec<Box<dyn AnyHandler>>, String> {
     let mut handlers = Vec::new();
+    // A runner opens what it needs by itself.
+    let Workers::Handlers(factory) = &shared.workers else { return Ok(handlers) };
     for _ in 0..shared.options.lanes {
-        let mut handler = shared.factory.create(lease);
+        let mut handler = factory.create(lease);
         let opened = match caught(handler.open(lease)).await {
             Ok(opened) => opened.map_err(|error| error.to_string()),
             Err(panicked) => Err(panicked),

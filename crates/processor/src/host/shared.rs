@@ -8,6 +8,7 @@ use crate::lease::{DocumentKey, HostId};
 use crate::lease_store::{LeaseStore, NewDocument};
 use crate::namespace::{FeedIdentity, Namespace};
 use crate::options::Options;
+use crate::runner::AnyRunnerFactory;
 use crate::source::FeedSource;
 use headwater_model::Timestamp;
 use headwater_runtime::{Bell, Runtime};
@@ -16,12 +17,19 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// Who works on leases.
+#[derive(Clone)]
+pub(crate) enum Workers {
+    Handlers(Arc<dyn AnyFactory>),
+    Runners(Arc<dyn AnyRunnerFactory>),
+}
+
 pub(crate) struct Shared {
     pub(crate) runtime: Runtime,
     pub(crate) options: Options,
     pub(crate) source: Arc<dyn FeedSource>,
     pub(crate) store: Arc<dyn LeaseStore>,
-    pub(crate) factory: Arc<dyn AnyFactory>,
+    pub(crate) workers: Workers,
     pub(crate) identity: FeedIdentity,
     pub(crate) namespace: Namespace,
     pub(crate) me: HostId,
@@ -55,7 +63,7 @@ impl Shared {
         options: Options,
         source: Arc<dyn FeedSource>,
         store: Arc<dyn LeaseStore>,
-        factory: Arc<dyn AnyFactory>,
+        workers: Workers,
         identity: FeedIdentity,
         namespace: Namespace,
         me: HostId,
@@ -65,7 +73,7 @@ impl Shared {
             options,
             source,
             store,
-            factory,
+            workers,
             identity,
             namespace,
             me,

@@ -7,8 +7,10 @@ use super::watch::Progress;
 use crate::checkpoint::{Checkpoint, Pace};
 use crate::event::Event;
 use crate::handler::{CheckpointError, CloseReason, LeaseContext};
+use crate::lag::{Lag, Look};
 use crate::position::Position;
-use crate::watermark::Watermark;
+use crate::watermark::{Ticket, Watermark};
+use headwater_model::Lsn;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,10 +30,20 @@ pub(crate) struct Tenure {
     allowed: Mutex<Option<Position>>,
     wishes: mpsc::Sender<Wish>,
     pub(crate) progress: Mutex<Progress>,
+    /// What the newest answer of the feed said.
+    heard: Mutex<Heard>,
     /// Since when a handler has been in the middle of something without giving way, in microseconds
     /// and never zero; zero if none has.
     inside: AtomicU64,
     told_blocked: AtomicBool,
+}
+
+/// What an answer of the feed says about how far behind a lease is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    newest: Option<Lsn>,
+    /// Nothing was behind it.
+    is_end: bool,
 }
 
 pub(crate) enum Wish {
@@ -59,6 +71,7 @@ impl Tenure {
             allowed,
             wishes,
             progress: Mutex::default(),
+            heard: Mutex::default(),
             inside: AtomicU64::new(0),
             told_blocked: AtomicBool::new(false),
         };
@@ -89,6 +102,33 @@ impl Tenure {
         !self.told_blocked.swap(true, Ordering::SeqCst)
     }
 
+    /// Remembers what an answer of the feed said about its end.
+    pub(crate) fn heard(&self, newest: Option<Lsn>, is_end: bool) {
+        *self.heard.lock() = Heard { newest, is_end };
+    }
+
+    /// How far behind the lease is at this time of the service, as far as that is known here.
+    pub(crate) fn lag(&self, now_seconds: u64) -> Lag {
+        let Heard { newest, is_end } = *self.heard.lock();
+        let watermark = self.watermark.lock();
+        if let Some((next, next_at)) = watermark.first_unhandled() {
+            let now = Some(now_seconds);
+            return Lag::of(&Look { newest, next, next_at, waiting: true, now });
+        }
+        let reached = watermark.reached().and_then(Position::lsn);
+        let left = newest.zip(reached).map(|(newest, at)| newest.get().saturating_sub(at.get()));
+        match is_end || left == Some(0) {
+            true => Lag::of(&Look::default()),
+            // More is there and was not read yet, so nobody knows how old it is.
+            false => Lag { transactions: left, time: None },
+        }
+    }
+
+    /// What was told about it last.
+    pub(crate) fn known_lag(&self) -> Option<Lag> {
+        self.progress.lock().lag()
+    }
+
     /// Allows storing what was reached by now.
     pub(crate) fn allow_reached(&self) {
         let reached = self.watermark.lock().reached().cloned();
@@ -105,6 +145,17 @@ impl Tenure {
             self.allow_reached();
         }
         self.allowed.lock().clone()
+    }
+
+    /// Counts changes as handled, and stores the position if it is time to.
+    pub(crate) async fn done(&self, tickets: &[Ticket], bytes: usize) {
+        self.watermark.lock().done(tickets);
+        let now = self.fence.now();
+        let due = self.pace.lock().handled(tickets.len(), bytes, now);
+        if due {
+            // If it cannot be stored the fence has ended, which everybody looks at anyway.
+            let _ = self.store().await;
+        }
     }
 
     /// Stores how far everything has been handled, and waits until that is certain.

@@ -7,6 +7,7 @@
 use super::shared::Shared;
 use super::tenure::Tenure;
 use crate::event::Event;
+use crate::lag::Lag;
 use crate::position::Position;
 use headwater_runtime::Stop;
 use std::sync::Arc;
@@ -22,6 +23,14 @@ pub(crate) struct Progress {
     reached: Option<Position>,
     since: Option<Duration>,
     told: bool,
+    lag: Option<Lag>,
+}
+
+impl Progress {
+    /// How far behind it was.
+    pub(crate) fn lag(&self) -> Option<Lag> {
+        self.lag
+    }
 }
 
 /// Looks until the host is stopped.
@@ -42,6 +51,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: Stop) {
                 tell_blocked(&shared, &tenure, since);
             }
             look_at(&shared, &tenure, now);
+            tell_lag(&shared, &tenure);
         }
     }
 }
@@ -61,12 +71,21 @@ fn look_at(shared: &Shared, tenure: &Tenure, now: Duration) {
     };
     let mut progress = tenure.progress.lock();
     if !waiting || reached != progress.reached || progress.since.is_none() {
-        *progress = Progress { reached, since: Some(now), told: false };
+        *progress = Progress { reached, since: Some(now), told: false, lag: progress.lag };
         return;
     }
     let since = now.saturating_sub(progress.since.unwrap_or(now));
     if since >= shared.options.stall_after && !progress.told {
         progress.told = true;
         shared.tell(Event::Stalled { lease: tenure.lease.lease.clone(), since });
+    }
+}
+
+/// Says how far behind a lease is, when that changed.
+fn tell_lag(shared: &Shared, tenure: &Tenure) {
+    let lag = tenure.lag(shared.server_time().as_seconds());
+    let before = tenure.progress.lock().lag.replace(lag);
+    if before != Some(lag) {
+        shared.tell(Event::Behind { lease: tenure.lease.lease.clone(), lag });
     }
 }

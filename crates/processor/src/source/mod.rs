@@ -6,6 +6,7 @@
 
 pub mod conformance;
 mod embedded;
+mod marks;
 mod memory;
 mod remote;
 
@@ -20,7 +21,7 @@ use crate::position::Position;
 use bytes::Bytes;
 use headwater_model::{FeedMode, KeyRange, Lsn};
 use headwater_runtime::BoxFuture;
-use serde::Deserialize;
+use marks::Marks;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
@@ -109,21 +110,6 @@ pub struct Change {
     key: Option<u64>,
 }
 
-#[derive(Default, Deserialize)]
-struct Marks {
-    #[serde(rename = "_lsn")]
-    lsn: Option<u64>,
-    #[serde(rename = "_ts")]
-    seconds: Option<u64>,
-    metadata: Option<Metadata>,
-}
-
-#[derive(Default, Deserialize)]
-struct Metadata {
-    lsn: Option<u64>,
-    crts: Option<u64>,
-}
-
 impl Change {
     /// A change with everything known about it. `key` tells partition keys apart.
     #[must_use]
@@ -134,14 +120,7 @@ impl Change {
     /// A change as a server sent it.
     #[must_use]
     pub fn from_json(body: Bytes, mode: FeedMode) -> Change {
-        let marks: Marks = serde_json::from_slice(&body).unwrap_or_default();
-        let (lsn, seconds) = match mode {
-            FeedMode::LatestVersion => (marks.lsn, marks.seconds),
-            FeedMode::AllVersionsAndDeletes => {
-                let metadata = marks.metadata.unwrap_or_default();
-                (metadata.lsn, metadata.crts)
-            }
-        };
+        let Marks { lsn, seconds } = Marks::of(&body, mode);
         Change { body, lsn: lsn.map(Lsn::new), seconds, key: None }
     }
 

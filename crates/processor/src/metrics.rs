@@ -1,0 +1,205 @@
+//! What a processor has to tell, as metrics of OpenTelemetry.
+//!
+//! ```text
+//! headwater.processor.read.changes         changes read from the feed
+//! headwater.processor.read.charge          what that cost
+//! headwater.processor.throttled            times the feed asked for patience
+//! headwater.processor.handled.changes      changes handlers succeeded with
+//! headwater.processor.handler.duration     seconds a successful call took
+//! headwater.processor.handler.failures     calls that failed
+//! headwater.processor.dead_letters         changes put away
+//! headwater.processor.checkpoints          positions stored
+//! headwater.processor.leases.acquired      leases taken
+//! headwater.processor.leases.closed        leases let go of or lost, by reason
+//! headwater.processor.troubles             what somebody may want to look at, by kind
+//! headwater.processor.leases               leases worked on now
+//! headwater.processor.lag.transactions     transactions not handled yet, by lease
+//! headwater.processor.lag.time             age of the first of them in seconds, by lease
+//! ```
+//!
+//! Only the interface of OpenTelemetry is used: where metrics go is decided by whoever gives the meter. What is
+//! not known about a lag is not reported, and a lease that is worked on elsewhere is not reported here.
+
+use crate::event::{Event, EventSink};
+use crate::handler::CloseReason;
+use crate::lag::Lag;
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Histogram, Meter};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type Leases = Arc<Mutex<BTreeMap<String, Option<Lag>>>>;
+
+/// Listens to a processor and reports to OpenTelemetry: give it to
+/// [`Options::on_event`](crate::Options::on_event). One for each host.
+#[derive(Debug)]
+pub struct Metrics {
+    processor: KeyValue,
+    read: Counter<u64>,
+    charge: Counter<f64>,
+    throttled: Counter<u64>,
+    handled: Counter<u64>,
+    took: Histogram<f64>,
+    failures: Counter<u64>,
+    dead_letters: Counter<u64>,
+    checkpoints: Counter<u64>,
+    acquired: Counter<u64>,
+    closed: Counter<u64>,
+    troubles: Counter<u64>,
+    leases: Leases,
+}
+
+impl Metrics {
+    /// Reports to this meter, under this name of a processor.
+    #[must_use]
+    pub fn new(meter: &Meter, processor: impl Into<String>) -> Metrics {
+        let processor = KeyValue::new("headwater.processor.name", processor.into());
+        let counter = |name: &'static str, unit: &'static str, what: &'static str| {
+            let name = format!("headwater.processor.{name}");
+            meter.u64_counter(name).with_unit(unit).with_description(what).build()
+        };
+        let leases = Leases::default();
+        observe(meter, &processor, &leases);
+        Metrics {
+            read: counter("read.changes", "{change}", "Changes read from the feed"),
+            charge: meter
+                .f64_counter("headwater.processor.read.charge")
+                .with_unit("{request_unit}")
+                .with_description("What reading the feed cost")
+                .build(),
+            throttled: counter("throttled", "{answer}", "Times the feed asked for patience"),
+            handled: counter("handled.changes", "{change}", "Changes handlers succeeded with"),
+            took: meter
+                .f64_histogram("headwater.processor.handler.duration")
+                .with_unit("s")
+                .with_description("How long successful calls of handlers took")
+                .build(),
+            failures: counter("handler.failures", "{call}", "Calls of handlers that failed"),
+            dead_letters: counter("dead_letters", "{change}", "Changes put away"),
+            checkpoints: counter("checkpoints", "{write}", "Positions stored"),
+            acquired: counter("leases.acquired", "{lease}", "Leases taken"),
+            closed: counter("leases.closed", "{lease}", "Leases let go of or lost"),
+            troubles: counter("troubles", "{event}", "What somebody may want to look at"),
+            processor,
+            leases,
+        }
+    }
+
+    fn add(&self, counter: &Counter<u64>, count: usize) {
+        counter
+            .add(u64::try_from(count).unwrap_or(u64::MAX), std::slice::from_ref(&self.processor));
+    }
+
+    fn add_kind(&self, counter: &Counter<u64>, name: &'static str, kind: &'static str) {
+        counter.add(1, &[self.processor.clone(), KeyValue::new(name, kind)]);
+    }
+
+    fn trouble(&self, kind: &'static str) {
+        self.add_kind(&self.troubles, "kind", kind);
+    }
+}
+
+/// Gauges look at what is known when somebody collects them.
+fn observe(meter: &Meter, processor: &KeyValue, leases: &Leases) {
+    let (known, name) = (leases.clone(), processor.clone());
+    meter
+        .u64_observable_gauge("headwater.processor.leases")
+        .with_unit("{lease}")
+        .with_description("Leases worked on now")
+        .with_callback(move |seen| {
+            let count = u64::try_from(known.lock().len()).unwrap_or(u64::MAX);
+            seen.observe(count, std::slice::from_ref(&name));
+        })
+        .build();
+    let of_lease =
+        |name: &KeyValue, lease: &str| [name.clone(), KeyValue::new("lease", lease.to_owned())];
+    let (known, name) = (leases.clone(), processor.clone());
+    meter
+        .u64_observable_gauge("headwater.processor.lag.transactions")
+        .with_unit("{transaction}")
+        .with_description("Transactions that were not handled yet")
+        .with_callback(move |seen| {
+            for (lease, lag) in &*known.lock() {
+                if let Some(count) = lag.and_then(|lag| lag.transactions) {
+                    seen.observe(count, &of_lease(&name, lease));
+                }
+            }
+        })
+        .build();
+    let (known, name) = (leases.clone(), processor.clone());
+    meter
+        .f64_observable_gauge("headwater.processor.lag.time")
+        .with_unit("s")
+        .with_description("Age of the first change that was not handled yet")
+        .with_callback(move |seen| {
+            for (lease, lag) in &*known.lock() {
+                if let Some(time) = lag.and_then(|lag| lag.time) {
+                    seen.observe(time.as_secs_f64(), &of_lease(&name, lease));
+                }
+            }
+        })
+        .build();
+}
+
+impl EventSink for Metrics {
+    fn on(&self, event: &Event) {
+        match event {
+            Event::Acquired { lease, .. } => {
+                self.add(&self.acquired, 1);
+                self.leases.lock().insert(lease.clone(), None);
+            }
+            Event::Closed { lease, reason } => {
+                self.add_kind(&self.closed, "reason", name_of(reason));
+                self.leases.lock().remove(lease);
+            }
+            Event::Behind { lease, lag } => {
+                // Told late, of a lease that is closed already: then it is nobody's business here.
+                if let Some(known) = self.leases.lock().get_mut(lease) {
+                    *known = Some(*lag);
+                }
+            }
+            Event::Read { changes, charge, .. } => {
+                self.add(&self.read, *changes);
+                self.charge.add(charge.max(0.0), std::slice::from_ref(&self.processor));
+            }
+            Event::Throttled { .. } => self.add(&self.throttled, 1),
+            Event::Handled { changes, took, .. } => {
+                self.add(&self.handled, *changes);
+                self.took.record(took.as_secs_f64(), std::slice::from_ref(&self.processor));
+            }
+            Event::HandlerFailed { .. } => self.add(&self.failures, 1),
+            Event::DeadLettered { .. } => self.add(&self.dead_letters, 1),
+            Event::Checkpointed { .. } => self.add(&self.checkpoints, 1),
+            Event::FeedTrouble { .. } => self.trouble("feed"),
+            Event::StoreTrouble { .. } => self.trouble("leases"),
+            Event::Halted { .. } => self.trouble("halted"),
+            Event::Stalled { .. } => self.trouble("stalled"),
+            Event::HandlerBlocks { .. } => self.trouble("handler blocks"),
+            Event::CoverageGap { .. } => self.trouble("gap"),
+            Event::CoverageOverlap { .. } => self.trouble("overlap"),
+            Event::DuplicateLease { .. } => self.trouble("duplicate lease"),
+            Event::DuplicateHostName { .. } => self.trouble("duplicate host name"),
+            Event::PlanRefused { .. } => self.trouble("plan refused"),
+            Event::FeedGone { .. } => self.trouble("feed gone"),
+            Event::LeaseStoreGone { .. } => self.trouble("lease store gone"),
+            Event::Split { .. } => {}
+        }
+    }
+}
+
+fn name_of(reason: &CloseReason) -> &'static str {
+    match reason {
+        CloseReason::Shutdown => "shutdown",
+        CloseReason::Handover => "handover",
+        CloseReason::LeaseLost => "lease lost",
+        CloseReason::LeaseExpired => "lease expired",
+        CloseReason::RangeGone => "range gone",
+        CloseReason::FeedGone => "feed gone",
+        CloseReason::FeedUnreachable => "feed unreachable",
+        CloseReason::LeaseStoreGone => "lease store gone",
+        CloseReason::HandlerError => "handler error",
+        CloseReason::Halted => "halted",
+        CloseReason::Reset => "reset",
+    }
+}

@@ -1,0 +1,180 @@
+//! A runner of one's own: it asks for batches, handles them in its own order, and nothing is lost by it.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+use headwater_model::Lsn;
+use headwater_processor::lease::Lease;
+use headwater_processor::lease_store::MemoryLeases;
+use headwater_processor::source::MemoryFeed;
+use headwater_processor::{
+    Batch, BuildError, Checkpoint, HandlerError, LeaseContext, LeaseRunner, LeaseSession, Options,
+    Position, Processor, ProcessorBuilder, Start,
+};
+use headwater_runtime::{Runtime, Simulation};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A feed of one range, leases, and what arrived how often.
+#[derive(Clone)]
+struct Stage {
+    runtime: Runtime,
+    feed: MemoryFeed,
+    leases: MemoryLeases,
+    arrived: Arc<Mutex<BTreeMap<Vec<u8>, u32>>>,
+}
+
+impl Stage {
+    fn new(runtime: Runtime) -> Stage {
+        let feed = MemoryFeed::new(runtime.clone(), 1);
+        let leases = MemoryLeases::new(runtime.clone());
+        Stage { runtime, feed, leases, arrived: Arc::default() }
+    }
+
+    fn write(&self, from: u32, to: u32) {
+        for number in from..to {
+            self.feed.put(&format!("k{}", number % 3), &[(&number.to_string(), "x")]);
+        }
+    }
+
+    fn processor(&self) -> ProcessorBuilder {
+        let mut options = Options::native("p");
+        (options.start, options.items_max) = (Start::Beginning, Some(5));
+        Processor::builder()
+            .source(self.feed.clone())
+            .leases(self.leases.clone())
+            .runtime(self.runtime.clone())
+            .options(options)
+    }
+
+    fn arrive(&self, batch: &Batch) {
+        let mut arrived = self.arrived.lock().unwrap();
+        for change in batch.changes.iter() {
+            *arrived.entry(change.body().to_vec()).or_default() += 1;
+        }
+    }
+
+    fn stored(&self) -> Option<Lsn> {
+        let leases = self.leases.export();
+        let mut leases = leases.iter().filter_map(|stored| Lease::parse(&stored.body).ok());
+        leases.next()?.position.as_ref().and_then(Position::lsn)
+    }
+
+    async fn sleep(&self, seconds: u64) {
+        self.runtime.sleep(Duration::from_secs(seconds)).await;
+    }
+}
+
+fn play<Work: Future<Output = ()> + Send + 'static>(script: fn(Stage) -> Work) {
+    let simulation = Simulation::new(11);
+    simulation.run(script(Stage::new(simulation.node().runtime())));
+}
+
+/// Asks for two batches before it handles the first, and handles the second one before it.
+struct Backwards(Stage);
+
+impl LeaseRunner for Backwards {
+    async fn run(&mut self, mut session: LeaseSession) -> Result<(), HandlerError> {
+        while let Some(first) = session.next().await {
+            let Some(second) = session.next().await else { return Ok(()) };
+            self.0.arrive(&second);
+            second.context.done().await;
+            self.0.sleep(3).await;
+            assert!(self.0.stored() < first.context.lsn_range().map(|(from, _)| from), "a hole");
+            self.0.arrive(&first);
+            first.context.done().await;
+            assert_eq!(self.0.stored(), second.context.lsn_range().map(|(_, to)| to));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_position_never_passes_what_a_runner_has_not_handled_yet() {
+    play(|stage| async move {
+        stage.write(0, 20);
+        let runners = stage.clone();
+        let runner = move |_: &LeaseContext| Backwards(runners.clone());
+        let running = stage.processor().runner(runner).build().unwrap().start().await.unwrap();
+        stage.sleep(60).await;
+        let arrived = stage.arrived.lock().unwrap().clone();
+        assert_eq!((arrived.len(), arrived.values().max()), (20, Some(&1)));
+        let report = running.stop().await;
+        assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
+    });
+}
+
+/// Fails or panics with every other batch, or just returns.
+struct Fickle(Stage, Arc<AtomicU32>);
+
+impl LeaseRunner for Fickle {
+    async fn run(&mut self, mut session: LeaseSession) -> Result<(), HandlerError> {
+        while let Some(batch) = session.next().await {
+            self.0.arrive(&batch);
+            match self.1.fetch_add(1, Ordering::SeqCst) {
+                1 => return Err(HandlerError::new("not this one")),
+                3 => panic!("nor this one"),
+                5 => return Ok(()),
+                _ => batch.context.checkpoint().await?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_runner_did_not_finish_comes_again() {
+    play(|stage| async move {
+        stage.write(0, 20);
+        let (runners, calls) = (stage.clone(), Arc::new(AtomicU32::new(0)));
+        let runner = move |_: &LeaseContext| Fickle(runners.clone(), calls.clone());
+        let running = stage.processor().runner(runner).build().unwrap().start().await.unwrap();
+        stage.sleep(200).await;
+        let arrived = stage.arrived.lock().unwrap().clone();
+        let twice = arrived.values().filter(|times| **times == 2).count();
+        assert_eq!((arrived.len(), twice), (20, 15), "{arrived:?}");
+        assert_eq!(running.report().owned.len(), 1, "and the lease is worked on");
+        running.stop().await;
+    });
+}
+
+#[test]
+fn a_runner_is_stopped_with_its_host_and_decides_by_itself_what_happens_at_once() {
+    struct Waits(Stage);
+    impl LeaseRunner for Waits {
+        async fn run(&mut self, mut session: LeaseSession) -> Result<(), HandlerError> {
+            let mut kept = Vec::new();
+            while let Some(batch) = session.next().await {
+                kept.push(batch);
+            }
+            // The lease is to be left: what is under way may be finished.
+            for batch in &kept {
+                self.0.arrive(batch);
+                batch.context.done().await;
+            }
+            Ok(())
+        }
+    }
+    play(|stage| async move {
+        stage.write(0, 20);
+        let runners = stage.clone();
+        let runner = move |_: &LeaseContext| Waits(runners.clone());
+        let mut options = Options::native("p");
+        options.lanes = 2;
+        let lanes = stage.processor().options(options).runner(runner.clone()).build();
+        assert!(matches!(lanes, Err(BuildError::Option(_))));
+        let mut options = Options::native("p");
+        (options.start, options.items_max) = (Start::Beginning, Some(5));
+        options.checkpoint =
+            Checkpoint::Every { items: 0, bytes: 0, interval: Duration::from_secs(3600) };
+        let builder = stage.processor().options(options).runner(runner);
+        let running = builder.build().unwrap().start().await.unwrap();
+        stage.sleep(30).await;
+        let report = running.stop().await;
+        assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
+        assert_eq!(stage.arrived.lock().unwrap().len(), 20);
+        assert_eq!(stage.stored(), Some(Lsn::new(20)), "everything is stored");
+    });
+}
