@@ -201,7 +201,7 @@ fn term(chance: &mut Chance, joined: bool, depth: u32) -> Term {
             path(chance, joined)
         };
     }
-    let mut part = |chance: &mut Chance| term(chance, joined, depth - 1);
+    let part = |chance: &mut Chance| term(chance, joined, depth - 1);
     match chance.below(13) {
         0 | 1 => condition(chance, joined, depth),
         2 => {
