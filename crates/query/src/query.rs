@@ -23,6 +23,50 @@ use crate::value::Value;
 /// What the item is called in a condition and a shape.
 const ITEM_NAME: &str = "c";
 
+/// A text that was understood, without values for its parameters. What it takes to understand one is most of
+/// what a small query takes, so whoever is asked the same again and again keeps it.
+#[derive(Clone)]
+pub struct Parsed {
+    text: Arc<str>,
+    tree: Arc<Select>,
+}
+
+impl Parsed {
+    /// Understands a text.
+    ///
+    /// # Errors
+    /// When it is no query, or too large a one.
+    pub fn parse(text: &str) -> Result<Parsed, QueryError> {
+        let tree = parse(text, &Limits::default())?;
+        Ok(Parsed { text: text.into(), tree: Arc::new(tree) })
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The query with these values, over a container with these computed properties.
+    ///
+    /// # Errors
+    /// When it makes no sense with them.
+    pub fn with(
+        &self,
+        parameters: &[(String, Value<'static>)],
+        computed: &[ComputedProperty],
+    ) -> Result<Query, QueryError> {
+        let parameters = parameters.iter().cloned().collect();
+        Query::of_parsed(self.clone(), parameters, &Limits::default(), computed)
+    }
+}
+
+impl fmt::Debug for Parsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parsed").field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
 /// A query that is ready to run, as often as wanted.
 #[derive(Clone)]
 pub struct Query {
@@ -128,14 +172,29 @@ impl Query {
         limits: &Limits,
         computed: &[ComputedProperty],
     ) -> Result<Query, QueryError> {
-        let compiled = compile(text, &tree, &parameters, limits, Some(computed))?;
+        let parsed = Parsed { text: text.into(), tree: Arc::new(tree) };
+        Query::of_parsed(parsed, parameters, limits, computed)
+    }
+
+    fn of_parsed(
+        Parsed { text, tree }: Parsed,
+        parameters: Parameters,
+        limits: &Limits,
+        computed: &[ComputedProperty],
+    ) -> Result<Query, QueryError> {
+        let compiled = compile(&text, &tree, &parameters, limits, Some(computed))?;
         Ok(Query {
-            text: text.into(),
-            tree: Arc::new(tree),
+            text,
+            tree,
             parameters: Arc::new(parameters),
             compiled: Arc::new(compiled),
             computed: computed.iter().map(|one| one.name().to_owned()).collect(),
         })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn compiled(&self) -> &Compiled {
+        &self.compiled
     }
 
     /// The text as it was sent.

@@ -1,10 +1,12 @@
 //! One sandbox: an engine of its own with caps on memory, stack and time, and the prelude in it.
 //!
 //! The engine asks now and then whether to go on. Past the deadline, or once the script has been told to
-//! stop, the answer is no, and no `try` or `finally` of the script runs any more.
+//! stop, the answer is no, and no `try` or `finally` of the script runs any more. `memory` shortens the steps
+//! until it asks.
 
 use crate::error::ScriptError;
 use crate::limits::{Clock, Limits};
+use crate::memory::Memory;
 use rquickjs::context::EvalOptions;
 use rquickjs::{Context, Ctx, Error, Function, Object, Runtime, Value};
 use serde::Deserialize;
@@ -35,7 +37,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn must_end(&self) -> bool {
+    pub(crate) fn must_end(&self) -> bool {
         if self.elapsed() > self.limits.time {
             self.expired.store(true, Ordering::Relaxed);
         }
@@ -67,13 +69,6 @@ struct Explained {
 
 impl Sandbox {
     pub(crate) fn new(limits: &Limits, clock: &Clock) -> Result<Sandbox, ScriptError> {
-        let runtime = Runtime::new().map_err(engine)?;
-        runtime.set_memory_limit(limits.memory_bytes);
-        // Nothing looks for cycles of garbage while a script runs. When memory ends in the middle of a
-        // change to an object, the engine makes an error object, and looking for garbage at that moment
-        // follows pointers that are not right yet. A script that leaves cycles ends at its cap instead.
-        runtime.set_gc_threshold(usize::MAX);
-        runtime.set_max_stack_size(limits.stack_bytes);
         let watch = Watch {
             started: clock(),
             clock: clock.clone(),
@@ -81,6 +76,13 @@ impl Sandbox {
             expired: Arc::default(),
             stopped: Arc::default(),
         };
+        let runtime = Runtime::new_with_alloc(Memory { watch: watch.clone() }).map_err(engine)?;
+        runtime.set_memory_limit(limits.memory_bytes);
+        // Nothing looks for cycles of garbage while a script runs. When memory ends in the middle of a
+        // change to an object, the engine makes an error object, and looking for garbage at that moment
+        // follows pointers that are not right yet. A script that leaves cycles ends at its cap instead.
+        runtime.set_gc_threshold(usize::MAX);
+        runtime.set_max_stack_size(limits.stack_bytes);
         let asked = watch.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || asked.must_end())));
         let context = Context::full(&runtime).map_err(engine)?;

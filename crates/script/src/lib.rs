@@ -17,6 +17,7 @@ mod collection;
 mod engine;
 mod error;
 mod limits;
+mod memory;
 mod run;
 mod udf;
 

@@ -5,7 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
-use crate::query::Leftovers;
+use crate::query::{Leftovers, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
@@ -109,6 +109,7 @@ pub(crate) struct Shared {
     wrap_log: Option<LogWrapper>,
     /// Rows of queries that were found beyond the page they were found for.
     pub(crate) leftovers: Leftovers,
+    pub(crate) understood: Understood,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -256,6 +257,7 @@ impl Account {
             offenders: Offenders::default(),
             wrap_log,
             leftovers: Leftovers::default(),
+            understood: Understood::default(),
             lock: Mutex::new(None),
         });
         let catalog = Catalog::open(shared.clone())?;

@@ -196,7 +196,8 @@ impl Container {
         text: &str,
         parameters: &[(String, Value<'static>)],
     ) -> Result<Query, QueryError> {
-        Query::parse_over(text, parameters, self.settings().definition.computed_properties())
+        let parsed = self.state.shared.understood.parse(text)?;
+        parsed.with(parameters, self.settings().definition.computed_properties())
     }
 
     /// Changes with every change of the definition; `None` once it is dropped.

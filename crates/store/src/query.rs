@@ -14,6 +14,7 @@ mod leftovers;
 mod source;
 mod stream;
 mod sweep;
+mod understood;
 mod walk;
 
 use crate::container::Container;
@@ -36,6 +37,7 @@ pub use source::IndexUsage;
 use source::Source;
 use std::time::Duration;
 use sweep::Swept;
+pub(crate) use understood::Understood;
 
 /// Items read for one page; a page that ends for that reason may be empty and goes on.
 const ITEMS_READ_MAX: usize = 20_000;
@@ -123,7 +125,9 @@ impl Container {
         limit: PageLimit,
         functions: &[Script],
     ) -> Result<QueryPage, QueryFailure> {
-        let scope = match self.narrowed(query, scope)? {
+        let only_key = self.only_key(query);
+        let names_key = only_key.is_some();
+        let scope = match self.narrowed(query, only_key, scope)? {
             Some(scope) => scope,
             None => return Ok(QueryPage::default()),
         };
@@ -143,7 +147,7 @@ impl Container {
         } else {
             self.collect_query(query, context, &scope, after, limit).await?
         };
-        if self.only_key(query).is_some() {
+        if names_key {
             // Items lie in the order of their partition keys, which is an index too.
             let settings = self.settings();
             let paths = settings.definition.partition_key().paths.iter();
@@ -157,9 +161,10 @@ impl Container {
     fn narrowed(
         &self,
         query: &Query,
+        only_key: Option<PartitionKey>,
         scope: &ScanScope,
     ) -> Result<Option<ScanScope>, QueryFailure> {
-        let Some(key) = self.only_key(query) else {
+        let Some(key) = only_key else {
             return Ok(Some(scope.clone()));
         };
         let bounds = match scope {
@@ -171,8 +176,8 @@ impl Container {
             }
             ScanScope::Key(_) => return Ok(Some(scope.clone())),
         };
-        let definition = self.settings().definition.partition_key().clone();
-        match definition.epk(&key) {
+        let settings = self.settings();
+        match settings.definition.partition_key().epk(&key) {
             Ok(epk) if bounds.contains(epk.as_bytes()) => Ok(Some(ScanScope::Key(key))),
             Ok(_) if query.is_streaming() => Ok(None),
             // A count of nothing is a row too, and a key we cannot hash is nobody's.
@@ -329,10 +334,12 @@ impl Container {
         page: &mut QueryPage,
     ) -> Result<(Run, Source<'_>), QueryFailure> {
         let mut source = Source::new(self, query, scope, None)?;
+        source.settle()?;
         let mut run = start();
         if source.is_scan() && !self.push_swept(&mut source, &mut run, page).await? {
             run = start();
             source = Source::new(self, query, scope, None)?;
+            source.settle()?;
             (page.items_read, page.bytes_read) = (0, 0);
         }
         let batch = PageLimit::new(SCAN_ITEMS, SCAN_BYTES).unwrap_or_default();

@@ -13,6 +13,7 @@
 
 mod expression;
 pub(crate) mod grouping;
+mod needle;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::evaluate::LikePattern;
 use crate::functions::{AggregateKind, Function};
 use crate::limits::Limits;
 use crate::value::{Key, Value};
+use needle::Needle;
 
 /// Everything one query needs to run.
 #[derive(Debug)]
@@ -35,6 +37,7 @@ pub(crate) struct Compiled {
     /// Whether any expression calls a user-defined function.
     pub(crate) user_functions: Vec<String>,
     pub(crate) limits: Limits,
+    needle: Option<Needle>,
 }
 
 /// One `SELECT`.
@@ -142,7 +145,10 @@ pub(crate) fn compile(
     };
     let last = compiler.select(tree, true)?;
     compiler.stages.push(last);
+    let filter = compiler.stages.first().and_then(|first| first.filter.as_ref());
+    let needle = filter.and_then(|filter| Needle::of(filter, &compiler.wanted));
     Ok(Compiled {
+        needle,
         stages: compiler.stages,
         wanted: compiler.wanted,
         user_functions: compiler.user_functions,

@@ -211,6 +211,29 @@ impl<'r> Collector<'r> {
         program: &'a Program,
         ordinal: u64,
     ) -> Result<(), EvaluationError> {
+        let index = self.group_of(machine, program, ordinal)?;
+        for (number, (_, argument)) in program.aggregates.iter().enumerate() {
+            let value = machine.evaluate(argument)?;
+            let state = self.group_list.get_mut(index).and_then(|g| g.aggregates.get_mut(number));
+            let bytes = state.map_or(0, |state| state.add(&value));
+            self.spend(machine, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The place of the group a row belongs to.
+    fn group_of<'a>(
+        &mut self,
+        machine: &mut Machine<'a, '_>,
+        program: &'a Program,
+        ordinal: u64,
+    ) -> Result<usize, EvaluationError> {
+        if program.groups.is_empty()
+            && let Some(only) = self.group_list.first_mut()
+        {
+            only.ordinal = only.ordinal.min(ordinal);
+            return Ok(0);
+        }
         let mut keys = Vec::with_capacity(program.groups.len());
         let mut key = Key::default();
         for group in &program.groups {
@@ -218,7 +241,7 @@ impl<'r> Collector<'r> {
             key.push(&value);
             keys.push(value);
         }
-        let index = match self.groups.get(&key) {
+        Ok(match self.groups.get(&key) {
             Some(index) => {
                 let group = self.group_list.get_mut(*index);
                 if let Some(group) = group.filter(|group| ordinal < group.ordinal) {
@@ -237,14 +260,7 @@ impl<'r> Collector<'r> {
                 self.group_list.push(Group { ordinal, keys, aggregates: states(program) });
                 self.group_list.len() - 1
             }
-        };
-        for (number, (_, argument)) in program.aggregates.iter().enumerate() {
-            let value = machine.evaluate(argument)?;
-            let state = self.group_list.get_mut(index).and_then(|g| g.aggregates.get_mut(number));
-            let bytes = state.map_or(0, |state| state.add(&value));
-            self.spend(machine, bytes)?;
-        }
-        Ok(())
+        })
     }
 
     /// The rows of the answer, in order.

@@ -19,7 +19,6 @@ mod operators;
 mod rows;
 mod run;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub(crate) use aggregate::AggregateState;
@@ -32,7 +31,7 @@ use crate::compile::{Compiled, Operation};
 use crate::error::EvaluationError;
 use crate::functions::Body;
 use crate::limits::Limits;
-use crate::value::{Key, Value, each_member, is_named};
+use crate::value::{Found, Key, Value, find_members, is_named};
 
 /// Functions the users of a container have written.
 pub trait UserFunctions: Send + Sync {
@@ -135,6 +134,27 @@ impl Environment {
     }
 }
 
+/// What is known of a wanted property.
+#[derive(Clone)]
+enum Wanted<'a> {
+    /// Nobody has needed its value yet.
+    Found(Option<Found<'a>>),
+    Read(Value<'a>),
+}
+
+fn find_wanted<'a>(compiled: &Compiled, item: &'a [u8]) -> Vec<Wanted<'a>> {
+    let wanted = &compiled.wanted;
+    let found = find_members(item, wanted.len(), |raw| {
+        let exact = wanted.iter().position(|name| raw == name.as_bytes());
+        // Few names have escapes, and only those are worth a second look.
+        exact.or_else(|| match raw.contains(&b'\\') {
+            true => wanted.iter().position(|name| is_named(raw, name)),
+            false => None,
+        })
+    });
+    found.into_iter().map(Wanted::Found).collect()
+}
+
 type Evaluated<'a> = Result<Value<'a>, EvaluationError>;
 
 /// One item under evaluation.
@@ -142,7 +162,7 @@ pub(crate) struct Machine<'a, 'e> {
     compiled: &'a Compiled,
     item: Option<&'a [u8]>,
     /// The wanted properties of the item, once somebody has asked for one.
-    members: Option<Vec<Option<&'a [u8]>>>,
+    members: Option<Vec<Wanted<'a>>>,
     slots: Vec<Value<'a>>,
     group_keys: Vec<Value<'a>>,
     aggregates: Vec<Value<'a>>,
@@ -166,24 +186,29 @@ impl<'a, 'e> Machine<'a, 'e> {
         }
     }
 
-    /// Finds all wanted properties in one walk over the item.
+    /// A wanted property. All of them are found in one walk over the item.
     fn wanted(&mut self, index: usize) -> Value<'a> {
+        let Some(member) = self.find_wanted(index) else { return Value::Undefined };
+        let found = match member {
+            Wanted::Read(value) => return value.clone(),
+            Wanted::Found(found) => *found,
+        };
+        let value = found.map_or(Value::Undefined, |found| Value::of_item(found.whole()));
+        *member = Wanted::Read(value.clone());
+        value
+    }
+
+    /// The text from a wanted property on, if that is an array nobody has read.
+    fn wanted_array(&mut self, index: usize) -> Option<&'a [u8]> {
+        match self.find_wanted(index)? {
+            Wanted::Found(found) => (*found)?.array(),
+            Wanted::Read(_) => None,
+        }
+    }
+
+    fn find_wanted(&mut self, index: usize) -> Option<&mut Wanted<'a>> {
         let (compiled, item) = (self.compiled, self.item.unwrap_or_default());
-        let members = self.members.get_or_insert_with(|| {
-            let mut members = vec![None; compiled.wanted.len()];
-            let mut missing = members.len();
-            each_member(item, |raw, value| {
-                let place = compiled.wanted.iter().position(|name| is_named(raw, name));
-                if let Some(member) = place.and_then(|place| members.get_mut(place))
-                    && member.replace(value).is_none()
-                {
-                    missing -= 1;
-                }
-                if missing == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            members
-        });
-        members.get(index).copied().flatten().map_or(Value::Undefined, Value::of_item)
+        self.members.get_or_insert_with(|| find_wanted(compiled, item)).get_mut(index)
     }
 
     /// The value of an expression.

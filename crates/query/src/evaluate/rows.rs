@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use super::Machine;
 use super::collect::Collector;
-use crate::compile::{Program, SourcePlan};
+use crate::compile::{Operation, Program, SourcePlan};
 use crate::error::EvaluationError;
-use crate::value::Value;
+use crate::value::{Value, each_element};
 
 /// Whether more rows are wanted.
 pub(super) type Flow = Result<ControlFlow<()>, EvaluationError>;
@@ -58,6 +58,18 @@ impl<'a, 'e> Machine<'a, 'e> {
                 }
             }
             SourcePlan::Each(operation) => {
+                // An array of the item is gone through where it lies.
+                if let Operation::Wanted(index) = operation
+                    && let Some(text) = self.wanted_array(*index)
+                {
+                    for element in each_element(text) {
+                        self.environment.spend(element.scan_cost())?;
+                        if with(self, element)?.is_break() {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                    }
+                    return Ok(ControlFlow::Continue(()));
+                }
                 let value = self.evaluate(operation)?;
                 self.environment.spend(value.scan_cost())?;
                 for element in value.elements().unwrap_or_default().iter() {

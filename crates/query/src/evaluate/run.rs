@@ -14,6 +14,9 @@ use crate::compile::{Compiled, Operation};
 use crate::error::EvaluationError;
 use crate::value::Value;
 
+/// Bytes of an item that are searched for the cost of a step.
+const BYTES_SEARCHED_PER_STEP: usize = 4096;
+
 /// Whether another item can change the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -37,7 +40,6 @@ pub struct Run {
     /// One for each stage that cannot stream.
     collectors: Vec<Collector<'static>>,
     progress: Progress,
-    items: u64,
 }
 
 impl Run {
@@ -48,7 +50,7 @@ impl Run {
             .iter()
             .map(|stage| Collector::new(stage.is_streaming().then(|| stage.reach()).flatten()))
             .collect();
-        Run { compiled, environment, collectors, progress, items: 0 }
+        Run { compiled, environment, collectors, progress }
     }
 
     /// Only sorted rows behind `after`, of which the first `page` matter, for a query that
@@ -86,13 +88,17 @@ impl Run {
         if first.reach() == Some(0) || first.sources.is_empty() {
             return Ok(Next::Enough);
         }
-        if compiled.stages.len() > 1 || !first.is_streaming() {
-            self.items += 1;
-            return self.collect(&compiled, item, ordinal);
-        }
+        let collects = compiled.stages.len() > 1 || !first.is_streaming();
         let window = Window { skip: first.skip, reach: first.reach() };
-        if window.is_done(self.progress.rows) {
+        if !collects && window.is_done(self.progress.rows) {
             return Ok(Next::Enough);
+        }
+        self.environment.spend(1 + item.len() / BYTES_SEARCHED_PER_STEP)?;
+        if compiled.rules_out(item) {
+            return Ok(Next::More);
+        }
+        if collects {
+            return self.collect(&compiled, item, ordinal);
         }
         let progress = &mut self.progress;
         let whole = matches!(first.projection, Operation::Root);

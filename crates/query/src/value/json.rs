@@ -77,6 +77,13 @@ pub(super) fn element<'a>(text: &Cow<'a, [u8]>, index: usize) -> Value<'a> {
     Value::Undefined
 }
 
+/// The elements of an array text one by one, for whoever may not need them all.
+pub(crate) fn each_element(text: &[u8]) -> impl Iterator<Item = Value<'_>> {
+    let mut walk = Walk::into(text, b'[');
+    std::iter::from_fn(move || walk.next_element())
+        .map(|(start, end)| read(Cow::Borrowed(text.get(start..end).unwrap_or_default())))
+}
+
 /// All elements of an array text.
 pub(super) fn elements<'a>(text: &Cow<'a, [u8]>) -> Vec<Value<'a>> {
     let mut walk = Walk::into(text, b'[');
@@ -96,18 +103,62 @@ pub(super) fn members<'a>(text: &Cow<'a, [u8]>) -> Vec<Member<'a>> {
         .collect()
 }
 
-/// Calls `found` with the raw name (between its quotes, escapes and all) and the text of every
-/// property of an object, until it says stop.
-pub(crate) fn each_member<'a>(
-    object: &'a [u8],
-    mut found: impl FnMut(&'a [u8], &'a [u8]) -> std::ops::ControlFlow<()>,
-) {
-    let mut walk = Walk::into(object, b'{');
-    while let Some((name_start, name_end, start, end)) = walk.next_member() {
-        if found(&object[name_start..name_end], &object[start..end]).is_break() {
-            return;
+/// The text of a property, as far as it was looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found<'a> {
+    /// The value.
+    Whole(&'a [u8]),
+    /// The value and all that comes behind it in the object.
+    Open(&'a [u8]),
+}
+
+impl<'a> Found<'a> {
+    /// The value alone, whose end has to be looked for if nobody has.
+    pub(crate) fn whole(self) -> &'a [u8] {
+        match self {
+            Found::Whole(text) => text,
+            Found::Open(text) => {
+                let walk = Walk { text, at: 0 };
+                walk.value_end(0).and_then(|end| text.get(..end)).unwrap_or_default()
+            }
         }
     }
+
+    /// The elements, if it is an array. Where it ends is not looked for before.
+    pub(crate) fn array(self) -> Option<&'a [u8]> {
+        let (Found::Whole(text) | Found::Open(text)) = self;
+        (text.first() == Some(&b'[')).then_some(text)
+    }
+}
+
+/// The first properties of an object that `place` gives a place for, by their raw names (between the quotes,
+/// escapes and all). Looks no further than to the beginning of the last one.
+pub(crate) fn find_members<'a>(
+    object: &'a [u8],
+    count: usize,
+    place: impl Fn(&[u8]) -> Option<usize>,
+) -> Vec<Option<Found<'a>>> {
+    let mut found = vec![None; count];
+    let mut missing = count;
+    let mut walk = Walk::into(object, b'{');
+    while missing > 0 {
+        let Some((name_start, name_end, start)) = walk.next_name() else { break };
+        let place = place(&object[name_start..name_end]);
+        let wanted = place.and_then(|place| found.get_mut(place)).filter(|one| one.is_none());
+        if missing == 1
+            && let Some(wanted) = wanted
+        {
+            *wanted = Some(Found::Open(&object[start..]));
+            break;
+        }
+        let Some(end) = walk.value_end(start) else { break };
+        if let Some(wanted) = wanted {
+            *wanted = Some(Found::Whole(&object[start..end]));
+            missing -= 1;
+        }
+        walk.step_over(end);
+    }
+    found
 }
 
 /// Whether the raw text between the quotes of a name says `name`.
@@ -115,7 +166,7 @@ pub(crate) fn is_named(raw: &[u8], name: &str) -> bool {
     if raw == name.as_bytes() {
         return true;
     }
-    memchr::memchr(b'\\', raw).is_some() && {
+    raw.contains(&b'\\') && {
         let mut quoted = Vec::with_capacity(raw.len() + 2);
         quoted.push(b'"');
         quoted.extend_from_slice(raw);
@@ -124,8 +175,16 @@ pub(crate) fn is_named(raw: &[u8], name: &str) -> bool {
     }
 }
 
-/// Strings up to this length are searched byte by byte.
-const SHORT: usize = 16;
+/// Words of eight bytes looked at before a vector search is worth its beginning.
+const WORDS_NEAR: usize = 4;
+const LOW_BITS: u64 = u64::from_ne_bytes([0x01; 8]);
+const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; 8]);
+
+/// Marks the bytes of a word that are `byte`. What lies above the lowest mark may be marked in error.
+const fn marks(word: u64, byte: u8) -> u64 {
+    let differences = word ^ (LOW_BITS * byte as u64);
+    differences.wrapping_sub(LOW_BITS) & !differences & HIGH_BITS
+}
 
 /// The bytes that matter for finding the end of an object or array.
 const STRUCTURAL: [bool; 256] = {
@@ -163,8 +222,8 @@ impl<'t> Walk<'t> {
         at
     }
 
-    /// Where the next property's name and value are; the name without its quotes.
-    fn next_member(&mut self) -> Option<(usize, usize, usize, usize)> {
+    /// Where the next property's name is, without its quotes, and where its value begins.
+    fn next_name(&self) -> Option<(usize, usize, usize)> {
         let quote = self.space(self.at);
         if self.byte(quote) != b'"' {
             return None;
@@ -172,9 +231,15 @@ impl<'t> Walk<'t> {
         let name_end = self.string_end(quote + 1)?;
         let colon = self.space(name_end + 1);
         let start = self.space(colon + 1);
+        (start < self.text.len()).then_some((quote + 1, name_end, start))
+    }
+
+    /// Where the next property's name and value are; the name without its quotes.
+    fn next_member(&mut self) -> Option<(usize, usize, usize, usize)> {
+        let (name_start, name_end, start) = self.next_name()?;
         let end = self.value_end(start)?;
         self.step_over(end);
-        Some((quote + 1, name_end, start, end))
+        Some((name_start, name_end, start, end))
     }
 
     fn next_element(&mut self) -> Option<(usize, usize)> {
@@ -204,14 +269,21 @@ impl<'t> Walk<'t> {
 
     /// The closing quote of the string whose first character is at `at`.
     fn string_end(&self, mut at: usize) -> Option<usize> {
-        // Most strings are short, and for those a loop is over before a vector search has begun.
-        let near = self.text.get(at..)?;
-        for (offset, byte) in near.iter().take(SHORT).enumerate() {
-            match byte {
-                b'"' => return Some(at + offset),
-                b'\\' => break,
-                _ => {}
+        // Most strings are short, and for those a look at a few words is over before a vector search has
+        // begun.
+        for _ in 0..WORDS_NEAR {
+            let Some(word) = self.text.get(at..).and_then(<[u8]>::first_chunk) else { break };
+            let word = u64::from_le_bytes(*word);
+            let found = marks(word, b'"') | marks(word, b'\\');
+            if found == 0 {
+                at += size_of::<u64>();
+                continue;
             }
+            at += found.trailing_zeros() as usize / 8;
+            if self.byte(at) == b'"' {
+                return Some(at);
+            }
+            at += 2;
         }
         loop {
             at += memchr::memchr2(b'"', b'\\', self.text.get(at..)?)?;
@@ -272,6 +344,23 @@ mod tests {
         }
         assert_eq!(item.member("b").member("c").element(1).to_string(), r#"{"d":2}"#);
         assert_eq!(item.member("b").member("c").element(2).to_string(), "undefined");
+    }
+
+    #[test]
+    fn a_string_ends_at_its_quote_wherever_that_lies() {
+        // Escapes at every place of a word and around the end of the near search, and bytes that differ
+        // from a quote and a backslash by one.
+        for length in 0..80 {
+            for escape in 0..=length {
+                let mut text = "[]!#{,".repeat(20)[..length].to_owned();
+                text.insert_str(escape, "\\\"");
+                let item = format!("{{\"a\":\"{text}\",\"b\":[\"{text}\",{{\"c\":1}}],\"d\":2}}");
+                let item = Value::of_item(item.as_bytes());
+                assert_eq!(item.member("a").to_string(), format!("\"{text}\""));
+                assert_eq!(item.member("b").element(1).to_string(), "{\"c\":1}");
+                assert_eq!(item.member("d").to_string(), "2");
+            }
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use build::BadValue;
-pub(crate) use json::{each_member, is_named};
+pub(crate) use json::{Found, each_element, find_members, is_named};
 pub use number::Number;
 pub(crate) use order::Key;
 pub(crate) use write::write_text;

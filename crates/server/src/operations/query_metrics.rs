@@ -65,6 +65,10 @@ pub(super) fn indexes(
     scope: &Scope,
     usage: &IndexUsage,
 ) -> Option<String> {
+    if !call.flag(headers::POPULATE_INDEX_METRICS_V2) && !call.flag(headers::POPULATE_INDEX_METRICS)
+    {
+        return None;
+    }
     let mut used = usage.used.clone();
     if scope.key.as_ref().is_some_and(|key| !key.components().is_empty()) {
         let definition = container.definition();
@@ -89,9 +93,6 @@ pub(super) fn indexes(
             },
         });
         return Some(utf8_percent_encode(&document.to_string(), NON_ALPHANUMERIC).to_string());
-    }
-    if !call.flag(headers::POPULATE_INDEX_METRICS) {
-        return None;
     }
     let list = |paths: &[String]| -> Vec<Value> {
         let entry = |path: &String| {

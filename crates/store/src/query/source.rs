@@ -206,6 +206,16 @@ impl<'c> Source<'c> {
         Ok(items)
     }
 
+    /// Asks the index now, so that it is known whether it proposes so much that a scan is better.
+    pub(super) fn settle(&mut self) -> Result<(), StorageError> {
+        if let Some(key) = self.next_key()?
+            && let Some(lookup) = &mut self.lookup
+        {
+            lookup.keys.push_front(key);
+        }
+        Ok(())
+    }
+
     /// The next proposed key; `None` at the end, or if proposing was given up.
     fn next_key(&mut self) -> Result<Option<Key>, StorageError> {
         let state = self.container.state();

@@ -1,0 +1,69 @@
+//! The evaluator against a referee: a second, slow reading of the same language, over trees of values.
+//!
+//! A seed makes items of odd shapes and a query as a tree. The tree is printed and given to the engine, and
+//! worked out by the referee, which knows nothing of texts, plans or paths into bytes; both must have the same
+//! rows. The same items written differently (escapes, spaces) must have the same rows too. `HEADWATER_SEEDS`
+//! says how many seeds, `HEADWATER_SEED` runs one of them.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
+
+mod make;
+mod rules;
+
+use headwater_query::{Context, Next, Query};
+use make::{Chance, Question};
+use serde_json::Value;
+
+/// Seeds in an ordinary run; a second or two.
+const SEEDS: u64 = 3_000;
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match number("HEADWATER_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("HEADWATER_SEEDS").unwrap_or(SEEDS),
+    }
+}
+
+/// The rows the engine has for items that are written like this.
+fn answered(query: &Query, items: &[String]) -> Vec<Value> {
+    let mut run = query.start(Context::default());
+    let mut rows = Vec::new();
+    for (ordinal, item) in items.iter().enumerate() {
+        let next = run.push(item.as_bytes(), ordinal as u64, &mut rows).unwrap();
+        if next == Next::Enough {
+            break;
+        }
+    }
+    let mut rows: Vec<Vec<u8>> = rows.into_iter().map(|row| row.into_owned()).collect();
+    rows.extend(run.finish().unwrap());
+    rows.iter().map(|row| rules::normal(&serde_json::from_slice(row).unwrap())).collect()
+}
+
+#[test]
+fn the_engine_and_the_referee_have_the_same_rows() {
+    let (mut with_rows, mut without) = (0, 0);
+    for seed in seeds() {
+        let mut chance = Chance::new(seed);
+        let items = make::items(&mut chance);
+        let question = Question::made(&mut chance);
+        let text = question.to_string();
+        let query =
+            Query::parse(&text, &[]).unwrap_or_else(|error| panic!("seed {seed}: {text}\n{error}"));
+        let expected = rules::rows(&question, &items);
+        let plain: Vec<String> = items.iter().map(Value::to_string).collect();
+        let odd: Vec<String> =
+            items.iter().map(|item| make::written_oddly(item, &mut chance)).collect();
+        for written in [&plain, &odd] {
+            assert_eq!(
+                answered(&query, written),
+                expected,
+                "seed {seed}: {text}\n{}",
+                written.join("\n")
+            );
+        }
+        if expected.is_empty() { without += 1 } else { with_rows += 1 }
+    }
+    // A generator whose queries find nothing would prove nothing.
+    assert!(with_rows + without < 100 || with_rows * 4 > without, "{with_rows} of {without}");
+}

@@ -1,0 +1,63 @@
+//! The engine's memory, which ends with its time.
+//!
+//! The engine looks at the clock once in ten thousand steps of a script. Most steps take nanoseconds, but one
+//! may be a product of two numbers of a hundred thousand digits, and ten thousand of those take an hour. Every
+//! such step asks for memory for its result. So past the deadline there is no more memory for large values:
+//! these steps fail at once, the rest of the ten thousand is over in a moment, and the script is ended.
+//!
+//! Small values are still made, for the engine needs some to say what went wrong. How much memory there is in
+//! all is not decided here; the engine counts that itself.
+
+// The trait is unsafe to implement, as the engine relies on what it is given. All of it is done by the
+// allocator that comes with the engine; this one only says no at times, which the engine must bear anyway.
+#![allow(unsafe_code)]
+
+use crate::engine::Watch;
+use rquickjs::allocator::{Allocator, RustAllocator};
+
+/// From this many bytes on a value is large. Arithmetic on numbers below it takes a few microseconds.
+const LARGE: usize = 512;
+
+/// See the head of this file.
+pub(crate) struct Memory {
+    pub(crate) watch: Watch,
+}
+
+impl Memory {
+    fn refuses(&self, bytes: usize) -> bool {
+        bytes >= LARGE && self.watch.must_end()
+    }
+}
+
+// SAFETY: every pointer comes from `RustAllocator`, which keeps the promises of the trait, or is null, which
+// the trait allows for `alloc`, `calloc` and `realloc`. A `realloc` that is refused has touched nothing.
+unsafe impl Allocator for Memory {
+    fn alloc(&mut self, size: usize) -> *mut u8 {
+        if self.refuses(size) { std::ptr::null_mut() } else { RustAllocator.alloc(size) }
+    }
+
+    fn calloc(&mut self, count: usize, size: usize) -> *mut u8 {
+        match count.checked_mul(size) {
+            Some(bytes) if !self.refuses(bytes) => RustAllocator.calloc(count, size),
+            _ => std::ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&mut self, ptr: *mut u8) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { RustAllocator.dealloc(ptr) }
+    }
+
+    unsafe fn realloc(&mut self, ptr: *mut u8, new_size: usize) -> *mut u8 {
+        if self.refuses(new_size) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { RustAllocator.realloc(ptr, new_size) }
+    }
+
+    unsafe fn usable_size(ptr: *mut u8) -> usize {
+        // SAFETY: the caller's promise is the same.
+        unsafe { RustAllocator::usable_size(ptr) }
+    }
+}
