@@ -67,14 +67,16 @@ impl Timestamp {
 
     /// Reads the form of HTTP dates. Names may be in any case, the day may have one digit.
     pub fn from_rfc1123(text: &str) -> Result<Timestamp, BadTimestamp> {
-        // Only the day has no fixed length, and this is read with every request.
+        // Only the day has no fixed length, and this is read with every request, so as bytes.
+        let text = text.as_bytes();
         let day_end = text.len().checked_sub(22).ok_or(BadTimestamp::Form)?;
         let part = |from, to| text.get(from..to).ok_or(BadTimestamp::Form);
         let rest = |from, to| part(day_end + from, day_end + to);
         let (weekday, day, month) = (part(0, 3)?, part(5, day_end)?, rest(1, 4)?);
         let (year, time) = (rest(5, 9)?, rest(10, 18)?);
         let between = [part(3, 5)?, rest(0, 1)?, rest(4, 5)?, rest(9, 10)?];
-        if between != [", ", " ", " ", " "] || !rest(18, 22)?.eq_ignore_ascii_case(" GMT") {
+        let expected: [&[u8]; 4] = [b", ", b" ", b" ", b" "];
+        if between != expected || !rest(18, 22)?.eq_ignore_ascii_case(b" GMT") {
             return Err(BadTimestamp::Form);
         }
         let weekday = position_of(weekday, &WEEKDAYS)?;
@@ -177,27 +179,30 @@ fn weekday_of(days: u64) -> usize {
     (days % 7) as usize
 }
 
-fn position_of(name: &str, names: &[&str]) -> Result<usize, BadTimestamp> {
+fn position_of(name: &[u8], names: &[&str]) -> Result<usize, BadTimestamp> {
     let mut wanted = [0; 3];
-    wanted[..].copy_from_slice(name.as_bytes().get(..3).ok_or(BadTimestamp::Form)?);
+    wanted[..].copy_from_slice(name.get(..3).ok_or(BadTimestamp::Form)?);
     wanted[1..].make_ascii_lowercase();
     wanted[0].make_ascii_uppercase();
     names.iter().position(|known| known.as_bytes() == wanted).ok_or(BadTimestamp::Form)
 }
 
-fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Result<u64, BadTimestamp> {
-    let decimal = text.bytes().all(|byte| byte.is_ascii_digit());
-    if !decimal || !digits.contains(&text.len()) {
+fn number(text: &[u8], digits: std::ops::RangeInclusive<usize>) -> Result<u64, BadTimestamp> {
+    if !digits.contains(&text.len()) || !text.iter().all(u8::is_ascii_digit) {
         return Err(BadTimestamp::Form);
     }
-    text.parse().map_err(|_| BadTimestamp::Form)
+    Ok(text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
 }
 
-fn clock(text: &str) -> Result<[u64; 3], BadTimestamp> {
-    let mut parts = text.split(':');
-    let mut part = || number(parts.next().ok_or(BadTimestamp::Form)?, 2..=2);
-    let clock = [part()?, part()?, part()?];
-    if parts.next().is_some() { Err(BadTimestamp::Form) } else { Ok(clock) }
+fn clock(text: &[u8]) -> Result<[u64; 3], BadTimestamp> {
+    match text {
+        [hour @ .., b':', minute_1, minute_2, b':', second_1, second_2] => Ok([
+            number(hour, 2..=2)?,
+            number(&[*minute_1, *minute_2], 2..=2)?,
+            number(&[*second_1, *second_2], 2..=2)?,
+        ]),
+        _ => Err(BadTimestamp::Form),
+    }
 }
 
 #[cfg(test)]

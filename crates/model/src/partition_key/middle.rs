@@ -8,8 +8,8 @@ use super::hash::boundary_v1;
 use super::{PartitionKeyDefinition, PartitionKeyKind, PartitionKeyVersion};
 use crate::{Epk, KeyRange};
 
-/// Above every hash of version 2.
-const V2_END: u8 = 0x40;
+/// The highest hash of version 2. The service divides by it, so we do.
+const V2_HIGHEST: [u8; 16] = (u128::MAX >> 2).to_be_bytes();
 
 impl PartitionKeyDefinition {
     /// A key in the middle of a range, by the spread of this definition's hashes. It divides the range
@@ -26,6 +26,7 @@ impl PartitionKeyDefinition {
 /// The middle in hashes of version 1; `None` when there are not two different ones in the range.
 fn middle_v1(range: &KeyRange) -> Option<Epk> {
     let (low, high) = (first_hash_from(range.min()), first_hash_from(range.max()));
+    let high = high.min(u64::from(u32::MAX)).max(low);
     let middle = boundary_v1(u32::try_from(low + (high - low) / 2).ok()?);
     (*range.min() < middle && middle < *range.max()).then_some(middle)
 }
@@ -49,8 +50,8 @@ fn first_hash_from(bound: &Epk) -> u64 {
 fn middle_of_bytes(min: &Epk, max: &Epk) -> Epk {
     let width = min.as_bytes().len().max(max.as_bytes().len()).clamp(16, 48);
     let number = |epk: &Epk, open_end: bool| -> Vec<u16> {
-        let cap = [V2_END];
-        let bytes: &[u8] = if open_end && epk == &Epk::max() { &cap } else { epk.as_bytes() };
+        let bytes: &[u8] =
+            if open_end && epk == &Epk::max() { &V2_HIGHEST } else { epk.as_bytes() };
         (0..width).map(|index| u16::from(bytes.get(index).copied().unwrap_or(0))).collect()
     };
     let (low, high) = (number(min, false), number(max, true));
@@ -89,7 +90,8 @@ mod tests {
     fn the_middle_is_between() {
         let v2 = definition(2);
         let middle = v2.middle_of(&KeyRange::full());
-        assert_eq!(middle.to_hex(), format!("20{}", "00".repeat(15)));
+        assert_eq!(middle.to_hex(), format!("1F{}", "FF".repeat(15)));
+        assert_eq!(definition(1).middle_of(&KeyRange::full()).to_hex(), "05C1DFFFFFFFFC");
         for version in [1, 2] {
             let definition = definition(version);
             for (min, max) in [

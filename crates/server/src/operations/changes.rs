@@ -270,7 +270,7 @@ struct Form {
 
 fn body_of(container: &Container, form: &Form, page: &FeedPage) -> Vec<u8> {
     let rid = container.rid().to_string();
-    let size: usize = page.changes.iter().map(|change| change.body().len() + 1).sum();
+    let size: usize = page.changes.iter().map(|change| change.body_slice().len() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);
     let mut writer = FeedWriter::new(&mut body, &rid, "Documents");
     let definition = container.definition();
@@ -278,13 +278,13 @@ fn body_of(container: &Container, form: &Form, page: &FeedPage) -> Vec<u8> {
         match form.mode {
             FeedMode::LatestVersion if form.names_format => writer.push_with(|out| {
                 feed::write_wrapped(
-                    &change.body(),
+                    change.body_slice(),
                     change.lsn(),
                     change.timestamp().as_seconds(),
                     out,
                 );
             }),
-            FeedMode::LatestVersion => writer.push(&change.body()),
+            FeedMode::LatestVersion => writer.push(change.body_slice()),
             FeedMode::AllVersionsAndDeletes => {
                 let paths = &definition.partition_key().paths;
                 writer.push_with(|out| write_envelope(change, paths, form.previous, out));

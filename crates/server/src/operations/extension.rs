@@ -317,7 +317,7 @@ fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u
         bytes.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
     };
     match mode {
-        FeedMode::LatestVersion => one_line(&change.body()),
+        FeedMode::LatestVersion => one_line(change.body_slice()),
         FeedMode::AllVersionsAndDeletes => {
             let mut out = Vec::new();
             super::changes::write_envelope(change, paths, true, &mut out);

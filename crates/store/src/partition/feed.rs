@@ -98,6 +98,16 @@ impl Change {
         }
     }
 
+    /// The same, for whoever only looks at it: to share memory is to count who does, twice for every item
+    /// of a page.
+    #[must_use]
+    pub fn body_slice(&self) -> &[u8] {
+        match &self.shown {
+            Some(shown) => shown.after.as_deref().unwrap_or_default(),
+            None => self.record.body(),
+        }
+    }
+
     /// The item after the change as the all-versions feed shows it: without `_lsn`, or what a filter
     /// shows of it. `None` for a delete.
     #[must_use]

@@ -68,7 +68,7 @@ impl Partition {
             if batch.scanned <= after {
                 return Err(ReadError::Unavailable.into());
             }
-            let size: usize = batch.records.iter().map(|change| change.body().len()).sum();
+            let size: usize = batch.records.iter().map(|change| change.body_slice().len()).sum();
             bytes_left = bytes_left.saturating_sub(size);
             records_left = records_left.saturating_sub(batch.records.len());
             let mut changes = batch.records;
@@ -110,7 +110,7 @@ impl Partition {
                 continue;
             }
             let change = shaped(change, mode, &mut filling.filtering).map_err(failed)?;
-            filling.bytes += change.body().len();
+            filling.bytes += change.body_slice().len();
             filling.changes.push(change);
         }
         Ok(None)
