@@ -74,6 +74,10 @@ fn owner_of(peer: IpAddr) -> IpAddr {
     }
 }
 
+/// Up to so many bytes in several pieces are copied into one: the kernel takes one piece for less than
+/// several, by more than copying so little costs.
+const JOINED_MAX: usize = 4 << 10;
+
 /// A stream that fails when its peer takes nothing for too long.
 pub(crate) struct Reading<S> {
     stream: S,
@@ -137,7 +141,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Reading<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        let stream = Pin::new(&mut self.stream);
+        let written = if slices.len() > 1 && total <= JOINED_MAX {
+            let mut joined = [0; JOINED_MAX];
+            let mut rest = &mut joined[..];
+            for slice in slices {
+                let (place, behind) = rest.split_at_mut(slice.len());
+                place.copy_from_slice(slice);
+                rest = behind;
+            }
+            stream.poll_write(context, &joined[..total])
+        } else {
+            stream.poll_write_vectored(context, slices)
+        };
         self.judge(context, written)
     }
 
@@ -174,6 +191,84 @@ mod tests {
         assert!(again.is_some());
         drop((one, other, again));
         assert!(addresses.lock().is_empty(), "nothing is kept of those who have gone");
+    }
+
+    /// Takes at most so many bytes a call, and notes with which call they came.
+    #[derive(Default)]
+    struct Noted {
+        bytes: Vec<u8>,
+        at_once: usize,
+        joined: usize,
+        vectored: usize,
+    }
+
+    impl AsyncWrite for Noted {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let taken = bytes.len().min(self.at_once);
+            self.bytes.extend_from_slice(&bytes[..taken]);
+            self.joined += 1;
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            let taken = all.len().min(self.at_once);
+            self.bytes.extend_from_slice(&all[..taken]);
+            self.vectored += 1;
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn small_pieces_are_sent_as_one_and_large_ones_as_they_are() {
+        for (lengths, at_once, joined) in [
+            (vec![1, 2, 3], usize::MAX, true),
+            (vec![600, 0, 1250], 7, true),
+            (vec![1, JOINED_MAX - 1], 1000, true),
+            (vec![1, JOINED_MAX], 1000, false),
+            (vec![JOINED_MAX], 1000, false),
+            (vec![500, 1 << 20], 100_000, false),
+        ] {
+            let piece = |length: &usize| (0..=250).cycle().take(*length).collect::<Vec<u8>>();
+            let pieces: Vec<Vec<u8>> = lengths.iter().map(piece).collect();
+            let noted = Noted { at_once, ..Noted::default() };
+            let mut stream = Reading::new(noted, Runtime::system(), Duration::from_secs(1));
+            let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|one| IoSlice::new(one)).collect();
+            let mut rest = &mut slices[..];
+            let first = std::future::poll_fn(|context| {
+                Pin::new(&mut stream).poll_write_vectored(context, rest)
+            });
+            let written = first.await.unwrap();
+            assert_eq!(
+                (stream.stream.joined, stream.stream.vectored),
+                (joined.into(), (!joined).into())
+            );
+            IoSlice::advance_slices(&mut rest, written);
+            while !rest.is_empty() {
+                let more = std::future::poll_fn(|context| {
+                    Pin::new(&mut stream).poll_write_vectored(context, rest)
+                });
+                let written = more.await.unwrap();
+                IoSlice::advance_slices(&mut rest, written);
+            }
+            assert_eq!(stream.stream.bytes, pieces.concat(), "{lengths:?}, {at_once} at once");
+        }
     }
 
     #[test]
