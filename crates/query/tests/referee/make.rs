@@ -188,7 +188,7 @@ fn path(chance: &mut Chance, joined: bool) -> Term {
     }
     let mut names = vec![*chance.pick(NAMES)];
     if names[0] == "o" || chance.below(6) == 0 {
-        names.push(chance.pick(INNER));
+        names.push(*chance.pick(INNER));
     }
     Term::Path("c", names)
 }
@@ -235,7 +235,7 @@ fn condition(chance: &mut Chance, joined: bool, depth: u32) -> Term {
             };
             let sides = if chance.below(4) == 0 { [right, left] } else { [left, right] };
             Term::Compare(
-                if chance.below(2) == 0 { "=" } else { chance.pick(COMPARISONS) },
+                if chance.below(2) == 0 { "=" } else { chance.pick::<&str>(COMPARISONS) },
                 Box::new(sides),
             )
         }
