@@ -182,8 +182,12 @@ async fn f26_a_handler_that_cannot_be_cancelled_is_not_called_again_before_it_re
     let (called, calls) = channel();
     let (let_go, held) = channel();
     let cut = Arc::new(AtomicBool::new(false));
+    let mut options = stage.options("a");
+    // Given up on long before it returns.
+    options.drain_timeout = Duration::from_millis(100);
     let one = stage
         .processor("a")
+        .options(options)
         .leases(Cut { inner: stage.leases.clone(), cut: cut.clone() })
         .handler(blocking(called, held))
         .handler_threads(2)
