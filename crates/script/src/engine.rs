@@ -37,6 +37,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    pub(crate) fn new(limits: &Limits, clock: &Clock) -> Watch {
+        Watch {
+            started: clock(),
+            clock: clock.clone(),
+            limits: *limits,
+            expired: Arc::default(),
+            stopped: Arc::default(),
+        }
+    }
+
     pub(crate) fn must_end(&self) -> bool {
         if self.elapsed() > self.limits.time {
             self.expired.store(true, Ordering::Relaxed);
@@ -69,13 +79,7 @@ struct Explained {
 
 impl Sandbox {
     pub(crate) fn new(limits: &Limits, clock: &Clock) -> Result<Sandbox, ScriptError> {
-        let watch = Watch {
-            started: clock(),
-            clock: clock.clone(),
-            limits: *limits,
-            expired: Arc::default(),
-            stopped: Arc::default(),
-        };
+        let watch = Watch::new(limits, clock);
         let runtime = Runtime::new_with_alloc(Memory { watch: watch.clone() }).map_err(engine)?;
         runtime.set_memory_limit(limits.memory_bytes);
         // Nothing looks for cycles of garbage while a script runs. When memory ends in the middle of a

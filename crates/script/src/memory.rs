@@ -61,3 +61,34 @@ unsafe impl Allocator for Memory {
         unsafe { RustAllocator::usable_size(ptr) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{Clock, Limits};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    #[test]
+    fn past_the_deadline_there_is_memory_for_small_values_only() {
+        let seconds = Arc::new(AtomicU64::new(0));
+        let read = seconds.clone();
+        let clock: Clock = Arc::new(move || Duration::from_secs(read.load(Ordering::Relaxed)));
+        let limits = Limits { time: Duration::from_secs(5), ..Limits::default() };
+        let mut memory = Memory { watch: Watch::new(&limits, &clock) };
+        let mut given = |size: usize| {
+            let (one, other) = (memory.alloc(size), memory.calloc(1, size));
+            let both = (!one.is_null(), !other.is_null());
+            for pointer in [one, other].into_iter().filter(|pointer| !pointer.is_null()) {
+                // SAFETY: it was given a moment ago.
+                unsafe { memory.dealloc(pointer) };
+            }
+            both
+        };
+        assert_eq!(given(LARGE), (true, true));
+        seconds.store(6, Ordering::Relaxed);
+        assert_eq!(given(LARGE), (false, false));
+        assert_eq!(given(LARGE - 1), (true, true));
+    }
+}
