@@ -29,7 +29,7 @@ pub(super) fn complete(root: &Path) -> Result<()> {
 }
 
 /// What a run from a clean clone takes on disk at most, in GB.
-const ROOM: u64 = 10;
+const ROOM: u64 = 12;
 
 /// What to say when the disk has less room than a run from a clean clone takes: a compiler that finds no room
 /// panics, which helps nobody.
