@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
+mod support;
+
 use headwater_processor::lease_store::MemoryLeases;
 use headwater_processor::source::MemoryFeed;
 use headwater_processor::{Ack, Batch, HandlerError, Metrics, Options, Processor, Start};
@@ -22,6 +24,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::until;
 
 /// Reads one HTTP message: its first line and its body.
 fn message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
@@ -119,17 +122,6 @@ impl HttpClient for Plain {
             Ok(Response::new(Bytes::new()))
         })
     }
-}
-
-/// Looks until it is so; what never comes is found by giving up.
-async fn until(mut is_so: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if is_so() {
-            return;
-        }
-        Runtime::system().sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it never came so far");
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
+mod support;
+
 use headwater_model::FeedMode;
 use headwater_processor::lease::LeaseState;
 use headwater_processor::lease_store::MemoryLeases;
@@ -13,17 +15,7 @@ use headwater_store::{Account, Container, ContainerDefinition, Database};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Looks until it is so; what never comes is found by giving up.
-async fn until(mut is_so: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if is_so() {
-            return;
-        }
-        Runtime::system().sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it never came so far");
-}
+use support::until;
 
 struct Stage {
     database: Database,

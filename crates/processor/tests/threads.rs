@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
+mod support;
+
 use bytes::Bytes;
 use headwater_processor::lease::DocumentKey;
 use headwater_processor::lease_store::{
@@ -19,18 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Looks until it is so; a host that hangs is found by giving up.
-async fn until(mut is_so: impl FnMut() -> bool) {
-    let runtime = Runtime::system();
-    for _ in 0..6000 {
-        if is_so() {
-            return;
-        }
-        runtime.sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it never came so far");
-}
+use support::until;
 
 /// A feed of one range, leases, and what was told.
 #[derive(Clone)]
@@ -75,6 +66,9 @@ impl Stage {
     }
 }
 
+/// How long a handler blocks its thread when it is not let go of.
+const HELD_MAX: Duration = Duration::from_secs(100);
+
 /// A handler that says that it was called, and keeps its thread until it is let go.
 fn blocking(
     called: Sender<()>,
@@ -86,8 +80,9 @@ fn blocking(
         let (called, let_go) = (called.clone(), let_go.clone());
         Box::pin(async move {
             called.lock().unwrap().send(()).unwrap();
-            // Everything that is let go once is let go for ever: the other end is dropped.
-            let _ = let_go.lock().unwrap().recv();
+            // Everything that is let go once is let go for ever: the other end is dropped. Where nobody else
+            // gets to run, it is not let go of at all, and the test is to fail and not to hang.
+            let _ = let_go.lock().unwrap().recv_timeout(HELD_MAX);
             Ok(Ack::Done)
         })
     }
