@@ -5,7 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
-use support::{Running, Served, fails, headwater, ids, import, items, ok};
+use support::{Running, Served, fails, headwater, ids, import, items, ok, run};
 
 /// Changes of one customer come in the order in which they were written.
 fn in_order_per_customer(lines: &[String]) {
@@ -256,6 +256,17 @@ fn tail_filters_in_the_server_and_its_positions_stay_good() {
     assert!(lines[0].contains(r#""mark":"é","_lsn":"#), "{out}");
     let refused = fails(&["tail", &orders, "--changed", "/n"]);
     assert!(refused.contains("all versions"), "{refused}");
-    let refused = fails(&["tail", &orders, "--where", "c.n >"]);
-    assert!(refused.contains("unexpected end"), "{refused}");
+    // What is wrong with a text is said with the text and a caret under it.
+    let complaint = |option: &str, text: &str| {
+        let output = run(&["tail", &orders, option, text]);
+        assert!(!output.status.success(), "{text}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(complaint("--where", "c.n >").contains("unexpected end"));
+    let refused = complaint("--where", "c.n = = 1");
+    let lines: Vec<&str> = refused.lines().collect();
+    assert!(lines[0].starts_with("error: --where: 1:7: Syntax error"), "{refused}");
+    assert_eq!(lines[2..], ["1 | c.n = = 1", "  |       ^"], "{refused}");
+    let refused = complaint("--select", "c.id, STARTWITH(c.id, 'a')");
+    assert!(refused.contains("Did you mean 'STARTSWITH'?"), "{refused}");
 }

@@ -49,6 +49,7 @@ pub struct FeedRead {
     wait: Duration,
     filter: FeedFilter,
     container: Option<String>,
+    session: Option<String>,
 }
 
 /// What a server leaves out of a feed before it sends it, in its own words. Headwater only; Azure sends
@@ -71,7 +72,14 @@ impl FeedRead {
     pub fn new(scope: FeedScope, from: FeedFrom) -> FeedRead {
         let mode = FeedMode::LatestVersion;
         let filter = FeedFilter::default();
-        FeedRead { mode, from, scope, items: None, wait: Duration::ZERO, filter, container: None }
+        let (items, container, session) = (None, None, None);
+        FeedRead { mode, from, scope, items, wait: Duration::ZERO, filter, container, session }
+    }
+
+    /// The same from somewhere else on.
+    #[must_use]
+    pub fn starting(self, from: FeedFrom) -> FeedRead {
+        FeedRead { from, ..self }
     }
 
     /// Latest versions, or all of them with deletes.
@@ -92,6 +100,12 @@ impl FeedRead {
         FeedRead { wait, ..self }
     }
 
+    /// Waits this long, unless it says how long.
+    pub(crate) fn waiting(self, unless_said: Duration) -> FeedRead {
+        let wait = if self.wait.is_zero() { unless_said } else { self.wait };
+        self.wait(wait)
+    }
+
     /// Only what a filter lets through.
     #[must_use]
     pub fn filter(self, filter: FeedFilter) -> FeedRead {
@@ -103,6 +117,13 @@ impl FeedRead {
     #[must_use]
     pub fn of_container(self, rid: String) -> FeedRead {
         FeedRead { container: Some(rid), ..self }
+    }
+
+    /// Only from a replica that has come as far as this session token says. A feed goes by its position and
+    /// needs none, unless somebody was told of a write elsewhere and expects to see it.
+    #[must_use]
+    pub fn session_token(self, token: String) -> FeedRead {
+        FeedRead { session: Some(token), ..self }
     }
 
     fn request(&self, container: &Container) -> Request {
@@ -137,7 +158,9 @@ impl FeedRead {
             .header_if(headers::FEED_OPS, filter.kinds.as_deref())
             .header_if(headers::FEED_CHANGED, filter.paths.as_deref());
         let rid = self.container.as_deref();
-        let request = request.header_if(headers::INTENDED_COLLECTION_RID, rid);
+        let request = request
+            .header_if(headers::INTENDED_COLLECTION_RID, rid)
+            .header_if(headers::SESSION_TOKEN, self.session.as_deref());
         let seconds = self.wait.as_secs();
         let prefer = (seconds > 0).then(|| format!("wait={seconds}"));
         let size = self.items.map_or_else(|| "-1".to_owned(), |items| items.to_string());
@@ -167,6 +190,8 @@ pub struct FeedPage {
     pub lsn: Option<Lsn>,
     /// What it cost.
     pub charge: f64,
+    /// What the server calls this request; its operators can find it by that.
+    pub activity: Option<String>,
 }
 
 impl Container {
@@ -176,7 +201,7 @@ impl Container {
     /// [`Reason::RangeGone`](crate::Reason) when the range was split or merged: list the ranges again; the
     /// children go on at the parent's etag.
     pub async fn read_feed(&self, read: &FeedRead) -> Result<FeedPage, ClientError> {
-        // No session token: a feed goes by its position, and never shows what is not there yet.
+        // No session token of ours: a feed goes by its position, and never shows what is not there yet.
         let answer = self.send(read.request(self)).await?;
         let etag = answer.etag();
         let etag = etag.ok_or_else(|| self.client().bad_answer("a page without an etag"))?;
@@ -186,6 +211,7 @@ impl Container {
         };
         let lsn = answer.number(headers::LSN).map(Lsn::new);
         let is_end = answer.status == 304;
-        Ok(FeedPage { changes, is_end, etag, lsn, charge: answer.charge() })
+        let activity = answer.header(headers::ACTIVITY_ID).map(str::to_owned);
+        Ok(FeedPage { changes, is_end, etag, lsn, charge: answer.charge(), activity })
     }
 }

@@ -5,6 +5,7 @@
 //! container   items, with etags as preconditions; queries, lists, batches
 //! ranges      which ranges a container has; splitting and merging them (Headwater only)
 //! feed        one page of changes after a raw etag, in both modes, waiting if nothing is new
+//! stream      page after page of it
 //! retry       what is tried again, after how long, how often: a pure decision
 //! connection  HTTP and TLS, and nothing above it knows of either
 //! ```
@@ -13,25 +14,24 @@
 //! their order. Positions are the server's own etags, as .NET and Java keep them in leases.
 //!
 //! ```no_run
+//! use futures_util::TryStreamExt;
 //! use headwater_client::{Client, Credential, FeedFrom, FeedRead, FeedScope, Options};
 //! use headwater_runtime::Runtime;
-//! use std::time::Duration;
 //!
 //! # async fn listen() -> Result<(), Box<dyn std::error::Error>> {
 //! let endpoint = "http://127.0.0.1:8080".parse()?;
 //! let credential = Credential::emulator()?;
 //! let client = Client::new(endpoint, credential, Options::default(), Runtime::system())?;
 //! let orders = client.container("shop", "orders");
-//! let range = orders.ranges().await?[0].id;
-//! let mut from = FeedFrom::Beginning;
-//! loop {
-//!     let read = FeedRead::new(FeedScope::Range(range), from).wait(Duration::from_secs(20));
-//!     let page = orders.read_feed(&read).await?;
+//! let read = FeedRead::new(FeedScope::Container, FeedFrom::Beginning);
+//! let mut pages = std::pin::pin!(orders.changes(read));
+//! while let Some(page) = pages.try_next().await? {
 //!     for change in &page.changes {
 //!         println!("{}", String::from_utf8_lossy(change));
 //!     }
-//!     from = FeedFrom::After(page.etag);
+//!     println!("to go on from here: {}", page.etag);
 //! }
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -53,6 +53,7 @@ mod ranges;
 mod regions;
 mod request;
 mod retry;
+mod stream;
 mod token;
 
 pub use batch::{Batch, BatchOutcome, OperationOutcome};

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use headwater_client::{
     Batch, Client, Container, Credential, Endpoint, FeedFrom, FeedRead, FeedScope, Options,
     PageRequest, Precondition, Query, Reason,
@@ -13,6 +14,7 @@ use headwater_runtime::Runtime;
 use headwater_server::{Config, Server};
 use headwater_store::Account;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 struct World {
@@ -57,6 +59,42 @@ fn key(text: &str) -> PartitionKey {
 
 fn item(id: &str, customer: &str) -> Bytes {
     Bytes::from(format!(r#"{{"id":"{id}","customer":"{customer}","total":1.50}}"#))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_follows_the_feed_through_a_split_and_ends_with_what_went_wrong() {
+    let world = World::start().await;
+    let orders = world.container().await;
+    orders.create(&key("ann"), item("1", "ann")).await.unwrap();
+    let read = FeedRead::new(FeedScope::Container, FeedFrom::Beginning);
+    let mut pages = pin!(orders.changes(read));
+    let first = pages.try_next().await.unwrap().unwrap();
+    assert_eq!(first.changes.len(), 1);
+    let range = orders.ranges().await.unwrap()[0].id;
+    let mut of_range = pin!(
+        orders.changes(FeedRead::new(FeedScope::Range(range), FeedFrom::After(first.etag.clone())))
+    );
+    let asked = async {
+        orders.split(range, None).await.unwrap();
+        orders.create(&key("bob"), item("2", "bob")).await.unwrap();
+    };
+    let (next, ()) = tokio::join!(pages.try_next(), asked);
+    assert!(String::from_utf8_lossy(&next.unwrap().unwrap().changes[0]).contains("bob"));
+    let gone = of_range.try_next().await.unwrap_err();
+    assert_eq!(gone.reason(), Some(Reason::RangeGone), "{gone}");
+    assert!(of_range.try_next().await.unwrap().is_none());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_feed_read_with_a_session_is_not_served_by_who_is_behind_it() {
+    let world = World::start().await;
+    let orders = world.container().await;
+    let read = FeedRead::new(FeedScope::Container, FeedFrom::Beginning);
+    let behind = orders.read_feed(&read.clone().session_token("0:-1#1000".to_owned())).await;
+    assert!(behind.is_err(), "{behind:?}");
+    assert!(orders.read_feed(&read.session_token("0:-1#0".to_owned())).await.is_ok());
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -117,6 +117,8 @@ pub enum Event {
         lease: String,
         /// For how long.
         since: Duration,
+        /// Why, as far as that can be seen.
+        cause: StallCause,
     },
     /// A handler has kept its thread for so long without giving way: whatever else runs there stands
     /// still. Let it wait asynchronously, or give handlers threads of their own
@@ -149,6 +151,13 @@ pub enum Event {
         /// The name.
         name: String,
     },
+    /// Leases of this processor on this container were made through another endpoint, and are not used: work
+    /// begins anew. If it should go on there, name their namespace
+    /// ([`Options::namespace`](crate::Options::namespace)).
+    SuspiciousNamespace {
+        /// Theirs.
+        found: String,
+    },
     /// A balancer planned something it may not.
     PlanRefused {
         /// What is wrong with it.
@@ -166,6 +175,18 @@ pub enum Event {
     },
 }
 
+/// Why a lease does not get on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StallCause {
+    /// A handler keeps its thread and does not give way.
+    Blocked,
+    /// Handlers fail; what the last one said.
+    Failing(String),
+    /// Changes were delivered, and nobody has said yet that they are handled.
+    Unanswered,
+}
+
 impl Event {
     /// Whether somebody should look.
     #[must_use]
@@ -175,6 +196,7 @@ impl Event {
             Event::Halted { .. }
                 | Event::CoverageOverlap { .. }
                 | Event::DuplicateHostName { .. }
+                | Event::SuspiciousNamespace { .. }
                 | Event::FeedGone { .. }
                 | Event::LeaseStoreGone { .. }
         )

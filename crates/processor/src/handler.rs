@@ -4,10 +4,11 @@
 //! after the last, exactly once, and never called in between by two at once or after it was closed. A
 //! closure will do where nothing needs to be opened.
 
+use crate::event::Event;
 use crate::failure::{FailureKind, HandlerError};
-use crate::host::Tenure;
+use crate::host::{Shared, Tenure};
 use crate::lag::Lag;
-use crate::lease::HostId;
+use crate::lease::{HostId, Start};
 use crate::position::Position;
 use crate::source::Change;
 use crate::watermark::Ticket;
@@ -200,6 +201,38 @@ pub struct BatchContext {
     pub(crate) tickets: Arc<[Ticket]>,
     pub(crate) attempt: u32,
     pub(crate) lsns: Option<(Lsn, Lsn)>,
+    pub(crate) reads: Arc<[Diagnostics]>,
+    /// Where a runner asked for the batch; handlers are watched by whoever calls them.
+    pub(crate) delivery: Option<Arc<Delivery>>,
+}
+
+/// A batch that a runner was given.
+pub(crate) struct Delivery {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) at: Duration,
+    pub(crate) bytes: usize,
+}
+
+/// How one page of the feed was read (`Diagnostics` of the originals' contexts).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Diagnostics {
+    /// From where.
+    pub from: Start,
+    /// Where the feed goes on behind it.
+    pub position: Position,
+    /// How many changes came.
+    pub changes: usize,
+    /// How long the answer took, waiting for a change included.
+    pub took: Duration,
+    /// How many attempts failed before.
+    pub failures: u32,
+    /// What it cost, in request units.
+    pub charge: f64,
+    /// The newest transaction of the range then, if the answer said so.
+    pub newest: Option<Lsn>,
+    /// What the service calls the request; its operators can find it by that.
+    pub activity: Option<String>,
 }
 
 /// Why a position was not stored.
@@ -236,6 +269,12 @@ impl BatchContext {
         self.lsns
     }
 
+    /// How the feed was read for these changes: one page, or several where changes are gathered.
+    #[must_use]
+    pub fn diagnostics(&self) -> &[Diagnostics] {
+        &self.reads
+    }
+
     /// How far behind the lease is, as of about a second ago; nothing before that is known.
     #[must_use]
     pub fn lag(&self) -> Option<Lag> {
@@ -257,7 +296,18 @@ impl BatchContext {
     /// Counts the batch as handled; the position is stored when the options say so. May be called later,
     /// from elsewhere, and in any order.
     pub async fn done(&self) {
-        self.tenure.done(&self.tickets, 0).await;
+        self.mark(&self.tickets);
+        let bytes = self.delivery.as_ref().map_or(0, |delivery| delivery.bytes);
+        self.tenure.store_if_due(self.tickets.len(), bytes).await;
+    }
+
+    /// Counts changes as handled, and says so where nobody else does.
+    fn mark(&self, tickets: &[Ticket]) {
+        let changes = self.tenure.mark(tickets);
+        let Some(delivery) = self.delivery.as_ref().filter(|_| changes > 0) else { return };
+        let took = delivery.shared.runtime.elapsed().saturating_sub(delivery.at);
+        let lease = self.tenure.lease.lease.clone();
+        delivery.shared.tell(Event::Handled { lease, changes, took });
     }
 
     /// Counts the batch as handled, and stores how far everything has been handled without a hole. May
@@ -275,7 +325,7 @@ impl BatchContext {
     /// When the lease is not ours any more.
     pub async fn checkpoint_through(&self, count: usize) -> Result<(), CheckpointError> {
         let count = count.min(self.tickets.len());
-        self.tenure.watermark.lock().done(&self.tickets[..count]);
+        self.mark(&self.tickets[..count]);
         self.tenure.allow_reached();
         self.tenure.store().await
     }

@@ -88,14 +88,14 @@ mod watermark;
 pub use archive::{Archive, ArchiveError, position_of};
 pub use checkpoint::{Checkpoint, Pace};
 pub use dead_letter::{DeadLetter, DeadLetterContainer, DeadLetterFile, DeadLetters};
-pub use event::{Event, EventSink};
+pub use event::{Event, EventSink, StallCause};
 pub use failure::{
     Action, Backoff, Failure, FailureKind, FailurePolicy, HandlerError, RetryForever,
     RetryThenDeadLetter, RetryThenHalt,
 };
 pub use handler::{
-    Ack, Batch, BatchContext, CheckpointError, CloseReason, FromClosure, Handler, HandlerFactory,
-    LeaseContext,
+    Ack, Batch, BatchContext, CheckpointError, CloseReason, Diagnostics, FromClosure, Handler,
+    HandlerFactory, LeaseContext,
 };
 pub use host::{
     BuildError, Fatal, Processor, ProcessorBuilder, Report, Running, StartError, Stopped,

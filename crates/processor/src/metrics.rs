@@ -180,6 +180,7 @@ impl EventSink for Metrics {
             Event::CoverageOverlap { .. } => self.trouble("overlap"),
             Event::DuplicateLease { .. } => self.trouble("duplicate lease"),
             Event::DuplicateHostName { .. } => self.trouble("duplicate host name"),
+            Event::SuspiciousNamespace { .. } => self.trouble("suspicious namespace"),
             Event::PlanRefused { .. } => self.trouble("plan refused"),
             Event::FeedGone { .. } => self.trouble("feed gone"),
             Event::LeaseStoreGone { .. } => self.trouble("lease store gone"),

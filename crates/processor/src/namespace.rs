@@ -9,6 +9,9 @@
 //!
 //! The originals look for `NS..` only, so they see leases and nothing else of ours.
 
+/// What stands for an endpoint where there is none.
+pub(crate) const EMBEDDED: &str = "embedded";
+
 /// What a monitored container is, as far as leases name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,6 +48,11 @@ impl FeedIdentity {
     }
 }
 
+fn suffix(identity: &FeedIdentity, by_names: bool) -> String {
+    let pick = |names: &Names| if by_names { names.id.clone() } else { names.rid.clone() };
+    format!("_{}_{}", pick(&identity.database), pick(&identity.container))
+}
+
 /// The prefix of every id of one unit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace(String);
@@ -54,9 +62,20 @@ impl Namespace {
     /// resource ids.
     #[must_use]
     pub fn new(prefix: &str, identity: &FeedIdentity, by_names: bool) -> Namespace {
-        let pick = |names: &Names| if by_names { names.id.clone() } else { names.rid.clone() };
-        let (database, container) = (pick(&identity.database), pick(&identity.container));
-        Namespace(format!("{prefix}{}_{database}_{container}", identity.host))
+        Namespace(format!("{prefix}{}{}", identity.host, suffix(identity, by_names)))
+    }
+
+    /// Whether this id is that of a marker of the same processor on the same container, made through another
+    /// endpoint: its leases are as good as lost to whoever does not know that.
+    pub(crate) fn is_elsewhere(
+        &self,
+        id: &str,
+        prefix: &str,
+        identity: &FeedIdentity,
+        by_names: bool,
+    ) -> bool {
+        let marker = format!("{}.info", suffix(identity, by_names));
+        id != self.marker() && id.starts_with(prefix) && id.ends_with(&marker)
     }
 
     /// A namespace the user names, for leases made under another endpoint.
@@ -166,6 +185,11 @@ mod tests {
             (java.lease("0"), Kind::Foreign),
         ] {
             assert_eq!(unit.kind(&id), kind, "{id}");
+        }
+        let elsewhere = "pb.documents.azure.com_qYcAAA==_qYcAAPEvJBQ=.info";
+        assert!(unit.is_elsewhere(elsewhere, "p", &identity, false));
+        for id in [unit.marker(), java.marker(), elsewhere.replacen('p', "q", 1)] {
+            assert!(!unit.is_elsewhere(&id, "p", &identity, false), "{id}");
         }
     }
 }

@@ -64,6 +64,9 @@ pub struct Options {
     /// How many pages are read ahead of those that handlers work on: with one lane no more than these
     /// and one are in memory, unless changes are gathered or acknowledged later.
     pub prefetch_pages: usize,
+    /// What reading the feed may cost in a second, in request units, all leases of this host together
+    /// (`feedPollThroughputControlConfig`); as much as it does by default.
+    pub charge_per_second_max: Option<f64>,
     /// How many changes may be delivered and not handled before reading stops.
     pub unhandled_max: usize,
     /// How many handlers work on one lease, each on keys of its own; order per key is kept.
@@ -134,6 +137,7 @@ impl Options {
             batch_bytes_max: usize::MAX,
             batch_wait: Duration::ZERO,
             prefetch_pages: 2,
+            charge_per_second_max: None,
             unhandled_max: 10_000,
             lanes: 1,
             leases_per_range: 1,
@@ -213,6 +217,9 @@ impl Options {
                  make it longer, or renew more often"
                     .to_owned()
             }),
+            self.charge_per_second_max
+                .filter(|most| !most.is_finite() || *most <= 0.0)
+                .map(|_| "what reading may cost is not a positive number".to_owned()),
             (!self.weight.is_finite() || self.weight <= 0.0)
                 .then(|| "the weight is not a positive number".to_owned()),
             (self.bounds.max > 0 && self.bounds.min > self.bounds.max)
@@ -245,6 +252,7 @@ mod tests {
             Options::native(""),
             Options { expiration: Duration::from_secs(8), ..Options::native("p") },
             Options { lanes: 0, ..Options::native("p") },
+            Options { charge_per_second_max: Some(0.0), ..Options::native("p") },
             Options { weight: f64::NAN, ..Options::native("p") },
             Options { leases_per_range: 2, ..Options::interop(Flavour::DotNetV3, "p") },
             Options { bounds: Bounds { min: 3, max: 2 }, ..Options::native("p") },

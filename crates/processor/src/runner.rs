@@ -6,8 +6,8 @@
 //! the lease, stores how far everything was handled without a hole, and stops the runner when the lease is lost.
 
 use crate::failure::HandlerError;
-use crate::handler::{Batch, BatchContext, LeaseContext};
-use crate::host::{Job, Portion, Tenure};
+use crate::handler::{Batch, BatchContext, Delivery, LeaseContext};
+use crate::host::{Job, Portion, Shared, Tenure};
 use crate::source::Change;
 use std::future::Future;
 use std::pin::Pin;
@@ -52,6 +52,7 @@ where
 pub struct LeaseSession {
     pub(crate) tenure: Arc<Tenure>,
     pub(crate) jobs: mpsc::Receiver<Job>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl LeaseSession {
@@ -79,11 +80,15 @@ impl LeaseSession {
     }
 
     fn batch(&self, portion: Portion) -> Batch {
-        let Portion { changes, tickets, attempts_before, room: _ } = portion;
+        let Portion { changes, tickets, attempts_before, room: _, reads } = portion;
         let lsns = changes.first().and_then(Change::lsn);
         let lsns = lsns.zip(changes.last().and_then(Change::lsn));
         let (tenure, tickets) = (self.tenure.clone(), tickets.into());
-        let context = BatchContext { tenure, tickets, attempt: attempts_before + 1, lsns };
+        let (shared, at) = (self.shared.clone(), self.shared.runtime.elapsed());
+        let bytes = changes.iter().map(|change| change.body().len()).sum();
+        let delivery = Some(Arc::new(Delivery { shared, at, bytes }));
+        let attempt = attempts_before + 1;
+        let context = BatchContext { tenure, tickets, attempt, lsns, reads, delivery };
         Batch { changes: changes.into(), context }
     }
 }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// One change under way: which page, which place on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
-    page: u64,
+    pub(crate) page: u64,
     index: usize,
 }
 
@@ -71,8 +71,9 @@ impl Watermark {
         (0..left).map(|index| Ticket { page: number, index }).collect()
     }
 
-    /// Some changes were handled. Doing so twice does no harm.
-    pub fn done(&mut self, tickets: &[Ticket]) {
+    /// Some changes were handled; of how many that is new. Doing so twice does no harm.
+    pub fn done(&mut self, tickets: &[Ticket]) -> usize {
+        let mut new = 0;
         for ticket in tickets {
             let page = self.pages.iter_mut().find(|page| page.number == ticket.page);
             if let Some(page) = page
@@ -80,9 +81,11 @@ impl Watermark {
                 && !std::mem::replace(done, true)
             {
                 page.left -= 1;
+                new += 1;
             }
         }
         self.advance();
+        new
     }
 
     /// Everything up to here was handled; nothing if it is where it began and that was nowhere.

@@ -9,9 +9,9 @@ use headwater_processor::lease_store::{
     ContainerLeases, EmbeddedLeases, Layout, LeaseStore, MemoryLeases, NewDocument,
 };
 use headwater_processor::source::conformance::Subject;
-use headwater_processor::source::{EmbeddedFeed, FeedSource, MemoryFeed, RemoteFeed};
+use headwater_processor::source::{EmbeddedFeed, FeedSource, MemoryFeed, ReadRequest, RemoteFeed};
 use headwater_processor::{
-    Ack, Batch, HandlerError, Namespace, Options, Processor, Start, Unit, lag_of,
+    Ack, Batch, HandlerError, Namespace, Options, Processor, Start, StartError, Unit, lag_of,
 };
 use headwater_runtime::{BoxFuture, Runtime};
 use headwater_server::{Config, Server};
@@ -317,5 +317,54 @@ async fn a_processor_works_over_a_server() {
         },
     )
     .await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_not_kept_in_the_container_they_are_about() {
+    async fn start(source: impl FeedSource, leases: impl LeaseStore) -> Result<(), StartError> {
+        let processor = Processor::builder()
+            .source(source)
+            .leases(leases)
+            .handler(|_: Batch| async { Ok(Ack::Done) })
+            .options(Options::native("p"))
+            .build()
+            .unwrap();
+        processor.start().await?.stop().await;
+        Ok(())
+    }
+    let served = Served::start().await;
+    let shop = served.account.database("shop").await.unwrap();
+    let leases = shop.container("leases").await.unwrap();
+    let embedded = || EmbeddedLeases::new(leases.clone(), Runtime::system()).unwrap();
+    let remote = || ContainerLeases::open(served.client.container("shop", "leases"));
+    let monitored = |name| RemoteFeed::new(served.client.container("shop", name));
+    let refused = start(EmbeddedFeed::new(shop.clone(), leases.clone()), embedded()).await;
+    assert_eq!(refused, Err(StartError::SameContainer));
+    let refused = start(monitored("leases"), Arc::new(remote().await.unwrap())).await;
+    assert_eq!(refused, Err(StartError::SameContainer));
+    start(monitored("feed"), remote().await.unwrap()).await.unwrap();
+    start(EmbeddedFeed::new(shop.clone(), served.feed.clone()), embedded()).await.unwrap();
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_token_is_honoured_when_the_feed_is_read() {
+    let served = Served::start().await;
+    let source = RemoteFeed::new(served.client.container("shop", "feed"));
+    let range = source.ranges(true).await.unwrap().remove(0);
+    let read = |token: String| {
+        let source = source.clone().session_token(token);
+        source.read(ReadRequest {
+            container: None,
+            range: range.keys.clone(),
+            from: Start::Beginning,
+            mode: FeedMode::LatestVersion,
+            items_max: None,
+            wait: Duration::ZERO,
+        })
+    };
+    read(format!("{}:-1#0", range.id)).await.unwrap();
+    assert!(read(format!("{}:-1#999", range.id)).await.is_err(), "nobody has come so far");
     served.stop().await;
 }

@@ -7,8 +7,8 @@ use headwater_processor::lease::Lease;
 use headwater_processor::lease_store::MemoryLeases;
 use headwater_processor::source::MemoryFeed;
 use headwater_processor::{
-    Batch, BuildError, Checkpoint, HandlerError, LeaseContext, LeaseRunner, LeaseSession, Options,
-    Position, Processor, ProcessorBuilder, Start,
+    Batch, BuildError, Checkpoint, Event, HandlerError, LeaseContext, LeaseRunner, LeaseSession,
+    Options, Position, Processor, ProcessorBuilder, Start,
 };
 use headwater_runtime::{Runtime, Simulation};
 use std::collections::BTreeMap;
@@ -176,5 +176,65 @@ fn a_runner_is_stopped_with_its_host_and_decides_by_itself_what_happens_at_once(
         assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
         assert_eq!(stage.arrived.lock().unwrap().len(), 20);
         assert_eq!(stage.stored(), Some(Lsn::new(20)), "everything is stored");
+    });
+}
+
+/// Says of every batch that it is handled, and then once more.
+struct Twice;
+
+impl LeaseRunner for Twice {
+    async fn run(&mut self, mut session: LeaseSession) -> Result<(), HandlerError> {
+        while let Some(batch) = session.next().await {
+            assert_eq!(batch.context.diagnostics().len(), 1);
+            batch.context.done().await;
+            batch.context.checkpoint().await?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_runner_handled_is_told_as_that_of_a_handler_is_and_once() {
+    play(|stage| async move {
+        stage.write(0, 20);
+        let told = Arc::new(AtomicU32::new(0));
+        let counted = told.clone();
+        let mut options = Options::native("p");
+        (options.start, options.items_max) = (Start::Beginning, Some(5));
+        let options = options.on_event(move |event: &Event| {
+            if let Event::Handled { changes, .. } = event {
+                counted.fetch_add(u32::try_from(*changes).unwrap(), Ordering::SeqCst);
+            }
+        });
+        let builder = stage.processor().options(options).runner(|_: &LeaseContext| Twice);
+        let running = builder.build().unwrap().start().await.unwrap();
+        stage.sleep(30).await;
+        running.stop().await;
+        assert_eq!(told.load(Ordering::SeqCst), 20);
+    });
+}
+
+#[test]
+fn bytes_that_a_runner_handled_count_towards_a_checkpoint() {
+    struct Once;
+    impl LeaseRunner for Once {
+        async fn run(&mut self, mut session: LeaseSession) -> Result<(), HandlerError> {
+            while let Some(batch) = session.next().await {
+                batch.context.done().await;
+            }
+            Ok(())
+        }
+    }
+    play(|stage| async move {
+        stage.write(0, 20);
+        let mut options = Options::native("p");
+        (options.start, options.items_max) = (Start::Beginning, Some(5));
+        options.checkpoint =
+            Checkpoint::Every { items: 0, bytes: 1, interval: Duration::from_secs(3600) };
+        let builder = stage.processor().options(options).runner(|_: &LeaseContext| Once);
+        let running = builder.build().unwrap().start().await.unwrap();
+        stage.sleep(30).await;
+        assert_eq!(stage.stored(), Some(Lsn::new(20)), "without waiting for the clock");
+        running.stop().await;
     });
 }

@@ -60,7 +60,9 @@ codes! {
     CollectionRidMismatch = 400, 1024, "BadRequest";
     /// The signature is missing or wrong.
     Unauthorized = 401, 0, "Unauthorized";
-    /// The caller is known and may not do this, or its token or date has expired.
+    /// The identity token has expired; clients drop the one they keep and ask for another.
+    AadTokenExpired = 401, 5006, "Unauthorized";
+    /// The caller is known and may not do this, or its resource token or date has expired.
     Forbidden = 403, 0, "Forbidden";
     /// A write to a region that only reads.
     WriteForbidden = 403, 3, "Forbidden";
@@ -104,6 +106,8 @@ codes! {
     PatchConditionFailed = 412, 1110, "PreconditionFailed";
     /// The body is larger than allowed.
     RequestEntityTooLarge = 413, 0, "RequestEntityTooLarge";
+    /// The answers to a batch come to more than allowed; clients ask for fewer at once.
+    BatchAnswerTooLarge = 413, 3402, "RequestEntityTooLarge";
     /// A change of throughput is running.
     Locked = 423, 0, "Locked";
     /// Not done because another operation of the same batch failed.

@@ -192,11 +192,6 @@ impl Query {
         })
     }
 
-    #[cfg(test)]
-    pub(crate) fn compiled(&self) -> &Compiled {
-        &self.compiled
-    }
-
     /// The text as it was sent.
     pub fn text(&self) -> &str {
         &self.text
@@ -296,6 +291,12 @@ impl Query {
             return None;
         }
         candidates(&self.tree, &self.parameters, paths)
+    }
+
+    /// Whether an item has no row, as far as that can be seen by a search for bytes. `item` is its JSON, which
+    /// may lack its last brace.
+    pub fn rules_out(&self, item: &[u8]) -> bool {
+        self.compiled.rules_out(item)
     }
 
     /// What its filter says about the values at single paths. Every item that matches meets all of these,

@@ -29,10 +29,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 pub use bell::{Bell, Listener};
 pub use random::Random;
 pub use simulated::{Node, Simulation};
+pub use system::slow_read;
 pub use tasks::{Stop, TaskGroup};
 
 /// A future that owns what it needs and may move between threads.
@@ -56,7 +58,9 @@ trait Backend: Send + Sync + 'static {
 pub struct Runtime(Arc<dyn Backend>);
 
 impl Runtime {
-    /// The real world: the system clock, the operating system's entropy, the current Tokio runtime.
+    /// The real world: the system clock, the operating system's entropy, and the Tokio runtime this is
+    /// called on, where all tasks are started from then on. Called outside of one, a task is started on
+    /// the runtime of whoever starts it.
     ///
     /// # Panics
     /// Later, in [`Runtime::spawn`] or [`Runtime::sleep`], when no Tokio runtime is running.
@@ -108,6 +112,24 @@ impl Runtime {
     /// Starts a task nobody waits for. Prefer a [`TaskGroup`], which owns the end of its tasks.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(name, Box::pin(task));
+    }
+
+    /// Waits for a task that runs where this runtime starts its tasks, whichever thread waits. Whoever
+    /// stops waiting ends the task. `None` when it panicked, or when the runtime ended first.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (mut sender, receiver) = oneshot::channel();
+        self.spawn(name, async move {
+            tokio::select! {
+                biased;
+                value = task => drop(sender.send(value)),
+                () = sender.closed() => {}
+            }
+        });
+        receiver.await.ok()
     }
 
     /// A random number.

@@ -228,11 +228,13 @@ impl Node {
     }
 
     /// Stops every task of this machine for so long, as a debugger would. Its clocks and its timers go
-    /// on.
+    /// on. One that stands still already does so at least as long as it would have.
     pub fn freeze(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
         let until = self.0.world.now.load(Ordering::Relaxed).saturating_add(micros);
-        self.0.world.frozen.lock().insert(self.0.id, until);
+        let mut frozen = self.0.world.frozen.lock();
+        let known = frozen.entry(self.0.id).or_default();
+        *known = until.max(*known);
     }
 
     /// Stops this machine for so long, as closing a laptop does. Its clocks go on, its timers do not:
@@ -446,6 +448,30 @@ mod tests {
             assert!(!node.is_frozen());
         });
         assert_eq!(*woke_at.lock(), Some(Duration::from_secs(31)));
+    }
+
+    #[test]
+    fn a_frozen_node_that_is_frozen_again_for_less_does_not_wake_in_parts() {
+        let simulation = Simulation::new(11);
+        let (node, other) = (simulation.node(), simulation.node());
+        let woke_at = Arc::new(Mutex::new(Vec::new()));
+        let (runtime, outside, seen) = (node.runtime(), other.runtime(), woke_at.clone());
+        simulation.run(async move {
+            for seconds in [2, 20] {
+                let (sleeping, seen) = (runtime.clone(), seen.clone());
+                runtime.spawn("sleeper", async move {
+                    sleeping.sleep(Duration::from_secs(seconds)).await;
+                    seen.lock().push(sleeping.elapsed());
+                });
+            }
+            outside.sleep(Duration::from_secs(1)).await;
+            node.freeze(Duration::from_secs(30));
+            outside.sleep(Duration::from_secs(9)).await;
+            node.freeze(Duration::from_secs(5));
+            outside.sleep(Duration::from_secs(60)).await;
+        });
+        // Not one of them at the end of the first freeze and the other at the end of the second.
+        assert_eq!(*woke_at.lock(), [Duration::from_secs(31); 2]);
     }
 
     #[test]

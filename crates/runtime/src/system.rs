@@ -5,11 +5,15 @@
 
 use crate::{Backend, BoxFuture, Random};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 pub(crate) struct System {
+    /// Where tasks are started: on the executor this was made on, whoever asks for it. Where there was
+    /// none, on that of whoever asks.
+    executor: Option<Handle>,
     started: Duration,
     random: Mutex<Random>,
     /// Tasks that wait for the disk right now.
@@ -19,6 +23,7 @@ pub(crate) struct System {
 impl System {
     pub(crate) fn new() -> System {
         System {
+            executor: Handle::try_current().ok(),
             started: since_boot(),
             random: Mutex::new(Random::from_entropy()),
             syncs: AtomicUsize::new(0),
@@ -57,11 +62,15 @@ impl Backend for System {
     }
 
     fn spawn(&self, name: &'static str, task: BoxFuture<()>) {
-        tokio::spawn(async move {
+        let task = async move {
             tracing::trace!(name, "task started");
             task.await;
             tracing::trace!(name, "task ended");
-        });
+        };
+        match &self.executor {
+            Some(executor) => drop(executor.spawn(task)),
+            None => drop(tokio::spawn(task)),
+        }
     }
 
     fn random(&self) -> u64 {
@@ -90,6 +99,21 @@ impl Backend for System {
     }
 }
 
+thread_local! {
+    /// Whether the tasks of this thread may go on elsewhere while it waits.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a read that has to wait for the disk. On the threads of [`Runtime::threads`](crate::Runtime::threads)
+/// the other tasks of the thread go on meanwhile, on another one. On threads that belong to somebody else
+/// they wait: there may be things in progress that cannot be moved.
+pub fn slow_read<T>(read: impl FnOnce() -> T) -> T {
+    match IS_OURS.get() {
+        true => tokio::task::block_in_place(read),
+        false => read(),
+    }
+}
+
 /// The system, with threads of its own for its tasks.
 pub(crate) struct Threads {
     system: System,
@@ -102,9 +126,11 @@ impl Threads {
         let pool = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(count.max(1))
             .thread_name(name)
+            .on_thread_start(|| IS_OURS.set(true))
             .enable_all()
             .build()?;
-        Ok(Threads { system: System::new(), pool: Some(pool) })
+        let system = System { executor: Some(pool.handle().clone()), ..System::new() };
+        Ok(Threads { system, pool: Some(pool) })
     }
 }
 
@@ -131,7 +157,6 @@ impl Backend for Threads {
     }
 
     fn spawn(&self, name: &'static str, task: BoxFuture<()>) {
-        let _entered = self.pool.as_ref().map(tokio::runtime::Runtime::enter);
         self.system.spawn(name, task);
     }
 
@@ -166,6 +191,50 @@ mod tests {
             });
             // Blocks the only thread of this runtime until the other one has worked.
             assert_eq!(wait.recv().unwrap().as_deref(), Some("test-threads"));
+        });
+    }
+
+    /// The only thread waits in a read for a message that a task on the same thread sends.
+    #[test]
+    fn a_slow_read_holds_up_nobody_else_on_its_thread() {
+        let thread = Runtime::threads("test-reads", 1).unwrap();
+        let (ask, asked) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel();
+        let inside = thread.clone();
+        thread.spawn("reader", async move {
+            inside.spawn("other", async move { ask.send(7).unwrap() });
+            let read = crate::slow_read(|| asked.recv_timeout(Duration::from_secs(60)));
+            done.send(read).unwrap();
+        });
+        assert_eq!(wait.recv().unwrap(), Ok(7));
+        // Elsewhere it is just a read.
+        assert_eq!(crate::slow_read(|| 8), 8);
+        let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(tokio.block_on(async { crate::slow_read(|| 9) }), 9);
+    }
+
+    #[test]
+    fn a_task_runs_where_its_runtime_was_made_and_ends_with_whoever_waits() {
+        let threads = Runtime::threads("test-made-here", 1).unwrap();
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio.block_on(async {
+            let name = || std::thread::current().name().map(ToOwned::to_owned);
+            let ran = threads.run("test", async move { name() }).await;
+            assert_eq!(ran.flatten().as_deref(), Some("test-made-here"));
+            // Whoever made a runtime of the system inside of a pool starts tasks there from anywhere.
+            let inside = threads.run("test", async { Runtime::system() }).await.unwrap();
+            let ran = inside.run("test", async move { name() }).await;
+            assert_eq!(ran.flatten().as_deref(), Some("test-made-here"));
+            let panicked = threads.run("test", async { panic!("on purpose") }).await;
+            assert_eq!(panicked, None::<()>);
+            let (ended, end) = tokio::sync::oneshot::channel::<()>();
+            let waiting = threads.run("test", async move {
+                std::future::pending::<()>().await;
+                drop(ended);
+            });
+            assert!(threads.timeout(Duration::from_millis(1), waiting).await.is_none());
+            let dropped = threads.timeout(Duration::from_secs(60), end).await;
+            assert!(matches!(dropped, Some(Err(_))), "its task goes on although nobody waits");
         });
     }
 

@@ -7,6 +7,10 @@
 //!
 //! Small values are still made, for the engine needs some to say what went wrong. How much memory there is in
 //! all is not decided here; the engine counts that itself.
+//!
+//! Other steps ask for nothing: two strings of thirty million characters that are the same up to the last are
+//! compared for milliseconds, and ten thousand times for minutes. So no single value is huge, before the deadline
+//! or after it, and such a step is a fraction of a millisecond.
 
 // The trait is unsafe to implement, as the engine relies on what it is given. All of it is done by the
 // allocator that comes with the engine; this one only says no at times, which the engine must bear anyway.
@@ -18,6 +22,10 @@ use rquickjs::allocator::{Allocator, RustAllocator};
 /// From this many bytes on a value is large. Arithmetic on numbers below it takes a few microseconds.
 const LARGE: usize = 512;
 
+/// The most bytes of one value: room to write down the largest item of two bytes a character, which takes half
+/// as much again while it grows.
+const HUGE: usize = 8 << 20;
+
 /// See the head of this file.
 pub(crate) struct Memory {
     pub(crate) watch: Watch,
@@ -25,7 +33,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     fn refuses(&self, bytes: usize) -> bool {
-        bytes >= LARGE && self.watch.must_end()
+        bytes > HUGE || (bytes >= LARGE && self.watch.must_end())
     }
 }
 
@@ -87,6 +95,8 @@ mod tests {
             both
         };
         assert_eq!(given(LARGE), (true, true));
+        assert_eq!(given(HUGE), (true, true));
+        assert_eq!(given(HUGE + 1), (false, false), "nothing is huge");
         seconds.store(6, Ordering::Relaxed);
         assert_eq!(given(LARGE), (false, false));
         assert_eq!(given(LARGE - 1), (true, true));

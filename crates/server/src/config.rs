@@ -34,6 +34,8 @@ pub struct Config {
     pub previous_images: bool,
     /// What a change feed that starts at a time answers first.
     pub start_times: StartTimes,
+    /// Threads that serve connections.
+    pub threads: usize,
     /// What a client may use.
     pub limits: Limits,
 }
@@ -135,6 +137,7 @@ impl Config {
             enforce_throughput: false,
             previous_images: false,
             start_times: StartTimes::default(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
             limits: Limits::default(),
         })
     }

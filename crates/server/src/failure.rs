@@ -9,7 +9,7 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::error::{Code, body_with_info};
 use headwater_protocol::feed::BadFeedRequest;
 use headwater_protocol::headers::{self, BadHeader};
-use headwater_protocol::resource::{BadDocument, BadThroughput};
+use headwater_protocol::resource::{BadDocument, BadPolicy, BadThroughput};
 use headwater_protocol::route::RouteError;
 use headwater_protocol::session::BadSessionToken;
 use headwater_store::{
@@ -58,9 +58,8 @@ impl Failure {
 
     /// More than a request may bring, in the words clients look for.
     pub(crate) fn too_large(detail: &str) -> Failure {
-        let message =
-            format!("Message: {{\"Errors\":[\"Request size is too large\"]}}\r\n{detail}");
-        Failure::new(Code::RequestEntityTooLarge, message)
+        let errors = errors("Request size is too large");
+        Failure::new(Code::RequestEntityTooLarge, format!("{errors}\r\n{detail}"))
     }
 
     pub(crate) fn not_found(what: &str, id: &str) -> Failure {
@@ -90,6 +89,11 @@ impl Failure {
         };
         if self.is_for_old_client { answer.with_old_session() } else { answer }
     }
+}
+
+/// A reason in the form in which the service's partitions give theirs.
+fn errors(reason: &str) -> String {
+    format!("Message: {}", serde_json::json!({ "Errors": [reason] }))
 }
 
 /// How the store's own failures look from outside. What to do is in the message.
@@ -284,6 +288,12 @@ bad_requests!(
     BadDocument,
     PatchError
 );
+
+impl From<BadPolicy> for Failure {
+    fn from(error: BadPolicy) -> Failure {
+        Failure::bad_request(errors(&error.to_string()))
+    }
+}
 
 impl From<BatchError> for Failure {
     fn from(error: BatchError) -> Failure {

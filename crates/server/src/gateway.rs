@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::metrics::Metrics;
 use crate::names;
 use crate::operations;
+use crate::operations::extension::Extension;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use bytes::Bytes;
@@ -189,10 +190,30 @@ impl Gateway {
             caller,
             origin,
         };
-        if let Some(extension) = extension {
-            return Box::pin(operations::extension::answer(self, &call, &extension)).await;
+        if extension.is_none() && operations::is_brief(&call) {
+            return operations::answer(self, &call).await;
         }
-        operations::answer(self, &call).await
+        self.answer_elsewhere(call, extension).await
+    }
+
+    /// Answers what may take long, on threads that serve no connections.
+    async fn answer_elsewhere(
+        self: &Arc<Self>,
+        call: Call,
+        extension: Option<Extension>,
+    ) -> Result<Answer, Failure> {
+        let gateway = self.clone();
+        let answered = self.runtime.run("operation", async move {
+            match extension {
+                Some(extension) => operations::extension::answer(&gateway, &call, &extension).await,
+                None => operations::answer(&gateway, &call).await,
+            }
+        });
+        Box::pin(answered).await.unwrap_or_else(|| {
+            let message =
+                "the operation did not end; this is a defect of the server, please report it";
+            Err(Failure::new(Code::InternalServerError, message))
+        })
     }
 
     async fn read_body(&self, body: Incoming) -> Result<Bytes, Failure> {

@@ -1,4 +1,8 @@
 //! Sockets: accepting connections, speaking HTTP on them, and ending both in good order.
+//!
+//! A connection stays on the thread it was given to, together with everything a brief request needs: no
+//! other thread is woken to read it, to answer it or to send the answer. What may take long is done
+//! elsewhere (`gateway`), so that those who share the thread do not notice.
 
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
@@ -9,10 +13,12 @@ use crate::peers::{Addresses, Reading};
 use headwater_runtime::{Runtime, Stop, TaskGroup};
 use headwater_store::Account;
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper::{Request, Version};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,6 +53,9 @@ pub enum StartError {
     /// There is no certificate.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
+    /// The system has no more threads for this process.
+    #[error("cannot start a thread for connections; are there too many already?")]
+    Threads(#[source] std::io::Error),
 }
 
 /// A running server.
@@ -54,6 +63,7 @@ pub enum StartError {
 pub struct Server {
     gateway: Arc<Gateway>,
     tasks: TaskGroup,
+    threads: Arc<[Thread]>,
     http: Option<SocketAddr>,
     https: Option<SocketAddr>,
 }
@@ -79,6 +89,9 @@ impl Server {
             connections: Arc::new(Semaphore::new(config.limits.connections)),
             addresses: Addresses::new(config.limits.connections_per_address),
         };
+        let threads = (0..config.threads.max(1)).map(|_| Thread::start());
+        let threads: Arc<[Thread]> =
+            threads.collect::<Result<_, _>>().map_err(StartError::Threads)?;
         let gateway = Arc::new(Gateway::new(config, account, runtime.clone(), certificates));
         let tasks = TaskGroup::new(runtime);
         let address = |listener: &Option<TcpListener>| {
@@ -87,13 +100,13 @@ impl Server {
         let (http_at, https_at) = (address(&http), address(&https));
         for (listener, scheme) in [(http, "http"), (https, "https")] {
             let Some(listener) = listener else { continue };
-            let (gateway, room) = (gateway.clone(), room.clone());
+            let (gateway, room, threads) = (gateway.clone(), room.clone(), threads.clone());
             let tls =
                 gateway.certificates.as_ref().map(|known| TlsAcceptor::from(known.tls.clone()));
             let tls = tls.filter(|_| scheme == "https");
-            tasks.spawn("accept", |stop| accept(listener, tls, gateway, room, stop));
+            tasks.spawn("accept", |stop| accept(listener, tls, gateway, room, threads, stop));
         }
-        Ok(Server { gateway, tasks, http: http_at, https: https_at })
+        Ok(Server { gateway, tasks, threads, http: http_at, https: https_at })
     }
 
     /// Where it listens in the clear.
@@ -119,7 +132,14 @@ impl Server {
         self.gateway.is_stopping.store(true, Ordering::Release);
         self.gateway.stopping.ring();
         let patience = self.gateway.config.limits.shutdown_time;
-        let _ = self.gateway.runtime.timeout(patience, self.tasks.shutdown()).await;
+        let ended = async {
+            self.tasks.shutdown().await;
+            self.threads.iter().for_each(|thread| thread.connections.stop());
+            for thread in &*self.threads {
+                thread.connections.shutdown().await;
+            }
+        };
+        let _ = self.gateway.runtime.timeout(patience, ended).await;
     }
 }
 
@@ -138,15 +158,49 @@ struct Room {
     addresses: Arc<Addresses>,
 }
 
-/// Accepts until it is told to stop, then waits for the connections it accepted.
+/// A thread that serves connections.
+#[derive(Debug)]
+struct Thread {
+    connections: TaskGroup,
+    /// Every connection holds a clone, however it ends.
+    held: Arc<()>,
+}
+
+impl Thread {
+    fn start() -> std::io::Result<Thread> {
+        let runtime = Runtime::threads("headwater-http", 1)?;
+        Ok(Thread { connections: TaskGroup::new(runtime), held: Arc::default() })
+    }
+
+    fn connection_count(&self) -> usize {
+        Arc::strong_count(&self.held) - 1
+    }
+
+    /// Serves a connection here from now on.
+    fn serve<F>(&self, connection: impl FnOnce(Stop) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let held = self.held.clone();
+        self.connections.spawn("connection", |stop| {
+            let served = connection(stop);
+            async move {
+                served.await;
+                drop(held);
+            }
+        });
+    }
+}
+
+/// Accepts until it is told to stop.
 async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     gateway: Arc<Gateway>,
     room: Room,
+    threads: Arc<[Thread]>,
     mut stop: Stop,
 ) {
-    let connections = TaskGroup::new(gateway.runtime.clone());
     loop {
         // A connection beyond the limit waits in the kernel until another one ends.
         let next = async {
@@ -170,15 +224,39 @@ async fn accept(
             tracing::debug!(address = %peer.ip(), "an address has too many connections");
             continue;
         };
+        let idlest = threads.iter().min_by_key(|thread| thread.connection_count());
+        let (thread, stream) = match (idlest, stream.into_std()) {
+            (Some(thread), Ok(stream)) => (thread, stream),
+            (_, stream) => {
+                tracing::warn!(error = ?stream.err(), "no thread can serve a connection");
+                continue;
+            }
+        };
         let (gateway, tls) = (gateway.clone(), tls.clone());
-        connections.spawn("connection", |stop| async move {
+        thread.serve(|stop| async move {
             gateway.metrics.connections.inc();
-            connect(stream, tls, &gateway, stop).await;
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connect(stream, tls, &gateway, stop).await,
+                Err(error) => tracing::warn!(%error, "cannot serve a connection"),
+            }
             gateway.metrics.connections.dec();
             drop((permit, counted));
         });
     }
-    connections.shutdown().await;
+}
+
+/// Where requests over HTTP/2 are answered: not on the thread of their connection, as one connection may
+/// be all a client has.
+#[derive(Clone)]
+struct Streams(Runtime);
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        self.0.spawn("stream", stream);
+    }
 }
 
 async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, gateway: &Arc<Gateway>, stop: Stop) {
@@ -204,7 +282,7 @@ async fn serve(
     mut stop: Stop,
 ) {
     let limits = &gateway.config.limits;
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(Streams(gateway.runtime.clone()));
     builder
         .http1()
         .timer(HeadTimer::default())

@@ -198,6 +198,49 @@ async fn a_refused_batch_says_what_it_cost_and_where_it_was_refused() {
     let whole: f64 = refused.header("x-ms-request-charge").unwrap().parse().unwrap();
     assert!((charge(0) + charge(1) - whole).abs() < 0.01, "{refused:?}");
     assert!(refused.header("x-ms-session-token").is_some(), "{refused:?}");
+    // It names no owner, as no refusal does. What was done, and each for itself, does.
+    assert_eq!(refused.header("x-ms-content-path"), None, "{refused:?}");
+    let each = [head[0], head[1], ("x-ms-cosmos-batch-atomic", "False")];
+    let partly = world.send("POST", ITEMS, &each, body).await;
+    assert_eq!(partly.status, 207);
+    assert!(partly.header("x-ms-content-path").is_some(), "{partly:?}");
+    world.stop().await;
+}
+
+/// The service answers with 4 MiB at most. Java splits what it reads in bulk when it is told so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_answer_would_be_too_large_is_not_done() {
+    let world = World::new().await.with_container().await;
+    let key = (KEY, r#"["a"]"#);
+    let item = format!(r#"{{"id":"1","pk":"a","text":"{}"}}"#, "x".repeat(1 << 20));
+    assert_eq!(world.send("POST", ITEMS, &[key], &item).await.status, 201);
+    let statuses = |answer: &Got| -> Vec<(u64, u64)> {
+        let number = |result: &serde_json::Value, name: &str| result[name].as_u64().unwrap_or(0);
+        let results = answer.json();
+        let results = results.as_array().unwrap().iter();
+        results.map(|one| (number(one, "statusCode"), number(one, "subStatusCode"))).collect()
+    };
+    let read = r#"{"operationType":"Read","id":"1"}"#;
+    let create = r#"{"operationType":"Create","resourceBody":{"id":"2","pk":"a"}}"#;
+    let body = format!("[{create},{read},{read},{read},{read}]");
+    let head = [key, ("x-ms-cosmos-is-batch-request", "True")];
+    let refused = world.send("POST", ITEMS, &head, &body).await;
+    let (undone, too_large) = ((424, 0), (413, 3402));
+    assert_eq!(statuses(&refused), [undone, undone, undone, undone, too_large]);
+    let missing = world.send("GET", "/dbs/db/colls/c/docs/2", &[key], "").await;
+    assert_eq!(missing.status, 404);
+    // What the batch itself makes large counts too.
+    let made = format!(
+        r#"[{{"operationType":"Upsert","resourceBody":{{"id":"3","pk":"a","text":"{}"}}}},
+            {{"operationType":"Read","id":"3"}},{{"operationType":"Read","id":"3"}}]"#,
+        "x".repeat(3 << 19)
+    );
+    let refused = world.send("POST", ITEMS, &head, &made).await;
+    assert_eq!(statuses(&refused), [undone, undone, too_large]);
+    // Each for itself, those that fit are answered.
+    let head = [head[0], head[1], ("x-ms-cosmos-batch-atomic", "False")];
+    let partly = world.send("POST", ITEMS, &head, &body).await;
+    assert_eq!(statuses(&partly), [(201, 0), (200, 0), (200, 0), (200, 0), too_large]);
     world.stop().await;
 }
 

@@ -201,3 +201,40 @@ async fn ranges_of_a_new_container_meet_where_the_service_s_do() {
     }
     world.stop().await;
 }
+
+/// Clients look for the reason in the form in which the service's partitions give it.
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_of_vectors_and_texts_that_do_not_fit_are_refused() {
+    let world = World::new().await.with_container().await;
+    let definition = |dimensions: u32, kind: &str, language: &str| {
+        json!({
+            "id": "v", "partitionKey": {"paths": ["/pk"], "kind": "Hash"},
+            "vectorEmbeddingPolicy": {"vectorEmbeddings": [{"path": "/v", "dataType": "float32",
+                "dimensions": dimensions, "distanceFunction": "cosine"}]},
+            "fullTextPolicy": {"defaultLanguage": language, "fullTextPaths": []},
+            "indexingPolicy": {"vectorIndexes": [{"path": "/v", "type": kind}]},
+        })
+        .to_string()
+    };
+    for (body, expected) in [
+        (definition(9000, "flat", "en-US"), "Dimensions:9000 which is more than the maximum"),
+        (definition(10, "round", "en-US"), "Index Type::round is invalid"),
+        (
+            definition(10, "flat", "x"),
+            r#"unsupported language x. Supported languages are: \"en-US"#,
+        ),
+    ] {
+        let refused = world.send("POST", "/dbs/db/colls", &[], &body).await;
+        let message = refused.json()["message"].to_string();
+        let message: String = serde_json::from_str(&message).unwrap();
+        assert_eq!(refused.status, 400, "{message}");
+        assert!(message.starts_with(r#"Message: {"Errors":["The "#), "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+    let good = definition(10, "flat", "en-US");
+    assert_eq!(world.send("POST", "/dbs/db/colls", &[], &good).await.status, 201);
+    assert_eq!(world.send("PUT", "/dbs/db/colls/v", &[], &good).await.status, 200);
+    let other = definition(11, "flat", "en-US");
+    assert_eq!(world.send("PUT", "/dbs/db/colls/v", &[], &other).await.status, 400);
+    world.stop().await;
+}

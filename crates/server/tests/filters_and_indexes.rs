@@ -110,6 +110,36 @@ async fn an_event_stream_can_be_filtered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_can_be_of_one_key_and_from_a_time_on() {
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    for (id, pk) in [("a1", "a b"), ("b1", "b"), ("a2", "a b")] {
+        upsert(&world, &json!({"id": id, "pk": pk})).await;
+    }
+    for (query, sees, sees_not) in [
+        ("from=beginning&key=%5B%22a+b%22%5D", "\"a2\"", "\"b1\""),
+        ("from=Tue,+14+Nov+2023+22:13:20+GMT", "\"a2\"", "error"),
+    ] {
+        let mut stream = world.connect().await;
+        let request = format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut seen = String::new();
+        let mut buffer = [0; 4096];
+        while !seen.contains(sees) {
+            let read = world.runtime.timeout(Duration::from_secs(10), stream.read(&mut buffer));
+            let count = read.await.unwrap().unwrap();
+            assert!(count > 0, "{query}: {seen}");
+            seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+        assert!(seen.contains("\"a1\"") && !seen.contains(sees_not), "{query}: {seen}");
+    }
+    for query in ["from=yesterday", "key=a", "key=%5B%22a%22,%22b%22%5D"] {
+        let request = format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(world.send_raw(request.as_bytes()).await.status, 400, "{query}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_say_what_a_query_read_and_which_index_it_used() {
     let mut options = Options::default();
     options.index_after_items = 10;

@@ -427,6 +427,30 @@ async fn readers_that_wait_do_not_keep_others_out() {
     world.stop().await;
 }
 
+/// Every connection is on the same thread, where a query that does not end would keep the others waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_query_takes_nobodys_turn() {
+    let world = World::with(|config| config.threads = 1).await.with_container().await;
+    let numbers: Vec<u32> = (0..400).collect();
+    let item = serde_json::json!({"id": "1", "pk": "a", "n": numbers}).to_string();
+    assert_eq!(world.send("POST", DOCS, &[KEY], &item).await.status, 201);
+    let text =
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.n JOIN y IN c.n JOIN z IN c.n WHERE x + y = -z";
+    let query = serde_json::json!({"query": text}).to_string();
+    let head =
+        [KEY, ("x-ms-documentdb-isquery", "True"), ("content-type", "application/query+json")];
+    let mut asking = world.connect().await;
+    asking.write_all(&world.request("POST", DOCS, &head, query.as_bytes())).await.unwrap();
+    world.runtime.sleep(Duration::from_millis(200)).await;
+    for _ in 0..20 {
+        assert_eq!(world.send("GET", &format!("{DOCS}/1"), &[KEY], "").await.status, 200);
+    }
+    let answered = world.runtime.timeout(Duration::ZERO, asking.readable()).await;
+    assert!(answered.is_none(), "the query was answered before the reads");
+    assert!(read_answer(&mut asking).await.is_ok());
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_health_and_leave_for_browsers_need_no_key() {
     let world = World::new().await.with_container().await;

@@ -138,8 +138,12 @@ fn state_of(
     let mut hash = Xxh3::new();
     let mut items = 0;
     index.scan(&from, &to, &mut |key, row| {
-        hash.update(&(key.len() as u64).to_le_bytes());
-        hash.update(key);
+        // In the form that keys had when the first backups were made, and their hashes with them.
+        let rest = keys::behind_kind(key);
+        hash.update(&(rest.len() as u64 + 9).to_le_bytes());
+        hash.update(&container.as_u64().to_be_bytes());
+        hash.update(b"i");
+        hash.update(rest);
         hash.update(row);
         items += 1;
         true

@@ -114,6 +114,12 @@ impl FeedRequest {
         self
     }
 
+    /// The same, of what comes behind a page.
+    pub(crate) fn behind(mut self, page: &FeedPage) -> FeedRequest {
+        self.start = FeedStart::After(page.continuation.clone());
+        self
+    }
+
     /// Only what a filter lets through. Positions are the same with any filter and without.
     #[must_use]
     pub fn filter(mut self, filter: FeedFilter) -> FeedRequest {

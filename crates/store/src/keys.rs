@@ -1,19 +1,24 @@
 //! The byte layout of every row in the index, and nothing else.
 //!
-//! All rows of a container share the eight bytes of its resource id as a prefix, so that dropping a
-//! container drops one range. The items of a partition key are adjacent, and keys come in the order of
-//! their hashes, so a partition, a sub-range and a logical partition are each one range too:
+//! All rows of a container are adjacent, so that dropping it drops one range. So are the items of a
+//! partition key, and keys come in the order of their hashes, so a partition, a sub-range and a logical
+//! partition are each one range too:
 //!
 //! ```text
-//! container 8 | 'i' | hashed key, escaped | partition key | id   → ItemRow
-//! container 8 | 'e' | expiry second 8     | hashed key … id      → Position
-//! container 8 | 'u' | hashed key, escaped | partition key | constraint 1 | hash 16 → Position, id
-//! container 8 | 'p' | partition 4                                → PartitionRow
-//! container 8 | 't'                                              → LSN of the applied definition
-//! container 8 | 'd' | index 4                                    → path of an index of values
-//! container 8 | 'q' | partition 4         | index 4              → how far that index is there
-//! container 8 | 's' | index 4 | value     | hashed key … id      → nothing: the item may have the value
+//! container, kind i | hashed key, escaped | partition key | id   → ItemRow
+//! container, kind e | expiry second 8     | hashed key … id      → Position
+//! container, kind u | hashed key, escaped | partition key | constraint 1 | hash 16 → Position, id
+//! container, kind p | partition 4                                → PartitionRow
+//! container, kind t                                              → LSN of the applied definition
+//! container, kind d | index 4                                    → path of an index of values
+//! container, kind q | partition 4         | index 4              → how far that index is there
+//! container, kind s | index 4 | value     | hashed key … id      → nothing: the item may have the value
 //! ```
+//!
+//! Container and kind are two numbers in as few bytes as they need, mostly one each: `database`, and
+//! `container × 16 + kind`. Nearly all rows begin with the same ones, and the engine of the index compares
+//! four bytes of two keys before it looks where their other bytes are. Changing any of this needs a new
+//! [`LAYOUT`].
 
 use headwater_log::Position;
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId};
@@ -24,17 +29,22 @@ pub(crate) type Key = SmallVec<[u8; 96]>;
 /// A value in the index.
 pub(crate) type Value = SmallVec<[u8; 48]>;
 
-const ITEM: u8 = b'i';
-const EXPIRY: u8 = b'e';
-const UNIQUE: u8 = b'u';
-const PARTITION: u8 = b'p';
-const TTL: u8 = b't';
-const PATH_INDEX: u8 = b'd';
-const INDEX_PROGRESS: u8 = b'q';
-const INDEX_ENTRY: u8 = b's';
+/// An index whose rows lie otherwise is not read, but made anew.
+pub(crate) const LAYOUT: u32 = 2;
 
-/// What every key of an item begins with: its container and its kind.
-pub(crate) const ITEM_PREFIX: usize = 9;
+/// Kinds of rows, at most [`KINDS`].
+const PATH_INDEX: u8 = 0;
+const EXPIRY: u8 = 1;
+const ITEM: u8 = 2;
+const PARTITION: u8 = 3;
+const INDEX_PROGRESS: u8 = 4;
+const INDEX_ENTRY: u8 = 5;
+const TTL: u8 = 6;
+const UNIQUE: u8 = 7;
+const KINDS: u8 = 16;
+
+/// Numbers below this are one byte; others are as many as they need, behind one that says how many.
+const ONE_BYTE: u8 = 0xF8;
 
 /// Tells the indexes of a container apart.
 pub(crate) type IndexNumber = u32;
@@ -105,11 +115,50 @@ impl PartitionRow {
     }
 }
 
+/// What the rows of a kind begin with. The kind behind the last one is where the next container begins.
 fn start(container: ContainerRid, kind: u8) -> Key {
+    let container_number = container.as_u64() & 0x7FFF_FFFF;
     let mut key = Key::new();
-    key.extend_from_slice(&container.as_u64().to_be_bytes());
-    key.push(kind);
+    push_number(&mut key, container.as_u64() >> 32);
+    push_number(&mut key, container_number * u64::from(KINDS) + u64::from(kind));
     key
+}
+
+/// Appends a number such that smaller ones sort first, and none begins another.
+fn push_number(key: &mut Key, number: u64) {
+    match u8::try_from(number) {
+        Ok(small) if small < ONE_BYTE => key.push(small),
+        _ => {
+            let bytes = number.to_be_bytes();
+            let zeros = bytes.iter().take_while(|byte| **byte == 0).count().min(7);
+            key.push(ONE_BYTE + u8::try_from(7 - zeros).unwrap_or(7));
+            key.extend_from_slice(&bytes[zeros..]);
+        }
+    }
+}
+
+/// What is behind the number a key begins with, and the last byte of the number.
+fn split_number(key: &[u8]) -> Option<(u8, &[u8])> {
+    let (first, rest) = key.split_first()?;
+    match first.checked_sub(ONE_BYTE) {
+        None => Some((*first, rest)),
+        Some(more) => {
+            let (number, rest) = rest.split_at_checked(usize::from(more) + 1)?;
+            number.last().map(|last| (*last, rest))
+        }
+    }
+}
+
+/// The kind of a row, and what its key has behind container and kind.
+fn split(key: &[u8]) -> Option<(u8, &[u8])> {
+    let (_, rest) = split_number(key)?;
+    let (last, rest) = split_number(rest)?;
+    Some((last % KINDS, rest))
+}
+
+/// What a key has behind container and kind.
+pub(crate) fn behind_kind(key: &[u8]) -> &[u8] {
+    split(key).map_or(&[], |(_, rest)| rest)
 }
 
 fn escape(key: &mut Key, bytes: &[u8]) {
@@ -132,12 +181,12 @@ pub(crate) fn item(container: ContainerRid, epk: &[u8], tail: &[u8]) -> Key {
 
 /// Whether a key is that of an item's row.
 pub(crate) fn is_item(key: &[u8]) -> bool {
-    key.get(8) == Some(&ITEM)
+    split(key).is_some_and(|(kind, _)| kind == ITEM)
 }
 
 /// Takes an item's key apart into hashed key and tail.
 pub(crate) fn parse_item(key: &[u8]) -> Option<(Epk, &[u8])> {
-    let mut rest = key.get(9..)?;
+    let (_, mut rest) = split(key)?;
     let mut epk = SmallVec::<[u8; 48]>::new();
     loop {
         match rest {
@@ -182,7 +231,7 @@ pub(crate) fn items_of(container: ContainerRid, epk: &[u8], encoded: &[u8]) -> (
 pub(crate) fn expiry(container: ContainerRid, second: u64, item: &[u8]) -> Key {
     let mut key = start(container, EXPIRY);
     key.extend_from_slice(&second.to_be_bytes());
-    key.extend_from_slice(&item[9..]);
+    key.extend_from_slice(behind_kind(item));
     key
 }
 
@@ -196,7 +245,7 @@ pub(crate) fn expired_until(container: ContainerRid, second: u64) -> (Key, Key) 
 /// From the key of an expiry row to the key of its item.
 pub(crate) fn item_of_expiry(container: ContainerRid, key: &[u8]) -> Option<Key> {
     let mut item = start(container, ITEM);
-    item.extend_from_slice(key.get(17..)?);
+    item.extend_from_slice(behind_kind(key).get(8..)?);
     Some(item)
 }
 
@@ -239,7 +288,7 @@ pub(crate) fn all_path_indexes(container: ContainerRid) -> (Key, Key) {
 }
 
 pub(crate) fn number_of_path_index(key: &[u8]) -> Option<IndexNumber> {
-    key.get(9..)?.try_into().ok().map(IndexNumber::from_be_bytes)
+    behind_kind(key).try_into().ok().map(IndexNumber::from_be_bytes)
 }
 
 /// The row that says how far an index has come in a partition.
@@ -267,7 +316,7 @@ pub(crate) fn index_progress_of(container: ContainerRid, partition: PartitionId)
 }
 
 pub(crate) fn number_of_progress(key: &[u8]) -> Option<IndexNumber> {
-    key.get(13..)?.try_into().ok().map(IndexNumber::from_be_bytes)
+    behind_kind(key).get(4..)?.try_into().ok().map(IndexNumber::from_be_bytes)
 }
 
 /// The row that says that an item may have a value. `item` is its own row's key.
@@ -280,7 +329,7 @@ pub(crate) fn index_entry(
     let mut key = start(container, INDEX_ENTRY);
     key.extend_from_slice(&number.to_be_bytes());
     key.extend_from_slice(value);
-    key.extend_from_slice(item.get(ITEM_PREFIX..).unwrap_or_default());
+    key.extend_from_slice(behind_kind(item));
     key
 }
 
@@ -302,12 +351,7 @@ pub(crate) fn item_of_entry(container: ContainerRid, item: &[u8]) -> Key {
 
 /// Everything of a container.
 pub(crate) fn all(container: ContainerRid) -> (Key, Key) {
-    let mut to = Key::new();
-    to.extend_from_slice(&container.as_u64().to_be_bytes());
-    to.push(0xFF);
-    let mut from = Key::new();
-    from.extend_from_slice(&container.as_u64().to_be_bytes());
-    (from, to)
+    (start(container, 0), start(container, KINDS))
 }
 
 pub(crate) fn encode_position(value: &mut Value, position: Position) {
@@ -376,6 +420,64 @@ mod tests {
                         "{hash:?} in {range}"
                     );
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_sort_as_they_are_and_none_begins_another() {
+        let numbers =
+            [0, 1, 0xF7, 0xF8, 0xFF, 0x100, 0xFFFF, 0x1_0000, 1 << 31, u64::MAX >> 8, u64::MAX];
+        let keys = numbers.map(|number| {
+            let mut key = Key::new();
+            push_number(&mut key, number);
+            key
+        });
+        for (place, key) in keys.iter().enumerate() {
+            assert_eq!(split_number(key).unwrap().1, b"", "{:x}", numbers[place]);
+            for later in &keys[place + 1..] {
+                assert!(key < later && !later.starts_with(key), "{key:x?} {later:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_rows_of_a_container_are_one_range_and_those_of_a_kind_too() {
+        let containers =
+            [(1, 1), (1, 2), (1, 14), (1, 15), (1, 16), (1, 0x7FFF_FFFF), (2, 1), (300, 1)];
+        let containers = containers.map(|(database, number)| ContainerRid::new(database, number));
+        let rows = |container| {
+            let item = item(container, &[0x3F, 7], b"tail");
+            [
+                path_index(container, 1),
+                expiry(container, u64::MAX, &item),
+                item.clone(),
+                partition(container, PartitionId::new(9)),
+                index_progress(container, PartitionId::new(9), 1),
+                index_entry(container, 1, b"value", &item),
+                ttl(container),
+                unique(container, &[0x3F], b"k", b"u"),
+            ]
+        };
+        for one in containers {
+            let (from, to) = all(one);
+            for other in containers {
+                for row in rows(other) {
+                    assert_eq!(
+                        from <= row && row < to,
+                        one == other,
+                        "{row:x?} of {other} in {one}"
+                    );
+                    assert_eq!(is_item(&row), row == rows(other)[2], "{row:x?}");
+                }
+            }
+            let [_, expiring, item, _, progress, ..] = rows(one);
+            assert_eq!(parse_item(&item).unwrap().1, b"tail");
+            assert_eq!(item_of_expiry(one, &expiring), Some(item.clone()));
+            assert_eq!(item_of_entry(one, behind_kind(&item)), item);
+            assert_eq!(number_of_progress(&progress), Some(1));
+            for (from, to) in [all_expiry(one), all_path_indexes(one), all_index_progress(one)] {
+                assert_eq!(rows(one).iter().filter(|row| from <= **row && **row < to).count(), 1);
             }
         }
     }

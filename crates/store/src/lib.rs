@@ -56,6 +56,7 @@ mod scan;
 mod script;
 mod secondary;
 mod statistics;
+mod stream;
 mod topology;
 mod transaction;
 

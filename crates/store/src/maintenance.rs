@@ -105,7 +105,7 @@ async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
             if let Some((epk, tail)) = keys::parse_item(&item) {
                 let key = ItemKey { epk, key_bytes: key_bytes(tail), tail: tail.to_vec() };
                 let precondition = Precondition::None;
-                operations.push(Operation { key, action: Action::Expire, precondition });
+                operations.push(Operation::new(key, Action::Expire, precondition));
             }
             done.remove(expiry);
         }

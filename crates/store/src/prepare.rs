@@ -7,6 +7,7 @@ use crate::body::{self, Patch, Scanned, Ttl, ValueKind, ValueSpan};
 use crate::definition::Settings;
 use crate::error::WriteError;
 use crate::item::{Condition, ItemKey, ItemWrite, Precondition, UNIQUE_BYTES, WriteKind};
+use crate::keys::ItemRow;
 use bytes::Bytes;
 use headwater_log::Position;
 use headwater_model::{ItemId, Lsn, PartitionKey, PartitionKeyValue};
@@ -18,6 +19,15 @@ pub(crate) struct Operation {
     pub(crate) key: ItemKey,
     pub(crate) action: Action,
     pub(crate) precondition: Precondition,
+    pub(crate) looked: Option<Looked>,
+}
+
+/// What whoever asks for a write has found in the index, so that the one who writes need not look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    /// What was visible before the look: the row is of this moment or a later one.
+    pub(crate) at: Lsn,
+    pub(crate) row: Option<ItemRow>,
 }
 
 #[derive(Clone)]
@@ -48,6 +58,10 @@ pub(crate) struct Prepared {
 }
 
 impl Operation {
+    pub(crate) fn new(key: ItemKey, action: Action, precondition: Precondition) -> Operation {
+        Operation { key, action, precondition, looked: None }
+    }
+
     /// How many bytes it brings.
     pub(crate) fn byte_count(&self) -> usize {
         match &self.action {
@@ -88,7 +102,7 @@ pub(crate) fn prepare(settings: &Settings, write: ItemWrite) -> Result<Steps, Wr
             (key_of(settings, given, &id)?, Action::Patch(patch, condition))
         }
     };
-    Ok(smallvec![Operation { key, action, precondition }])
+    Ok(smallvec![Operation::new(key, action, precondition)])
 }
 
 /// Checks a write that must be a single step, as those of scripts are.
@@ -110,8 +124,8 @@ fn rename(
 ) -> Result<Steps, WriteError> {
     let old = key.with_id(&ItemId::new(old_id)?);
     Ok(smallvec![
-        Operation { key: old, action: Action::Delete, precondition },
-        Operation { key, action: Action::Create(body), precondition: Precondition::None },
+        Operation::new(old, Action::Delete, precondition),
+        Operation::new(key, Action::Create(body), Precondition::None),
     ])
 }
 

@@ -125,7 +125,11 @@ impl Container {
         limit: PageLimit,
         functions: &[Script],
     ) -> Result<QueryPage, QueryFailure> {
-        let only_key = self.only_key(query);
+        // Where the caller names a key, the filter need not.
+        let only_key = match scope {
+            ScanScope::Key(_) => None,
+            _ => self.only_key(query),
+        };
         let names_key = only_key.is_some();
         let scope = match self.narrowed(query, only_key, scope)? {
             Some(scope) => scope,
@@ -336,7 +340,7 @@ impl Container {
         let mut source = Source::new(self, query, scope, None)?;
         source.settle()?;
         let mut run = start();
-        if source.is_scan() && !self.push_swept(&mut source, &mut run, page).await? {
+        if source.is_scan() && !self.push_swept(query, &mut source, &mut run, page).await? {
             run = start();
             source = Source::new(self, query, scope, None)?;
             source.settle()?;
@@ -367,6 +371,7 @@ impl Container {
     /// scan behind them. False if something may have been missed, so that all has to be pushed again.
     async fn push_swept(
         &self,
+        query: &Query,
         source: &mut Source<'_>,
         run: &mut Run,
         page: &mut QueryPage,
@@ -387,9 +392,9 @@ impl Container {
                 if page.items_read > ITEMS_COLLECTED_MAX {
                     return Err(QueryFailure::TooManyItems);
                 }
-                Ok(run.push(seen.text, seen.number, &mut Vec::new())? != Next::Enough)
+                Ok(seen.push(run, &mut Vec::new())? != Next::Enough)
             };
-            match self.sweep(partition, &mut look).await {
+            match self.sweep(partition, query, &mut look).await {
                 Ok(Swept::All) => source.move_to(behind),
                 Ok(Swept::Enough) => {
                     source.end();

@@ -683,7 +683,8 @@ async fn an_index_that_lies_is_rebuilt_at_the_next_open() {
             let rows = database.keyspace("rows", options).unwrap();
             let of_items = rows.iter().filter_map(|row| {
                 let key = row.key().unwrap();
-                (key.get(8) == Some(&b'i')).then(|| key.to_vec())
+                // The second number of a key is that of the container, times 16, and the kind.
+                (key.get(1) == Some(&(16 + 2))).then(|| key.to_vec())
             });
             let key = of_items.collect::<Vec<_>>().swap_remove(10);
             rows.insert(key, nonsense).unwrap();

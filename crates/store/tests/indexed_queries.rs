@@ -367,9 +367,15 @@ fn tell<F>(story: impl FnOnce(Account) -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send,
 {
+    tell_with(Options::default(), story);
+}
+
+fn tell_with<F>(mut options: Options, story: impl FnOnce(Account) -> F + Send + 'static)
+where
+    F: Future<Output = ()> + Send,
+{
     let simulation = Simulation::new(1);
     simulation.clone().run(async move {
-        let mut options = Options::default();
         options.maintenance_interval = Duration::ZERO;
         let (node, disk, index) = (simulation.node(), MemoryDisk::new(), MemoryIndex::default());
         story(open_simulated(&node, &disk, &index, &options).await).await;
@@ -432,6 +438,37 @@ fn a_partition_key_and_an_id_are_one_look() {
         let page =
             ask(&container, "SELECT * FROM c WHERE c.id IN ('1', '2', 'x') AND c.t = 'a'").await;
         assert_eq!((page.items_read, page.rows.len()), (2, 2));
+        account.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_range_that_proposes_too_much_is_read_from_the_log_and_counted_once() {
+    let mut options = Options::default();
+    // The log has few entries, each with many items.
+    options.sweep_after_items = 10;
+    tell_with(options, |account| async move {
+        let container = filled(&account, 3_000).await;
+        // A list has its values in the order in which the items were looked at.
+        let list = "SELECT VALUE MAKELIST(c.m) FROM c WHERE c.m >= 0";
+        let in_order_of_log: Vec<u32> = (0..3_000).collect();
+        let mut entries = Vec::new();
+        for _ in 0..3 {
+            let page = ask(&container, list).await;
+            let found: Vec<u32> = serde_json::from_slice(&page.rows[0]).unwrap();
+            assert_eq!(found, in_order_of_log, "items were looked up one by one");
+            assert!(page.index.used.is_empty(), "{:?}", page.index);
+            assert_eq!(page.index.potential, ["/m/?"]);
+            entries.push(page.index.entries);
+        }
+        // At first there was no index; then as many were counted as are worth it, and never again.
+        assert_eq!(entries, [0, 1_000, 0]);
+        // Neither is what lies around it; what lies inside may be few.
+        let around = ask(&container, "SELECT VALUE COUNT(1) FROM c WHERE c.m >= -5").await;
+        assert_eq!((around.index.entries, around.items_read), (0, 3_000));
+        let inside = ask(&container, "SELECT VALUE COUNT(1) FROM c WHERE c.m >= 2990").await;
+        assert_eq!((inside.index.entries, inside.items_read), (10, 10));
+        assert_eq!(inside.index.used, ["/m/?"]);
         account.close().await.unwrap();
     });
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
+use futures_util::TryStreamExt;
 use headwater_log::disk::MemoryDisk;
 use headwater_runtime::{Runtime, Simulation};
 use headwater_store::{
@@ -12,6 +13,7 @@ use headwater_store::{
 };
 use std::future::Future;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +70,33 @@ fn a_waiting_reader_is_told_when_it_happens() {
             assert_eq!(page.changes[0].id(), id);
             assert_eq!(runtime.elapsed() - asked, seconds(7), "not a moment later");
         }
+    });
+}
+
+#[test]
+fn a_stream_has_every_change_once_at_its_moment_and_goes_on_from_any_page() {
+    simulate(|runtime, container| async move {
+        container.create(r#"{"id":"old","pk":"old"}"#).await.unwrap();
+        let mut pages = pin!(container.changes(FeedRequest::new(FeedStart::Beginning)));
+        let first = pages.try_next().await.unwrap().unwrap();
+        assert_eq!(first.changes[0].id(), "old");
+        // Longer than any one look waits.
+        for (id, delay) in [("a", 7), ("b", 5000)] {
+            write_after(runtime.clone(), container.clone(), seconds(delay), id).await;
+            let asked = runtime.elapsed();
+            let page = pages.try_next().await.unwrap().unwrap();
+            assert_eq!(page.changes.iter().map(|one| one.id()).collect::<Vec<_>>(), [id]);
+            assert_eq!(runtime.elapsed() - asked, seconds(delay), "not a moment later");
+        }
+        let again = FeedRequest::after(first.continuation);
+        let mut again = pin!(container.changes(again));
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            let page = again.try_next().await.unwrap().unwrap();
+            seen.extend(page.changes.iter().map(|one| one.id().to_owned()));
+        }
+        seen.sort();
+        assert_eq!(seen, ["a", "b"]);
     });
 }
 

@@ -183,6 +183,8 @@ pub(super) const CLIENTS: &[Client] = &[
                 "--source-path",
                 "src/main/java",
                 "src/main/java/headwater/Main.java",
+                // What `headwater bench processor` runs.
+                "src/main/java/headwater/Hosts.java",
             ]),
         ],
         install_time: INSTALL_TIME,

@@ -102,6 +102,13 @@ pub(super) const SUITES: &[Suite] = &[
         when: When::Full,
         ..CARGO_TEST
     },
+    // In release it plays 1,000 seeds instead of 200; HEADWATER_SEEDS says otherwise.
+    Suite {
+        name: "processor, release",
+        args: &["test", "--release", "-p", "headwater-processor", "--lib", "whatever_happens"],
+        when: When::Full,
+        ..CARGO_TEST
+    },
     // A fast writer is killed at more interesting moments.
     Suite {
         name: "kill, release",
@@ -153,6 +160,15 @@ mod tests {
             let tool = suite.and_then(|suite| suite.tool.as_ref());
             let fetches = tool.is_some_and(|tool| tool.probe.contains(&"fetch"));
             assert_eq!(fetches, check == "advisories", "{check}");
+        }
+    }
+
+    #[test]
+    fn what_plays_many_seeds_is_run_where_it_plays_most() {
+        for package in ["headwater-simulation", "headwater-processor"] {
+            let plays =
+                |suite: &&Suite| suite.args.contains(&package) && suite.args.contains(&"--release");
+            assert!(SUITES.iter().any(|suite| plays(&suite)), "{package}");
         }
     }
 

@@ -126,9 +126,9 @@ pub(crate) fn run(given: Serve) -> Result<()> {
     let settings = given.with_file()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let executor = tokio::runtime::Builder::new_multi_thread()
-        // One may wait for the disk, and one that slept takes a while to wake: two for each core keep
-        // all cores at work.
-        .worker_threads(2 * cores)
+        // Connections have threads of their own. These write, ask, and look after everything: one of
+        // them may wait for the disk.
+        .worker_threads(cores.max(2))
         .enable_all()
         .build()
         .context("cannot start threads")?;

@@ -1,6 +1,7 @@
 //! The real disk: files and directories of the operating system, synced when asked.
 
 use super::{Disk, DiskFile};
+use headwater_runtime::slow_read;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -59,13 +60,41 @@ impl Disk for OsDisk {
 #[derive(Debug)]
 struct OsFile(File);
 
-impl DiskFile for OsFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.read_exact_at(buffer, offset)
+/// How a read that does not wait for the disk went.
+enum AtOnce {
+    /// So many bytes were in memory.
+    Read(usize),
+    /// The system cannot tell.
+    Unknown,
+}
+
+impl OsFile {
+    /// Reads what is in memory already.
+    #[cfg(target_os = "linux")]
+    fn read_at_once(&self, buffer: &mut [u8], offset: u64) -> AtOnce {
+        use rustix::io::{Errno, ReadWriteFlags, preadv2};
+        let mut buffers = [io::IoSliceMut::new(buffer)];
+        match preadv2(&self.0, &mut buffers, offset, ReadWriteFlags::NOWAIT) {
+            Ok(count) => AtOnce::Read(count),
+            Err(Errno::AGAIN) => AtOnce::Read(0),
+            Err(_) => AtOnce::Unknown,
+        }
     }
 
-    /// Into memory that nobody has to clear first: a feed page is little else than this copy.
-    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    #[cfg(not(target_os = "linux"))]
+    fn read_at_once(&self, _: &mut [u8], _: u64) -> AtOnce {
+        AtOnce::Unknown
+    }
+
+    /// Whether a read is likely to wait for the disk: whether the first or the last byte would.
+    fn is_slow(&self, offset: u64, length: usize) -> bool {
+        let last = offset + length.saturating_sub(1) as u64;
+        [offset, last]
+            .into_iter()
+            .any(|place| matches!(self.read_at_once(&mut [0], place), AtOnce::Read(0)))
+    }
+
+    fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut buffer = Vec::with_capacity(length);
         while buffer.len() < length {
             let at = offset + buffer.len() as u64;
@@ -77,6 +106,27 @@ impl DiskFile for OsFile {
         }
         buffer.truncate(length);
         Ok(buffer)
+    }
+}
+
+impl DiskFile for OsFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.read_at_once(buffer, offset) {
+            AtOnce::Read(count) if count == buffer.len() => Ok(()),
+            AtOnce::Read(count) => {
+                let (rest, offset) = (&mut buffer[count..], offset + count as u64);
+                slow_read(|| self.0.read_exact_at(rest, offset))
+            }
+            AtOnce::Unknown => self.0.read_exact_at(buffer, offset),
+        }
+    }
+
+    /// Into memory that nobody has to clear first: a feed page is little else than this copy.
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        match self.is_slow(offset, length) {
+            true => slow_read(|| self.read_now(offset, length)),
+            false => self.read_now(offset, length),
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -123,5 +173,44 @@ impl DiskFile for OsFile {
 
     fn allocated(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.blocks() * 512)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+
+    /// Whatever part of a file is in memory when it is read.
+    #[test]
+    fn a_read_is_the_same_from_memory_and_from_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let file = OsDisk.open(&path, true).unwrap();
+        let bytes: Vec<u8> = (0..700_001_u32).flat_map(u32::to_le_bytes).collect();
+        file.write_at(&bytes, 0).unwrap();
+        file.sync().unwrap();
+        let forget = || {
+            let file = File::open(&path).unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        };
+        for (offset, length) in [(0, bytes.len()), (5, 1), (4_000, 300_000), (2_500_000, 300_004)] {
+            let expected = &bytes[offset..offset + length];
+            for warm in [0, 1, length] {
+                forget();
+                file.read_at(&mut vec![0; warm], offset as u64).unwrap();
+                let mut buffer = vec![0; length];
+                file.read_at(&mut buffer, offset as u64).unwrap();
+                assert!(buffer == expected, "{length} at {offset}, {warm} in memory");
+                forget();
+                file.read_at(&mut vec![0; warm], offset as u64).unwrap();
+                assert!(file.read(offset as u64, length).unwrap() == expected);
+            }
+        }
+        for result in
+            [file.read_at(&mut [0; 8], bytes.len() as u64 - 7), file.read(1 << 30, 1).map(drop)]
+        {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
     }
 }

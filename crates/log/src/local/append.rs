@@ -25,11 +25,12 @@ const ALLOCATE_FIRST: u64 = 256 << 10;
 /// The largest step.
 const ALLOCATE_MOST: u64 = 8 << 20;
 /// A group up to this size is written into blocks that hold zeros already. The first write to a block
-/// that was only allocated makes its sync note in the file system's journal that the block is in use,
-/// which costs a fifth of the time of a small sync and nothing beside the bytes of a large one.
-const ZEROED_GROUP_MAX: usize = 4 << 10;
+/// that was only allocated makes its sync note in the file system that the block is in use: two more
+/// blocks, one after the other, which take longer than the bytes of a small group. Those of a large one
+/// take so long that writing them twice costs more.
+const ZEROED_GROUP_MAX: usize = 256 << 10;
 /// How far ahead the zeros reach. They are written with a group and synced by its sync, which is slow for it: so
-/// far that this happens to one write of kilobytes in some seven hundred.
+/// far that this happens to one lone write of kilobytes in some seven hundred.
 const ZEROED_AHEAD: u64 = 1 << 20;
 /// No group is longer.
 const GROUP_BYTES_MAX: usize = (u32::MAX / 2) as usize;

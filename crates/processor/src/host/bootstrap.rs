@@ -7,9 +7,10 @@ use super::StartError;
 use super::acquire::all;
 use super::shared::Shared;
 use crate::coverage::{self, PhysicalRange};
+use crate::event::Event;
 use crate::expiry::{Observations, Sign};
-use crate::lease::{Extra, Lease, LeaseState, Start, token_of};
-use crate::lease_store::{Listing, NewDocument, StoreError};
+use crate::lease::{Document, Extra, Lease, LeaseState, Start, token_of};
+use crate::lease_store::{Listing, NewDocument, StoreError, Stored};
 use crate::member::{Control, Member, with_key};
 use crate::namespace::Kind;
 use crate::position::Position;
@@ -24,10 +25,11 @@ use std::time::Duration;
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
     let began = shared.runtime.elapsed();
     let mut seen = Observations::default();
+    let mark = format!("{:016x}", shared.runtime.random());
     let prefix = shared.namespace.prefix();
     let mut failures = 0;
     loop {
-        let listing = match shared.store.list(&prefix).await {
+        let listing = match shared.answer(shared.store.list(&prefix)).await {
             Ok(listing) => listing,
             Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => return Err(error.into()),
             Err(error) => {
@@ -46,14 +48,14 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
             return Ok(());
         }
         let waited = shared.runtime.elapsed().saturating_sub(began);
-        let lock = take_lock(shared, &listing, &mut seen).await?;
+        let lock = take_lock(shared, &listing, &mark, &mut seen).await?;
         if lock.is_none() && waited < shared.options.lock_time * 2 {
             shared.runtime.sleep(shared.options.lock_time / 10).await;
             continue;
         }
         let made = make(shared, &listing).await;
         if let Some((key, etag)) = lock {
-            let _ = shared.store.delete(&key, &etag).await;
+            let _ = shared.answer(shared.store.delete(&key, &etag)).await;
         }
         return made;
     }
@@ -99,30 +101,62 @@ fn check(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
 
 type Lock = (crate::lease::DocumentKey, String);
 
-/// Takes the lock if it is free or old; nothing if somebody is at work.
+/// What the lock says of who holds it. Other libraries write nothing there, and read nothing.
+const HELD_BY: &str = "heldBy";
+
+/// Takes the lock if it is free, old, or ours because the answer to an earlier attempt was lost; nothing if
+/// somebody else is at work.
 async fn take_lock(
     shared: &Shared,
     listing: &Listing,
+    mark: &str,
     seen: &mut Observations,
 ) -> Result<Option<Lock>, StartError> {
     let key = shared.key(shared.namespace.lock());
     let known = listing.documents.iter().find(|stored| stored.key == key);
     if let Some(known) = known {
+        if is_held_by(known, mark) {
+            return Ok(Some((key, known.etag.clone())));
+        }
         let now = shared.runtime.elapsed();
         let sign = Sign { of: &key.id, version: &known.etag, written: known.seconds };
         seen.note(sign, now);
         if !seen.is_expired(sign, now, listing.seconds, shared.options.lock_time) {
             return Ok(None);
         }
-        let _ = shared.store.delete(&key, &known.etag).await;
+        let _ = shared.answer(shared.store.delete(&key, &known.etag)).await;
     }
     let mut document = with_key(&key);
     document.set("ttl", &shared.options.lock_time.as_secs().max(1));
+    document.set(HELD_BY, &mark);
     let body = document.to_bytes().into();
-    match shared.store.create(NewDocument { key: key.clone(), body }).await {
+    let created = shared.store.create(NewDocument { key: key.clone(), body });
+    match shared.answer(created).await {
         Ok(stored) => Ok(Some((key, stored.etag))),
         Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => Err(error.into()),
         Err(_) => Ok(None),
+    }
+}
+
+fn is_held_by(lock: &Stored, mark: &str) -> bool {
+    let document = Document::parse(&lock.body).ok();
+    document.and_then(|document| document.get::<String>(HELD_BY)).is_some_and(|held| held == mark)
+}
+
+/// Says so if this processor has leases for this container under another name of the endpoint.
+async fn look_elsewhere(shared: &Shared) {
+    let options = &shared.options;
+    if options.namespace.is_some() {
+        return;
+    }
+    let (prefix, by_names) = (&options.processor_name, options.flavour().uses_names());
+    let Ok(listing) = shared.answer(shared.store.list(prefix)).await else { return };
+    for stored in &listing.documents {
+        let id = &stored.key.id;
+        if shared.namespace.is_elsewhere(id, prefix, &shared.identity, by_names) {
+            let found = id.trim_end_matches(".info").to_owned();
+            shared.tell(Event::SuspiciousNamespace { found });
+        }
     }
 }
 
@@ -130,6 +164,7 @@ async fn make(shared: &Arc<Shared>, listing: &Listing) -> Result<(), StartError>
     if shared.options.discard_existing {
         discard(shared, listing).await?;
     }
+    look_elsewhere(shared).await;
     let ranges = shared.source.ranges(true).await?;
     let known: Vec<KeyRange> = match shared.options.discard_existing {
         true => Vec::new(),
@@ -172,7 +207,7 @@ async fn make(shared: &Arc<Shared>, listing: &Listing) -> Result<(), StartError>
     };
     document.set("hwStart", &start.to_string());
     let marker = NewDocument { key, body: document.to_bytes().into() };
-    match shared.store.create(marker).await {
+    match shared.answer(shared.store.create(marker)).await {
         Ok(_) | Err(StoreError::Conflict) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -218,7 +253,7 @@ pub(crate) async fn create(
         Err(Start::Now) => lease.position = Some(now(shared, &lease).await?),
         Err(start) => lease.extra.start = Some(start),
     }
-    match shared.store.create(shared.document(&lease)).await {
+    match shared.answer(shared.store.create(shared.document(&lease))).await {
         Ok(_) | Err(StoreError::Conflict) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -255,7 +290,7 @@ async fn discard(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
     }
     for stored in &listing.documents {
         if matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_) | Kind::Marker) {
-            match shared.store.delete(&stored.key, &stored.etag).await {
+            match shared.answer(shared.store.delete(&stored.key, &stored.etag)).await {
                 Ok(()) | Err(StoreError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }

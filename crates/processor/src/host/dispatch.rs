@@ -11,6 +11,7 @@ use super::split::{self, Successors};
 use super::tenure::Tenure;
 use crate::checkpoint::Checkpoint;
 use crate::failure::Backoff;
+use crate::handler::Diagnostics;
 use crate::lease::Start;
 use crate::source::{Change, Page};
 use crate::watermark::Ticket;
@@ -42,6 +43,8 @@ pub(super) struct Dispatch<'a> {
     waiting: Vec<(Change, Ticket)>,
     /// The place of the page they are of; none while changes of several pages are gathered.
     room: Option<Room>,
+    /// How the pages of what waits were read, by their numbers.
+    reads: Vec<(u64, Diagnostics)>,
 }
 
 impl<'a> Dispatch<'a> {
@@ -52,8 +55,8 @@ impl<'a> Dispatch<'a> {
         lanes: Vec<mpsc::Sender<Job>>,
         attempts_before: u32,
     ) -> Dispatch<'a> {
-        let (waiting, room) = (Vec::new(), None);
-        Dispatch { shared, fence, tenure, lanes, attempts_before, waiting, room }
+        let (waiting, room, reads) = (Vec::new(), None, Vec::new());
+        Dispatch { shared, fence, tenure, lanes, attempts_before, waiting, room, reads }
     }
 
     /// Works until the range is gone, a handler gives up, or the lease is to be left.
@@ -75,10 +78,10 @@ impl<'a> Dispatch<'a> {
                     () = self.fence.leaving() => return Stop::Leaving,
                     _ = giving_up.recv() => return Stop::GaveUp,
                     next = fetched.recv() => match next {
-                        Some(Fetched::Page(page, room)) => {
+                        Some(Fetched::Page(page, read, room)) => {
                             gone_in_a_row = 0;
                             from = Start::Position(page.position.clone());
-                            self.page(page, room).await;
+                            self.page(page, read, room).await;
                         }
                         Some(Fetched::Idle(page)) => {
                             gone_in_a_row = 0;
@@ -149,11 +152,12 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    async fn page(&mut self, page: Page, room: Room) {
+    async fn page(&mut self, page: Page, read: Diagnostics, room: Room) {
         let lsns: Vec<_> = page.changes.iter().map(Change::lsn).collect();
         let made = page.changes.first().and_then(Change::seconds);
         self.tenure.heard(page.newest, false);
         let tickets = self.tenure.watermark.lock().begin_made(lsns, page.position, made);
+        self.reads.extend(tickets.first().map(|ticket| (ticket.page, read)));
         self.waiting.extend(page.changes.into_iter().zip(tickets));
         let options = &self.shared.options;
         self.room = options.batch_wait.is_zero().then_some(room);
@@ -170,6 +174,7 @@ impl<'a> Dispatch<'a> {
             return;
         }
         let attempts_before = std::mem::take(&mut self.attempts_before);
+        let reads = std::mem::take(&mut self.reads);
         let count = self.lanes.len();
         let mut of_lanes: Vec<Vec<(Change, Ticket)>> = (0..count).map(|_| Vec::new()).collect();
         let paths = &self.shared.identity.partition_key;
@@ -193,9 +198,9 @@ impl<'a> Dispatch<'a> {
         while batches.iter().any(|left| left.len() > 0) {
             for (lane, left) in self.lanes.iter().zip(&mut batches) {
                 let Some(batch) = left.next() else { continue };
-                let (changes, tickets) = batch.into_iter().unzip();
-                let room = self.room.clone();
-                let job = Job::Work(Portion { changes, tickets, attempts_before, room });
+                let (changes, tickets): (_, Vec<Ticket>) = batch.into_iter().unzip();
+                let (room, reads) = (self.room.clone(), reads_of(&reads, &tickets));
+                let job = Job::Work(Portion { changes, tickets, attempts_before, room, reads });
                 tokio::select! {
                     biased;
                     () = self.fence.leaving() => return,
@@ -205,6 +210,13 @@ impl<'a> Dispatch<'a> {
         }
         self.room = None;
     }
+}
+
+/// How the pages were read that these changes are of. Tickets are in the order of pages.
+fn reads_of(reads: &[(u64, Diagnostics)], tickets: &[Ticket]) -> Arc<[Diagnostics]> {
+    let ends = tickets.first().zip(tickets.last()).map(|(first, last)| first.page..=last.page);
+    let of_them = |(page, _): &&(u64, Diagnostics)| ends.as_ref().is_some_and(|e| e.contains(page));
+    reads.iter().filter(of_them).map(|(_, read)| read.clone()).collect()
 }
 
 /// Cuts changes into batches, between transactions.

@@ -4,6 +4,7 @@ use super::shared::Shared;
 use super::tenure::Tenure;
 use crate::event::Event;
 use crate::failure::Backoff;
+use crate::handler::Diagnostics;
 use crate::lease::Start;
 use crate::source::{Page, ReadRequest, SourceError};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// What the reader has to say.
 pub(crate) enum Fetched {
-    Page(Page, Room),
+    Page(Page, Diagnostics, Room),
     /// Nothing new; the position may still have moved.
     Idle(Page),
     /// It cannot go on.
@@ -52,6 +53,10 @@ pub(crate) async fn fetch(
             let pause = shared.runtime.sleep(Duration::from_millis(20));
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
+        while !shared.owed().is_zero() {
+            let pause = shared.runtime.sleep(shared.owed());
+            tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
+        }
         let room = tokio::select! {
             biased;
             () = tenure.fence.leaving() => return,
@@ -70,7 +75,10 @@ pub(crate) async fn fetch(
         };
         let fetched = match answer {
             Ok(page) => {
-                trouble = Trouble::default();
+                let failures = std::mem::take(&mut trouble).failures;
+                let took = shared.runtime.elapsed().saturating_sub(asked);
+                shared.spend(page.charge);
+                let read = diagnostics(&page, &from, took, failures);
                 if items_max != shared.options.items_max {
                     items_max = grown(items_max, shared.options.items_max);
                 }
@@ -79,7 +87,7 @@ pub(crate) async fn fetch(
                 shared.tell(Event::Read { lease, changes, charge: page.charge });
                 match page.changes.is_empty() {
                     true => Fetched::Idle(page),
-                    false => Fetched::Page(page, Arc::new(room)),
+                    false => Fetched::Page(page, read, Arc::new(room)),
                 }
             }
             Err(SourceError::TooLarge) if items_max != Some(1) => {
@@ -114,6 +122,19 @@ pub(crate) async fn fetch(
             let pause = shared.runtime.sleep(shared.options.poll_delay - took);
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
+    }
+}
+
+fn diagnostics(page: &Page, from: &Start, took: Duration, failures: u32) -> Diagnostics {
+    Diagnostics {
+        from: from.clone(),
+        position: page.position.clone(),
+        changes: page.changes.len(),
+        took,
+        failures,
+        charge: page.charge,
+        newest: page.newest,
+        activity: page.activity.clone(),
     }
 }
 

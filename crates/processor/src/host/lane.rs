@@ -10,7 +10,9 @@ use super::watch::tell_blocked;
 use crate::dead_letter::DeadLetter;
 use crate::event::Event;
 use crate::failure::{Action, Backoff, Failure, FailureKind, HandlerError};
-use crate::handler::{Ack, AnyHandler, Batch, BatchContext, CloseReason, LeaseContext};
+use crate::handler::{
+    Ack, AnyHandler, Batch, BatchContext, CloseReason, Diagnostics, LeaseContext,
+};
 use crate::source::Change;
 use crate::watermark::Ticket;
 use std::future::Future;
@@ -35,6 +37,8 @@ pub(crate) struct Portion {
     pub(crate) attempts_before: u32,
     /// Kept until they are handled, if they are of one page.
     pub(crate) room: Option<Room>,
+    /// How their pages were read.
+    pub(crate) reads: Arc<[Diagnostics]>,
 }
 
 /// Why a lane gave up, if it did.
@@ -127,7 +131,7 @@ impl Piece {
 
 impl Worker<'_> {
     async fn handle(&mut self, portion: Portion) -> Result<(), GaveUp> {
-        let Portion { changes, tickets, attempts_before, room: _room } = portion;
+        let Portion { changes, tickets, attempts_before, room: _room, reads } = portion;
         let mut stack = vec![Piece { changes, tickets, attempt: attempts_before + 1 }];
         while let Some(piece) = stack.pop() {
             if piece.changes.is_empty() {
@@ -135,7 +139,7 @@ impl Worker<'_> {
             }
             let began = self.shared.runtime.elapsed();
             // Leaving: what is not handled comes again, elsewhere.
-            let Some(outcome) = self.call(&piece).await else { return Ok(()) };
+            let Some(outcome) = self.call(&piece, &reads).await else { return Ok(()) };
             self.tell(&piece, &outcome, began);
             match outcome {
                 Ok(Ack::Done) => self.done(&piece.tickets, bytes(&piece.changes)).await,
@@ -161,7 +165,11 @@ impl Worker<'_> {
     }
 
     /// Calls the handler; nothing if the lease ended meanwhile.
-    async fn call(&mut self, piece: &Piece) -> Option<Result<Ack, HandlerError>> {
+    async fn call(
+        &mut self,
+        piece: &Piece,
+        reads: &Arc<[Diagnostics]>,
+    ) -> Option<Result<Ack, HandlerError>> {
         // Right before the call: the process may have been frozen since the last look.
         if self.tenure.fence.is_ended() {
             return None;
@@ -177,6 +185,8 @@ impl Worker<'_> {
             tickets: piece.tickets.clone().into(),
             attempt: piece.attempt,
             lsns,
+            reads: reads.clone(),
+            delivery: None,
         };
         let batch = Batch { changes: piece.changes.clone().into(), context };
         let limit = self.shared.options.handler_timeout;
@@ -201,6 +211,7 @@ impl Worker<'_> {
 
     /// Says that a handler succeeded, if it did.
     fn tell(&self, piece: &Piece, outcome: &Result<Ack, HandlerError>, began: Duration) {
+        self.tenure.set_failing(outcome.as_ref().err().map(ToString::to_string).as_deref());
         let changes = match outcome {
             Ok(Ack::Done | Ack::Deferred) => piece.changes.len(),
             Ok(Ack::Through(count)) => (*count).min(piece.changes.len()),

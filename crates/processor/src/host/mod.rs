@@ -30,6 +30,7 @@ mod watch;
 
 pub(crate) use acquire::all;
 pub(crate) use lane::{Job, Portion};
+pub(crate) use shared::Shared;
 pub(crate) use tenure::Tenure;
 
 use crate::handler::{CloseReason, HandlerFactory};
@@ -41,7 +42,7 @@ use crate::runner::RunnerFactory;
 use crate::source::{FeedSource, SourceError};
 use coordinator::Coordinator;
 use headwater_runtime::{Runtime, TaskGroup};
-use shared::{Shared, Workers};
+use shared::Workers;
 use std::sync::Arc;
 use tokio::sync::watch::{Receiver, Sender, channel};
 
@@ -73,6 +74,12 @@ pub enum StartError {
     /// The leases are of another kind.
     #[error("{0}")]
     ForeignLeases(String),
+    /// The leases are in the monitored container.
+    #[error(
+        "leases cannot be kept in the monitored container: every one that is written would be a change to \
+             handle; give them a container of their own"
+    )]
+    SameContainer,
     /// Handlers cannot have threads of their own.
     #[error("no threads for handlers: {0}; ask for fewer, or allow the process more")]
     Threads(String),
@@ -208,6 +215,9 @@ impl Processor {
     /// same host name.
     pub async fn start(&self) -> Result<Running, StartError> {
         let identity = self.source.identity().await?;
+        if self.store.is_kept_in(&identity) {
+            return Err(StartError::SameContainer);
+        }
         let options = self.options.clone();
         let by_names = options.flavour().uses_names();
         let namespace = match &options.namespace {

@@ -15,7 +15,7 @@ pub(crate) async fn run(
     mut runner: Box<dyn AnyRunner>,
     jobs: mpsc::Receiver<Job>,
 ) -> Option<GaveUp> {
-    let session = LeaseSession { tenure: tenure.clone(), jobs };
+    let session = LeaseSession { tenure: tenure.clone(), jobs, shared: shared.clone() };
     let outcome = tokio::select! {
         biased;
         () = tenure.fence.ended() => return None,

@@ -5,7 +5,7 @@ use super::tenure::Tenure;
 use crate::event::Event;
 use crate::handler::AnyFactory;
 use crate::lease::{DocumentKey, HostId};
-use crate::lease_store::{LeaseStore, NewDocument};
+use crate::lease_store::{LeaseStore, NewDocument, StoreError};
 use crate::namespace::{FeedIdentity, Namespace};
 use crate::options::Options;
 use crate::runner::AnyRunnerFactory;
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     tenures: Mutex<Vec<Weak<Tenure>>>,
     /// Rung when the coordinator should look before its time.
     pub(crate) nudge: Bell,
+    /// When the feed may be read again, for what it has cost.
+    paid_until: Mutex<Duration>,
     draining: AtomicBool,
     /// Set when no session is left and none will begin.
     over: AtomicBool,
@@ -84,12 +86,36 @@ impl Shared {
             handlers,
             tenures: Mutex::default(),
             nudge: Bell::default(),
+            paid_until: Mutex::default(),
             draining: AtomicBool::new(false),
             over: AtomicBool::new(false),
             unwell_until: AtomicU64::new(0),
             owned: AtomicUsize::new(0),
             fatal: Mutex::default(),
         }
+    }
+
+    /// An answer of the lease store, or that there was none in time.
+    pub(crate) async fn answer<T>(
+        &self,
+        asked: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answer = self.runtime.timeout(self.options.store_timeout, asked).await;
+        answer.unwrap_or_else(|| Err(StoreError::Unavailable("no answer in time".to_owned())))
+    }
+
+    /// Reading cost so much: the next page has to wait, where that is bounded.
+    pub(crate) fn spend(&self, charge: f64) {
+        let Some(most) = self.options.charge_per_second_max else { return };
+        // A service may say anything; no page is worth more than a minute.
+        let time = Duration::try_from_secs_f64(charge / most).unwrap_or_default();
+        let mut until = self.paid_until.lock();
+        *until = (*until).max(self.runtime.elapsed()) + time.min(Duration::from_secs(60));
+    }
+
+    /// How long the feed has to be left alone for what it has cost.
+    pub(crate) fn owed(&self) -> Duration {
+        self.paid_until.lock().saturating_sub(self.runtime.elapsed())
     }
 
     /// Whether this host is about to leave, or cannot read the feed: then it is given nothing.

@@ -36,6 +36,8 @@ pub(crate) struct Tenure {
     /// and never zero; zero if none has.
     inside: AtomicU64,
     told_blocked: AtomicBool,
+    /// What the last handler said, if it failed.
+    failing: Mutex<Option<String>>,
 }
 
 /// What an answer of the feed says about how far behind a lease is.
@@ -74,6 +76,7 @@ impl Tenure {
             heard: Mutex::default(),
             inside: AtomicU64::new(0),
             told_blocked: AtomicBool::new(false),
+            failing: Mutex::default(),
         };
         (Arc::new(tenure), waiting)
     }
@@ -100,6 +103,16 @@ impl Tenure {
     /// Remembers that somebody was told. Whether that is new.
     pub(crate) fn note_blocked(&self) -> bool {
         !self.told_blocked.swap(true, Ordering::SeqCst)
+    }
+
+    /// Remembers whether the last call of a handler failed.
+    pub(crate) fn set_failing(&self, error: Option<&str>) {
+        *self.failing.lock() = error.map(str::to_owned);
+    }
+
+    /// What the last handler said, if it failed.
+    pub(crate) fn failing(&self) -> Option<String> {
+        self.failing.lock().clone()
     }
 
     /// Remembers what an answer of the feed said about its end.
@@ -149,9 +162,19 @@ impl Tenure {
 
     /// Counts changes as handled, and stores the position if it is time to.
     pub(crate) async fn done(&self, tickets: &[Ticket], bytes: usize) {
-        self.watermark.lock().done(tickets);
+        self.mark(tickets);
+        self.store_if_due(tickets.len(), bytes).await;
+    }
+
+    /// Counts changes as handled; of how many that is new.
+    pub(crate) fn mark(&self, tickets: &[Ticket]) -> usize {
+        self.watermark.lock().done(tickets)
+    }
+
+    /// So many changes were handled: stores the position if it is time to.
+    pub(crate) async fn store_if_due(&self, changes: usize, bytes: usize) {
         let now = self.fence.now();
-        let due = self.pace.lock().handled(tickets.len(), bytes, now);
+        let due = self.pace.lock().handled(changes, bytes, now);
         if due {
             // If it cannot be stored the fence has ended, which everybody looks at anyway.
             let _ = self.store().await;

@@ -6,7 +6,7 @@
 
 use super::shared::Shared;
 use super::tenure::Tenure;
-use crate::event::Event;
+use crate::event::{Event, StallCause};
 use crate::lag::Lag;
 use crate::position::Position;
 use headwater_runtime::Stop;
@@ -77,7 +77,13 @@ fn look_at(shared: &Shared, tenure: &Tenure, now: Duration) {
     let since = now.saturating_sub(progress.since.unwrap_or(now));
     if since >= shared.options.stall_after && !progress.told {
         progress.told = true;
-        shared.tell(Event::Stalled { lease: tenure.lease.lease.clone(), since });
+        let cause =
+            match (tenure.blocked_for(now).filter(|time| *time >= BLOCKED), tenure.failing()) {
+                (Some(_), _) => StallCause::Blocked,
+                (None, Some(error)) => StallCause::Failing(error),
+                (None, None) => StallCause::Unanswered,
+            };
+        shared.tell(Event::Stalled { lease: tenure.lease.lease.clone(), since, cause });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Layout, LeaseStore, Listing, NewDocument, StoreError, StoreWrite, Stored};
 use crate::lease::{Document, DocumentKey};
+use crate::namespace::FeedIdentity;
 use bytes::Bytes;
 use headwater_client::{Batch, ClientError, Container, PageRequest, Precondition, Query, Reason};
 use headwater_model::PartitionKey;
@@ -15,6 +16,8 @@ const PAGES_MAX: usize = 1000;
 pub struct ContainerLeases {
     container: Container,
     layout: Layout,
+    /// What the service calls the container.
+    rid: String,
 }
 
 impl ContainerLeases {
@@ -34,7 +37,8 @@ impl ContainerLeases {
         let paths: Vec<&str> =
             paths.into_iter().flatten().filter_map(|path| path.as_str()).collect();
         let layout = Layout::of(&paths)?;
-        Ok(ContainerLeases { container, layout })
+        let rid = definition["_rid"].as_str().unwrap_or_default().to_owned();
+        Ok(ContainerLeases { container, layout, rid })
     }
 
     /// Creates the container if it is not there: by `/partitionKey`, so that all leases of a processor
@@ -228,5 +232,10 @@ impl LeaseStore for ContainerLeases {
 
     fn layout(&self) -> Layout {
         self.layout
+    }
+
+    fn is_kept_in(&self, container: &FeedIdentity) -> bool {
+        let host = self.container.client().endpoint().host();
+        !self.rid.is_empty() && self.rid == container.container.rid && host == container.host
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Layout, LeaseStore, Listing, NewDocument, StoreError, StoreWrite, Stored};
 use crate::lease::DocumentKey;
+use crate::namespace::{EMBEDDED, FeedIdentity};
 use headwater_model::PartitionKey;
 use headwater_runtime::{BoxFuture, Runtime};
 use headwater_store::{
@@ -152,5 +153,9 @@ impl LeaseStore for EmbeddedLeases {
 
     fn layout(&self) -> Layout {
         self.layout
+    }
+
+    fn is_kept_in(&self, container: &FeedIdentity) -> bool {
+        container.host == EMBEDDED && self.container.rid().to_string() == container.container.rid
     }
 }

@@ -13,6 +13,7 @@ pub use embedded::EmbeddedLeases;
 pub use memory::MemoryLeases;
 
 use crate::lease::DocumentKey;
+use crate::namespace::FeedIdentity;
 use bytes::Bytes;
 use headwater_runtime::BoxFuture;
 use std::time::Duration;
@@ -44,6 +45,13 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// How documents are spread.
     fn layout(&self) -> Layout;
+
+    /// Whether they are kept in this very container. Nobody can monitor the container his leases are in:
+    /// every lease written would be a change to handle.
+    fn is_kept_in(&self, container: &FeedIdentity) -> bool {
+        let _ = container;
+        false
+    }
 }
 
 impl<S: LeaseStore + ?Sized> LeaseStore for std::sync::Arc<S> {
@@ -77,6 +85,10 @@ impl<S: LeaseStore + ?Sized> LeaseStore for std::sync::Arc<S> {
 
     fn layout(&self) -> Layout {
         (**self).layout()
+    }
+
+    fn is_kept_in(&self, container: &FeedIdentity) -> bool {
+        (**self).is_kept_in(container)
     }
 }
 

@@ -5,11 +5,11 @@ use crate::handler::{
     Ack, Batch, BatchContext, CloseReason, Handler, HandlerFactory, LeaseContext,
 };
 use crate::lease::Lease;
-use crate::lease_store::MemoryLeases;
-use crate::source::MemoryFeed;
+use crate::lease_store::{MemoryLeases, Stored};
+use crate::source::{FeedSource, MemoryFeed};
 use crate::{
-    Checkpoint, CheckpointError, HandlerError, Options, Processor, RetryThenDeadLetter, Running,
-    Start,
+    Checkpoint, CheckpointError, Event, HandlerError, Options, Processor, RetryThenDeadLetter,
+    Running, Start,
 };
 use headwater_model::FeedMode;
 use headwater_runtime::{BoxFuture, Runtime, Simulation};
@@ -424,6 +424,136 @@ fn starting_now_misses_nothing_between_the_start_and_the_first_batch() {
             stage.sleep(20).await;
             assert_eq!(stage.log().join(","), "3,4,5");
             running.stop().await;
+        })
+    });
+}
+
+#[test]
+fn a_batch_says_how_the_feed_was_read_for_it() {
+    Stage::play(|stage| {
+        Box::pin(async move {
+            let mut options = stage.options();
+            (options.items_max, options.batch_items_max) = (Some(3), 4);
+            options.batch_wait = Duration::from_secs(3);
+            stage.put(0..7);
+            let log = stage.log.clone();
+            let running = stage
+                .start(options, move |batch: Batch| {
+                    for read in batch.context.diagnostics() {
+                        let (changes, charge) = (read.changes, read.charge);
+                        let to = read.position.lsn().map(headwater_model::Lsn::get);
+                        log.lock()
+                            .push(format!("{} of {changes} to {to:?}, {charge}", ids(&batch)));
+                    }
+                    async { Ok(Ack::Done) }
+                })
+                .await;
+            stage.sleep(20).await;
+            let expected = [
+                "0,1,2,3 of 3 to Some(3), 1",
+                "0,1,2,3 of 3 to Some(6), 1",
+                "4,5 of 3 to Some(6), 1",
+                "6 of 1 to Some(7), 1",
+            ];
+            assert_eq!(stage.log(), expected, "each names its own pages and no others");
+            running.stop().await;
+        })
+    });
+}
+
+#[test]
+fn f14_a_host_spends_no_more_on_reading_than_it_may() {
+    Stage::play(|stage| {
+        Box::pin(async move {
+            let mut options = stage.options();
+            // Every page of this feed costs one.
+            (options.items_max, options.charge_per_second_max) = (Some(1), Some(2.0));
+            stage.put(0..40);
+            let log = stage.log.clone();
+            let running = stage
+                .start(options, move |batch: Batch| {
+                    log.lock().push(ids(&batch));
+                    async { Ok(Ack::Done) }
+                })
+                .await;
+            stage.sleep(10).await;
+            let handled = stage.log().len();
+            assert!((10..=22).contains(&handled), "{handled} pages in ten seconds");
+            stage.sleep(20).await;
+            assert_eq!(stage.log().len(), 40, "and all of them in time");
+            running.stop().await;
+        })
+    });
+}
+
+#[test]
+fn a_lease_that_does_not_get_on_says_why() {
+    Stage::play(|stage| {
+        Box::pin(async move {
+            let mut options = stage.options();
+            options.stall_after = Duration::from_secs(10);
+            options.batch_items_max = 1;
+            let told = stage.log.clone();
+            let options = options.on_event(move |event: &Event| {
+                if let Event::Stalled { cause, .. } = event {
+                    told.lock().push(format!("{cause:?}"));
+                }
+            });
+            let (runtime, failed) = (stage.runtime.clone(), Arc::new(Mutex::new(0)));
+            stage.put(0..2);
+            let running = stage
+                .start(options, move |batch: Batch| {
+                    let (runtime, failed) = (runtime.clone(), failed.clone());
+                    async move {
+                        if ids(&batch) == "0" {
+                            runtime.sleep(Duration::from_secs(15)).await;
+                            return Ok(Ack::Done);
+                        }
+                        *failed.lock() += 1;
+                        match *failed.lock() {
+                            ..9 => Err(HandlerError::new("no")),
+                            _ => Ok(Ack::Done),
+                        }
+                    }
+                })
+                .await;
+            stage.sleep(120).await;
+            assert_eq!(stage.log(), ["Unanswered", "Failing(\"no\")"]);
+            running.stop().await;
+        })
+    });
+}
+
+#[test]
+fn leases_made_through_another_endpoint_are_noticed() {
+    Stage::play(|stage| {
+        Box::pin(async move {
+            let make = |found: &Arc<Mutex<Vec<String>>>| {
+                let (options, told) = (stage.options(), found.clone());
+                options.on_event(move |event: &Event| {
+                    if let Event::SuspiciousNamespace { found } = event {
+                        told.lock().push(found.clone());
+                    }
+                })
+            };
+            let found = Arc::default();
+            let handler = |_: Batch| async { Ok(Ack::Done) };
+            stage.start(make(&found), handler).await.stop().await;
+            assert_eq!(*found.lock(), Vec::<String>::new(), "nothing is odd about the first time");
+            // As if that had been through another name of the same endpoint.
+            let marker = |stored: &Stored| stored.key.id.ends_with(".info");
+            let mut documents = stage.leases.export();
+            documents.retain(marker);
+            let old = documents[0].key.id.clone();
+            let host = stage.feed.identity().await.unwrap().host;
+            documents[0].key.id = old.replacen(&host, "elsewhere", 1);
+            assert_ne!(documents[0].key.id, old);
+            let expected = documents[0].key.id.trim_end_matches(".info").to_owned();
+            stage.leases.set_gone(true);
+            stage.leases.set_gone(false);
+            stage.leases.import(documents);
+            stage.start(make(&found), handler).await.stop().await;
+            assert_eq!(*found.lock(), [expected]);
         })
     });
 }

@@ -3,7 +3,7 @@
 use super::{Capabilities, Change, FeedSource, Page, ReadRequest, SourceError};
 use crate::coverage::PhysicalRange;
 use crate::lease::Start;
-use crate::namespace::{FeedIdentity, Names};
+use crate::namespace::{EMBEDDED, FeedIdentity, Names};
 use crate::position::Position;
 use bytes::Bytes;
 use headwater_model::{Continuation, FeedMode, FeedStart, PageLimit};
@@ -99,7 +99,7 @@ impl FeedSource for EmbeddedFeed {
         let definition = self.container.definition();
         let paths = definition.partition_key().paths.iter().map(|path| path.as_str().to_owned());
         let identity = FeedIdentity::new(
-            "embedded",
+            EMBEDDED,
             names(self.database.rid().to_string(), self.database.id().to_string()),
             names(self.container.rid().to_string(), self.container.id().to_string()),
             paths.collect(),
@@ -139,7 +139,7 @@ impl FeedSource for EmbeddedFeed {
             let position = position.ok_or(SourceError::RangeGone)?;
             let change = |change| change_of(change, request.mode);
             let changes = page.changes.iter().map(change).collect();
-            Ok(Page { changes, position, newest, charge: 0.0 })
+            Ok(Page { changes, position, newest, charge: 0.0, activity: None })
         })
     }
 

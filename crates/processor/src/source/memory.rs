@@ -253,6 +253,7 @@ impl MemoryFeed {
             position: Position::after(Lsn::new(reached)),
             newest: Some(Lsn::new(partition.lsn)),
             charge: 1.0,
+            activity: None,
         })
     }
 }

@@ -99,6 +99,8 @@ pub struct Page {
     pub newest: Option<Lsn>,
     /// What it cost.
     pub charge: f64,
+    /// What the service calls this request, where it has a name for it.
+    pub activity: Option<String>,
 }
 
 /// One change: an item in the latest-version mode, an envelope in the other.

@@ -15,13 +15,14 @@ use serde::Deserialize;
 pub struct RemoteFeed {
     container: Container,
     any_lsn: bool,
+    session: Option<String>,
 }
 
 impl RemoteFeed {
     /// Reads this container.
     #[must_use]
     pub fn new(container: Container) -> RemoteFeed {
-        RemoteFeed { container, any_lsn: false }
+        RemoteFeed { container, any_lsn: false, session: None }
     }
 
     /// Says that the server goes on behind any LSN, as ours does: then less is repeated after a crash in
@@ -29,6 +30,13 @@ impl RemoteFeed {
     #[must_use]
     pub fn any_lsn(self, any_lsn: bool) -> RemoteFeed {
         RemoteFeed { any_lsn, ..self }
+    }
+
+    /// Reads only where this much has arrived (`SessionToken`): what a write elsewhere answered, so that it is
+    /// not missed while a region is behind.
+    #[must_use]
+    pub fn session_token(self, token: impl Into<String>) -> RemoteFeed {
+        RemoteFeed { session: Some(token.into()), ..self }
     }
 }
 
@@ -129,7 +137,7 @@ impl FeedSource for RemoteFeed {
     }
 
     fn read(&self, request: ReadRequest) -> BoxFuture<Result<Page, SourceError>> {
-        let container = self.container.clone();
+        let (container, session) = (self.container.clone(), self.session.clone());
         Box::pin(async move {
             let scope = scope_of(&container, &request.range).await?;
             let from = match request.from {
@@ -142,6 +150,9 @@ impl FeedSource for RemoteFeed {
             if let Some(items) = request.items_max {
                 read = read.items(items);
             }
+            if let Some(token) = session {
+                read = read.session_token(token);
+            }
             if let Some(rid) = request.container {
                 read = read.of_container(rid);
             }
@@ -150,7 +161,8 @@ impl FeedSource for RemoteFeed {
             let position = Position::new(page.etag).ok_or_else(nowhere)?;
             let change = |body| Change::from_json(body, request.mode);
             let changes = page.changes.into_iter().map(change).collect();
-            Ok(Page { changes, position, newest: page.lsn, charge: page.charge })
+            let (newest, charge, activity) = (page.lsn, page.charge, page.activity);
+            Ok(Page { changes, position, newest, charge, activity })
         })
     }
 

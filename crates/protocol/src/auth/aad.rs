@@ -5,7 +5,7 @@
 //! directory we do not ask; a server may be told to take any well-formed one, on a developer's
 //! machine.
 
-use super::{Access, AuthError, Keys, check_expiry};
+use super::{Access, AuthError, Keys, format_http_date};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::DecodePaddingMode;
@@ -59,8 +59,12 @@ pub fn verify_aad(
         }
     }
     let access = found.ok_or(AuthError::ForeignIdentity)?;
-    check_expiry(expiry(&claims)?, now_seconds)?;
-    Ok(access)
+    let expires = expiry(&claims)?;
+    if now_seconds < expires {
+        return Ok(access);
+    }
+    let (expired, now) = (format_http_date(expires), format_http_date(now_seconds));
+    Err(AuthError::IdentityExpired { expired, now })
 }
 
 fn decoded(part: &str) -> Result<Vec<u8>, AuthError> {
@@ -112,18 +116,21 @@ mod tests {
         for (claims, third, any, expected) in [
             (fresh, EMULATOR_KEY, false, Ok(Access::ReadWrite)),
             (fresh, "QUJD", false, Ok(Access::ReadOnly)),
-            (fresh, "QUJE", false, Err(401)),
-            (fresh, "", false, Err(401)),
+            (fresh, "QUJE", false, Err((401, 0))),
+            (fresh, "", false, Err((401, 0))),
             (fresh, "anything", true, Ok(Access::ReadWrite)),
-            (old, EMULATOR_KEY, false, Err(403)),
-            (old, "anything", true, Err(403)),
-            ("{}", EMULATOR_KEY, false, Err(401)),
-            ("[]", EMULATOR_KEY, true, Err(401)),
+            (old, EMULATOR_KEY, false, Err((401, 5006))),
+            (old, "anything", true, Err((401, 5006))),
+            ("{}", EMULATOR_KEY, false, Err((401, 0))),
+            ("[]", EMULATOR_KEY, true, Err((401, 0))),
             (r#"{"exp":1e300}"#, EMULATOR_KEY, false, Ok(Access::ReadWrite)),
-            (r#"{"exp":-1}"#, EMULATOR_KEY, false, Err(403)),
+            (r#"{"exp":-1}"#, EMULATOR_KEY, false, Err((401, 5006))),
         ] {
             let verified = verify_aad(&keys(), &jwt(claims, third), NOW, any);
-            let verified = verified.map_err(|error| error.code().status());
+            let verified = verified.map_err(|error| {
+                let code = error.code();
+                (code.status(), code.substatus())
+            });
             assert_eq!(verified, expected, "{claims} {third}");
         }
     }

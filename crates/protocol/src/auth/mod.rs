@@ -98,12 +98,24 @@ pub enum AuthError {
         /// The time here.
         now: String,
     },
-    /// A resource or identity token whose time is over.
+    /// A resource token whose time is over.
     #[error(
         "The authorization token is not valid at the current time. It expired at {expired}, the \
          server's time is {now}; ask for a new one."
     )]
     Expired {
+        /// When it expired.
+        expired: String,
+        /// The time here.
+        now: String,
+    },
+    /// An identity token whose time is over. Clients keep such a token until they are told that they
+    /// are not known, which to be forbidden something does not say.
+    #[error(
+        "Provided AAD token has been expired since [{expired}]. Current server time is [{now}]. \
+         Please refresh the AAD token."
+    )]
+    IdentityExpired {
         /// When it expired.
         expired: String,
         /// The time here.
@@ -117,6 +129,7 @@ impl AuthError {
     pub fn code(&self) -> Code {
         match self {
             AuthError::Skew { .. } | AuthError::Expired { .. } => Code::Forbidden,
+            AuthError::IdentityExpired { .. } => Code::AadTokenExpired,
             AuthError::Date(_) => Code::BadRequest,
             AuthError::MissingAuthorization
             | AuthError::MissingDate
@@ -128,7 +141,7 @@ impl AuthError {
     }
 }
 
-/// Refuses a token that ended before `now_seconds`.
+/// Refuses a resource token that ended before `now_seconds`.
 fn check_expiry(expires: u64, now_seconds: u64) -> Result<(), AuthError> {
     if now_seconds < expires {
         return Ok(());

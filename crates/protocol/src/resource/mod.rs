@@ -12,6 +12,7 @@ mod document;
 mod indexing;
 mod list;
 mod offer;
+mod search_policy;
 
 pub use account::{Account, Location};
 pub use document::{
@@ -20,3 +21,4 @@ pub use document::{
 pub use indexing::complete_indexing_policy;
 pub use list::FeedWriter;
 pub use offer::{BadThroughput, Offer, Throughput};
+pub use search_policy::{BadPolicy, check_search_policies};

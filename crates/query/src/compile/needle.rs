@@ -7,7 +7,9 @@
 //!
 //! A search for bytes is many times quicker than a walk over an item. It only ever rules out: an item that has
 //! the bytes may have them elsewhere, and is looked into like any other. JSON can also say the same string
-//! with escapes, so an item with a backslash in it is never ruled out.
+//! with escapes, so an item with such an escape in it is never ruled out. Most escapes are none of these: `\"`
+//! and `\n` stand for characters that the bytes do not have, so a string with one of them is another string. That
+//! matters, for every stored item has two of them, in its `_etag`.
 
 use super::{Compiled, Operation};
 use crate::ast::BinaryOperator;
@@ -36,7 +38,7 @@ impl Needle {
 
     /// Whether the filter is false or undefined for every row of an item.
     pub(crate) fn rules_out(&self, item: &[u8]) -> bool {
-        self.0.find(item).is_none() && memchr::memchr(b'\\', item).is_none()
+        self.0.find(item).is_none() && !may_say_plain_text(item)
     }
 }
 
@@ -84,6 +86,19 @@ fn is_of_item(operation: &Operation) -> bool {
     matches!(at, Operation::Wanted(_))
 }
 
+/// Whether an escape in an item may stand for a character that needs none.
+fn may_say_plain_text(item: &[u8]) -> bool {
+    let mut rest = item;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        if matches!(rest.get(at + 1), Some(b'u' | b'/')) {
+            return true;
+        }
+        // The character behind it belongs to it, also where that is a backslash.
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
+}
+
 /// Whether JSON without escapes can say a text in one way only, which is as it is.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
@@ -96,10 +111,7 @@ mod tests {
     fn rules_out(filter: &str, item: &str) -> bool {
         let parameters = [("@p".to_owned(), Value::from("x".to_owned()))];
         let query = Query::parse(&format!("SELECT * FROM c WHERE {filter}"), &parameters);
-        query
-            .unwrap_or_else(|error| panic!("{filter}: {error}"))
-            .compiled()
-            .rules_out(item.as_bytes())
+        query.unwrap_or_else(|error| panic!("{filter}: {error}")).rules_out(item.as_bytes())
     }
 
     #[test]
@@ -134,5 +146,39 @@ mod tests {
         assert!(!rules_out(r"c.a = 'say \'y\\\''", r#"{"a":"z"}"#), "a backslash needs an escape");
         assert!(rules_out("c.a = 'a/b'", r#"{"a":"a-b"}"#));
         assert!(!rules_out("c.a = 'a/b'", r#"{"a":"a\/b"}"#));
+        assert!(!rules_out("c.a = 'y'", r#"{"b":"\\\\","a":"\u0079"}"#), "behind a backslash");
+    }
+
+    #[test]
+    fn escapes_that_cannot_say_the_text_do_not_keep_an_item_from_being_ruled_out() {
+        let stored = r#"{"a":"x","_etag":"\"0000d826-0000-0700-0000-62a8a2b00000\"","_ts":9}"#;
+        assert!(rules_out("c.a = 'y'", stored) && !rules_out("c.a = 'x'", stored));
+        assert!(rules_out("c.m > 0", stored));
+        assert!(rules_out("c.a = 'y'", r#"{"a":"\n\t\b\f\r\"\\"}"#));
+        assert!(rules_out("c.a = 'u0079'", r#"{"a":"\\\\u0079"}"#), "two backslashes and a word");
+    }
+
+    #[test]
+    fn a_computed_property_asks_for_what_it_is_made_of() {
+        let computed = |query: &str| {
+            let computed = [crate::ComputedProperty::parse("p", query).expect("it is one")];
+            move |filter: &str, item: &str| {
+                let query =
+                    Query::parse_over(&format!("SELECT * FROM c WHERE {filter}"), &[], &computed);
+                query.expect("it is a query").rules_out(item.as_bytes())
+            }
+        };
+        // The item says neither the name nor, in these words, the value of what is computed from it.
+        let lower = computed("SELECT VALUE LOWER(x.a) FROM x");
+        assert!(!lower("c.p = 'ny'", r#"{"a":"NY"}"#));
+        assert!(!lower("c.p > 'a'", r#"{"a":"NY"}"#));
+        // One that is a path of the item stands for it, and its own name is in no item.
+        let path = computed("SELECT VALUE x.a.b FROM x");
+        assert!(
+            !path("c.p = 'ny'", r#"{"a":{"b":"ny"}}"#) && path("c.p = 'la'", r#"{"a":{"b":"ny"}}"#)
+        );
+        assert!(!path("c.p > 0", r#"{"a":{"b":1}}"#) && path("c.p > 0", r#"{"a":{"d":1}}"#));
+        // A property of that name in the item is not the one that is asked for.
+        assert!(!path("c.p = 'ny'", r#"{"p":"la","a":{"b":"ny"}}"#));
     }
 }

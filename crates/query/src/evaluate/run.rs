@@ -73,6 +73,12 @@ impl Run {
         }
     }
 
+    /// Takes an item of so many bytes that [has no row](crate::Query::rules_out), which costs steps all the same.
+    pub fn pass_over(&mut self, bytes: usize) -> Result<Next, EvaluationError> {
+        self.environment.spend(1 + bytes / BYTES_SEARCHED_PER_STEP)?;
+        Ok(Next::More)
+    }
+
     /// Takes one item and appends the rows that are ready.
     ///
     /// `item` is JSON that somebody has checked; `ordinal` orders items that are equal in every sort
@@ -93,9 +99,9 @@ impl Run {
         if !collects && window.is_done(self.progress.rows) {
             return Ok(Next::Enough);
         }
-        self.environment.spend(1 + item.len() / BYTES_SEARCHED_PER_STEP)?;
+        let next = self.pass_over(item.len())?;
         if compiled.rules_out(item) {
-            return Ok(Next::More);
+            return Ok(next);
         }
         if collects {
             return self.collect(&compiled, item, ordinal);

@@ -4,6 +4,7 @@ use super::{Outcome, items, query};
 use crate::answer::Answer;
 use crate::failure::{Failure, write_code};
 use crate::gateway::Target;
+use crate::names;
 use crate::request::Call;
 use bytes::Bytes;
 use headwater_model::{PartitionId, PartitionKey};
@@ -11,8 +12,13 @@ use headwater_protocol::batch::{self, Operation, OperationKind, OperationResult}
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
-use headwater_store::{Item, ItemWrite, Patch, Written};
+use headwater_store::{Item, ItemReadError, ItemWrite, Patch, Written};
 use hyper::StatusCode;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// How much the items in one answer may come to, as in the service.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// What became of an operation, until it is written down.
 struct Done {
@@ -69,12 +75,25 @@ fn is_known(operation: &Operation<'_>, item: &Item) -> bool {
 
 pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
     let operations = batch::decode(&call.body)?;
-    let atomic = call.header(headers::BATCH_ATOMIC).is_none_or(headers::bool_of);
-    if atomic {
+    if is_atomic(call) {
         transaction(call, target, &operations).await
     } else {
         each(call, target, &operations).await
     }
+}
+
+fn is_atomic(call: &Call) -> bool {
+    call.header(headers::BATCH_ATOMIC).is_none_or(headers::bool_of)
+}
+
+/// A transaction that was refused names its container as little as any other refusal does: Java keeps the
+/// session of what an answer names, and looks after that of a refusal itself.
+pub(super) fn nameless_if_refused(call: &Call, mut answer: Answer) -> Answer {
+    if answer.status == StatusCode::MULTI_STATUS && is_atomic(call) {
+        answer.headers.remove(&names::CONTENT_PATH);
+        answer.headers.remove(&names::ALT_CONTENT_PATH);
+    }
+    answer
 }
 
 async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
@@ -90,6 +109,11 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
                 return Ok(seen_by(target, &key, answer));
             }
         }
+    }
+    // After the commit it would be too late to refuse.
+    if let Some(index) = beyond_answer(call, target, operations, &key).await? {
+        let answer = undone(operations.len(), index, Code::BatchAnswerTooLarge);
+        return Ok(seen_by(target, &key, answer));
     }
     match target.container.batch(key.clone(), writes).await {
         Ok(written) => {
@@ -114,6 +138,73 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
     }
 }
 
+/// The operation whose item would make the answer too large, judged by the items as they are now. One that
+/// grows until the commit is answered nevertheless.
+async fn beyond_answer(
+    call: &Call,
+    target: &Target,
+    operations: &[Operation<'_>],
+    key: &PartitionKey,
+) -> Result<Option<usize>, Failure> {
+    let is_read = |operation: &&Operation<'_>| operation.kind == OperationKind::Read;
+    // The request and one item are never that large together.
+    if operations.iter().filter(is_read).count() < 2 {
+        return Ok(None);
+    }
+    let mut written: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    let mut total = 0;
+    for (index, operation) in operations.iter().enumerate() {
+        let Some(id) = id_of(operation) else { continue };
+        let sent = operation.body.map_or(0, <[u8]>::len);
+        let size = match (operation.kind, written.get(&id)) {
+            (OperationKind::Read, Some(size)) => *size,
+            (OperationKind::Read, None) => match find(target, key, &id).await? {
+                Some(item) if !is_known(operation, &item) => item.feed_bytes().len(),
+                _ => 0,
+            },
+            (OperationKind::Patch, Some(size)) => size + sent,
+            (OperationKind::Patch, None) => {
+                sent + find(target, key, &id).await?.map_or(0, |item| item.feed_bytes().len())
+            }
+            _ => sent,
+        };
+        let is_silent = call.wants_minimal() || operation.wants_minimal;
+        if operation.kind == OperationKind::Read || !is_silent {
+            total += size;
+        }
+        if operation.kind != OperationKind::Read {
+            written.insert(id, size);
+        }
+        if total > ANSWER_BYTES_MAX {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+/// Which item an operation is about; what is wrong with it is for the batch to find.
+fn id_of<'o>(operation: &'o Operation<'_>) -> Option<Cow<'o, str>> {
+    #[derive(serde::Deserialize)]
+    struct Named<'b> {
+        #[serde(borrow)]
+        id: Cow<'b, str>,
+    }
+    match (&operation.id, operation.body) {
+        (Some(id), _) => Some(Cow::Borrowed(id.as_str())),
+        (None, Some(body)) => serde_json::from_slice(body).ok().map(|named: Named<'_>| named.id),
+        (None, None) => None,
+    }
+}
+
+/// An item as it is now; a name that is none is for the batch to refuse.
+async fn find(target: &Target, key: &PartitionKey, id: &str) -> Result<Option<Item>, Failure> {
+    match target.container.find(key, id).await {
+        Ok((.., item)) => Ok(item),
+        Err(ItemReadError::Id(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// A refusal is an answer of the partition too, and says how far that is.
 fn seen_by(target: &Target, key: &PartitionKey, answer: Answer) -> Answer {
     match target.container.locate(key) {
@@ -135,7 +226,7 @@ async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Out
     let default = call.partition_key()?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
     let mut done = Vec::with_capacity(operations.len());
-    let mut served = None;
+    let (mut served, mut shown) = (None, 0);
     for operation in operations {
         let stopped = !goes_on && done.iter().any(|one: &Done| one.status >= 400);
         if stopped {
@@ -145,7 +236,11 @@ async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Out
         match one(call, target, operation, default.as_ref(), range).await {
             Ok(written) => {
                 served = Some((written.partition, written.lsn));
-                done.push(Done::written(&written, call, operation));
+                let one = Done::written(&written, call, operation);
+                shown += one.body.as_ref().map_or(0, Bytes::len);
+                // What was written stays so and is said; what was only read can be asked for again.
+                let is_too_much = operation.kind == OperationKind::Read && shown > ANSWER_BYTES_MAX;
+                done.push(if is_too_much { Done::failed(Code::BatchAnswerTooLarge) } else { one });
             }
             Err(failure) => done.push(Done::failed(failure.code)),
         }

@@ -78,17 +78,18 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
         json.remove(name);
     }
     index_at_once(&mut json);
-    match known {
+    let before = known.map(|container| container.definition().to_json());
+    let before: Option<Map<String, Value>> =
+        before.map(|text| serde_json::from_str(&text).unwrap_or_default());
+    match &before {
         // What cannot change may be left out of a replace.
-        Some(container) => {
-            let before: Map<String, Value> =
-                serde_json::from_str(&container.definition().to_json()).unwrap_or_default();
+        Some(before) => {
             for name in ["id", "partitionKey", "uniqueKeyPolicy"] {
                 if let (false, Some(value)) = (json.contains_key(name), before.get(name)) {
                     json.insert(name.to_owned(), value.clone());
                 }
             }
-            same_key(&mut json, &before);
+            same_key(&mut json, before);
         }
         None => complete_key(&mut json, ApiVersion::of(call.header(headers::VERSION))),
     }
@@ -98,6 +99,7 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     if let Some(Value::Object(policy)) = json.get_mut("indexingPolicy") {
         resource::complete_indexing_policy(policy);
     }
+    resource::check_search_policies(&json, before.as_ref())?;
     let text = Value::Object(json).to_string();
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
 }

@@ -22,11 +22,14 @@ use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
     Continuation, Epk, FeedMode, FeedStart, Lsn, PageLimit, PartitionId, PartitionKey,
-    PartitionKeyPath,
+    PartitionKeyPath, Timestamp,
 };
+use headwater_protocol::auth::Grant;
 use headwater_protocol::error::Code;
 use headwater_protocol::route::Route;
-use headwater_store::{Change, Container, FeedFilter, FeedPage, FeedRequest, RangeInfo};
+use headwater_store::{
+    Change, Container, FeedFilter, FeedPage, FeedRequest, ItemReadError, RangeInfo,
+};
 use hyper::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -177,14 +180,31 @@ fn show(ranges: &[RangeInfo]) -> Answer {
 struct Listening {
     mode: FeedMode,
     start: FeedStart,
-    /// Only items of this key, for whoever was granted no more.
+    /// Only items of this key, for whoever wants or was granted no more.
     key: Option<PartitionKey>,
     /// The second from which the listener's token is no longer good.
     until: Option<u64>,
     filter: FeedFilter,
 }
 
-fn listening(call: &Call) -> Result<Listening, Failure> {
+/// Which items are heard of: those of the key that was named, and of none beside the one that was granted.
+fn key_of(
+    named: Option<&str>,
+    grant: Option<&Grant>,
+    container: &Container,
+) -> Result<Option<PartitionKey>, Failure> {
+    let granted = grant.and_then(|grant| grant.partition_key.clone());
+    let Some(named) = named.map(PartitionKey::parse).transpose()? else { return Ok(granted) };
+    container.definition().partition_key().prefix_range(&named).map_err(ItemReadError::from)?;
+    match granted {
+        Some(granted) if granted != named => {
+            Err(Failure::new(Code::Forbidden, "the resource token is for another partition key"))
+        }
+        _ => Ok(Some(named)),
+    }
+}
+
+fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
     let query = call.query.as_deref().unwrap_or_default();
     let raw = |name: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -192,6 +212,8 @@ fn listening(call: &Call) -> Result<Listening, Failure> {
     };
     let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
     let value = |name: &str| raw(name).and_then(decode);
+    // Forms write a space as a plus.
+    let words = |name: &str| raw(name).and_then(|text| decode(&text.replace('+', " ")));
     let mode = match value("mode").as_deref() {
         None | Some("latest") => FeedMode::LatestVersion,
         Some("all") => FeedMode::AllVersionsAndDeletes,
@@ -209,12 +231,16 @@ fn listening(call: &Call) -> Result<Listening, Failure> {
             FeedStart::After(Continuation::Single(Lsn::new(0)))
         }
         (None, Some("beginning")) => FeedStart::Beginning,
+        // As `toUTCString()` of a browser writes it.
         (None, Some(_)) => {
-            return Err(Failure::bad_request("from is neither `now` nor `beginning`"));
+            let time = words("from").unwrap_or_default();
+            FeedStart::Time(Timestamp::from_rfc1123(&time).map_err(|_| {
+                let message = "from is neither `now`, `beginning` nor a time such as \
+                               `Tue, 14 Nov 2023 22:13:20 GMT`";
+                Failure::bad_request(message)
+            })?)
         }
     };
-    // Forms write a space as a plus.
-    let words = |name: &str| raw(name).and_then(|text| decode(&text.replace('+', " ")));
     let texts = ["where", "select", "ops", "changed"].map(words);
     let [condition, columns, kinds, paths] = texts.each_ref().map(Option::as_deref);
     let filter = filter_of(&AskedFilter { condition, columns, kinds, paths })?;
@@ -223,12 +249,12 @@ fn listening(call: &Call) -> Result<Listening, Failure> {
         Caller::Guest(grant) => Some(grant),
         Caller::Owner | Caller::Reader => None,
     };
-    let key = grant.and_then(|grant| grant.partition_key.clone());
+    let key = key_of(words("key").as_deref(), grant, container)?;
     Ok(Listening { mode, start, key, until: grant.map(|grant| grant.expires), filter })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
-    let listening = listening(call)?;
+    let listening = listening(call, &container)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
     let listener = gateway.clone();
     gateway.runtime.spawn("event stream", async move {

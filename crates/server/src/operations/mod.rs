@@ -5,6 +5,7 @@
 
 mod account;
 mod batch;
+mod brief;
 mod by_rid;
 mod changes;
 mod containers;
@@ -36,6 +37,7 @@ use headwater_store::ResourceType;
 use hyper::Method;
 use std::sync::Arc;
 
+pub(crate) use brief::is_brief;
 pub(crate) use list::content_path;
 
 pub(crate) type Outcome = Result<Answer, Failure>;
@@ -92,7 +94,8 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
         Route::Container { db, coll } => Box::pin(containers::one(gateway, call, db, coll)).await,
         Route::Items { db, coll } => {
             let target = target_of(gateway, call, db, coll)?;
-            target.spend(gateway, items::collection(gateway, call, &target).await)
+            let answer = target.spend(gateway, items::collection(gateway, call, &target).await)?;
+            Ok(batch::nameless_if_refused(call, answer))
         }
         Route::Item { db, coll, id } => {
             let target = target_of(gateway, call, db, coll)?;

@@ -5,6 +5,7 @@ use super::{Outcome, changes, items, list, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
+use crate::names;
 use crate::request::{Call, Scope};
 use bytes::Bytes;
 use headwater_model::{PartitionKeyDefinition, PartitionKeyPath};
@@ -15,6 +16,7 @@ use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{Query, QueryError, QueryFailure, Value, condition, query_documents};
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
+use hyper::header::HeaderValue;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
@@ -22,6 +24,10 @@ use std::collections::HashSet;
 /// Clients that send a query as it is first, and plan it when they are told to, by what they call
 /// themselves. Others either plan without being told or cannot.
 const MERGING_CLIENTS: [&str; 2] = ["azsdk-python-cosmos", "azure-cosmos-js"];
+
+/// Every query reads forwards.
+static FORWARDS: HeaderValue =
+    HeaderValue::from_static(r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#);
 
 /// What a client sends.
 #[derive(Deserialize)]
@@ -66,11 +72,8 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let measured = Measured { compiling, running, rows, bytes: body.len() };
     let answer = Answer::json(StatusCode::OK, body)
         .charged(Charge::query(page.items_read, page.bytes_read))
-        .header(headers::ITEM_COUNT, rows)
-        .header(
-            headers::QUERY_EXECUTION_INFO,
-            r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#,
-        )
+        .number(&names::ITEM_COUNT, rows as u64)
+        .ready(&names::QUERY_EXECUTION_INFO, &FORWARDS)
         .header_if(headers::QUERY_METRICS, query_metrics::figures(call, &page, &measured))
         .header_if(
             headers::INDEX_UTILIZATION,

@@ -6,7 +6,7 @@
 
 use super::{Batch, Index, IndexView, doubt};
 use crate::error::StorageError;
-use crate::keys::Value;
+use crate::keys::{self, Value};
 use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{
     AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
@@ -58,6 +58,8 @@ impl FjallIndex {
     pub(crate) fn open(dir: &Path) -> Result<FjallIndex, StorageError> {
         let io = |error: std::io::Error| StorageError::Index(error.to_string());
         let doubted = dir.join(DOUBT).exists().then_some("it failed when it was last open");
+        let doubted =
+            doubted.or(is_of_another_layout(dir).then_some("its rows lie as in another version"));
         let reason = match doubted.or(doubt::reason(dir).map_err(io)?) {
             Some(reason) => reason.to_owned(),
             // The engine asserts some of what it reads; a flipped bit must not end the process.
@@ -71,7 +73,7 @@ impl FjallIndex {
                 Err(_) => "its engine panicked".to_owned(),
             },
         };
-        tracing::warn!(dir = %dir.display(), reason, "index damaged, rebuilt from the log");
+        tracing::warn!(dir = %dir.display(), reason, "the index is not believed and rebuilt from the log");
         std::fs::remove_dir_all(dir).map_err(io)?;
         FjallIndex::try_open(dir).map_err(|error| StorageError::Index(error.to_string()))
     }
@@ -85,6 +87,7 @@ impl FjallIndex {
             .max_journaling_size(64 << 20)
             .open()?;
         let rows = database.keyspace("rows", row_options)?;
+        std::fs::write(dir.join(layout_file()), b"")?;
         let open = RwLock::new(Some(Open { database, rows }));
         let journals = if known { doubt::journals(dir).unwrap_or_default() } else { Vec::new() };
         let lengths = journals.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
@@ -138,6 +141,16 @@ fn empty_journal(dir: &Path) -> std::io::Result<()> {
         file.sync_all()?;
     }
     Ok(())
+}
+
+/// The name of the file that tells how rows lie.
+fn layout_file() -> String {
+    format!("LAYOUT-{}", keys::LAYOUT)
+}
+
+/// Whether there are rows that must not be read.
+fn is_of_another_layout(dir: &Path) -> bool {
+    dir.join("keyspaces").exists() && !dir.join(layout_file()).exists()
 }
 
 /// A failing index must not be believed after the next open either.
@@ -264,6 +277,20 @@ mod tests {
     fn journal_bytes(dir: &Path) -> u64 {
         let journals = doubt::journals(dir).unwrap();
         journals.iter().map(|path| path.metadata().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn rows_of_another_layout_are_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = FjallIndex::open(dir.path()).unwrap();
+        index.write(&rows(0, 10, 1)).unwrap();
+        index.close().unwrap();
+        let index = FjallIndex::open(dir.path()).unwrap();
+        assert!(index.get(&7_u32.to_be_bytes()).unwrap().is_some());
+        index.close().unwrap();
+        std::fs::rename(dir.path().join(layout_file()), dir.path().join("LAYOUT-1")).unwrap();
+        let index = FjallIndex::open(dir.path()).unwrap();
+        assert_eq!(index.get(&7_u32.to_be_bytes()).unwrap(), None);
     }
 
     #[test]

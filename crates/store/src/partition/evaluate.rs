@@ -201,7 +201,7 @@ impl<'a> Evaluation<'a> {
             return Ok(());
         }
         let key = self.row_key(operation);
-        let Some(row) = self.current_row(&key, &Draft::default())? else {
+        let Some(row) = self.row_of(operation, &key, &Draft::default())? else {
             return Ok(());
         };
         if !self.settings.is_expired(row.written, row.ttl, self.now) {
@@ -225,7 +225,7 @@ impl<'a> Evaluation<'a> {
         draft: &mut Draft,
     ) -> Result<Effect, Postponed> {
         let key = self.row_key(operation);
-        let row = self.current_row(&key, draft)?;
+        let row = self.row_of(operation, &key, draft)?;
         let id = || operation.key.id();
         match &operation.action {
             Action::Create(body) => match row {
@@ -437,14 +437,34 @@ impl<'a> Evaluation<'a> {
         keys::item(self.partition.container, operation.key.epk.as_bytes(), &operation.key.tail)
     }
 
+    /// The row of an item this group has decided about.
+    fn decided_row(&self, key: &Key, draft: &Draft) -> Option<Option<ItemRow>> {
+        draft.rows.get(key).or_else(|| self.rows.get(key)).copied()
+    }
+
     /// The row as it will be when everything decided so far is applied.
     fn current_row(&self, key: &Key, draft: &Draft) -> Result<Option<ItemRow>, StorageError> {
-        if let Some(row) = draft.rows.get(key) {
-            return Ok(*row);
+        self.decided_row(key, draft).map_or_else(|| self.partition.row(key), Ok)
+    }
+
+    /// The same of the item an operation is about, which the caller may have looked up already.
+    fn row_of(
+        &self,
+        operation: &Operation,
+        key: &Key,
+        draft: &Draft,
+    ) -> Result<Option<ItemRow>, StorageError> {
+        if let Some(row) = self.decided_row(key, draft) {
+            return Ok(row);
         }
-        match self.rows.get(key) {
-            Some(row) => Ok(*row),
-            None => self.partition.row(key),
+        let touched = || self.partition.touched.newest(operation.key.epk.as_bytes());
+        match operation.looked {
+            // Nobody has written there since the caller looked.
+            Some(looked) if touched() <= looked.at => {
+                debug_assert_eq!(looked.row, self.partition.row(key)?, "a row that was looked up");
+                Ok(looked.row)
+            }
+            _ => self.partition.row(key),
         }
     }
 

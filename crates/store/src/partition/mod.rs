@@ -23,7 +23,7 @@ use crate::definition::Settings;
 use crate::error::StorageError;
 use crate::item::{Item, ItemKey, Meta, Written, item_of};
 use crate::keys::{self, ItemRow};
-use crate::prepare::Operation;
+use crate::prepare::{Looked, Operation};
 use crate::recent::Kept;
 use headwater_log::{LocalLog, PartitionLog};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
@@ -195,7 +195,10 @@ impl Partition {
     }
 
     /// Hands work to the writer and waits for its answer.
-    pub(crate) async fn submit(&self, work: Work) -> Result<Answer, Refusal> {
+    pub(crate) async fn submit(&self, mut work: Work) -> Result<Answer, Refusal> {
+        if let Work::Transaction(operations) = &mut work {
+            operations.iter_mut().for_each(|operation| self.look_ahead(operation));
+        }
         let (reply, answer) = oneshot::channel();
         if let Err(mpsc::error::SendError(request)) =
             self.requests.send(Request { work, reply }).await
@@ -204,6 +207,15 @@ impl Partition {
         }
         // A writer that ends without answering was told to stop.
         answer.await.unwrap_or(Err(Refusal::Storage(StorageError::Closed)))
+    }
+
+    /// Looks in the caller's task for the row the writer will ask for: there is one writer and many
+    /// callers. If the row is written meanwhile, the writer notices and looks itself.
+    fn look_ahead(&self, operation: &mut Operation) {
+        let key = keys::item(self.container, operation.key.epk.as_bytes(), &operation.key.tail);
+        let at = self.visible();
+        // What goes wrong here goes wrong there too, and is reported then.
+        operation.looked = self.row(&key).ok().map(|row| Looked { at, row });
     }
 
     pub(crate) fn row(&self, key: &[u8]) -> Result<Option<ItemRow>, StorageError> {

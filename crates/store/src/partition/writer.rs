@@ -279,7 +279,7 @@ fn rows_of_key(
             let key_bytes = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
             let key = ItemKey { epk, tail: tail.to_vec(), key_bytes };
             let precondition = Precondition::None;
-            rows.push((Operation { key, action: Action::Delete, precondition }, row));
+            rows.push((Operation::new(key, Action::Delete, precondition), row));
         }
         rows.len() < DELETES_PER_ENTRY
     })?;

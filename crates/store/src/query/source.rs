@@ -230,10 +230,11 @@ impl<'c> Source<'c> {
                 (false, Some(horizon)) => self.from = successor(&horizon).max(self.from.clone()),
                 (false, None) => return Ok(None),
             }
-            let gathered = gather(state, index, &restriction.intervals, &self.from, &self.to)?;
+            let keys = (&self.from, &self.to);
+            let entries = &mut self.usage.entries;
+            let gathered = gather(state, index, &restriction.intervals, keys, entries)?;
             match gathered.filter(|_| !index.is_dropped()) {
                 Some(gathered) => {
-                    self.usage.entries += gathered.entries;
                     lookup.keys = gathered.keys.into();
                     lookup.horizon = gathered.horizon;
                 }

@@ -114,7 +114,7 @@ impl Container {
             }
             kept = match self.worth_sweeping(query, &filling) {
                 Some(partition) => {
-                    let rows = self.sweep_rows(&partition, &mut filling).await?;
+                    let rows = self.sweep_rows(&partition, query, &mut filling).await?;
                     filling.swept_in_vain = rows.is_none();
                     rows
                 }
@@ -165,6 +165,7 @@ impl Container {
     async fn sweep_rows(
         &self,
         partition: &Partition,
+        query: &Query,
         filling: &mut Filling<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
         let Some((from, _)) = filling.source.left() else { return Ok(None) };
@@ -175,7 +176,7 @@ impl Container {
             items += 1;
             item_bytes += seen.text.len();
             let mut rows = Vec::new();
-            run.push(seen.text, seen.number, &mut rows)?;
+            seen.push(run, &mut rows)?;
             if rows.is_empty() {
                 return Ok(true);
             }
@@ -188,7 +189,7 @@ impl Container {
             }
             Ok(bytes <= 2 * SWEPT_BYTES_MAX)
         };
-        let swept = match self.sweep(partition, &mut look).await {
+        let swept = match self.sweep(partition, query, &mut look).await {
             Err(QueryFailure::Read(_)) => Swept::GivenUp,
             swept => swept?,
         };

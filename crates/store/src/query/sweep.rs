@@ -22,6 +22,8 @@ use crate::keys::{self, Key};
 use crate::partition::Partition;
 use headwater_log::{Position, ReadError, ReadRequest, Record, RecordKind, Which};
 use headwater_model::{ContainerRid, Lsn, PartitionId};
+use headwater_query::{EvaluationError, Next, Query, Run};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 const RECORDS_AT_ONCE: usize = 1_024;
@@ -44,8 +46,10 @@ pub(super) enum Swept {
 
 /// An item on its way past.
 pub(super) struct Seen<'a> {
-    /// As JSON.
+    /// As JSON; without its end if it has no row.
     pub(super) text: &'a [u8],
+    /// Whether it is known to have no row in the answer.
+    pub(super) has_none: bool,
     /// See [`Item::number`](crate::Item::number).
     pub(super) number: u64,
     of: Of<'a>,
@@ -59,6 +63,18 @@ enum Of<'a> {
 }
 
 impl Seen<'_> {
+    /// Gives it to a run, unless it has nothing for it.
+    pub(super) fn push<'s>(
+        &'s self,
+        run: &mut Run,
+        rows: &mut Vec<Cow<'s, [u8]>>,
+    ) -> Result<Next, EvaluationError> {
+        match self.has_none {
+            true => run.pass_over(self.text.len()),
+            false => run.push(self.text, self.number, rows),
+        }
+    }
+
     /// Its key, which takes a moment to make.
     pub(super) fn key(&self) -> Key {
         match self.of {
@@ -83,12 +99,14 @@ impl Container {
     pub(super) async fn sweep(
         &self,
         partition: &Partition,
+        query: &Query,
         look: &mut Look<'_>,
     ) -> Result<Swept, QueryFailure> {
         let runtime = &self.state().shared.runtime;
         let bound = partition.visible();
         let mut seen = Positions::default();
-        let swept = runtime.blocking(|| self.sweep_until(partition, bound, &mut seen, look))?;
+        let swept =
+            runtime.blocking(|| self.sweep_until(partition, query, bound, &mut seen, look))?;
         if swept != Swept::All {
             return Ok(swept);
         }
@@ -107,9 +125,9 @@ impl Container {
             return Ok(Swept::GivenUp);
         };
         for key in missed {
-            if let Some(item) = self.read_row(&key).await?
-                && !look(Seen { text: &item.to_bytes(), number: item.number(), of: Of::Key(&key) })?
-            {
+            let Some(item) = self.read_row(&key).await? else { continue };
+            let (text, number) = (item.to_bytes(), item.number());
+            if !look(Seen { text: &text, has_none: false, number, of: Of::Key(&key) })? {
                 return Ok(Swept::Enough);
             }
         }
@@ -120,13 +138,14 @@ impl Container {
     fn sweep_until(
         &self,
         partition: &Partition,
+        query: &Query,
         bound: Lsn,
         seen: &mut Positions,
         look: &mut Look<'_>,
     ) -> Result<Swept, QueryFailure> {
         let (settings, now) = (partition.current_settings(), partition.now());
         let may_expire = settings.definition.default_ttl().is_some();
-        let mut text = Vec::new();
+        let mut room = Vec::new();
         let mut after = Lsn::ZERO;
         while after < bound {
             let batch = read(partition, after, bound, Which::Live)?;
@@ -138,11 +157,12 @@ impl Container {
                     continue;
                 }
                 let body = record.body();
-                text.clear();
-                text.extend_from_slice(body.get(..meta.lsn_at as usize).unwrap_or(body));
-                text.push(b'}');
+                let body = body.get(..meta.lsn_at as usize).unwrap_or(body);
+                let has_none = query.rules_out(body);
+                // Most items of a filter that few pass need not be copied.
+                let text = if has_none { body } else { ended(body, &mut room) };
                 let of = Of::Parts { container: self.rid(), epk: record.epk(), tail: meta.tail };
-                if !look(Seen { text: &text, number: meta.rid, of })? {
+                if !look(Seen { text, has_none, number: meta.rid, of })? {
                     return Ok(Swept::Enough);
                 }
             }
@@ -176,6 +196,14 @@ impl Container {
         let is_whole = log.complete_after().max(log.start()) <= bound;
         Ok(is_whole.then_some(missed))
     }
+}
+
+/// A body that was cut before its `_lsn`, with its end.
+fn ended<'r>(body: &[u8], room: &'r mut Vec<u8>) -> &'r [u8] {
+    room.clear();
+    room.extend_from_slice(body);
+    room.push(b'}');
+    room
 }
 
 /// What a record says about the item in it.

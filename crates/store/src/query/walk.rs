@@ -17,10 +17,10 @@
 use super::{ITEMS_READ_MAX, PAGE_TIME_MAX, QueryFailure, QueryPage};
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
-use crate::item::Item;
 use crate::keys::{self, Key};
 use crate::scan::ScanScope;
 use crate::secondary::{Budget, Indexed, PathIndex, Placed};
+use bytes::Bytes;
 use headwater_model::PartitionKeyValue;
 use headwater_query::{IndexPath, OrderMark, Ordering, PathStep, Query, Run, Value, order_key};
 use std::collections::{BTreeMap, HashSet};
@@ -46,8 +46,8 @@ struct Walked {
     run: Run,
     /// Items that were pushed.
     pushed: HashSet<Key>,
-    /// Items ahead that the index does not know of, by their places.
-    ahead: BTreeMap<(Vec<u8>, Key), Item>,
+    /// Items ahead that the index does not know of and their numbers, by their places.
+    ahead: BTreeMap<(Vec<u8>, Key), (Bytes, u64)>,
     deadline: Duration,
     entries: usize,
 }
@@ -180,27 +180,33 @@ impl Container {
             return Ok(());
         }
         let Some(item) = self.read_row(&entry.item).await? else { return Ok(()) };
-        let place = order_key(&item.to_bytes(), &walk.ordering.paths, item.number()).bytes;
+        let (text, number) = (item.to_bytes(), item.number());
+        let place = order_key(&text, &walk.ordering.paths, number).bytes;
         if place <= entry.place {
-            return walked.push(&entry.item, &item, page);
+            return walked.push(&entry.item, &text, number, page);
         }
         // It is ahead. If the index knows, it is met there.
         if !walk.index.has_placed(self.state(), &place, &entry.item)? {
-            walked.ahead.insert((place, entry.item.clone()), item);
+            walked.ahead.insert((place, entry.item.clone()), (text, number));
         }
         Ok(())
     }
 }
 
 impl Walked {
-    fn push(&mut self, key: &Key, item: &Item, page: &mut QueryPage) -> Result<(), QueryFailure> {
+    fn push(
+        &mut self,
+        key: &Key,
+        text: &[u8],
+        number: u64,
+        page: &mut QueryPage,
+    ) -> Result<(), QueryFailure> {
         if !self.pushed.insert(key.clone()) {
             return Ok(());
         }
-        let text = item.to_bytes();
         page.items_read += 1;
         page.bytes_read += text.len();
-        self.run.push(&text, item.number(), &mut Vec::new())?;
+        self.run.push(text, number, &mut Vec::new())?;
         Ok(())
     }
 
@@ -214,8 +220,8 @@ impl Walked {
             if place.is_some_and(|place| first.key().0[..] > *place) {
                 break;
             }
-            let ((_, key), item) = first.remove_entry();
-            self.push(&key, &item, page)?;
+            let ((_, key), (text, number)) = first.remove_entry();
+            self.push(&key, &text, number, page)?;
         }
         Ok(())
     }

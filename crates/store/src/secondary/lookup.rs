@@ -6,6 +6,7 @@ use crate::container::ContainerState;
 use crate::error::StorageError;
 use crate::keys::{self, Key};
 use headwater_query::{KeyInterval, key_length};
+use parking_lot::Mutex;
 
 /// Proposed items kept at once.
 const KEYS_AT_ONCE: usize = 8_192;
@@ -18,6 +19,39 @@ const RANGE_ENTRIES_MIN: usize = 1_000;
 /// To look an item up takes as long as to read so many of them one behind the other.
 const ITEMS_PER_LOOK: u64 = 8;
 
+/// Ranges that are remembered as too broad.
+const BROAD_MAX: usize = 8;
+
+/// Ranges of values that proposed too much, so that nobody counts their entries again.
+///
+/// An index never loses an entry before it is dropped as a whole, so a range that had as many stays too broad
+/// for whoever would give up there, and so does every range around it.
+#[derive(Debug, Default)]
+pub(super) struct Broad(Mutex<Vec<(KeyInterval, usize)>>);
+
+impl Broad {
+    /// Whether a range is known to have that many entries.
+    fn has(&self, interval: &KeyInterval, most: usize) -> bool {
+        let known = self.0.lock();
+        known.iter().any(|(inner, entries)| *entries >= most && surrounds(interval, inner))
+    }
+
+    /// Remembers how many entries a range has at least. What follows from it is forgotten, and then what
+    /// was remembered first.
+    fn note(&self, interval: &KeyInterval, entries: usize) {
+        let mut known = self.0.lock();
+        known.retain(|(outer, fewer)| !(*fewer <= entries && surrounds(outer, interval)));
+        if known.len() >= BROAD_MAX {
+            known.remove(0);
+        }
+        known.push((interval.clone(), entries));
+    }
+}
+
+fn surrounds(outer: &KeyInterval, inner: &KeyInterval) -> bool {
+    outer.from <= inner.from && inner.to <= outer.to
+}
+
 /// Items that may match.
 #[derive(Debug)]
 pub(crate) struct Gathered {
@@ -25,28 +59,32 @@ pub(crate) struct Gathered {
     pub(crate) keys: Vec<Key>,
     /// There are more behind this key; `None` if that is all.
     pub(crate) horizon: Option<Key>,
-    /// Entries looked at.
-    pub(crate) entries: usize,
 }
 
 /// The items from `from` (included) to `to` (excluded) that an index proposes for these values. `None` if
-/// they are so many that a scan is the better way.
+/// they are so many that a scan is the better way. Counts the `entries` it looks at, in vain or not.
 pub(crate) fn gather(
     container: &ContainerState,
     index: &PathIndex,
     intervals: &[KeyInterval],
-    from: &Key,
-    to: &Key,
+    (from, to): (&Key, &Key),
+    entries: &mut usize,
 ) -> Result<Option<Gathered>, StorageError> {
-    let mut gathered = Gathered { keys: Vec::new(), horizon: None, entries: 0 };
+    let mut gathered = Gathered { keys: Vec::new(), horizon: None };
     let most = (KEYS_AT_ONCE / intervals.len().max(1)).max(KEYS_PER_VALUE_MIN);
     let range_most = range_entries_max(container);
     for interval in intervals {
         let is_good = if interval.is_point {
-            gather_value(container, index, &interval.from, (from, to), most, &mut gathered)?;
+            *entries +=
+                gather_value(container, index, &interval.from, (from, to), most, &mut gathered)?;
             true
+        } else if index.broad.has(interval, range_most) {
+            false
         } else {
-            gather_range(container, index, interval, (from, to), range_most, &mut gathered)?
+            let range = (interval, range_most);
+            let visited = gather_range(container, index, range, (from, to), &mut gathered)?;
+            *entries += visited;
+            visited < range_most
         };
         if !is_good {
             return Ok(None);
@@ -60,7 +98,8 @@ pub(crate) fn gather(
     Ok(Some(gathered))
 }
 
-/// The items with one value: they lie in the order of a scan, so only the next few are taken.
+/// The items with one value: they lie in the order of a scan, so only the next few are taken. Returns how many
+/// entries were looked at.
 fn gather_value(
     container: &ContainerState,
     index: &PathIndex,
@@ -68,7 +107,7 @@ fn gather_value(
     (from, to): (&Key, &Key),
     most: usize,
     gathered: &mut Gathered,
-) -> Result<(), StorageError> {
+) -> Result<usize, StorageError> {
     let first = keys::index_entry(container.rid, index.number, value, from);
     let last = keys::index_entry(container.rid, index.number, value, to);
     let (prefix, _) = keys::index_entries(container.rid, index.number);
@@ -81,25 +120,24 @@ fn gather_value(
         found += 1;
         found < most
     })?;
-    gathered.entries += found;
     if found >= most
         && let Some(reached) = gathered.keys.last()
         && gathered.horizon.as_ref().is_none_or(|horizon| reached < horizon)
     {
         gathered.horizon = Some(reached.clone());
     }
-    Ok(())
+    Ok(found)
 }
 
-/// The items with any value in a range: in no order, so all of them are needed. False if too many.
+/// The items with any value in a range: in no order, so all of them are needed. Returns how many entries were
+/// looked at; with `most` of them there are too many.
 fn gather_range(
     container: &ContainerState,
     index: &PathIndex,
-    interval: &KeyInterval,
+    (interval, most): (&KeyInterval, usize),
     (from, to): (&Key, &Key),
-    most: usize,
     gathered: &mut Gathered,
-) -> Result<bool, StorageError> {
+) -> Result<usize, StorageError> {
     let (all, _) = keys::index_entries(container.rid, index.number);
     let bound = |value: &[u8]| {
         let mut bound = all.clone();
@@ -124,8 +162,10 @@ fn gather_range(
     if is_malformed {
         return Err(container.shared.index.doubt("an entry is malformed"));
     }
-    gathered.entries += visited;
-    Ok(visited < most)
+    if visited >= most {
+        index.broad.note(interval, visited);
+    }
+    Ok(visited)
 }
 
 /// How many entries of ranges are worth it in a container of this size.
@@ -198,5 +238,37 @@ impl PathIndex {
     ) -> Result<bool, StorageError> {
         let entry = keys::index_entry(container.rid, self.number, place, item);
         Ok(container.shared.index.get(&entry)?.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(from: u8, to: u8) -> KeyInterval {
+        KeyInterval { from: vec![from], to: vec![to], is_point: false }
+    }
+
+    #[test]
+    fn a_range_around_one_that_was_too_broad_is_too_broad() {
+        let broad = Broad::default();
+        broad.note(&interval(3, 7), 100);
+        assert!(broad.has(&interval(3, 7), 100) && broad.has(&interval(0, 9), 50));
+        assert!(!broad.has(&interval(4, 7), 100), "nobody has counted that one");
+        assert!(!broad.has(&interval(3, 6), 100));
+        assert!(!broad.has(&interval(0, 9), 101), "more are worth it in a larger container");
+    }
+
+    #[test]
+    fn few_ranges_are_remembered_and_the_narrowest_say_most() {
+        let broad = Broad::default();
+        broad.note(&interval(0, 9), 100);
+        broad.note(&interval(3, 7), 100);
+        assert_eq!(broad.0.lock().len(), 1, "the first follows from the second");
+        for number in 10..200 {
+            broad.note(&interval(number, number + 1), 100);
+            assert!(broad.0.lock().len() <= BROAD_MAX);
+        }
+        assert!(broad.has(&interval(199, 200), 100) && !broad.has(&interval(3, 7), 100));
     }
 }

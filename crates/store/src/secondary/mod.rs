@@ -66,6 +66,8 @@ pub(crate) struct PathIndex {
     progress: Mutex<HashMap<PartitionId, follow::Progress>>,
     /// Its entries are going: nothing may be written for it, and what it proposes is not all.
     dropped: AtomicBool,
+    /// What it is no use to ask it for.
+    broad: lookup::Broad,
 }
 
 impl Secondary {
@@ -197,6 +199,7 @@ impl PathIndex {
             used: AtomicU64::default(),
             progress: Mutex::new(HashMap::new()),
             dropped: AtomicBool::new(false),
+            broad: lookup::Broad::default(),
         }
     }
 

@@ -55,7 +55,7 @@ impl Transaction {
         let check = |id: &str, action| -> Result<Operation, Trouble> {
             let id = ItemId::new(id).map_err(WriteError::from)?;
             let key = ItemKey::new(self.epk.clone(), &self.key, &id);
-            Ok(Operation { key, action, precondition: Precondition::None })
+            Ok(Operation::new(key, action, Precondition::None))
         };
         if self.scanned {
             return Ok(vec![check("-", Action::Untouched(self.since))?]);

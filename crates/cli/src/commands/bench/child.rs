@@ -7,6 +7,7 @@
 use super::harness::{in_task, start_tokio};
 use super::machine::resident_bytes;
 use super::ours::{Maintenance, Ours};
+use super::processor::hosts;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use headwater_runtime::{Random, Runtime};
@@ -32,6 +33,8 @@ pub(crate) enum Task {
     Load(TaskArguments),
     /// Open a store, time the first answer, read a little, and end as told
     Start(TaskArguments),
+    /// Run hosts of the processor until standard input ends
+    Hosts(hosts::HostsArguments),
 }
 
 /// About which store, and what then.
@@ -78,6 +81,14 @@ pub(crate) fn run(task: Task) -> Result<()> {
                 finish(&ours, &arguments).await
             }
             Task::Start(arguments) => start(&inside, &arguments).await,
+            Task::Hosts(arguments) => {
+                let running = hosts::start(inside, arguments).await?;
+                tokio::task::block_in_place(|| {
+                    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())
+                })?;
+                drop(running);
+                Ok(())
+            }
         }
     }))
 }

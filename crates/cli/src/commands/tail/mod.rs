@@ -15,11 +15,12 @@ pub(crate) mod show;
 pub(crate) mod start;
 
 use crate::connect::{Connect, block_on};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use headwater_client::{Container, FeedFilter, Options};
 use headwater_model::{ContainerRid, FeedMode};
 use headwater_runtime::{Runtime, TaskGroup};
+use headwater_store::query::{Query, QueryError};
 use position::Positions;
 use reader::{Event, Following, Page};
 use rejoin::Waiting;
@@ -118,7 +119,23 @@ pub(crate) fn run(tail: Tail) -> Result<()> {
     block_on(follow(tail))
 }
 
+/// Shows where in a filter it is wrong, before anybody is asked. The server would say it without the caret.
+fn check_filter(tail: &Tail) -> Result<()> {
+    let check = |option: &str,
+                 text: &Option<String>,
+                 parse: fn(&str) -> std::result::Result<Query, QueryError>| {
+        let Some(text) = text else { return Ok(()) };
+        parse(text).map(drop).map_err(|error| {
+            let shown = error.with_caret(text);
+            anyhow!("{option}: {}", shown.strip_prefix("error: ").unwrap_or(&shown))
+        })
+    };
+    check("--where", &tail.condition, Query::condition)?;
+    check("--select", &tail.columns, Query::shape)
+}
+
 async fn follow(tail: Tail) -> Result<()> {
+    check_filter(&tail)?;
     let container = tail.connect.container(&tail.address, Options::default())?;
     let runtime = Runtime::system();
     let rid = rid_of(&container).await?;

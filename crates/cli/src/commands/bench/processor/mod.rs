@@ -4,8 +4,14 @@
 //! real      what takes time on this machine: changes delivered, latency, idle leases
 //! protocol  what follows from the protocol alone, counted in virtual time: lease writes, failover,
 //!           duplicates
+//! live      leases and failover again, in processes at a server, beside the Java processor
+//!   hosts   this binary again, running hosts
+//!   java    the Java processor, where it is installed
 //! ```
 
+pub(super) mod hosts;
+mod java;
+mod live;
 mod protocol;
 mod real;
 
@@ -15,6 +21,8 @@ use super::machine;
 use super::report::{Report, Row};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use java::Java;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Items of an ordinary run.
@@ -37,10 +45,16 @@ Items are JSON of 1 KiB in one range, pages have 1000. Rows, by the name that --
              the form shared with .NET and Java. Counted in virtual time.
   failover   From the death of a host to its ranges going on elsewhere: the worst of 20 deaths at random
              moments, with the defaults and with an expiration of 1.5 seconds. Counted in virtual time.
+  live       Both again in processes, at a server that counts what is committed, beside the official Java
+             processor: four hosts each for a minute, all at once and on one container; and a process that is
+             killed -9, once with the defaults (which takes Java more than a minute) and three times fast.
+             Takes six minutes; with --quick only if it is asked for.
   handover   Changes delivered twice while hosts come and go in order. Counted in virtual time.
   idle       What 1000 leases without changes cost one host: CPU per second, and memory.
 
-The Java processor is not measured here.";
+The Java processor is that of the compatibility checks; where it is absent, its column is, and a note says why.
+Its hosts ask the feed every 5 seconds by default, as they must of Azure; fast, every 0.1 seconds, with an
+expiration of 3 seconds, since with less than a second between two looks they never take a lease.";
 
 /// How to measure.
 #[derive(Debug, Args)]
@@ -50,6 +64,10 @@ pub(crate) struct ProcessorArguments {
     /// Only these rows, separated by commas
     #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',')]
     only: Vec<Asked>,
+    /// Where `cargo xtask compatibility java` has put the Java processor
+    /// [default: target/compatibility/java]
+    #[arg(long, value_name = "DIR")]
+    java: Option<PathBuf>,
 }
 
 /// Rows that are measured together.
@@ -59,6 +77,7 @@ enum Asked {
     Latency,
     Leases,
     Failover,
+    Live,
     Handover,
     Idle,
 }
@@ -69,13 +88,18 @@ pub(crate) fn run(arguments: &ProcessorArguments) -> Result<()> {
         Size { items: ITEMS, rounds: 5, window: Duration::from_secs(20) },
     );
     let harness = arguments.common.harness(size, Vec::new())?;
+    // Processes are started, and none may be left running.
+    harness.end_in_order()?;
     let machine = machine::describe(&harness)?;
-    let report = Report { machine, rows: rows(&harness, &arguments.only)? };
+    let report = Report { machine, rows: rows(&harness, arguments)? };
     arguments.common.print(&report)
 }
 
-fn rows(harness: &Harness, only: &[Asked]) -> Result<Vec<Row>> {
-    let wants = |asked: Asked| only.is_empty() || only.contains(&asked);
+fn rows(harness: &Harness, arguments: &ProcessorArguments) -> Result<Vec<Row>> {
+    let only = &arguments.only;
+    // What takes minutes is no part of a quick run unless it is asked for.
+    let usual = |asked: Asked| asked != Asked::Live || !arguments.common.quick;
+    let wants = |asked: Asked| if only.is_empty() { usual(asked) } else { only.contains(&asked) };
     let mut rows = Vec::new();
     if wants(Asked::Delivered) {
         rows.extend(real::embedded(harness)?);
@@ -88,6 +112,9 @@ fn rows(harness: &Harness, only: &[Asked]) -> Result<Vec<Row>> {
     }
     if wants(Asked::Failover) {
         rows.extend(protocol::failover());
+    }
+    if wants(Asked::Live) {
+        rows.extend(live::rows(harness, &Java::find(arguments.java.as_deref()))?);
     }
     if wants(Asked::Handover) {
         rows.push(protocol::handover());

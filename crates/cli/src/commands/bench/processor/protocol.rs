@@ -1,6 +1,7 @@
 //! What follows from the protocol alone: fleets in one thread, in virtual time, where a minute takes no
 //! time and a neighbour on the machine changes nothing.
 
+use super::hosts::Settings;
 use crate::commands::bench::report::{Hold, Of, Row, Unit};
 use headwater_processor::lease::{DocumentKey, Flavour};
 use headwater_processor::lease_store::{
@@ -218,9 +219,7 @@ pub(super) fn lease_writes() -> Vec<Row> {
 /// From the death of a host to everything being delivered by others.
 pub(super) fn failover() -> Vec<Row> {
     let mut fast = Options::native("p");
-    fast.renew_interval = Duration::from_millis(300);
-    fast.acquire_interval = Duration::from_millis(500);
-    fast.expiration = Duration::from_millis(1500);
+    Settings::Fast.apply(&mut fast);
     let kinds = [("defaults", Options::native("p"), 25.0), ("fast settings", fast, 3.0)];
     let row = |(name, options, most): (&str, Options, f64)| {
         let took = |seed| {
