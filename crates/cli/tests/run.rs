@@ -7,10 +7,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use support::{Running, Served, fails, headwater, import, items, ok};
-
-/// How often something is looked at before it is given up.
-const LOOKS: usize = 900;
+use support::{PATIENCE, Running, Served, fails, headwater, import, items, ok};
 
 /// How many changes a program is given at once.
 const BATCH: usize = 5;
@@ -82,14 +79,16 @@ fn check_promises(all: &[Given]) {
 /// Looks until it is so; asking for the lag is what takes the time in between.
 #[track_caller]
 fn until(served: &Served, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..LOOKS {
+    let began = std::time::Instant::now(); // tidy: allow, processes have the real clock
+    while began.elapsed() < PATIENCE {
         if is_so() {
             return;
         }
         let orders = served.orders();
         let _ = headwater(&["lag", &orders, "--total"]).output();
     }
-    panic!("it never came so far");
+    let leases = format!("{}/shop/leases", served.url);
+    panic!("it never came so far\n{}", ok(&["leases", "list", &leases]));
 }
 
 fn signal(running: &Running, name: &str) {
