@@ -51,7 +51,7 @@ pub use entry::{Entry, Group, GroupBuilder, NewRecord, Position, Record, RecordK
 pub use error::{AppendError, Damage, OpenError, ReadError};
 pub use faulty::{Faults, FaultyLog};
 pub use local::{Ancestor, Durability, LocalLog, LogOptions, LogStatistics, Opened};
-pub use read::{Batch, ReadRequest, Which};
+pub use read::{Batch, Extent, ReadRequest, Which};
 pub use snapshot::{Snapshot, SnapshotFile};
 
 /// Who decides what the next entry of a partition is.

@@ -80,6 +80,17 @@ pub struct Batch<T = Record> {
     pub scanned: Lsn,
 }
 
+/// How far a batch comes, and how much it is at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The last LSN of it.
+    pub upto: Lsn,
+    /// Records of its entries, dead ones too.
+    pub records: usize,
+    /// Bytes of its entries.
+    pub bytes: usize,
+}
+
 impl<T: AsRef<Record>> Batch<T> {
     /// The same with the records themselves, for whoever judges them.
     pub(crate) fn to_records(&self) -> Batch {
@@ -217,6 +228,46 @@ impl SegmentSet {
             cursors[chosen].take(request, &budget, &mut filling)?;
         }
         Ok(filling.end(request.upto.max(request.after)))
+    }
+
+    /// Where a batch would end that has as many records or bytes as asked for: found in tables alone,
+    /// without reading any of them. `None` if there are not so many, or if the partition has segments of
+    /// several origins.
+    pub(crate) fn extent(&self, request: &ReadRequest<'_>) -> Result<Option<Extent>, ReadError> {
+        let [lane] = &self.lanes[..] else { return Ok(None) };
+        if lane.filter.is_some() || request.range.is_some() {
+            return Ok(None);
+        }
+        let mut cursor = Cursor::new(lane, true, request)?;
+        let (mut records, mut bytes) = (0, 0);
+        while let (Some(_), Some(segment)) = (cursor.next, lane.segments.get(cursor.segment)) {
+            let extent = segment.with_table(|table| {
+                let rows = table.rows();
+                while let Some(row) = rows.get(cursor.row) {
+                    let lsn = table.lsn(*row);
+                    if lsn > request.upto {
+                        return Some(None);
+                    }
+                    let first_row = first_of_entry(rows, cursor.row);
+                    let end = first_row + usize::from(row.siblings);
+                    records += usize::from(row.siblings);
+                    bytes += (table.entry_end(cursor.row) - row.offset) as usize;
+                    if records >= request.records_max || bytes >= request.bytes_max {
+                        return Some(Some(Extent { upto: lsn, records, bytes }));
+                    }
+                    cursor.row = match request.which {
+                        Which::Live => segment.dead.next_live(end, rows.len()),
+                        _ => end,
+                    };
+                }
+                None
+            })?;
+            match extent {
+                Some(extent) => return Ok(extent),
+                None => cursor.settle(request.which)?,
+            }
+        }
+        Ok(None)
     }
 
     /// The position right in front of the first entry written at or after `second`, in any lane.
@@ -452,10 +503,7 @@ impl<'a> Cursor<'a> {
                     break;
                 }
                 let siblings = usize::from(row.siblings);
-                let first_row = match siblings {
-                    1 => number,
-                    _ => first_of_entry(rows, number),
-                };
+                let first_row = first_of_entry(rows, number);
                 plan.add(lsn, entry, first_row);
                 records += siblings;
                 bytes += length as usize;
@@ -470,7 +518,11 @@ impl<'a> Cursor<'a> {
 }
 
 /// The row of an entry's first record.
+#[inline]
 fn first_of_entry(rows: &[Row], number: usize) -> usize {
+    if rows[number].siblings == 1 {
+        return number;
+    }
     let before = rows[..number].iter().rev();
     number - before.take_while(|other| other.offset == rows[number].offset).count()
 }

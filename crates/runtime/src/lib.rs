@@ -25,6 +25,7 @@ mod simulated;
 mod system;
 mod tasks;
 
+use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -130,6 +131,33 @@ impl Runtime {
             }
         });
         receiver.await.ok()
+    }
+
+    /// Does two things, the second where this runtime starts its tasks if somebody there begins before the
+    /// first is done, and here otherwise. `None` when it was begun there and panicked, or when the runtime
+    /// ended.
+    pub async fn beside<A, B: Send + 'static>(
+        &self,
+        name: &'static str,
+        here: impl FnOnce() -> A,
+        there: impl FnOnce() -> B + Send + 'static,
+    ) -> (A, Option<B>) {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Arc::new(Mutex::new(Some(there)));
+        let taken = waiting.clone();
+        self.spawn(name, async move {
+            let work = taken.lock().take();
+            if let Some(work) = work {
+                let _ = sender.send(work());
+            }
+        });
+        let first = here();
+        let work = waiting.lock().take();
+        let second = match work {
+            Some(work) => Some(work()),
+            None => receiver.await.ok(),
+        };
+        (first, second)
     }
 
     /// A random number.

@@ -213,6 +213,46 @@ mod tests {
         assert_eq!(tokio.block_on(async { crate::slow_read(|| 9) }), 9);
     }
 
+    /// The second waits for the first, which is over only when another thread has begun the second; and a
+    /// runtime without a free thread does both itself.
+    #[test]
+    fn two_things_are_done_beside_each_other_if_somebody_is_free() {
+        let threads = Runtime::threads("test-beside", 1).unwrap();
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (begun, beginning) = std::sync::mpsc::channel();
+        let patience = Duration::from_secs(60);
+        let (here, there) = tokio.block_on(threads.beside(
+            "test",
+            move || beginning.recv_timeout(patience).is_ok(),
+            move || begun.send(()).is_ok(),
+        ));
+        assert_eq!((here, there), (true, Some(true)));
+        // The only thread of this one is busy with the first.
+        let (here, there) = tokio.block_on(async {
+            let own = Runtime::system();
+            let name = || std::thread::current().id();
+            own.beside("test", name, name).await
+        });
+        assert_eq!(Some(here), there);
+    }
+
+    #[test]
+    fn what_panics_beside_ends_nobody_else() {
+        let threads = Runtime::threads("test-panic", 1).unwrap();
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (begun, beginning) = std::sync::mpsc::channel();
+        let patience = Duration::from_secs(60);
+        let (here, there) = tokio.block_on(threads.beside(
+            "test",
+            move || beginning.recv_timeout(patience).is_ok(),
+            move || {
+                begun.send(()).unwrap();
+                panic!("on purpose")
+            },
+        ));
+        assert_eq!((here, there), (true, None::<()>));
+    }
+
     #[test]
     fn a_task_runs_where_its_runtime_was_made_and_ends_with_whoever_waits() {
         let threads = Runtime::threads("test-made-here", 1).unwrap();

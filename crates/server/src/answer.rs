@@ -21,6 +21,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 #[derive(Debug)]
 pub(crate) enum Payload {
     Whole(Bytes),
+    /// The last first, none of them empty.
+    Pieces(Vec<Bytes>),
     /// Pieces that come as they happen.
     Stream(mpsc::Receiver<Bytes>),
 }
@@ -36,6 +38,9 @@ impl Body for Payload {
         match self.get_mut() {
             Payload::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Payload::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Payload::Pieces(pieces) => {
+                Poll::Ready(pieces.pop().map(|piece| Ok(Frame::data(piece))))
+            }
             Payload::Stream(pieces) => {
                 pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
             }
@@ -43,12 +48,19 @@ impl Body for Payload {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Payload::Whole(bytes) if bytes.is_empty())
+        match self {
+            Payload::Whole(bytes) => bytes.is_empty(),
+            Payload::Pieces(pieces) => pieces.is_empty(),
+            Payload::Stream(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Payload::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Payload::Pieces(pieces) => {
+                SizeHint::with_exact(pieces.iter().map(|piece| piece.len() as u64).sum())
+            }
             Payload::Stream(_) => SizeHint::default(),
         }
     }

@@ -209,11 +209,7 @@ impl Gateway {
                 None => operations::answer(&gateway, &call).await,
             }
         });
-        Box::pin(answered).await.unwrap_or_else(|| {
-            let message =
-                "the operation did not end; this is a defect of the server, please report it";
-            Err(Failure::new(Code::InternalServerError, message))
-        })
+        Box::pin(answered).await.unwrap_or_else(|| Err(unfinished()))
     }
 
     async fn read_body(&self, body: Incoming) -> Result<Bytes, Failure> {
@@ -344,6 +340,12 @@ fn waits_for_changes(head: &HeaderMap) -> bool {
         headers::Prefer::parse(text).wait_seconds
     };
     head.contains_key(&names::A_IM) && wait().is_some_and(|seconds| seconds > 0)
+}
+
+/// What was done elsewhere ended without an answer.
+pub(crate) fn unfinished() -> Failure {
+    let message = "the operation did not end; this is a defect of the server, please report it";
+    Failure::new(Code::InternalServerError, message)
 }
 
 fn too_busy() -> Failure {

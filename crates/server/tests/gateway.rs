@@ -491,6 +491,45 @@ async fn a_certificate_is_made_once_and_kept() {
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o077, 0);
 }
 
+/// A page that is read by two is the list that small pages are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_page_of_the_feed_says_what_small_ones_say() {
+    let world = World::new().await.with_container().await;
+    let padding = "x".repeat(5_000);
+    for number in 0..150 {
+        let body = json!({"id": number.to_string(), "pk": "a", "p": padding}).to_string();
+        assert_eq!(world.send("POST", DOCS, &[KEY], &body).await.status, 201);
+    }
+    let page = async |etag: &str, count: &str| {
+        let mut head = vec![("A-IM", "Incremental feed"), ("x-ms-max-item-count", count)];
+        if !etag.is_empty() {
+            head.push(("If-None-Match", etag));
+        }
+        world.send("GET", DOCS, &head, "").await
+    };
+    let (mut small, mut etag) = (Vec::new(), String::new());
+    loop {
+        let got = page(&etag, "20").await;
+        etag = got.header("etag").unwrap().to_owned();
+        if got.status == 304 {
+            break;
+        }
+        small.extend(got.json()["Documents"].as_array().unwrap().clone());
+    }
+    for count in ["1000", "140", "100"] {
+        let got = page("", count).await;
+        let list = got.json();
+        let large = list["Documents"].as_array().unwrap();
+        assert_eq!(large.len(), count.parse::<usize>().unwrap().min(150), "{count}");
+        assert_eq!(large[..], small[..large.len()], "{count}");
+        assert_eq!(list["_count"], large.len());
+        assert_eq!(got.header("x-ms-item-count").unwrap(), large.len().to_string());
+        let last = format!("\"{}\"", large.last().unwrap()["_lsn"]);
+        assert_eq!(got.header("etag").unwrap(), last, "{count}");
+    }
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unscoped_feeds_of_several_ranges_go_on_from_one_etag() {
     let mut options = Options::default();

@@ -236,7 +236,7 @@ impl Account {
         disk.create_dir(&root.join("containers")).map_err(io)?;
         let index: Arc<dyn Index> = match index {
             Some(index) => Arc::new(index),
-            None => Arc::new(FjallIndex::open(&root.join("index"))?),
+            None => Arc::new(FjallIndex::open(&root.join("index"), runtime.clone())?),
         };
         if disk.list(&root.join("catalog")).map_err(io)?.is_empty()
             && !disk.list(&root.join("containers")).map_err(io)?.is_empty()

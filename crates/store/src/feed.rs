@@ -114,6 +114,10 @@ impl FeedRequest {
         self
     }
 
+    pub(crate) fn page_limit(&self) -> PageLimit {
+        self.limit
+    }
+
     /// The same, of what comes behind a page.
     pub(crate) fn behind(mut self, page: &FeedPage) -> FeedRequest {
         self.start = FeedStart::After(page.continuation.clone());
@@ -250,6 +254,21 @@ impl Container {
         if parts.is_empty() { Err(FeedError::EmptyScope) } else { Ok(parts) }
     }
 
+    /// The one partition and position that a plain request for latest versions is about, if it is one.
+    pub(crate) fn one_log(
+        &self,
+        request: &FeedRequest,
+    ) -> Result<Option<(Arc<Partition>, Lsn)>, FeedError> {
+        if request.filter.is_some() || request.mode != FeedMode::LatestVersion {
+            return Ok(None);
+        }
+        let parts = self.resolve(request)?;
+        Ok(match &parts[..] {
+            [Part { partition, filter: None, after, .. }] => Some((partition.clone(), *after)),
+            _ => None,
+        })
+    }
+
     fn wanted_range(&self, request: &FeedRequest) -> Result<KeyRange, FeedError> {
         let mut wanted = request.range.clone().unwrap_or_else(KeyRange::full);
         if let Some(key) = &request.key {
@@ -268,6 +287,7 @@ impl Container {
                 limit: request.limit,
                 filter: request.filter.as_deref(),
                 scan_bytes: FILTERED_BYTES,
+                until: None,
             })?;
             return Ok(FeedPage {
                 changes: page.changes,
@@ -297,6 +317,7 @@ impl Container {
                 limit,
                 filter: request.filter.as_deref(),
                 scan_bytes,
+                until: None,
             })?;
             part.after = page.position;
             unfinished |= page.unfinished;

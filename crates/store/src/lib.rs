@@ -42,6 +42,7 @@ mod definition;
 mod error;
 mod feed;
 mod filter;
+mod halves;
 mod index;
 pub mod invariants;
 mod item;
@@ -71,6 +72,7 @@ pub use error::{
 };
 pub use feed::{FeedPage, FeedRequest};
 pub use filter::{BadFilter, FeedFilter};
+pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::{Damage, Durability};
 pub use headwater_model::{

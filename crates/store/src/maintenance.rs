@@ -64,6 +64,7 @@ pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
 pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
     let shared = &container.shared;
     let retention = container.settings.read().definition.all_versions_retention();
+    let mut has_compacted = false;
     for partition in &container.topology().partitions {
         let retain_from = if retention.is_zero() {
             Timestamp::from_millis(u64::MAX)
@@ -75,7 +76,12 @@ pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
             CompactionPolicy { retain_from, dead_percent: shared.options.compaction_dead_percent };
         while let Some(done) = shared.runtime.blocking(|| partition.local.compact(&policy))? {
             tracing::debug!(partition = %partition.id, ?done, "compacted");
+            has_compacted = true;
         }
+    }
+    // An index that has not applied what a log no longer has would have to be made anew after a crash.
+    if has_compacted {
+        shared.runtime.blocking(|| shared.index.settle())?;
     }
     Ok(())
 }

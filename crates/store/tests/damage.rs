@@ -36,8 +36,8 @@ fn options() -> Options {
 
 // ---- a store with everything in it
 
-/// Several segments, compacted ones, inherited ones, a catalog with a history, and an index that is
-/// partly in tables and partly in its journal.
+/// Several segments, compacted ones, inherited ones, a catalog with a history, and an index in several
+/// tables.
 async fn build(dir: &Path) {
     let day = Duration::from_secs(24 * 3600);
     let account = Account::open(dir, options()).await.unwrap();
@@ -65,7 +65,6 @@ async fn build(dir: &Path) {
     reshaped.split(children[0].id, None).await.unwrap();
     account.close().await.unwrap();
     drop((account, database, reshaped));
-    index_into_tables(&dir.join("index"));
 
     let account = Account::open(dir, options()).await.unwrap();
     let database = account.database("db").await.unwrap();
@@ -104,13 +103,6 @@ async fn fill(container: &Container, random: &mut Random, writes: u64) {
             Err(error) => panic!("{error}"),
         }
     }
-}
-
-/// Lets the engine of the index write its rows to tables, as it does by itself once there are many.
-fn index_into_tables(dir: &Path) {
-    let database = fjall::Database::builder(dir).worker_threads(1).open().unwrap();
-    let rows = database.keyspace("rows", fjall::KeyspaceCreateOptions::default).unwrap();
-    rows.rotate_memtable_and_wait().unwrap();
 }
 
 // ---- everything a store says

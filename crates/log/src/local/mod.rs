@@ -22,7 +22,7 @@ use crate::entry::{self, Entry, Group, Position, Record, Tail};
 use crate::error::{AppendError, ReadError};
 use crate::invariants;
 use crate::manifest::{Manifest, Sealed};
-use crate::read::{Batch, Filling, ReadRequest, SegmentSet, Which};
+use crate::read::{Batch, Extent, Filling, ReadRequest, SegmentSet, Which};
 use crate::ring::Ring;
 use crate::segment::Segment;
 use append::SavedCheckpoint;
@@ -219,7 +219,18 @@ impl LocalLog {
         Ok(batch)
     }
 
-    /// The same, up to an end that is known to be there.
+    /// How far such a read would come, without reading any record. `None` if there is less than asked for,
+    /// or if it takes more than looking it up. Records that die meanwhile only make it come further.
+    ///
+    /// # Errors
+    /// When a table cannot be read.
+    pub fn extent(&self, request: &ReadRequest<'_>) -> Result<Option<Extent>, ReadError> {
+        let upto = request.upto.min(self.visible_tail());
+        let set = self.segments.read().clone();
+        set.extent(&ReadRequest { upto, ..request.clone() })
+    }
+
+    /// Records in order, up to an end that is known to be there.
     fn read_unclamped<T>(&self, request: &ReadRequest<'_>) -> Result<Batch<T>, ReadError>
     where
         T: From<Record> + AsRef<Record>,

@@ -23,6 +23,12 @@ impl<'a> FeedWriter<'a> {
         FeedWriter { out, count: 0 }
     }
 
+    /// Goes on with a list in another buffer. Between two that both have entries a comma is missing.
+    #[must_use = "a list ends with `finish_behind`"]
+    pub fn piece(out: &'a mut Vec<u8>) -> FeedWriter<'a> {
+        FeedWriter { out, count: 0 }
+    }
+
     /// Adds an entry, which is JSON.
     pub fn push(&mut self, entry: &[u8]) {
         self.push_with(|out| out.extend_from_slice(entry));
@@ -45,8 +51,14 @@ impl<'a> FeedWriter<'a> {
 
     /// Ends the list; says how many entries it has, for `x-ms-item-count`.
     pub fn finish(self) -> usize {
-        let _ = write!(self.out, "],\"_count\":{}}}", self.count);
-        self.count
+        self.finish_behind(0)
+    }
+
+    /// Ends a list that has so many entries before those of this piece.
+    pub fn finish_behind(self, before: usize) -> usize {
+        let count = before + self.count;
+        let _ = write!(self.out, "],\"_count\":{count}}}");
+        count
     }
 }
 
@@ -92,6 +104,24 @@ mod tests {
             assert_eq!(list.finish(), entries.len());
             assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn a_list_in_two_buffers_is_the_same_list() {
+        let mut whole = Vec::new();
+        let mut list = FeedWriter::new(&mut whole, "a=", "Documents");
+        ["1", "2", "3"].iter().for_each(|entry| list.push(entry.as_bytes()));
+        list.finish();
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        let mut list = FeedWriter::new(&mut one, "a=", "Documents");
+        list.push(b"1");
+        let before = list.count();
+        one.push(b',');
+        let mut list = FeedWriter::piece(&mut two);
+        list.push(b"2");
+        list.push(b"3");
+        assert_eq!(list.finish_behind(before), 3);
+        assert_eq!([one, two].concat(), whole);
     }
 
     #[test]

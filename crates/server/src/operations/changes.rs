@@ -1,12 +1,13 @@
 //! The change feed over HTTP: one page, or 304 with the position up to which there was nothing.
 
 use super::{Outcome, items};
-use crate::answer::Answer;
+use crate::answer::{Answer, Payload};
 use crate::config::StartTimes;
 use crate::failure::Failure;
-use crate::gateway::{Gateway, Target};
+use crate::gateway::{Gateway, Target, unfinished};
 use crate::names;
 use crate::request::{Call, Scope};
+use bytes::Bytes;
 use headwater_model::{Continuation, FeedMode, FeedStart, KeyRange, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
@@ -14,7 +15,7 @@ use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::{
-    BadFilter, Change, Container, FeedError, FeedFilter, FeedPage, FeedRequest, Timestamp,
+    BadFilter, Change, Container, FeedError, FeedFilter, FeedPage, FeedRequest, Halves, Timestamp,
 };
 use hyper::StatusCode;
 use hyper::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
@@ -35,25 +36,73 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let wait = call.wait(gateway.config.limits.wait_max);
     let request = request_of(&asked, &scope).limit(call.page_limit()?).wait(wait);
     let request = request.filter(filter_in_headers(call)?);
+    let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
+    let previous = shows_previous(gateway, call, container);
+    let form = Form { mode: asked.mode, names_format, previous };
+    // What is wrong with a request is said by whoever reads it alone.
+    if let Ok(Some(halves)) = container.halves(&request) {
+        let page = read_by_two(gateway, container, form, halves).await?;
+        return Ok(served(container, &scope, page));
+    }
     let page = match read_page(gateway, container, &request, wait).await {
         // A reader ahead of us (a container made anew, say) is told to stay where it is.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
         Err(Unread::Failed(failure)) => return Err(failure),
         Ok(page) => page,
     };
-    let etag = format!("\"{}\"", page.continuation.to_string().trim_matches('"'));
+    let etag = quoted(&page.continuation);
     // A filter that has looked at enough for one page says so with an empty one: 304 would mean the end.
     if page.changes.is_empty() && !page.unfinished {
         return Ok(unchanged(container, &scope, &etag));
     }
-    let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
-    let form =
-        Form { mode: asked.mode, names_format, previous: shows_previous(gateway, call, container) };
-    let body = body_of(container, &form, &page);
+    let body = body_of(container, form, &page);
     let charge = Charge::page(body.len());
     let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
     let answer = answer.number(&names::ITEM_COUNT, page.changes.len() as u64);
     Ok(served(container, &scope, answer))
+}
+
+/// A large page, half of it read on another thread if one is free.
+async fn read_by_two(
+    gateway: &Arc<Gateway>,
+    container: &Container,
+    form: Form,
+    halves: Halves,
+) -> Result<Answer, Failure> {
+    let (there, its_halves) = (container.clone(), halves.clone());
+    let first = || {
+        let page = halves.first()?;
+        let mut body = Vec::with_capacity(room_for(&page));
+        let rid = container.rid().to_string();
+        let writer = FeedWriter::new(&mut body, &rid, "Documents");
+        write_changes(container, form, &page, writer);
+        Ok::<_, FeedError>((page.changes.len(), page.continuation, body))
+    };
+    let second = move || {
+        let page = its_halves.second()?;
+        let mut body = Vec::with_capacity(room_for(&page));
+        write_changes(&there, form, &page, FeedWriter::piece(&mut body));
+        Ok::<_, FeedError>((page.changes.len(), page.continuation, body))
+    };
+    let (first, second) = gateway.runtime.beside("half a page", first, second).await;
+    let (before, first_ends, mut body) = first?;
+    let (behind, second_ends, mut rest) = second.ok_or_else(unfinished)??;
+    if before > 0 && behind > 0 {
+        body.push(b',');
+    }
+    FeedWriter::piece(&mut rest).finish_behind(before + behind);
+    // The position of a page is that of its last change.
+    let continuation = if behind > 0 { second_ends } else { first_ends };
+    let charge = Charge::page(body.len() + rest.len());
+    let mut answer = Answer::json(StatusCode::OK, Bytes::new());
+    answer.payload = Payload::Pieces(vec![rest.into(), body.into()]);
+    let answer = answer.charged(charge).etag(quoted(&continuation));
+    Ok(answer.number(&names::ITEM_COUNT, (before + behind) as u64))
+}
+
+/// A position as an etag is written.
+fn quoted(continuation: &Continuation) -> String {
+    format!("\"{}\"", continuation.to_string().trim_matches('"'))
 }
 
 /// Whether changes come with the item before them.
@@ -195,7 +244,7 @@ fn position_only(container: &Container, asked: &Asked, scope: &Scope) -> Outcome
         return Err(Failure::bad_request("only a start by time has a position of its own"));
     };
     let position = position_at(container, scope, time)?;
-    Ok(unchanged(container, scope, &format!("\"{}\"", position.to_string().trim_matches('"'))))
+    Ok(unchanged(container, scope, &quoted(&position)))
 }
 
 fn position_at(
@@ -224,7 +273,7 @@ fn position_at(
 
 fn etag_of(asked: &Asked) -> String {
     match &asked.start {
-        FeedStart::After(position) => format!("\"{}\"", position.to_string().trim_matches('"')),
+        FeedStart::After(position) => quoted(position),
         _ => "\"0\"".to_owned(),
     }
 }
@@ -261,6 +310,7 @@ fn only_partition(container: &Container, scope: &Scope) -> Option<(PartitionId, 
 }
 
 /// What changes look like.
+#[derive(Clone, Copy)]
 struct Form {
     mode: FeedMode,
     /// Latest versions are wrapped as well.
@@ -268,11 +318,25 @@ struct Form {
     previous: bool,
 }
 
-fn body_of(container: &Container, form: &Form, page: &FeedPage) -> Vec<u8> {
+fn body_of(container: &Container, form: Form, page: &FeedPage) -> Vec<u8> {
     let rid = container.rid().to_string();
-    let size: usize = page.changes.iter().map(|change| change.body_slice().len() + 1).sum();
-    let mut body = Vec::with_capacity(size + 128);
-    let mut writer = FeedWriter::new(&mut body, &rid, "Documents");
+    let mut body = Vec::with_capacity(room_for(page));
+    let writer = FeedWriter::new(&mut body, &rid, "Documents");
+    write_changes(container, form, page, writer).finish();
+    body
+}
+
+/// About as many bytes as a page becomes.
+fn room_for(page: &FeedPage) -> usize {
+    page.changes.iter().map(|change| change.body_slice().len() + 1).sum::<usize>() + 128
+}
+
+fn write_changes<'w>(
+    container: &Container,
+    form: Form,
+    page: &FeedPage,
+    mut writer: FeedWriter<'w>,
+) -> FeedWriter<'w> {
     let definition = container.definition();
     for change in &page.changes {
         match form.mode {
@@ -291,8 +355,7 @@ fn body_of(container: &Container, form: &Form, page: &FeedPage) -> Vec<u8> {
             }
         }
     }
-    writer.finish();
-    body
+    writer
 }
 
 pub(super) fn write_envelope(

@@ -1,43 +1,52 @@
-//! The durable index, on fjall.
+//! The durable index: the newest rows in memory, all others in tables of fjall.
 //!
-//! Its engine keeps the newest rows in memory and in a journal, which it reads again when it is opened:
-//! half a million rows, and half a second, at worst. So a clean close has all rows written to tables and
-//! leaves an empty journal behind. After anything else the journal is read, and the log knows the rest.
+//! The engine has a memory and a journal of its own for new rows, and we use neither. The log is a journal
+//! already, and rows that are on their way need no versions: a tree of them is found and filled in a
+//! fraction of the time. When it has grown enough, its rows are given to the engine in order, as tables.
+//! What a crash takes with it is applied from the log again.
 
+use super::front::{Front, Rows};
 use super::{Batch, Index, IndexView, doubt};
 use crate::error::StorageError;
-use crate::keys::{self, Value};
+use crate::keys::{self, Key, Value};
 use fjall::config::{PartitioningPolicy, PinningPolicy};
-use fjall::{
-    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
-};
-use parking_lot::RwLock;
-use std::fs::File;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use headwater_runtime::Runtime;
+use parking_lot::{Mutex, RwLock};
+use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Blocks of the index kept in memory.
 const CACHE_BYTES: u64 = 16 << 20;
 /// Rows collected in memory before they are written to a table.
-const MEMTABLE_BYTES: u64 = 16 << 20;
-/// A journal that is read again in no time is left as it is.
-const JOURNAL_BYTES_KEPT: u64 = 256 << 10;
-/// Bytes of a row in the journal beside its key and value.
-const JOURNAL_ROW_BYTES: u64 = 21;
-/// How often a close looks whether all rows are in tables, and how many times at most.
-const LOOKS: (Duration, u32) = (Duration::from_millis(2), 5_000);
+const YOUNG_BYTES: usize = 16 << 20;
+/// Rows in memory that a scan takes at once.
+const ROWS_AT_ONCE: usize = 128;
+/// Tables of new rows that the engine has not merged yet; beyond that rows wait for it, as every look-up
+/// would have to ask each of them.
+const UNMERGED_TABLES_MAX: usize = 16;
+/// How long they wait at a time, and how many times at most.
+const PAUSES: (Duration, u32) = (Duration::from_millis(2), 5_000);
 /// Tells the next open that the index is not to be trusted.
 const DOUBT: &str = "DOUBTED";
 
+#[derive(Debug)]
 pub(crate) struct FjallIndex {
+    shared: Arc<Shared>,
+    runtime: Runtime,
+}
+
+struct Shared {
     /// `None` once it is closed: a handle somebody kept must not keep the files locked.
     open: RwLock<Option<Open>>,
+    front: RwLock<Front>,
+    /// Held while rows are written to tables.
+    settling: Mutex<()>,
+    young_bytes_max: usize,
     dir: PathBuf,
-    /// About as much as the next open would have to read.
-    journal_bytes: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -46,7 +55,7 @@ struct Open {
     rows: Keyspace,
 }
 
-impl std::fmt::Debug for FjallIndex {
+impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FjallIndex").field("dir", &self.dir).finish_non_exhaustive()
     }
@@ -55,49 +64,131 @@ impl std::fmt::Debug for FjallIndex {
 impl FjallIndex {
     /// Opens the index, or starts an empty one in its place when it is missing or damaged. The caller
     /// notices an empty index by its missing partition rows and applies the log again.
-    pub(crate) fn open(dir: &Path) -> Result<FjallIndex, StorageError> {
-        let io = |error: std::io::Error| StorageError::Index(error.to_string());
-        let doubted = dir.join(DOUBT).exists().then_some("it failed when it was last open");
-        let doubted =
-            doubted.or(is_of_another_layout(dir).then_some("its rows lie as in another version"));
-        let reason = match doubted.or(doubt::reason(dir).map_err(io)?) {
-            Some(reason) => reason.to_owned(),
-            // The engine asserts some of what it reads; a flipped bit must not end the process.
-            None => match catch_unwind(AssertUnwindSafe(|| FjallIndex::try_open(dir))) {
-                Ok(Ok(index)) => return Ok(index),
-                Ok(Err(fjall::Error::Locked)) => {
-                    let what = "it is still open elsewhere; close the other store first";
-                    return Err(StorageError::Index(what.to_owned()));
-                }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "its engine panicked".to_owned(),
-            },
+    pub(crate) fn open(dir: &Path, runtime: Runtime) -> Result<FjallIndex, StorageError> {
+        FjallIndex::open_with(dir, runtime, YOUNG_BYTES)
+    }
+
+    fn open_with(
+        dir: &Path,
+        runtime: Runtime,
+        young_bytes_max: usize,
+    ) -> Result<FjallIndex, StorageError> {
+        let open = open_engine(dir)?;
+        let shared = Shared {
+            open: RwLock::new(Some(open)),
+            front: RwLock::default(),
+            settling: Mutex::default(),
+            young_bytes_max,
+            dir: dir.to_owned(),
         };
-        tracing::warn!(dir = %dir.display(), reason, "the index is not believed and rebuilt from the log");
-        std::fs::remove_dir_all(dir).map_err(io)?;
-        FjallIndex::try_open(dir).map_err(|error| StorageError::Index(error.to_string()))
+        Ok(FjallIndex { shared: Arc::new(shared), runtime })
     }
 
-    fn try_open(dir: &Path) -> fjall::Result<FjallIndex> {
-        // A new journal has room made in it; one that was read again is as long as what was read.
-        let known = !doubt::journals(dir).unwrap_or_default().is_empty();
-        let database = Database::builder(dir)
-            .cache_size(CACHE_BYTES)
-            .worker_threads(1)
-            .max_journaling_size(64 << 20)
-            .open()?;
-        let rows = database.keyspace("rows", row_options)?;
-        std::fs::write(dir.join(layout_file()), b"")?;
-        let open = RwLock::new(Some(Open { database, rows }));
-        let journals = if known { doubt::journals(dir).unwrap_or_default() } else { Vec::new() };
-        let lengths = journals.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
-        let journal_bytes = AtomicU64::new(lengths.sum());
-        Ok(FjallIndex { open, dir: dir.to_owned(), journal_bytes })
+    /// Lets the rows in memory go on to tables, elsewhere. Where tables are made more slowly than rows are
+    /// written, whoever writes waits.
+    fn make_room(&self) -> Result<(), StorageError> {
+        let (has_begun, is_crowded) = {
+            let mut front = self.shared.front.write();
+            (front.freeze(), front.young_bytes() >= 2 * self.shared.young_bytes_max)
+        };
+        if has_begun {
+            let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+            self.runtime.spawn("rows to tables", async move {
+                if let Err(error) = runtime.blocking(|| shared.settle_frozen()) {
+                    tracing::warn!(%error, "rows of the index stay in memory; tried again with the next");
+                }
+            });
+        } else if is_crowded {
+            self.runtime.blocking(|| self.shared.settle_frozen())?;
+        }
+        Ok(())
     }
+}
 
+impl Shared {
     fn opened(&self) -> Result<Open, StorageError> {
         self.open.read().clone().ok_or(StorageError::Closed)
     }
+
+    fn settle_frozen(&self) -> Result<(), StorageError> {
+        let _settling = self.settling.lock();
+        let frozen = self.front.read().frozen();
+        match frozen {
+            Some(rows) => self.write_tables(&self.opened()?, &rows),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes rows to tables, all or none. Whoever asks for them finds them in memory until they are there.
+    fn write_tables(&self, open: &Open, rows: &Rows) -> Result<(), StorageError> {
+        let written = || {
+            let (pause, pauses) = PAUSES;
+            for _ in 0..pauses {
+                if open.rows.l0_table_count() < UNMERGED_TABLES_MAX {
+                    break;
+                }
+                std::thread::park_timeout(pause);
+            }
+            let mut tables = open.rows.start_ingestion()?;
+            for (key, value) in rows {
+                match value {
+                    Some(value) => tables.write(&key[..], &value[..])?,
+                    None => tables.write_tombstone(&key[..])?,
+                }
+            }
+            tables.finish()
+        };
+        written().map_err(|error: fjall::Error| StorageError::Index(error.to_string()))?;
+        self.front.write().forget_frozen();
+        Ok(())
+    }
+
+    /// Writes everything in memory to tables.
+    fn settle(&self, open: &Open) -> Result<(), StorageError> {
+        let _settling = self.settling.lock();
+        // Those that were frozen before, and then the others.
+        for _ in 0..2 {
+            let frozen = {
+                let mut front = self.front.write();
+                front.freeze();
+                front.frozen()
+            };
+            if let Some(rows) = frozen {
+                self.write_tables(open, &rows)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_engine(dir: &Path) -> Result<Open, StorageError> {
+    let io = |error: std::io::Error| StorageError::Index(error.to_string());
+    let doubted = dir.join(DOUBT).exists().then_some("it failed when it was last open");
+    let doubted =
+        doubted.or(is_of_another_layout(dir).then_some("its rows lie as in another version"));
+    let reason = match doubted.or(doubt::reason(dir).map_err(io)?) {
+        Some(reason) => reason.to_owned(),
+        // The engine asserts some of what it reads; a flipped bit must not end the process.
+        None => match catch_unwind(AssertUnwindSafe(|| try_open(dir))) {
+            Ok(Ok(index)) => return Ok(index),
+            Ok(Err(fjall::Error::Locked)) => {
+                let what = "it is still open elsewhere; close the other store first";
+                return Err(StorageError::Index(what.to_owned()));
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "its engine panicked".to_owned(),
+        },
+    };
+    tracing::warn!(dir = %dir.display(), reason, "the index is not believed and rebuilt from the log");
+    std::fs::remove_dir_all(dir).map_err(io)?;
+    try_open(dir).map_err(|error| StorageError::Index(error.to_string()))
+}
+
+fn try_open(dir: &Path) -> fjall::Result<Open> {
+    let database = Database::builder(dir).cache_size(CACHE_BYTES).worker_threads(1).open()?;
+    let rows = database.keyspace("rows", row_options)?;
+    std::fs::write(dir.join(layout_file()), b"")?;
+    Ok(Open { database, rows })
 }
 
 /// How rows are kept.
@@ -108,39 +199,9 @@ impl FjallIndex {
 /// a row is, is looked up in small pieces for the same reason.
 fn row_options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
         .filter_block_pinning_policy(PinningPolicy::all(true))
         .filter_block_partitioning_policy(PartitioningPolicy::all(false))
         .index_block_partitioning_policy(PartitioningPolicy::new([false, false, true]))
-}
-
-/// Has every row written to tables. False when that does not happen for whatever reason: then the journal
-/// still has them.
-fn write_tables(rows: &Keyspace) -> bool {
-    let is_done = || rows.tree.get_highest_memtable_seqno().is_none();
-    if !is_done() && rows.rotate_memtable().is_err() {
-        return false;
-    }
-    let (pause, looks) = LOOKS;
-    for _ in 0..looks {
-        if is_done() {
-            return true;
-        }
-        // The engine's own wait does not end if its worker has.
-        std::thread::park_timeout(pause);
-    }
-    false
-}
-
-/// Empties the journal, whose rows are all in tables. It must stay there: see `doubt`.
-fn empty_journal(dir: &Path) -> std::io::Result<()> {
-    // Older ones are the engine's to remove.
-    if let [journal] = &doubt::journals(dir)?[..] {
-        let file = File::options().write(true).open(journal)?;
-        file.set_len(0)?;
-        file.sync_all()?;
-    }
-    Ok(())
 }
 
 /// The name of the file that tells how rows lie.
@@ -160,22 +221,67 @@ fn failed(dir: &Path, error: &dyn std::fmt::Display) -> StorageError {
     StorageError::Index(error.to_string())
 }
 
-fn visit_rows(
-    dir: &Path,
+/// Rows of tables, as far as they have not been visited.
+struct Tables<I: Iterator>(Peekable<I>);
+
+fn tables(
     rows: impl Iterator<Item = fjall::Guard>,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-) -> Result<(), StorageError> {
-    for row in rows {
-        let (key, value) = row.into_inner().map_err(|error| failed(dir, &error))?;
-        if !visit(&key, &value) {
-            break;
+) -> Tables<impl Iterator<Item = fjall::Result<fjall::KvPair>>> {
+    Tables(rows.map(fjall::Guard::into_inner).peekable())
+}
+
+impl<I: Iterator<Item = fjall::Result<fjall::KvPair>>> Tables<I> {
+    /// Visits rows up to a key, excluded. False if whoever visits has seen enough.
+    fn visit_until(
+        &mut self,
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> fjall::Result<bool> {
+        let is_due = |row: &fjall::Result<fjall::KvPair>| match row {
+            Ok((key, _)) => **key < *end,
+            Err(_) => true,
+        };
+        while let Some(row) = self.0.next_if(is_due) {
+            let (key, value) = row?;
+            if !visit(&key, &value) {
+                return Ok(false);
+            }
         }
+        Ok(true)
     }
-    Ok(())
+
+    /// Visits rows up to a key, excluded, and the newer ones of memory, which are right where both have a
+    /// key. False if whoever visits has seen enough.
+    fn visit_with(
+        &mut self,
+        newer: &[(Key, Option<Value>)],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> fjall::Result<bool> {
+        for (key, value) in newer {
+            if !self.visit_until(key, visit)? {
+                return Ok(false);
+            }
+            self.0.next_if(|row| row.as_ref().is_ok_and(|(older, _)| **older == **key));
+            if value.as_ref().is_some_and(|value| !visit(key, value)) {
+                return Ok(false);
+            }
+        }
+        self.visit_until(end, visit)
+    }
+}
+
+/// Where the rows end that a scan has taken from memory: there is none before it that was not taken.
+fn end_of(taken: &[(Key, Option<Value>)], to: &[u8]) -> Key {
+    match taken.last() {
+        Some((last, _)) if taken.len() == ROWS_AT_ONCE => crate::scan::successor(last),
+        _ => Key::from_slice(to),
+    }
 }
 
 /// The rows at one moment.
 struct FjallView {
+    front: Front,
     snapshot: Snapshot,
     rows: Keyspace,
     dir: PathBuf,
@@ -191,80 +297,112 @@ impl IndexView for FjallView {
         if from >= to {
             return Ok(());
         }
-        visit_rows(&self.dir, self.snapshot.range(&self.rows, from..to), visit)
+        let mut scanned = || -> fjall::Result<()> {
+            let mut tables = tables(self.snapshot.range(&self.rows, from..to));
+            let mut from = Key::from_slice(from);
+            while from[..] < *to {
+                let newer = self.front.rows(&from, to, ROWS_AT_ONCE);
+                from = end_of(&newer, to);
+                if !tables.visit_with(&newer, &from, visit)? {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        scanned().map_err(|error| failed(&self.dir, &error))
     }
 }
 
 impl IndexView for FjallIndex {
+    /// What is written meanwhile may be seen or not; every other row is seen once.
     fn scan(
         &self,
         from: &[u8],
         to: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StorageError> {
-        if from >= to {
-            return Ok(());
-        }
-        visit_rows(&self.dir, self.opened()?.rows.range(from..to), visit)
+        let open = self.shared.opened()?;
+        let mut scanned = || -> fjall::Result<()> {
+            let mut from = Key::from_slice(from);
+            let mut of_tables = None;
+            while from[..] < *to {
+                let newer = {
+                    let front = self.shared.front.read();
+                    // Rows that have gone on to tables since are looked for there.
+                    if !matches!(of_tables, Some((moves, _)) if moves == front.moves()) {
+                        let rows = open.rows.range(&from[..]..to);
+                        of_tables = Some((front.moves(), tables(rows)));
+                    }
+                    front.rows(&from, to, ROWS_AT_ONCE)
+                };
+                let Some((_, rows)) = &mut of_tables else { break };
+                from = end_of(&newer, to);
+                if !rows.visit_with(&newer, &from, visit)? {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        scanned().map_err(|error| failed(&self.shared.dir, &error))
     }
 }
 
 impl Index for FjallIndex {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
-        let open = self.open.read();
+        let open = self.shared.open.read();
         let open = open.as_ref().ok_or(StorageError::Closed)?;
-        let row = open.rows.get(key).map_err(|error| failed(&self.dir, &error))?;
+        if let Some(row) = self.shared.front.read().get(key) {
+            return Ok(row.cloned());
+        }
+        let row = open.rows.get(key).map_err(|error| failed(&self.shared.dir, &error))?;
         Ok(row.map(|value| Value::from_slice(&value)))
     }
 
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
-        let Open { database, rows } = self.opened()?;
-        Ok(Arc::new(FjallView { snapshot: database.snapshot(), rows, dir: self.dir.clone() }))
+        let Open { database, rows } = self.shared.opened()?;
+        let front = self.shared.front.read();
+        let snapshot = database.snapshot();
+        let (front, dir) = (front.clone(), self.shared.dir.clone());
+        Ok(Arc::new(FjallView { front, snapshot, rows, dir }))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
-        let open = self.open.read();
-        let open = open.as_ref().ok_or(StorageError::Closed)?;
-        let mut rows = open.database.batch();
-        let mut bytes = 0;
-        for (key, value) in &batch.changes {
-            let value_bytes = value.as_ref().map_or(0, |value| value.len());
-            bytes += JOURNAL_ROW_BYTES + (key.len() + value_bytes) as u64;
-            match value {
-                Some(value) => rows.insert(&open.rows, &key[..], &value[..]),
-                None => rows.remove(&open.rows, &key[..]),
-            }
+        let open = self.shared.open.read();
+        if open.is_none() {
+            return Err(StorageError::Closed);
         }
-        self.journal_bytes.fetch_add(bytes, Ordering::Relaxed);
-        rows.commit().map_err(|error| failed(&self.dir, &error))
+        let is_full = {
+            let mut front = self.shared.front.write();
+            front.write(batch);
+            front.young_bytes() >= self.shared.young_bytes_max
+        };
+        drop(open);
+        if is_full { self.make_room() } else { Ok(()) }
+    }
+
+    fn settle(&self) -> Result<(), StorageError> {
+        self.shared.settle(&self.shared.opened()?)
     }
 
     fn doubt(&self, what: &str) -> StorageError {
-        failed(&self.dir, &what)
+        failed(&self.shared.dir, &what)
     }
 
     fn close(&self) -> Result<(), StorageError> {
-        let Some(open) = self.open.write().take() else {
+        let Some(open) = self.shared.open.write().take() else {
             return Ok(());
         };
-        open.database.persist(PersistMode::SyncAll).map_err(|error| failed(&self.dir, &error))?;
-        if self.journal_bytes.load(Ordering::Relaxed) <= JOURNAL_BYTES_KEPT {
-            return Ok(());
-        }
-        let written = write_tables(&open.rows);
-        drop(open);
-        if !written {
-            tracing::warn!(dir = %self.dir.display(), "index not written to tables; the next start takes longer");
-            return Ok(());
-        }
-        empty_journal(&self.dir).map_err(|error| failed(&self.dir, &error))
+        self.shared.settle(&open)?;
+        let persisted = open.database.persist(PersistMode::SyncAll);
+        persisted.map_err(|error| failed(&self.shared.dir, &error))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::Key;
+    use crate::index::MemoryIndex;
+    use headwater_runtime::Random;
 
     fn rows(from: u32, to: u32, version: u8) -> Batch {
         let mut batch = Batch::default();
@@ -274,47 +412,141 @@ mod tests {
         batch
     }
 
-    fn journal_bytes(dir: &Path) -> u64 {
-        let journals = doubt::journals(dir).unwrap();
-        journals.iter().map(|path| path.metadata().unwrap().len()).sum()
+    fn open(dir: &Path) -> FjallIndex {
+        FjallIndex::open(dir, Runtime::system()).unwrap()
     }
 
     #[test]
     fn rows_of_another_layout_are_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let index = FjallIndex::open(dir.path()).unwrap();
+        let index = open(dir.path());
         index.write(&rows(0, 10, 1)).unwrap();
         index.close().unwrap();
-        let index = FjallIndex::open(dir.path()).unwrap();
+        let index = open(dir.path());
         assert!(index.get(&7_u32.to_be_bytes()).unwrap().is_some());
         index.close().unwrap();
         std::fs::rename(dir.path().join(layout_file()), dir.path().join("LAYOUT-1")).unwrap();
-        let index = FjallIndex::open(dir.path()).unwrap();
+        let index = open(dir.path());
         assert_eq!(index.get(&7_u32.to_be_bytes()).unwrap(), None);
     }
 
     #[test]
-    fn a_clean_close_leaves_no_journal_to_read_and_later_rows_win() {
+    fn what_was_settled_or_closed_is_there_again_and_later_rows_win() {
         let dir = tempfile::tempdir().unwrap();
-        for version in 1..=4 {
-            let index = FjallIndex::open(dir.path()).unwrap();
+        for version in 1..=8 {
+            let index = open(dir.path());
             let before = index.get(&7_u32.to_be_bytes()).unwrap();
             let expected = (version > 1).then(|| Value::from_slice(&[version - 1; 40]));
             assert_eq!(before, expected, "what the last one wrote");
-            index.write(&rows(0, 10_000, version)).unwrap();
-            index.close().unwrap();
-            assert_eq!(journal_bytes(dir.path()), 0, "version {version}");
+            index.write(&rows(0, 1_000, version)).unwrap();
+            if version % 2 == 0 {
+                index.close().unwrap();
+            } else {
+                index.settle().unwrap();
+                index.write(&rows(0, 1_000, 99)).unwrap();
+                // As if the process had ended here: the last batch is lost as a whole.
+            }
+            drop(index);
             assert_eq!(doubt::reason(dir.path()).unwrap(), None);
         }
-        // Few rows stay in the journal, behind those in tables.
-        let index = FjallIndex::open(dir.path()).unwrap();
-        index.write(&rows(7, 8, 5)).unwrap();
+    }
+
+    #[test]
+    fn a_closed_index_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = open(dir.path());
+        index.write(&rows(0, 10, 1)).unwrap();
         index.close().unwrap();
-        assert!(journal_bytes(dir.path()) > 0);
-        let index = FjallIndex::open(dir.path()).unwrap();
-        for (number, version) in [(6_u32, 4), (7, 5), (8, 4)] {
-            let row = index.get(&number.to_be_bytes()).unwrap();
-            assert_eq!(row, Some(Value::from_slice(&[version; 40])), "row {number}");
+        assert!(matches!(index.get(&7_u32.to_be_bytes()), Err(StorageError::Closed)));
+        assert!(matches!(index.write(&rows(0, 1, 2)), Err(StorageError::Closed)));
+        assert!(matches!(index.settle(), Err(StorageError::Closed)));
+    }
+
+    fn all(view: &dyn IndexView, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            found.push((key.to_vec(), value.to_vec()));
+            true
+        };
+        view.scan(from, to, &mut visit).unwrap();
+        found
+    }
+
+    /// Batches of puts and removes while rows go on to tables, read back in every way.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_index_with_tables_answers_as_one_in_memory() {
+        for seed in 0..3 {
+            let dir = tempfile::tempdir().unwrap();
+            let mut random = Random::seeded(seed);
+            let model = MemoryIndex::default();
+            // A few hundred rows fill the memory.
+            let reopen = || FjallIndex::open_with(dir.path(), Runtime::system(), 60_000).unwrap();
+            let mut index = reopen();
+            for step in 0..300_u32 {
+                let mut batch = Batch::default();
+                for _ in 0..random.index(60) {
+                    let number = u32::try_from(random.index(1_500)).unwrap();
+                    let key = Key::from_slice(&number.to_be_bytes());
+                    match random.index(4) {
+                        0 => batch.remove(key),
+                        // Some are larger than a row has room for.
+                        kind => {
+                            batch.put(key, Value::from_slice(&step.to_be_bytes().repeat(10 * kind)))
+                        }
+                    }
+                }
+                index.write(&batch).unwrap();
+                model.write(&batch).unwrap();
+                let bound = |random: &mut Random| (random.index(1_600) as u32).to_be_bytes();
+                let (from, to) = (bound(&mut random), bound(&mut random));
+                assert_eq!(all(&index, &from, &to), all(&model, &from, &to), "{seed} {step}");
+                assert_eq!(index.get(&from).unwrap(), model.get(&from).unwrap(), "{seed} {step}");
+                match random.index(40) {
+                    0 => index.settle().unwrap(),
+                    1 => {
+                        let (view, expected) = (index.view().unwrap(), model.view().unwrap());
+                        index.write(&rows(0, 50, 9)).unwrap();
+                        model.write(&rows(0, 50, 9)).unwrap();
+                        index.settle().unwrap();
+                        assert_eq!(
+                            all(&*view, &[0], &[9]),
+                            all(&*expected, &[0], &[9]),
+                            "{seed} {step}"
+                        );
+                    }
+                    2 => {
+                        index.close().unwrap();
+                        drop(index);
+                        index = reopen();
+                    }
+                    _ => {}
+                }
+            }
+            assert_eq!(all(&index, &[0], &[9]), all(&model, &[0], &[9]), "seed {seed}");
+            index.close().unwrap();
         }
+    }
+
+    /// Every row is visited once, in order, while others are written and all of them go on to tables.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_scan_misses_no_row_that_goes_on_to_a_table_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = open(dir.path());
+        index.write(&rows(0, 1_000, 1)).unwrap();
+        let mut visited = Vec::new();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            visited.push(u32::from_be_bytes(key.try_into().unwrap()));
+            assert!(value[0] >= 1);
+            match visited.len() {
+                10 => index.settle().unwrap(),
+                200 => index.write(&rows(500, 600, 2)).unwrap(),
+                300 => index.settle().unwrap(),
+                700 => index.write(&rows(800, 1_000, 3)).unwrap(),
+                _ => {}
+            }
+            true
+        };
+        index.scan(&0_u32.to_be_bytes(), &2_000_u32.to_be_bytes(), &mut visit).unwrap();
+        assert_eq!(visited, (0..1_000).collect::<Vec<_>>());
     }
 }

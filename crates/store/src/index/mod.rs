@@ -7,6 +7,7 @@
 
 mod doubt;
 mod fjall;
+mod front;
 mod memory;
 
 use crate::error::StorageError;
@@ -57,6 +58,15 @@ pub(crate) trait Index: IndexView + std::fmt::Debug {
 
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: &Batch) -> Result<(), StorageError>;
+
+    /// Has what was written so far survive the end of this process, so that the next open need not find it
+    /// in the log.
+    ///
+    /// # Errors
+    /// When it cannot be written; nothing is lost by that.
+    fn settle(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
 
     /// What was read makes no sense: says so, and does not believe the index after the next open.
     fn doubt(&self, what: &str) -> StorageError {

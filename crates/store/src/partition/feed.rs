@@ -204,6 +204,8 @@ pub(crate) struct PartitionRequest<'a> {
     pub(crate) filter: Option<&'a FeedFilter>,
     /// About how many bytes a filter may look at.
     pub(crate) scan_bytes: usize,
+    /// Latest versions behind this are somebody else's to read.
+    pub(crate) until: Option<Lsn>,
 }
 
 impl Partition {
@@ -258,6 +260,9 @@ impl Partition {
                 bytes_max: request.limit.bytes as usize,
             })?;
             let mut changes = batch.records;
+            if let Some(until) = request.until {
+                changes.truncate(changes.partition_point(|change| change.lsn() <= until));
+            }
             if may_expire {
                 changes.retain(|change| !change.is_expired(&settings, now));
             }
@@ -266,13 +271,14 @@ impl Partition {
                 return Err(ReadError::Unavailable.into());
             }
             after = batch.scanned;
+            let end = request.until.map_or(visible, |until| until.min(visible));
             // The position of a page is its last change, so that a reader who compares both agrees;
             // only an empty page moves to where the scan ended.
             if let Some(last) = changes.last() {
                 return Ok(PartitionPage { position: last.lsn(), changes, unfinished: false });
             }
-            if after >= visible {
-                return Ok(PartitionPage { changes, position: visible, unfinished: false });
+            if after >= end {
+                return Ok(PartitionPage { changes, position: end, unfinished: false });
             }
         }
     }

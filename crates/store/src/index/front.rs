@@ -1,0 +1,171 @@
+//! The newest rows of an index, in memory and in order.
+//!
+//! ```text
+//! write ─► young ── has grown enough ─► frozen ── is in tables ─► gone
+//! read     young, then frozen, then the tables: who knows the key first is right
+//! ```
+//!
+//! Nothing here is durable and nothing needs to be: the log knows every row that is lost with it. It knows
+//! no tables and starts no work; whoever owns it decides when rows go on.
+
+use super::Batch;
+use crate::keys::{Key, Value};
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows in order. One without a value was removed: older ones of its key do not count.
+pub(super) type Rows = BTreeMap<Key, Option<Value>>;
+
+/// What a row takes, about: nodes of the tree are two thirds full.
+const ROW_BYTES: usize = size_of::<(Key, Option<Value>)>() * 3 / 2;
+
+/// See the head of this file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Front {
+    young: Rows,
+    young_bytes: usize,
+    frozen: Option<Arc<Rows>>,
+    /// How often rows have gone on to somewhere else.
+    moves: u64,
+}
+
+impl Front {
+    /// What is known of a key, if anything is: its value, or that it was removed.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Value>> {
+        let frozen = || self.frozen.as_ref()?.get(key);
+        self.young.get(key).or_else(frozen).map(Option::as_ref)
+    }
+
+    pub(super) fn write(&mut self, batch: &Batch) {
+        for (key, value) in &batch.changes {
+            let on_heap = |bytes: usize, spilled: bool| if spilled { bytes } else { 0 };
+            let value_bytes =
+                value.as_ref().map_or(0, |value| on_heap(value.len(), value.spilled()));
+            let more = on_heap(key.len(), key.spilled()) + value_bytes;
+            self.young_bytes += more;
+            if self.young.insert(key.clone(), value.clone()).is_none() {
+                self.young_bytes += ROW_BYTES;
+            }
+        }
+    }
+
+    /// Bytes of what is still written to, about. A row that is written again counts once.
+    pub(super) fn young_bytes(&self) -> usize {
+        self.young_bytes
+    }
+
+    /// What is written from now on is apart from what was written before. False if that is nothing, or
+    /// if older rows still wait for their tables.
+    pub(super) fn freeze(&mut self) -> bool {
+        if self.frozen.is_some() || self.young.is_empty() {
+            return false;
+        }
+        self.frozen = Some(Arc::new(std::mem::take(&mut self.young)));
+        self.young_bytes = 0;
+        self.moves += 1;
+        true
+    }
+
+    pub(super) fn frozen(&self) -> Option<Arc<Rows>> {
+        self.frozen.clone()
+    }
+
+    /// The frozen rows are in tables.
+    pub(super) fn forget_frozen(&mut self) {
+        self.frozen = None;
+        self.moves += 1;
+    }
+
+    /// While this stays the same, rows that were here and not written again are still here.
+    pub(super) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// The first rows from `from` (included) to `to` (excluded), in order; fewer than `most` only if that
+    /// is all.
+    pub(super) fn rows(&self, from: &[u8], to: &[u8], most: usize) -> Vec<(Key, Option<Value>)> {
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        let empty = Rows::new();
+        let frozen = self.frozen.as_deref().unwrap_or(&empty);
+        let newer = self.young.range::<[u8], _>(bounds).peekable();
+        let older = frozen.range::<[u8], _>(bounds).peekable();
+        let found = InOrder { newer, older }.take(most);
+        found.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+}
+
+type Range<'a> = Peekable<btree_map::Range<'a, Key, Option<Value>>>;
+
+/// Two ranges as one. Where both have a key, the newer is right.
+struct InOrder<'a> {
+    newer: Range<'a>,
+    older: Range<'a>,
+}
+
+impl<'a> Iterator for InOrder<'a> {
+    type Item = (&'a Key, &'a Option<Value>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (Some((newer, _)), Some((older, _))) = (self.newer.peek(), self.older.peek()) else {
+            return self.newer.next().or_else(|| self.older.next());
+        };
+        match newer.cmp(older) {
+            std::cmp::Ordering::Less => self.newer.next(),
+            std::cmp::Ordering::Greater => self.older.next(),
+            std::cmp::Ordering::Equal => {
+                self.older.next();
+                self.newer.next()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(rows: &[(u8, Option<u8>)]) -> Batch {
+        let value = |value: &Option<u8>| value.map(|value| Value::from_slice(&[value]));
+        let change = |(key, row): &(u8, Option<u8>)| (Key::from_slice(&[*key]), value(row));
+        Batch { changes: rows.iter().map(change).collect() }
+    }
+
+    fn shown(front: &Front, from: u8, to: u8, most: usize) -> Vec<(u8, Option<u8>)> {
+        let rows = front.rows(&[from], &[to], most);
+        rows.into_iter().map(|(key, value)| (key[0], value.map(|value| value[0]))).collect()
+    }
+
+    #[test]
+    fn the_newest_version_of_a_row_is_shown_wherever_the_others_are() {
+        let mut front = Front::default();
+        front.write(&batch(&[(1, Some(10)), (2, Some(20)), (4, Some(40))]));
+        assert!(front.freeze());
+        front.write(&batch(&[(2, None), (3, Some(31)), (5, None)]));
+        let all = [(1, Some(10)), (2, None), (3, Some(31)), (4, Some(40)), (5, None)];
+        assert_eq!(shown(&front, 0, 9, 9), all);
+        assert_eq!(shown(&front, 2, 5, 9), all[1..4]);
+        assert_eq!(shown(&front, 0, 9, 2), all[..2]);
+        assert_eq!(front.get(&[2]), Some(None), "it was removed");
+        assert_eq!(front.get(&[1]), Some(Some(&Value::from_slice(&[10]))));
+        assert_eq!(front.get(&[7]), None, "nobody here knows");
+        assert!(!front.freeze(), "older rows are still there");
+        front.forget_frozen();
+        assert_eq!(shown(&front, 0, 9, 9), [all[1], all[2], all[4]]);
+    }
+
+    #[test]
+    fn rows_count_once_and_moves_are_noticed() {
+        let mut front = Front::default();
+        assert!(!front.freeze(), "there is nothing");
+        for version in 0..10 {
+            front.write(&batch(&[(1, Some(version)), (2, None)]));
+        }
+        assert_eq!(front.young_bytes(), 2 * ROW_BYTES);
+        let moves = front.moves();
+        assert!(front.freeze());
+        assert_eq!(front.young_bytes(), 0);
+        assert_ne!(front.moves(), moves);
+    }
+}
