@@ -38,6 +38,24 @@ fn projections() {
     check(&items, "SELECT c FROM c WHERE false", "[]");
 }
 
+/// What a join finds in the text of an item is what it finds in values that were made of it, names with escapes
+/// and parts of what has none included.
+#[test]
+fn joins_over_text_and_over_values_agree() {
+    let item = r#"{"id":"1","tags":[ {"k":1,"list":[{"x":2},{"x":[3]},4]},{"list":[],"k":"}"}, 5,
+        [{"k":9}],null,{"\u006b":7,"list":[{"x":1}] , "k":8}]}"#;
+    let items = vec![item.to_owned()];
+    for join in ["JOIN t IN c.tags", "JOIN (SELECT VALUE x FROM x IN c.tags) t"] {
+        let query = format!(
+            "SELECT VALUE [t.k, u.x, t.list[0], EXISTS(SELECT VALUE v FROM v IN t.list WHERE v.x = u.x)] \
+             FROM c {join} JOIN u IN t.list"
+        );
+        let rows =
+            r#"[[1,2,{"x":2},true],[1,[3],{"x":2},true],[1,{"x":2},false],[7,1,{"x":1},true]]"#;
+        check(&items, &query, rows);
+    }
+}
+
 #[test]
 fn sources_and_joins() {
     let items = families();

@@ -3,9 +3,7 @@
 use crate::body::Patch;
 use bytes::Bytes;
 use headwater_log::{Position, Record};
-use headwater_model::{
-    ChangeKind, Etag, ItemId, ItemRid, Lsn, PartitionId, PartitionKey, Timestamp,
-};
+use headwater_model::{ChangeKind, Etag, ItemId, Lsn, PartitionId, PartitionKey, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,6 +17,7 @@ pub struct Item {
     lsn_at: u32,
     position: Position,
     timestamp: Timestamp,
+    number: u64,
 }
 
 impl Item {
@@ -27,9 +26,10 @@ impl Item {
         lsn_at: u32,
         position: Position,
         timestamp: Timestamp,
+        number: u64,
     ) -> Item {
         let lsn_at = lsn_at.min(u32::try_from(stored.len()).unwrap_or(u32::MAX));
-        Item { stored, lsn_at, position, timestamp }
+        Item { stored, lsn_at, position, timestamp, number }
     }
 
     /// The item as JSON, in two pieces that follow each other.
@@ -83,14 +83,7 @@ impl Item {
     /// Its number within its container, which is part of its resource id and rises with creation.
     #[must_use]
     pub fn number(&self) -> u64 {
-        // System properties come last, so the last one of that name is the item's own.
-        const NAME: &[u8] = b"\"_rid\":\"";
-        let bytes = &self.stored[..];
-        let found = memchr::memmem::rfind(bytes, NAME);
-        let start = found.map_or(bytes.len(), |at| at + NAME.len());
-        let text = bytes[start..].split(|byte| *byte == b'"').next().unwrap_or_default();
-        let rid = std::str::from_utf8(text).ok().and_then(|text| ItemRid::parse(text).ok());
-        rid.map_or(0, |rid| rid.number)
+        self.number
     }
 
     pub(crate) fn position(&self) -> Position {
@@ -343,8 +336,12 @@ impl<'a> Meta<'a> {
 
 /// The item in a record, if the record holds one.
 pub(crate) fn item_of(record: &Record) -> Option<Item> {
-    let meta = Meta::decode(record.meta())?;
-    Some(Item::new(record.body_bytes(), meta.lsn_at, record.position, record.timestamp))
+    Meta::decode(record.meta()).map(|meta| item_with(record, &meta))
+}
+
+/// The item in a record that says this about it.
+pub(crate) fn item_with(record: &Record, meta: &Meta<'_>) -> Item {
+    Item::new(record.body_bytes(), meta.lsn_at, record.position, record.timestamp, meta.rid)
 }
 
 /// Where an item lives: everything that finds its row.

@@ -12,7 +12,7 @@
 //! container, kind t                                              → LSN of the applied definition
 //! container, kind d | index 4                                    → path of an index of values
 //! container, kind q | partition 4         | index 4              → how far that index is there
-//! container, kind s | index 4 | value     | hashed key … id      → nothing: the item may have the value
+//! container, kind s | index 4 | value     | hashed key … id      → Position of the version that had the value
 //! ```
 //!
 //! Container and kind are two numbers in as few bytes as they need, mostly one each: `database`, and
@@ -30,7 +30,7 @@ pub(crate) type Key = SmallVec<[u8; 96]>;
 pub(crate) type Value = SmallVec<[u8; 48]>;
 
 /// An index whose rows lie otherwise is not read, but made anew.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 
 /// Kinds of rows, at most [`KINDS`].
 const PATH_INDEX: u8 = 0;
@@ -307,19 +307,11 @@ pub(crate) fn all_index_progress(container: ContainerRid) -> (Key, Key) {
     (start(container, INDEX_PROGRESS), start(container, INDEX_PROGRESS + 1))
 }
 
-/// How far the indexes have come in one partition.
-pub(crate) fn index_progress_of(container: ContainerRid, partition: PartitionId) -> (Key, Key) {
-    let from = index_progress(container, partition, 0);
-    let mut to = index_progress(container, partition, IndexNumber::MAX);
-    to.push(0);
-    (from, to)
-}
-
 pub(crate) fn number_of_progress(key: &[u8]) -> Option<IndexNumber> {
     behind_kind(key).get(4..)?.try_into().ok().map(IndexNumber::from_be_bytes)
 }
 
-/// The row that says that an item may have a value. `item` is its own row's key.
+/// The row that says that an item had a value. `item` is its own row's key.
 pub(crate) fn index_entry(
     container: ContainerRid,
     number: IndexNumber,
@@ -340,6 +332,11 @@ pub(crate) fn index_entries(container: ContainerRid, number: IndexNumber) -> (Ke
     // No key of a value begins with this.
     to.push(0xFF);
     (from, to)
+}
+
+/// All entries of this index and of those with higher numbers.
+pub(crate) fn index_entries_from(container: ContainerRid, number: IndexNumber) -> (Key, Key) {
+    (index_entry(container, number, &[], &[]), start(container, INDEX_ENTRY + 1))
 }
 
 /// From what an entry says behind its value to the key of the item.

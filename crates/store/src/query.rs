@@ -302,7 +302,7 @@ impl Container {
                 page.index.note_potential(&of);
                 source.learn_order(of, page.items_read, limit.items as usize)?;
             }
-            None => source.learn(page.items_read, 0)?,
+            None => source.learn(page.items_read, run.items_matched())?,
         }
         Ok(sorted_page(run, skip, left, wanted))
     }
@@ -320,7 +320,7 @@ impl Container {
         if query.reads_items() {
             let start = || query.start(context.clone());
             let (pushed, source) = self.push_all(query, scope, start, page).await?;
-            source.learn(page.items_read, 0)?;
+            source.learn(page.items_read, pushed.items_matched())?;
             run = pushed;
         }
         let shown = usize::try_from(shown).unwrap_or(usize::MAX);

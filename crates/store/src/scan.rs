@@ -8,6 +8,8 @@ use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::item::{Item, ItemKey};
 use crate::keys::{self, Key};
+use crate::partition::Look;
+use crate::secondary::Proposed;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
@@ -98,7 +100,7 @@ impl Container {
                     bytes += item.feed_bytes().len();
                     items.push(item);
                 }
-                *from = successor(&key);
+                *from = successor(key);
                 if bytes >= limit.bytes as usize {
                     break;
                 }
@@ -153,13 +155,34 @@ impl Container {
         let (epk, tail) = keys::parse_item(key).ok_or_else(malformed)?;
         self.read_key(&ItemKey { epk, tail: tail.to_vec(), key_bytes: 0 }).await
     }
+
+    /// Reads a proposed item as it is now.
+    pub(crate) async fn read_proposed(
+        &self,
+        proposed: &Proposed,
+    ) -> Result<Option<Item>, ItemReadError> {
+        match self.look_at(proposed)? {
+            Look::Found(item) => Ok(item),
+            Look::Moved => self.read_row(&proposed.key).await,
+        }
+    }
+
+    /// Looks for a proposed item where an index knows of it, which needs no row.
+    pub(crate) fn look_at(&self, proposed: &Proposed) -> Result<Look, ItemReadError> {
+        let Some(position) = proposed.position else { return Ok(Look::Moved) };
+        let malformed = || self.state().shared.index.doubt("an entry is malformed");
+        let (epk, tail) = keys::parse_item(&proposed.key).ok_or_else(malformed)?;
+        let topology = self.state().topology();
+        let partition = topology.partition_of(epk.as_bytes());
+        let partition = partition.ok_or(ItemReadError::ContainerGone)?;
+        Ok(partition.look_at(position, epk.as_bytes(), tail)?)
+    }
 }
 
 /// The first key behind this one.
-pub(crate) fn successor(key: &Key) -> Key {
-    let mut next = key.clone();
-    next.push(0);
-    next
+pub(crate) fn successor(mut key: Key) -> Key {
+    key.push(0);
+    key
 }
 
 pub(crate) fn position_text(from: &Key) -> ScanPosition {

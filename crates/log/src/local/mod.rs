@@ -316,13 +316,34 @@ impl LocalLog {
         {
             return Ok(find_record(&entry, &header, position.ordinal));
         }
+        self.record_in_file(position, epk, false)
+    }
+
+    /// One record, if nothing has superseded it. `None` also where that is not certain.
+    ///
+    /// # Errors
+    /// When its bytes cannot be read or are damaged.
+    pub fn live_record(&self, position: Position, epk: &[u8]) -> Result<Option<Record>, ReadError> {
+        if self.are_marks_missing() {
+            return Ok(None);
+        }
+        self.record_in_file(position, epk, true)
+    }
+
+    fn record_in_file(
+        &self,
+        position: Position,
+        epk: &[u8],
+        only_live: bool,
+    ) -> Result<Option<Record>, ReadError> {
         let set = self.segments.read().clone();
         let Some(segment) = set.segment_of(position.origin, position.lsn, epk) else {
             return Ok(None);
         };
         let place = segment.with_table(|table| {
             let number = table.find(position.lsn, position.ordinal)?;
-            Some((table.row(number)?.offset, table.entry_end(number)))
+            let is_wanted = !(only_live && segment.dead.is_dead(number));
+            is_wanted.then_some((table.row(number)?.offset, table.entry_end(number)))
         })?;
         let Some((offset, end)) = place else {
             return Ok(None);

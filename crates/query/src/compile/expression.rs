@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Binding, Compiler, Operation};
+use super::{Binding, Compiler, Operation, Part};
 use crate::ast::{Expression, Node};
 use crate::error::{Problem, QueryError, Span, closest};
 use crate::evaluate::LikePattern;
@@ -39,15 +39,13 @@ impl Compiler<'_> {
             },
             Node::Property(of, name) => match inner(self, of)? {
                 Operation::Root => self.item_property(name)?,
-                of => Operation::Member(Box::new(of), name.clone()),
+                of => self.member(of, name),
             },
             Node::Index(of, index) => match (inner(self, of)?, inner(self, index)?) {
                 (Operation::Root, Operation::Constant(Value::String(name))) => {
                     self.item_property(&name)?
                 }
-                (of, Operation::Constant(Value::String(name))) => {
-                    Operation::Member(Box::new(of), name.into_owned())
-                }
+                (of, Operation::Constant(Value::String(name))) => self.member(of, &name),
                 (of, index) => Operation::Index(Box::new(of), Box::new(index)),
             },
             Node::Unary(operator, of) => Operation::Unary(*operator, Box::new(inner(self, of)?)),
@@ -132,10 +130,18 @@ impl Compiler<'_> {
 
     /// Notes that a property of the item is used, and answers its place.
     fn want(&mut self, name: &str) -> usize {
-        self.wanted.iter().position(|known| known == name).unwrap_or_else(|| {
-            self.wanted.push(name.to_owned());
-            self.wanted.len() - 1
-        })
+        place_in(&mut self.wanted, name)
+    }
+
+    /// A property of a value.
+    fn member(&mut self, of: Operation, name: &str) -> Operation {
+        if let Operation::Slot(slot) = of
+            && let Some(parts) = self.parts_of.get(slot).and_then(|at| self.parts.get_mut(*at))
+        {
+            let place = place_in(parts, name);
+            return Operation::Part(Box::new(Part { slot, place, name: name.to_owned() }));
+        }
+        Operation::Member(Box::new(of), name.to_owned())
     }
 
     fn call(
@@ -168,6 +174,14 @@ impl Compiler<'_> {
             _ => Ok(membership(function, self.each(list, inner)?)),
         }
     }
+}
+
+/// The place of a name in a list, which has it from now on.
+fn place_in(names: &mut Vec<String>, name: &str) -> usize {
+    names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    })
 }
 
 /// `ARRAY_CONTAINS` of a constant array is `IN` in other words, and clients send long arrays.

@@ -8,7 +8,7 @@
 //! SELECT VALUE t.n FROM c JOIN t IN c.tags WHERE c.on
 //!   sources     Root (c), Each(c.tags) → slot 0 (t)
 //!   filter      Wanted(on)
-//!   projection  Member(Slot(0), n)
+//!   projection  Part(slot 0, n)
 //! ```
 
 mod expression;
@@ -34,6 +34,8 @@ pub(crate) struct Compiled {
     pub(crate) stages: Vec<Program>,
     /// Properties of the item that some expression names.
     pub(crate) wanted: Vec<String>,
+    /// For each name of a `FROM` the properties that some expression takes of what it stands for.
+    pub(crate) parts: Vec<Vec<String>>,
     /// Whether any expression calls a user-defined function.
     pub(crate) user_functions: Vec<String>,
     pub(crate) limits: Limits,
@@ -77,8 +79,8 @@ pub(crate) enum SourcePlan {
     Fed,
     /// One row with this value, none if it is undefined.
     One(Operation),
-    /// A row for each element.
-    Each(Operation),
+    /// A row for each element, whose properties named at this place of `Compiled::parts` are wanted.
+    Each(Operation, usize),
     /// A row for each row of a sub-query.
     Rows(Box<Program>),
     /// A row for each element of each array a sub-query answers with.
@@ -93,6 +95,8 @@ pub(crate) enum Operation {
     /// A property of the item, by its place in `Compiled::wanted`.
     Wanted(usize),
     Slot(usize),
+    /// A property of what is in a slot.
+    Part(Box<Part>),
     Member(Box<Operation>, String),
     Index(Box<Operation>, Box<Operation>),
     Unary(crate::ast::UnaryOperator, Box<Operation>),
@@ -120,6 +124,15 @@ pub(crate) enum Operation {
     Aggregate(usize),
 }
 
+/// See [`Operation::Part`].
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) slot: usize,
+    /// Its place among the parts of what is in the slot.
+    pub(crate) place: usize,
+    pub(crate) name: String,
+}
+
 /// Values of the parameters, by name with the `@`.
 pub(crate) type Parameters = HashMap<String, Value<'static>>;
 
@@ -140,6 +153,8 @@ pub(crate) fn compile(
         from_start: 0,
         slots: 0,
         wanted: Vec::new(),
+        parts: Vec::new(),
+        parts_of: Vec::new(),
         user_functions: Vec::new(),
         stages: Vec::new(),
     };
@@ -151,6 +166,7 @@ pub(crate) fn compile(
         needle,
         stages: compiler.stages,
         wanted: compiler.wanted,
+        parts: compiler.parts,
         user_functions: compiler.user_functions,
         limits: limits.clone(),
     })
@@ -174,6 +190,9 @@ struct Compiler<'c> {
     /// How many slots are in use at this point of the query.
     slots: usize,
     wanted: Vec<String>,
+    parts: Vec<Vec<String>>,
+    /// For each slot in use its place in `parts`.
+    parts_of: Vec<usize>,
     user_functions: Vec<String>,
     stages: Vec<Program>,
 }
@@ -319,6 +338,9 @@ impl Compiler<'_> {
     fn bind_slot(&mut self, source: &Source) -> Result<(), QueryError> {
         let slot = self.slots;
         self.slots += 1;
+        self.parts_of.truncate(slot);
+        self.parts_of.push(self.parts.len());
+        self.parts.push(Vec::new());
         self.bind(source, Binding::Slot(slot))
     }
 
@@ -352,7 +374,8 @@ impl Compiler<'_> {
         }
         Ok(match operation? {
             Operation::Root if !each => SourcePlan::Root,
-            operation if each => SourcePlan::Each(operation),
+            // Its slot is the next one.
+            operation if each => SourcePlan::Each(operation, self.parts.len()),
             operation => SourcePlan::One(operation),
         })
     }

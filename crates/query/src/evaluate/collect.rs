@@ -200,7 +200,7 @@ impl<'r> Collector<'r> {
             let repeats = same.map_or(0, |same| same.repeats) + 1;
             let keys = row.keys.into_iter().map(Value::into_owned).collect();
             let mark = OrderMark { keys, ordinal: row.ordinal, repeats };
-            rows.push(SortedRow { json: row.output.to_json(), mark });
+            rows.push(SortedRow { json: row.output.into_json(), mark });
         }
         (rows, is_more)
     }

@@ -31,7 +31,7 @@ use crate::compile::{Compiled, Operation};
 use crate::error::EvaluationError;
 use crate::functions::Body;
 use crate::limits::Limits;
-use crate::value::{Found, Key, Value, find_members, is_named};
+use crate::value::{Found, Key, Value, find_members, place_of, value_in};
 
 /// Functions the users of a container have written.
 pub trait UserFunctions: Send + Sync {
@@ -144,18 +144,18 @@ enum Wanted<'a> {
 
 fn find_wanted<'a>(compiled: &Compiled, item: &'a [u8]) -> Vec<Wanted<'a>> {
     let wanted = &compiled.wanted;
-    let found = find_members(item, wanted.len(), |raw| {
-        let exact = wanted.iter().position(|name| raw == name.as_bytes());
-        // Few names have escapes, and only those are worth a second look.
-        exact.or_else(|| match raw.contains(&b'\\') {
-            true => wanted.iter().position(|name| is_named(raw, name)),
-            false => None,
-        })
-    });
+    let found = find_members(item, wanted.len(), |raw| place_of(raw, wanted));
     found.into_iter().map(Wanted::Found).collect()
 }
 
 type Evaluated<'a> = Result<Value<'a>, EvaluationError>;
+
+/// What a name of `FROM` stands for in one row.
+struct Slot<'a> {
+    value: Value<'a>,
+    /// Where its parts begin, if they were found when it was.
+    parts: Option<usize>,
+}
 
 /// One item under evaluation.
 pub(crate) struct Machine<'a, 'e> {
@@ -163,7 +163,9 @@ pub(crate) struct Machine<'a, 'e> {
     item: Option<&'a [u8]>,
     /// The wanted properties of the item, once somebody has asked for one.
     members: Option<Vec<Wanted<'a>>>,
-    slots: Vec<Value<'a>>,
+    slots: Vec<Slot<'a>>,
+    /// Texts of properties of elements in slots.
+    parts: Vec<Option<&'a [u8]>>,
     group_keys: Vec<Value<'a>>,
     aggregates: Vec<Value<'a>>,
     pub(crate) environment: &'e mut Environment,
@@ -180,6 +182,7 @@ impl<'a, 'e> Machine<'a, 'e> {
             item,
             members: None,
             slots: Vec::new(),
+            parts: Vec::new(),
             group_keys: Vec::new(),
             aggregates: Vec::new(),
             environment,
@@ -198,11 +201,19 @@ impl<'a, 'e> Machine<'a, 'e> {
         value
     }
 
-    /// The text from a wanted property on, if that is an array nobody has read.
-    fn wanted_array(&mut self, index: usize) -> Option<&'a [u8]> {
-        match self.find_wanted(index)? {
-            Wanted::Found(found) => (*found)?.array(),
-            Wanted::Read(_) => None,
+    /// The text of an array of the item that nobody has read, or of all that begins with it.
+    fn array_text(&mut self, operation: &Operation) -> Option<&'a [u8]> {
+        match operation {
+            Operation::Wanted(index) => match self.find_wanted(*index)? {
+                Wanted::Found(found) => (*found)?.array(),
+                Wanted::Read(_) => None,
+            },
+            Operation::Part(part) => {
+                let first = self.slots.get(part.slot)?.parts?;
+                let text = self.parts.get(first + part.place).copied().flatten();
+                text.filter(|text| text.first() == Some(&b'['))
+            }
+            _ => None,
         }
     }
 
@@ -215,10 +226,23 @@ impl<'a, 'e> Machine<'a, 'e> {
     pub(crate) fn evaluate(&mut self, operation: &'a Operation) -> Evaluated<'a> {
         self.environment.spend(1)?;
         Ok(match operation {
-            Operation::Constant(value) => value.clone(),
+            Operation::Constant(value) => value.borrowed(),
             Operation::Root => self.item.map_or(Value::Undefined, Value::of_item),
             Operation::Wanted(index) => self.wanted(*index),
-            Operation::Slot(slot) => self.slots.get(*slot).cloned().unwrap_or_default(),
+            Operation::Slot(slot) => {
+                self.slots.get(*slot).map_or(Value::Undefined, |slot| slot.value.clone())
+            }
+            Operation::Part(part) => {
+                let Some(slot) = self.slots.get(part.slot) else { return Ok(Value::Undefined) };
+                self.environment.spend(1 + slot.value.scan_cost())?;
+                match slot.parts {
+                    Some(first) => {
+                        let found = self.parts.get(first + part.place).copied().flatten();
+                        found.map_or(Value::Undefined, value_in)
+                    }
+                    None => slot.value.member(&part.name),
+                }
+            }
             Operation::Member(of, name) => {
                 let of = self.evaluate(of)?;
                 self.environment.spend(of.scan_cost())?;

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use super::Machine;
 use super::collect::Collector;
-use crate::compile::{Operation, Program, SourcePlan};
+use super::{Machine, Slot};
+use crate::compile::{Program, SourcePlan};
 use crate::error::EvaluationError;
-use crate::value::{Value, each_element};
+use crate::value::{Elements, Value};
 
 /// Whether more rows are wanted.
 pub(super) type Flow = Result<ControlFlow<()>, EvaluationError>;
@@ -21,7 +21,7 @@ impl<'a, 'e> Machine<'a, 'e> {
     ) -> Flow {
         let slots = self.slots.len();
         if let Some(fed) = fed {
-            self.slots.push(fed);
+            self.slots.push(Slot { value: fed, parts: None });
         }
         let flow = self.each_row_of(program, &program.sources, found);
         self.slots.truncate(slots);
@@ -42,13 +42,14 @@ impl<'a, 'e> Machine<'a, 'e> {
             }
             return found(self);
         };
-        let mut with = |machine: &mut Self, value: Value<'a>| {
+        let mut with_parts = |machine: &mut Self, value: Value<'a>, parts: Option<usize>| {
             machine.environment.spend(1)?;
-            machine.slots.push(value);
+            machine.slots.push(Slot { value, parts });
             let flow = machine.each_row_of(program, rest, found);
             machine.slots.pop();
             flow
         };
+        let mut with = |machine: &mut Self, value: Value<'a>| with_parts(machine, value, None);
         match source {
             SourcePlan::Root | SourcePlan::Fed => return self.each_row_of(program, rest, found),
             SourcePlan::One(operation) => {
@@ -57,17 +58,25 @@ impl<'a, 'e> Machine<'a, 'e> {
                     return with(self, value);
                 }
             }
-            SourcePlan::Each(operation) => {
+            SourcePlan::Each(operation, names) => {
                 // An array of the item is gone through where it lies.
-                if let Operation::Wanted(index) = operation
-                    && let Some(text) = self.wanted_array(*index)
-                {
-                    for element in each_element(text) {
+                if let Some(text) = self.array_text(operation) {
+                    let names = self.compiled.parts.get(*names).map_or(&[][..], Vec::as_slice);
+                    let mut elements = Elements::of(text);
+                    let first = self.parts.len();
+                    loop {
+                        self.parts.resize(first + names.len(), None);
+                        let Some(element) = elements.next(names, &mut self.parts[first..]) else {
+                            break;
+                        };
                         self.environment.spend(element.scan_cost())?;
-                        if with(self, element)?.is_break() {
+                        let flow = with_parts(self, element, Some(first))?;
+                        self.parts.truncate(first);
+                        if flow.is_break() {
                             return Ok(ControlFlow::Break(()));
                         }
                     }
+                    self.parts.truncate(first);
                     return Ok(ControlFlow::Continue(()));
                 }
                 let value = self.evaluate(operation)?;

@@ -40,6 +40,8 @@ pub struct Run {
     /// One for each stage that cannot stream.
     collectors: Vec<Collector<'static>>,
     progress: Progress,
+    /// How many items had a row to be kept.
+    items_matched: usize,
 }
 
 impl Run {
@@ -50,7 +52,7 @@ impl Run {
             .iter()
             .map(|stage| Collector::new(stage.is_streaming().then(|| stage.reach()).flatten()))
             .collect();
-        Run { compiled, environment, collectors, progress }
+        Run { compiled, environment, collectors, progress, items_matched: 0 }
     }
 
     /// Only sorted rows behind `after`, of which the first `page` matter, for a query that
@@ -138,9 +140,12 @@ impl Run {
             return Ok(Next::Enough);
         };
         let mut machine = Machine::new(compiled, Some(item), &mut self.environment);
+        let mut is_matched = false;
         let flow = machine.each_row(stage, None, &mut |machine| {
+            is_matched = true;
             collector.add(machine, stage, ordinal, Value::into_owned)
         })?;
+        self.items_matched += usize::from(is_matched);
         Ok(if flow.is_break() { Next::Enough } else { Next::More })
     }
 
@@ -174,7 +179,7 @@ impl Run {
             let rows = collector.finish(&mut machine, stage)?;
             fed = Some(rows.into_iter().map(Value::into_owned).collect());
         }
-        Ok(fed.unwrap_or_default().iter().map(Value::to_json).collect())
+        Ok(fed.unwrap_or_default().into_iter().map(Value::into_json).collect())
     }
 
     /// How far a streaming run has come.
@@ -185,6 +190,11 @@ impl Run {
     /// How many rows wait to be sorted; those that cannot be among the first may have been let go.
     pub fn rows_kept(&self) -> usize {
         self.collectors.first().map_or(0, Collector::rows_kept)
+    }
+
+    /// How many items passed the filter, of a query that does not stream.
+    pub fn items_matched(&self) -> usize {
+        self.items_matched
     }
 
     /// How many steps of work were done, for metrics and charges.

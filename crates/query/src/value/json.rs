@@ -78,10 +78,28 @@ pub(super) fn element<'a>(text: &Cow<'a, [u8]>, index: usize) -> Value<'a> {
 }
 
 /// The elements of an array text one by one, for whoever may not need them all.
-pub(crate) fn each_element(text: &[u8]) -> impl Iterator<Item = Value<'_>> {
-    let mut walk = Walk::into(text, b'[');
-    std::iter::from_fn(move || walk.next_element())
-        .map(|(start, end)| read(Cow::Borrowed(text.get(start..end).unwrap_or_default())))
+pub(crate) struct Elements<'a>(Walk<'a>);
+
+impl<'a> Elements<'a> {
+    pub(crate) fn of(array: &'a [u8]) -> Elements<'a> {
+        Elements(Walk::into(array, b'['))
+    }
+
+    /// The next element. On the way to its end the texts of its properties of these names are put into
+    /// `parts`, which has a place for each.
+    pub(crate) fn next(
+        &mut self,
+        names: &[String],
+        parts: &mut [Option<&'a [u8]>],
+    ) -> Option<Value<'a>> {
+        let (start, end) = self.0.next_element_with(names, parts)?;
+        Some(value_in(self.0.text.get(start..end).unwrap_or_default()))
+    }
+}
+
+/// The value a text of an item says.
+pub(crate) fn value_in(text: &[u8]) -> Value<'_> {
+    read(Cow::Borrowed(text))
 }
 
 /// All elements of an array text.
@@ -161,8 +179,18 @@ pub(crate) fn find_members<'a>(
     found
 }
 
+/// Which of these names a raw one is, the text between its quotes.
+pub(crate) fn place_of(raw: &[u8], names: &[String]) -> Option<usize> {
+    let exact = names.iter().position(|name| raw == name.as_bytes());
+    // Few names have escapes, and only those are worth a second look.
+    exact.or_else(|| match raw.contains(&b'\\') {
+        true => names.iter().position(|name| is_named(raw, name)),
+        false => None,
+    })
+}
+
 /// Whether the raw text between the quotes of a name says `name`.
-pub(crate) fn is_named(raw: &[u8], name: &str) -> bool {
+fn is_named(raw: &[u8], name: &str) -> bool {
     if raw == name.as_bytes() {
         return true;
     }
@@ -250,6 +278,37 @@ impl<'t> Walk<'t> {
         let end = self.value_end(start)?;
         self.step_over(end);
         Some((start, end))
+    }
+
+    /// The same, with some properties of an object found on the way to its end, each at its first place.
+    fn next_element_with(
+        &mut self,
+        names: &[String],
+        parts: &mut [Option<&'t [u8]>],
+    ) -> Option<(usize, usize)> {
+        let start = self.space(self.at);
+        if names.is_empty() || self.byte(start) != b'{' {
+            return self.next_element();
+        }
+        let mut inside = Walk { text: self.text, at: start + 1 };
+        while let Some((name_start, name_end, value)) = inside.next_name() {
+            let end = inside.value_end(value)?;
+            let place = place_of(&self.text[name_start..name_end], names);
+            if let Some(part) = place.and_then(|place| parts.get_mut(place)) {
+                part.get_or_insert(&self.text[value..end]);
+            }
+            inside.at = self.space(end);
+            if self.byte(inside.at) != b',' {
+                break;
+            }
+            inside.at += 1;
+        }
+        let close = self.space(inside.at);
+        if self.byte(close) != b'}' {
+            return None;
+        }
+        self.step_over(close + 1);
+        Some((start, close + 1))
     }
 
     /// Past the comma after a part, or to the end if there is none.
@@ -347,6 +406,29 @@ mod tests {
     }
 
     #[test]
+    fn elements_show_their_parts_and_end_where_they_end() {
+        let array = r#" [ {"a":1,"b":{"a":2,"c":"]}"},"\u0062":3} , 7,{}, [{"a":9}],{"c":"x" , "a":"\"}"},"a"]"#;
+        let names = ["b".to_owned(), "a".to_owned()];
+        let expected = [
+            (r#"{"a":1,"b":{"a":2,"c":"]}"},"\u0062":3}"#, Some(r#"{"a":2,"c":"]}"}"#), Some("1")),
+            ("7", None, None),
+            ("{}", None, None),
+            (r#"[{"a":9}]"#, None, None),
+            (r#"{"c":"x" , "a":"\"}"}"#, None, Some(r#""\"}""#)),
+            (r#""a""#, None, None),
+        ];
+        let mut elements = Elements::of(array.as_bytes());
+        for (element, b, a) in expected {
+            let mut parts = [None; 2];
+            let found = elements.next(&names, &mut parts).unwrap();
+            assert_eq!(found.to_string(), element);
+            let parts = parts.map(|part| part.map(|part| std::str::from_utf8(part).unwrap()));
+            assert_eq!(parts, [b, a], "{element}");
+        }
+        assert!(elements.next(&names, &mut [None; 2]).is_none());
+    }
+
+    #[test]
     fn a_string_ends_at_its_quote_wherever_that_lies() {
         // Escapes at every place of a word and around the end of the near search, and bytes that differ
         // from a quote and a backslash by one.
@@ -394,11 +476,18 @@ mod tests {
             "-",
             "[\u{0}",
             "{\"a\":[}",
+            "[{",
+            "[{\"a\":",
+            "[{\"a\":1",
+            "[{\"a\":1,",
+            "[{\"a\":1]",
         ];
         for text in broken {
             let value = Value::of_item(text.as_bytes());
             let _ = (value.member("a"), value.element(0), value.to_string());
             let _ = (value.members(), value.elements(), value.clone().into_owned());
+            let mut elements = Elements::of(text.as_bytes());
+            while elements.next(&["a".to_owned()], &mut [None]).is_some() {}
         }
     }
 }

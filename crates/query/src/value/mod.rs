@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use build::BadValue;
-pub(crate) use json::{Found, each_element, find_members, is_named};
+pub(crate) use json::{Elements, Found, find_members, place_of, value_in};
 pub use number::Number;
 pub(crate) use order::Key;
 pub(crate) use write::write_text;
@@ -197,6 +197,16 @@ impl<'a> Value<'a> {
             // One text is smaller than a tree of strings, and all that is left to do is to print it.
             made @ (Value::Array(_) | Value::Object(_)) => Value::Json(Cow::Owned(made.to_json())),
             Value::Json(text) => Value::Json(Cow::Owned(text.into_owned())),
+        }
+    }
+
+    /// The same value, tied to this one instead of copied.
+    pub(crate) fn borrowed(&'a self) -> Value<'a> {
+        match self {
+            Value::Number(number) => Value::Number(number.borrowed()),
+            Value::String(text) => Value::String(Cow::Borrowed(text)),
+            Value::Json(text) => Value::Json(Cow::Borrowed(text)),
+            other => other.clone(),
         }
     }
 

@@ -36,6 +36,10 @@ impl<'a> Number<'a> {
         self.value
     }
 
+    pub(crate) fn borrowed(&self) -> Number<'_> {
+        Number { value: self.value, text: self.text.as_deref().map(Cow::Borrowed) }
+    }
+
     pub(crate) fn into_owned(self) -> Number<'static> {
         let text = self.text.filter(|text| short_integer(text.as_bytes()).is_none());
         Number { value: self.value, text: text.map(|text| Cow::Owned(text.into_owned())) }

@@ -1,5 +1,6 @@
 //! Values as JSON text.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::Value;
@@ -40,6 +41,14 @@ impl Value<'_> {
         let mut out = Vec::new();
         self.write_json(&mut out);
         out
+    }
+
+    /// The same of a value that nobody needs any more, which may be its own text.
+    pub(crate) fn into_json(self) -> Vec<u8> {
+        match self {
+            Value::Json(Cow::Owned(text)) => text,
+            other => other.to_json(),
+        }
     }
 }
 

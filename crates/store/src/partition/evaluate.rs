@@ -53,6 +53,7 @@ enum ItemSource {
     Group {
         bytes: Range<usize>,
         lsn_at: u32,
+        rid: u64,
     },
     Read(Item),
 }
@@ -356,11 +357,11 @@ impl<'a> Evaluation<'a> {
         draft.rows.push(key.clone(), Some(new_row));
         if let Some(bodies) = &mut draft.bodies {
             let body = Bytes::copy_from_slice(&self.body);
-            bodies.push(key, Item::new(body, lsn_at, position, timestamp));
+            bodies.push(key, Item::new(body, lsn_at, position, timestamp, rid));
         }
         Ok(Effect {
             change: Some(if row.is_none() { ChangeKind::Create } else { ChangeKind::Replace }),
-            item: ItemSource::Group { bytes, lsn_at },
+            item: ItemSource::Group { bytes, lsn_at, rid },
             position,
             timestamp,
         })
@@ -638,9 +639,9 @@ impl Effect {
         let item = match self.item {
             ItemSource::None => None,
             ItemSource::Read(item) => Some(item),
-            ItemSource::Group { bytes, lsn_at } => {
+            ItemSource::Group { bytes, lsn_at, rid } => {
                 let stored = group.bytes().slice(bytes);
-                Some(Item::new(stored, lsn_at, self.position, self.timestamp))
+                Some(Item::new(stored, lsn_at, self.position, self.timestamp, rid))
             }
         };
         Written { change: self.change, item, partition: partition.id, lsn: partition.visible() }

@@ -21,11 +21,11 @@ pub(crate) mod writer;
 use crate::account::Shared;
 use crate::definition::Settings;
 use crate::error::StorageError;
-use crate::item::{Item, ItemKey, Meta, Written, item_of};
+use crate::item::{Item, ItemKey, Meta, Written, item_of, item_with};
 use crate::keys::{self, ItemRow};
 use crate::prepare::{Looked, Operation};
 use crate::recent::Kept;
-use headwater_log::{LocalLog, PartitionLog};
+use headwater_log::{LocalLog, PartitionLog, Position, RecordKind};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{Bell, Listener};
 use parking_lot::RwLock;
@@ -107,8 +107,8 @@ pub(crate) struct Partition {
 /// What a look for an item finds.
 pub(crate) enum Look {
     Found(Option<Item>),
-    /// The row points to a record that is gone: it was written again and compacted, and the next row
-    /// knows the new place, here or in whoever replaced this partition.
+    /// The item is not where somebody thought it is: it was written again, and the next row knows the new
+    /// place, here or in whoever replaced this partition.
     Moved,
 }
 
@@ -242,9 +242,30 @@ impl Partition {
         Ok(Look::Found(item_of(&record)))
     }
 
+    /// Looks for an item where an index has once seen it. While that record lives, it is what everybody sees:
+    /// an index sees nothing before the others do, and what replaces a record kills it first.
+    pub(crate) fn look_at(
+        &self,
+        position: Position,
+        epk: &[u8],
+        tail: &[u8],
+    ) -> Result<Look, StorageError> {
+        let Some(record) = self.local.live_record(position, epk)? else { return Ok(Look::Moved) };
+        let meta = Meta::decode(record.meta()).filter(|meta| {
+            record.kind == RecordKind::Put && meta.tail == tail && record.epk() == epk
+        });
+        let Some(meta) = meta else { return Ok(Look::Moved) };
+        let is_expired = self.has_expired(record.timestamp.as_seconds(), meta.ttl);
+        Ok(Look::Found((!is_expired).then(|| item_with(&record, &meta))))
+    }
+
     fn is_expired(&self, row: &ItemRow) -> bool {
+        self.has_expired(row.written, row.ttl)
+    }
+
+    fn has_expired(&self, written: u64, ttl: i32) -> bool {
         // The clock is asked only where time matters.
-        let expires = self.settings.read().expires_at(row.written, row.ttl);
+        let expires = self.settings.read().expires_at(written, ttl);
         expires.is_some_and(|second| second <= self.now().as_seconds())
     }
 

@@ -64,8 +64,11 @@ pub(crate) fn catch_up(
             let mut forget = Batch::default();
             forget.remove(keys::partition(container, log.partition()));
             shared.index.write(&forget)?;
-            // Indexes of values have read a log that may not have been this one.
-            let (from, to) = keys::index_progress_of(container, log.partition());
+            // Indexes of values have read a log that may not have been this one, and say where in it items
+            // are. Their entries do not know partitions.
+            let (from, to) = keys::all_index_progress(container);
+            remove_range(&*shared.index, &from, &to)?;
+            let (from, to) = keys::index_entries_from(container, 0);
             remove_range(&*shared.index, &from, &to)?;
             // Rows of a later state would make older records look superseded by newer ones.
             let (from, to) = keys::items_in(container, range);

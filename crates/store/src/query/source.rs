@@ -8,7 +8,7 @@ use crate::error::{ItemReadError, StorageError};
 use crate::item::Item;
 use crate::keys::{self, Key};
 use crate::scan::{ScanPosition, ScanScope, position_text, successor};
-use crate::secondary::{self, Indexed, PathIndex, gather};
+use crate::secondary::{self, Indexed, PathIndex, Proposed, gather};
 use headwater_model::PageLimit;
 use headwater_query::{IndexPath, Kind, Query, Restriction};
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ fn note(of: &Indexed, single: &mut Vec<String>, composite: &mut Vec<Vec<String>>
 /// Items proposed and not looked at yet.
 struct Lookup {
     by: Proposer,
-    keys: VecDeque<Key>,
+    items: VecDeque<Proposed>,
     horizon: Option<Key>,
     is_fresh: bool,
 }
@@ -80,13 +80,13 @@ enum Proposer {
 }
 
 impl Lookup {
-    fn new(by: Proposer, keys: VecDeque<Key>) -> Lookup {
-        Lookup { by, keys, horizon: None, is_fresh: true }
+    fn new(by: Proposer, items: VecDeque<Proposed>) -> Lookup {
+        Lookup { by, items, horizon: None, is_fresh: true }
     }
 
     fn is_used_up(&self) -> bool {
         let has_asked = matches!(self.by, Proposer::Keys) || !self.is_fresh;
-        self.keys.is_empty() && self.horizon.is_none() && has_asked
+        self.items.is_empty() && self.horizon.is_none() && has_asked
     }
 }
 
@@ -137,7 +137,8 @@ impl<'c> Source<'c> {
         keys.retain(|key| *key >= self.from && *key < self.to);
         keys.sort_unstable();
         keys.dedup();
-        Ok(Some(Lookup::new(Proposer::Keys, keys.into())))
+        let items = keys.into_iter().map(|key| Proposed { key, position: None });
+        Ok(Some(Lookup::new(Proposer::Keys, items.collect())))
     }
 
     /// The best index that has caught up; notes the one that should be there.
@@ -174,18 +175,18 @@ impl<'c> Source<'c> {
             if self.lookup.is_none() {
                 return self.scan_on(items, bytes, limit).await;
             }
-            let Some(key) = self.next_key()? else {
+            let Some(proposed) = self.next_proposed()? else {
                 self.is_done = self.lookup.is_some();
                 if self.is_done {
                     break;
                 }
                 continue;
             };
-            if let Some(item) = self.container.read_row(&key).await? {
+            if let Some(item) = self.container.read_proposed(&proposed).await? {
                 bytes += item.feed_bytes().len();
                 items.push(item);
             }
-            self.from = successor(&key);
+            self.from = successor(proposed.key);
         }
         self.is_done |= self.lookup.as_ref().is_some_and(Lookup::is_used_up);
         Ok(items)
@@ -208,26 +209,26 @@ impl<'c> Source<'c> {
 
     /// Asks the index now, so that it is known whether it proposes so much that a scan is better.
     pub(super) fn settle(&mut self) -> Result<(), StorageError> {
-        if let Some(key) = self.next_key()?
+        if let Some(proposed) = self.next_proposed()?
             && let Some(lookup) = &mut self.lookup
         {
-            lookup.keys.push_front(key);
+            lookup.items.push_front(proposed);
         }
         Ok(())
     }
 
-    /// The next proposed key; `None` at the end, or if proposing was given up.
-    fn next_key(&mut self) -> Result<Option<Key>, StorageError> {
+    /// The next proposed item; `None` at the end, or if proposing was given up.
+    fn next_proposed(&mut self) -> Result<Option<Proposed>, StorageError> {
         let state = self.container.state();
         loop {
             let Some(lookup) = &mut self.lookup else { return Ok(None) };
-            if let Some(key) = lookup.keys.pop_front() {
-                return Ok(Some(key));
+            if let Some(proposed) = lookup.items.pop_front() {
+                return Ok(Some(proposed));
             }
             let Proposer::Index(index, restriction) = &lookup.by else { return Ok(None) };
             match (lookup.is_fresh, lookup.horizon.take()) {
                 (true, _) => lookup.is_fresh = false,
-                (false, Some(horizon)) => self.from = successor(&horizon).max(self.from.clone()),
+                (false, Some(horizon)) => self.from = successor(horizon).max(self.from.clone()),
                 (false, None) => return Ok(None),
             }
             let keys = (&self.from, &self.to);
@@ -235,7 +236,7 @@ impl<'c> Source<'c> {
             let gathered = gather(state, index, &restriction.intervals, keys, entries)?;
             match gathered.filter(|_| !index.is_dropped()) {
                 Some(gathered) => {
-                    lookup.keys = gathered.keys.into();
+                    lookup.items = gathered.items.into();
                     lookup.horizon = gathered.horizon;
                 }
                 None => {
@@ -288,11 +289,12 @@ impl<'c> Source<'c> {
         Ok(())
     }
 
-    /// Has the path indexed that would have spared most of the items, if it is worth it.
-    pub(super) fn learn(&self, items_read: usize, rows: usize) -> Result<(), StorageError> {
+    /// Has the path indexed that would have spared most of the items, if it is worth it: not where so many
+    /// of them were `wanted`.
+    pub(super) fn learn(&self, items_read: usize, wanted: usize) -> Result<(), StorageError> {
         let state = self.container.state();
         let is_worth_it = items_read >= state.shared.options.index_after_items
-            && rows.saturating_mul(4) <= items_read;
+            && wanted.saturating_mul(4) <= items_read;
         match &self.wanted {
             Some(path) if is_worth_it => {
                 state.secondary.create(state, Indexed::Values(path.clone()))

@@ -254,10 +254,8 @@ impl Filling<'_> {
             }
             return None;
         }
-        let at = last.map_or_else(
-            || self.source.left().map(|(from, _)| from),
-            |key| Some(successor(&key)),
-        )?;
+        let at = last
+            .map_or_else(|| self.source.left().map(|(from, _)| from), |key| Some(successor(key)))?;
         Some((rows, at))
     }
 

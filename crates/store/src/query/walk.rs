@@ -4,7 +4,8 @@
 //! and no other item can come in between. The rows are sorted once more behind it, so they are in order even
 //! where the index is not: it knows only the beginning of long strings.
 //!
-//! Entries say where an item was when they were written; items are read as they are now:
+//! Entries say where a version of an item is. While that version lives, the item is there; otherwise it is read
+//! as it is now:
 //!
 //! ```text
 //! entries   n=10 → a    n=20 → b    n=60 → a            a is 10 or 60 now, or something the index has not seen
@@ -18,6 +19,7 @@ use super::{ITEMS_READ_MAX, PAGE_TIME_MAX, QueryFailure, QueryPage};
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::keys::{self, Key};
+use crate::partition::Look;
 use crate::scan::ScanScope;
 use crate::secondary::{Budget, Indexed, PathIndex, Placed};
 use bytes::Bytes;
@@ -175,19 +177,28 @@ impl Container {
         page: &mut QueryPage,
     ) -> Result<(), QueryFailure> {
         walked.entries += 1;
-        let is_asked = walk.from <= entry.item && entry.item < walk.to;
-        if !is_asked || walked.pushed.contains(&entry.item) {
+        let key = &entry.item.key;
+        let is_asked = walk.from <= *key && *key < walk.to;
+        if !is_asked || walked.pushed.contains(key) {
             return Ok(());
         }
-        let Some(item) = self.read_row(&entry.item).await? else { return Ok(()) };
+        let item = match self.look_at(&entry.item)? {
+            Look::Found(None) => return Ok(()),
+            // The entry was made of this very version, so this is its place.
+            Look::Found(Some(item)) => {
+                return walked.push(key, &item.to_bytes(), item.number(), page);
+            }
+            Look::Moved => self.read_row(key).await?,
+        };
+        let Some(item) = item else { return Ok(()) };
         let (text, number) = (item.to_bytes(), item.number());
         let place = order_key(&text, &walk.ordering.paths, number).bytes;
         if place <= entry.place {
-            return walked.push(&entry.item, &text, number, page);
+            return walked.push(key, &text, number, page);
         }
         // It is ahead. If the index knows, it is met there.
-        if !walk.index.has_placed(self.state(), &place, &entry.item)? {
-            walked.ahead.insert((place, entry.item.clone()), (text, number));
+        if !walk.index.has_placed(self.state(), &place, key)? {
+            walked.ahead.insert((place, key.clone()), (text, number));
         }
         Ok(())
     }

@@ -180,12 +180,11 @@ impl PathIndex {
         let replaces = progress.built && !meta.created;
         for indexed in self.of.entries(record) {
             let entry = keys::index_entry(container.rid, self.number, &indexed.key, &item);
-            // Another value than before leaves the entry of that one behind.
-            if replaces && container.shared.index.get(&entry)?.is_some() {
-                continue;
-            }
-            progress.entries += 1;
-            progress.stale += u64::from(replaces);
+            // The same value as before has its entry say where it is now; another one leaves the entry of
+            // that one behind.
+            let is_new = !replaces || container.shared.index.get(&entry)?.is_none();
+            progress.entries += u64::from(is_new);
+            progress.stale += u64::from(is_new && replaces);
             rows.put(entry, indexed.value);
         }
         Ok(())

@@ -4,8 +4,8 @@
 //! has exactly one entry for each version of an item, at its place in the order.
 
 use crate::item::item_of;
-use crate::keys::Value;
-use headwater_log::Record;
+use crate::keys::{Value, decode_position, encode_position};
+use headwater_log::{Position, Record};
 use headwater_query::{IndexPath, OrderPath, PathStep, index_keys, order_key};
 use std::fmt;
 
@@ -25,15 +25,18 @@ pub(super) struct Entry {
 impl Indexed {
     /// The entries of one version of an item.
     pub(super) fn entries(&self, record: &Record) -> Vec<Entry> {
+        let mut value = Value::new();
+        encode_position(&mut value, record.position);
         match self {
             Indexed::Values(path) => {
-                let keys = index_keys(&record.body_bytes(), path).into_iter();
-                keys.map(|key| Entry { key, value: Value::new() }).collect()
+                let keys = index_keys(record.body(), path).into_iter();
+                keys.map(|key| Entry { key, value: value.clone() }).collect()
             }
             Indexed::Order(order) => {
                 let Some(item) = item_of(record) else { return Vec::new() };
                 let key = order_key(&item.to_bytes(), order, item.number());
-                vec![Entry { value: encode_lengths(key.bytes.len(), key.group), key: key.bytes }]
+                encode_lengths(&mut value, key.bytes.len(), key.group);
+                vec![Entry { key: key.bytes, value }]
             }
         }
     }
@@ -96,20 +99,34 @@ impl fmt::Display for Indexed {
     }
 }
 
-/// How long the place of an entry is, and how much of it its group shares.
-fn encode_lengths(key: usize, group: usize) -> Value {
-    let mut value = Value::new();
+/// Which version the entry of a value was made of.
+pub(super) fn decode_value(value: &[u8]) -> Option<Position> {
+    decode_position(value).filter(|(_, rest)| rest.is_empty()).map(|(position, _)| position)
+}
+
+/// What the entry of a place says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlaceEntry {
+    /// Which version it was made of.
+    pub(super) position: Position,
+    /// How long its place is.
+    pub(super) key: usize,
+    /// How much of that its group shares.
+    pub(super) group: usize,
+}
+
+fn encode_lengths(value: &mut Value, key: usize, group: usize) {
     for length in [key, group] {
         value.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
     }
-    value
 }
 
-pub(super) fn decode_lengths(value: &[u8]) -> Option<(usize, usize)> {
-    let (lengths, []) = value.as_chunks::<4>() else { return None };
+pub(super) fn decode_place(value: &[u8]) -> Option<PlaceEntry> {
+    let (position, lengths) = decode_position(value)?;
+    let (lengths, []) = lengths.as_chunks::<4>() else { return None };
     let [key, group] = <[_; 2]>::try_from(lengths).ok()?.map(u32::from_le_bytes);
-    Some((usize::try_from(key).ok()?, usize::try_from(group).ok()?))
-        .filter(|(key, group)| group <= key)
+    let (key, group) = (usize::try_from(key).ok()?, usize::try_from(group).ok()?);
+    (group <= key).then_some(PlaceEntry { position, key, group })
 }
 
 /// One byte per kind of step, then the length of the name and the name.
@@ -159,6 +176,7 @@ fn decode_path(value: &[u8]) -> Option<IndexPath> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_model::{Lsn, PartitionId};
 
     fn path(name: &str) -> IndexPath {
         IndexPath(vec![PathStep::Name(name.to_owned())])
@@ -186,8 +204,24 @@ mod tests {
         for damaged in [&b".\xFF\xFF\xFF\xFFx"[..], b"?", b"+", b"+\x01\0\0\0?", b"+\0\0\0\0?"] {
             assert_eq!(Indexed::decode(damaged), None, "{damaged:?}");
         }
-        assert_eq!(decode_lengths(&encode_lengths(9, 4)), Some((9, 4)));
-        assert_eq!(decode_lengths(&encode_lengths(4, 9)), None);
-        assert_eq!(decode_lengths(&[1]), None);
+    }
+
+    #[test]
+    fn what_an_entry_says_survives_its_bytes() {
+        let position =
+            Position { origin: PartitionId::new(3), lsn: Lsn::new(1 << 40), ordinal: 513 };
+        let said = |key, group| {
+            let mut value = Value::new();
+            encode_position(&mut value, position);
+            assert_eq!(decode_value(&value), Some(position));
+            encode_lengths(&mut value, key, group);
+            assert_eq!(decode_value(&value), None, "a place is more than a value");
+            value
+        };
+        assert_eq!(decode_place(&said(9, 4)), Some(PlaceEntry { position, key: 9, group: 4 }));
+        assert_eq!(decode_place(&said(4, 9)), None);
+        for cut in 0..said(9, 4).len() {
+            assert_eq!(decode_place(&said(9, 4)[..cut]), None);
+        }
     }
 }

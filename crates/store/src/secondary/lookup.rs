@@ -1,10 +1,11 @@
 //! From values to items: the keys of the items an index proposes, in the order of a scan or its own.
 
 use super::PathIndex;
-use super::indexed::decode_lengths;
+use super::indexed::{decode_place, decode_value};
 use crate::container::ContainerState;
 use crate::error::StorageError;
 use crate::keys::{self, Key};
+use headwater_log::Position;
 use headwater_query::{KeyInterval, key_length};
 use parking_lot::Mutex;
 
@@ -52,11 +53,19 @@ fn surrounds(outer: &KeyInterval, inner: &KeyInterval) -> bool {
     outer.from <= inner.from && inner.to <= outer.to
 }
 
+/// An item to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Proposed {
+    pub(crate) key: Key,
+    /// The version an index knows of, if one has proposed it.
+    pub(crate) position: Option<Position>,
+}
+
 /// Items that may match.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    /// Their keys, each once, in the order of a scan.
-    pub(crate) keys: Vec<Key>,
+    /// Each once, in the order of a scan.
+    pub(crate) items: Vec<Proposed>,
     /// There are more behind this key; `None` if that is all.
     pub(crate) horizon: Option<Key>,
 }
@@ -70,7 +79,7 @@ pub(crate) fn gather(
     (from, to): (&Key, &Key),
     entries: &mut usize,
 ) -> Result<Option<Gathered>, StorageError> {
-    let mut gathered = Gathered { keys: Vec::new(), horizon: None };
+    let mut gathered = Gathered { items: Vec::new(), horizon: None };
     let most = (KEYS_AT_ONCE / intervals.len().max(1)).max(KEYS_PER_VALUE_MIN);
     let range_most = range_entries_max(container);
     for interval in intervals {
@@ -90,10 +99,10 @@ pub(crate) fn gather(
             return Ok(None);
         }
     }
-    gathered.keys.sort_unstable();
-    gathered.keys.dedup();
+    gathered.items.sort_unstable_by(|one, two| one.key.cmp(&two.key));
+    gathered.items.dedup_by(|one, two| one.key == two.key);
     if let Some(horizon) = &gathered.horizon {
-        gathered.keys.retain(|key| key <= horizon);
+        gathered.items.retain(|item| item.key <= *horizon);
     }
     Ok(Some(gathered))
 }
@@ -112,16 +121,22 @@ fn gather_value(
     let last = keys::index_entry(container.rid, index.number, value, to);
     let (prefix, _) = keys::index_entries(container.rid, index.number);
     let skipped = prefix.len() + value.len();
-    let mut found = 0;
-    container.shared.index.scan(&first, &last, &mut |entry, _| {
-        gathered
-            .keys
-            .push(keys::item_of_entry(container.rid, entry.get(skipped..).unwrap_or_default()));
+    let (mut found, mut is_malformed) = (0, false);
+    container.shared.index.scan(&first, &last, &mut |entry, value| {
+        let Some(position) = decode_value(value) else {
+            is_malformed = true;
+            return false;
+        };
+        let key = keys::item_of_entry(container.rid, entry.get(skipped..).unwrap_or_default());
+        gathered.items.push(Proposed { key, position: Some(position) });
         found += 1;
         found < most
     })?;
+    if is_malformed {
+        return Err(malformed(container));
+    }
     if found >= most
-        && let Some(reached) = gathered.keys.last()
+        && let Some(Proposed { key: reached, .. }) = gathered.items.last()
         && gathered.horizon.as_ref().is_none_or(|horizon| reached < horizon)
     {
         gathered.horizon = Some(reached.clone());
@@ -146,26 +161,31 @@ fn gather_range(
     };
     let (first, last) = (bound(&interval.from), bound(&interval.to));
     let (mut visited, mut is_malformed) = (0, false);
-    container.shared.index.scan(&first, &last, &mut |entry, _| {
+    container.shared.index.scan(&first, &last, &mut |entry, value| {
         visited += 1;
-        let value = entry.get(all.len()..).unwrap_or_default();
-        let Some(item) = key_length(value).and_then(|length| value.get(length..)) else {
+        let entry = entry.get(all.len()..).unwrap_or_default();
+        let item = key_length(entry).and_then(|length| entry.get(length..));
+        let Some((item, position)) = item.zip(decode_value(value)) else {
             is_malformed = true;
             return false;
         };
         let key = keys::item_of_entry(container.rid, item);
         if *from <= key && key < *to {
-            gathered.keys.push(key);
+            gathered.items.push(Proposed { key, position: Some(position) });
         }
         visited < most
     })?;
     if is_malformed {
-        return Err(container.shared.index.doubt("an entry is malformed"));
+        return Err(malformed(container));
     }
     if visited >= most {
         index.broad.note(interval, visited);
     }
     Ok(visited)
+}
+
+fn malformed(container: &ContainerState) -> StorageError {
+    container.shared.index.doubt("an entry is malformed")
 }
 
 /// How many entries of ranges are worth it in a container of this size.
@@ -183,7 +203,7 @@ pub(crate) struct Placed {
     pub(crate) place: Vec<u8>,
     /// How much of it the items share that may lie in any order.
     pub(crate) group: usize,
-    pub(crate) item: Key,
+    pub(crate) item: Proposed,
 }
 
 impl PathIndex {
@@ -203,8 +223,8 @@ impl PathIndex {
         };
         let first = match behind {
             Some(last) => {
-                let at = keys::index_entry(container.rid, self.number, &last.place, &last.item);
-                crate::scan::successor(&at)
+                let at = keys::index_entry(container.rid, self.number, &last.place, &last.item.key);
+                crate::scan::successor(at)
             }
             None => bound(from),
         };
@@ -212,15 +232,15 @@ impl PathIndex {
         let mut is_malformed = false;
         container.shared.index.scan(&first, &bound(to), &mut |entry, value| {
             let entry = entry.get(all.len()..).unwrap_or_default();
-            let parts = decode_lengths(value).and_then(|(length, group)| {
-                entry.split_at_checked(length).map(|(place, item)| (place, group, item))
-            });
-            let Some((place, group, item)) = parts else {
+            let parts = decode_place(value)
+                .and_then(|said| entry.split_at_checked(said.key).map(|parts| (said, parts)));
+            let Some((said, (place, item))) = parts else {
                 is_malformed = true;
                 return false;
             };
-            let item = keys::item_of_entry(container.rid, item);
-            found.push(Placed { place: place.to_vec(), group, item });
+            let key = keys::item_of_entry(container.rid, item);
+            let item = Proposed { key, position: Some(said.position) };
+            found.push(Placed { place: place.to_vec(), group: said.group, item });
             found.len() < most
         })?;
         if is_malformed {

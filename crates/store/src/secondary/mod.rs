@@ -13,7 +13,9 @@
 //!
 //! An index only ever proposes items. Whoever looks up reads the item as it is now and applies the whole
 //! filter, so an entry too many costs time and an answer never depends on it; an entry too few cannot be,
-//! because everything visible is applied before the look-up. What is proposed comes in the order of a scan,
+//! because everything visible is applied before the look-up. An entry also says which version of its item it
+//! was made of. As long as the log has not seen that one replaced, it is the item as it is now and lies where
+//! the entry says; otherwise the row of the item knows. What is proposed comes in the order of a scan,
 //! so the pages of a query can change between scanning and looking up.
 //!
 //! An index of an order has the items in the order of an `ORDER BY`, behind the values a filter fixes. It too
@@ -41,7 +43,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use follow::Budget;
 pub(crate) use indexed::Indexed;
-pub(crate) use lookup::{Placed, gather};
+pub(crate) use lookup::{Placed, Proposed, gather};
 
 /// Indexes of one container. The one used longest ago makes room for another.
 const INDEXES_MAX: usize = 16;
@@ -86,6 +88,9 @@ impl Secondary {
             true
         })?;
         let next = indexes.iter().map(|index| index.number + 1).max().unwrap_or(0);
+        // What a crash has left of an index that was being dropped would lie in a new one of its number.
+        let (from, to) = keys::index_entries_from(container, next);
+        remove_range(index, &from, &to)?;
         Ok(Secondary {
             indexes: RwLock::new(indexes),
             uses: AtomicU64::default(),
@@ -208,8 +213,7 @@ impl PathIndex {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// Takes its rows away: first what says that it exists and how far it is, then the entries. Entries
-    /// that a crash leaves behind propose items in vain to the next index of that number.
+    /// Takes its rows away: first what says that it exists and how far it is, then the entries.
     fn remove(&self, container: &ContainerState) -> Result<(), StorageError> {
         self.dropped.store(true, Ordering::Release);
         // Whoever is adding entries is waited for, and nobody adds any later.
@@ -238,4 +242,40 @@ pub(crate) fn usable(
     restrictions.retain(|one| policy.includes(&one.path));
     restrictions.sort_by_key(|one| one.intervals.iter().filter(|each| !each.is_point).count());
     restrictions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{IndexView, MemoryIndex};
+    use keys::Value;
+
+    #[test]
+    fn what_is_left_of_a_dropped_index_is_gone_before_its_number_is_used_again() {
+        let (index, container) = (MemoryIndex::default(), ContainerRid::new(1, 2));
+        let item = keys::item(container, b"e", b"t");
+        let mut batch = Batch::default();
+        let of = Indexed::Values(IndexPath::default());
+        batch.put(keys::path_index(container, 4), of.encode());
+        for number in [4, 5, 9] {
+            batch.put(keys::index_entry(container, number, b"v", &item), Value::new());
+        }
+        let other = ContainerRid::new(1, 3);
+        batch.put(keys::index_entry(other, 9, b"v", &item), Value::new());
+        index.write(&batch).unwrap();
+        let secondary = Secondary::load(&index, container).unwrap();
+        assert_eq!(secondary.next_number.load(Ordering::Relaxed), 5);
+        let is_there = |container, number| {
+            let (from, to) = keys::index_entries(container, number);
+            let mut found = false;
+            let mut note = |_: &[u8], _: &[u8]| {
+                found = true;
+                true
+            };
+            index.scan(&from, &to, &mut note).unwrap();
+            found
+        };
+        assert!(is_there(container, 4) && is_there(other, 9), "somebody's");
+        assert!(!is_there(container, 5) && !is_there(container, 9), "nobody's");
+    }
 }
