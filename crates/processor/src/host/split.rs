@@ -158,7 +158,9 @@ async fn at_once(
     end: StoreWrite,
 ) -> Result<Option<()>, StoreError> {
     let create = |child: &Lease| StoreWrite::Create(shared.document(child));
-    let writes = children.iter().map(create).chain([end]).collect();
+    // Where an earlier attempt was carried out and only its answer lost, children may have been split already,
+    // and must not be made again: that the parent is gone has to be what is heard.
+    let writes = std::iter::once(end).chain(children.iter().map(create)).collect();
     shared.store.atomic(writes).await
 }
 

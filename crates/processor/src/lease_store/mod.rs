@@ -40,7 +40,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Deletes a document that must be there in this version.
     fn delete(&self, key: &DocumentKey, if_match: &str) -> BoxFuture<Result<(), StoreError>>;
 
-    /// Several writes or none. `None` if the store cannot, and then nothing was done.
+    /// Several writes or none, and why the first failed that did. `None` if the store cannot, and then nothing
+    /// was done.
     fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>>;
 
     /// How documents are spread.
