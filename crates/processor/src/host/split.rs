@@ -165,6 +165,10 @@ async fn at_once(
 }
 
 async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+    // An earlier attempt may have been carried out and only its answer lost; a list may be too old to show it.
+    if shared.store.read(&held.lease.key).await?.is_none() {
+        return Err(StoreError::NotFound);
+    }
     let listing = shared.store.list(&shared.namespace.prefix()).await?;
     let known: Vec<KeyRange> = listing
         .documents
