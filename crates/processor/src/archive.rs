@@ -5,9 +5,9 @@
 //! thrown away. Nothing here moves a position, except where it is asked to find one.
 
 use crate::coverage;
-use crate::lease::{Document, Flavour, Lease, LeaseState, Start, token_of};
+use crate::lease::{Document, DocumentKey, Flavour, Lease, LeaseState, Start, token_of};
 use crate::lease_store::{NewDocument, StoreError};
-use crate::member::{Member, with_key};
+use crate::member::{Marker, Member};
 use crate::namespace::{Kind, Namespace};
 use crate::position::Position;
 use crate::source::{FeedSource, ReadRequest, SourceError};
@@ -58,7 +58,7 @@ impl Archive {
             let id: String = document.get("id").ok_or_else(|| bad("no id".to_owned()))?;
             let of = match id.strip_suffix(".info") {
                 Some(of) => {
-                    start = document.get::<String>("hwStart").and_then(|text| text.parse().ok());
+                    start = Marker::parse(line.as_bytes()).start;
                     of
                 }
                 None => {
@@ -88,12 +88,9 @@ impl Archive {
             lines.push_str(&String::from_utf8_lossy(&body));
             lines.push('\n');
         }
-        let mut marker = Document::default();
-        marker.set("id", &self.namespace.marker());
-        if let Some(start) = &self.start {
-            marker.set("hwStart", &start.to_string());
-        }
-        lines.push_str(&String::from_utf8_lossy(&marker.to_bytes()));
+        let key = DocumentKey { id: self.namespace.marker(), partition: None };
+        let marker = Marker { start: self.start.clone(), made_to: None };
+        lines.push_str(&String::from_utf8_lossy(&marker.to_bytes(&key)));
         lines.push('\n');
         lines
     }
@@ -186,10 +183,7 @@ impl Unit {
         for stored in &listing.documents {
             let Ok(mut document) = Document::parse(&stored.body) else { continue };
             match self.namespace().kind(&stored.key.id) {
-                Kind::Marker => {
-                    let start = document.get::<String>("hwStart");
-                    archive.start = start.and_then(|text| text.parse().ok());
-                }
+                Kind::Marker => archive.start = Marker::parse(&stored.body).start,
                 Kind::Lease(_) => {
                     OF_THE_CONTAINER.iter().for_each(|name| document.remove(name));
                     archive.leases.extend(Lease::parse(&document.to_bytes()));
@@ -226,11 +220,9 @@ impl Unit {
         }
         let native = archive.leases.iter().all(|lease| lease.token.contains('-'));
         let key = self.store().layout().key(name, self.namespace().marker(), !native);
-        let mut marker = with_key(&key);
-        if let Some(start) = &archive.start {
-            marker.set("hwStart", &start.to_string());
-        }
-        match self.store().create(NewDocument { key, body: marker.to_bytes().into() }).await {
+        let marker = Marker { start: archive.start.clone(), made_to: None };
+        let body = marker.to_bytes(&key).into();
+        match self.store().create(NewDocument { key, body }).await {
             Ok(_) | Err(StoreError::Conflict) => Ok(archive.leases.len()),
             Err(error) => Err(error.into()),
         }

@@ -1,6 +1,7 @@
-//! The two documents of ours that are not leases: who takes part, and what an operator wants.
+//! The documents of ours that are not leases: who takes part, what an operator wants, and that leases were made.
 
-use crate::lease::{Document, DocumentKey, HostId};
+use crate::lease::{Document, DocumentKey, HostId, Start};
+use headwater_model::Epk;
 use serde::{Deserialize, Serialize};
 
 /// A host that takes part, as it describes itself. Its heartbeat keeps all its leases alive at once.
@@ -138,6 +139,43 @@ impl Control {
     }
 }
 
+/// The marker that leases were made. Ours is written in one transaction with every lease that fills a gap, so
+/// whoever decided before another did writes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marker {
+    /// Where a range begins that nobody knows anything about. The originals do not say.
+    pub(crate) start: Option<Start>,
+    /// Leases were made for all keys before this one; for all there are, if it is not there.
+    pub(crate) made_to: Option<Epk>,
+}
+
+const START: &str = "hwStart";
+const MADE_TO: &str = "hwMadeTo";
+
+impl Marker {
+    /// Reads the marker. One that says nothing says that leases were made, as those of the originals do.
+    pub(crate) fn parse(body: &[u8]) -> Marker {
+        let document = Document::parse(body).unwrap_or_default();
+        let text = |name| document.get::<String>(name);
+        Marker {
+            start: text(START).and_then(|start| start.parse().ok()),
+            made_to: text(MADE_TO).and_then(|key| Epk::from_hex(&key).ok()),
+        }
+    }
+
+    /// The document to write.
+    pub(crate) fn to_bytes(&self, key: &DocumentKey) -> Vec<u8> {
+        let mut document = with_key(key);
+        if let Some(start) = &self.start {
+            document.set(START, &start.to_string());
+        }
+        if let Some(key) = &self.made_to {
+            document.set(MADE_TO, &key.to_hex());
+        }
+        document.to_bytes()
+    }
+}
+
 /// A document with an id, and a partition where the container wants one.
 pub(crate) fn with_key(key: &DocumentKey) -> Document {
     let mut document = Document::default();
@@ -184,6 +222,10 @@ mod tests {
         );
         let control = Control { generation: 3, paused: true };
         assert_eq!(Control::parse(&control.to_bytes(&key)), Some(control));
+        let marker =
+            Marker { start: Some(Start::Beginning), made_to: Some(Epk::from_hex("3F").unwrap()) };
+        assert_eq!(Marker::parse(&marker.to_bytes(&key)), marker);
+        assert_eq!(Marker::parse(br#"{"id":"NS.info"}"#), Marker::default());
         assert_eq!(Member::parse(b"{}"), None);
         assert_eq!(Control::parse(b"[]"), None);
         let odd = br#"{"name":"a","sid":"s","hb":1,"weight":-3}"#;

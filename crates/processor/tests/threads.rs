@@ -7,6 +7,7 @@
 mod support;
 
 use bytes::Bytes;
+use headwater_model::PartitionId;
 use headwater_processor::lease::DocumentKey;
 use headwater_processor::lease_store::{
     Layout, LeaseStore, Listing, MemoryLeases, NewDocument, StoreError, StoreWrite, Stored,
@@ -177,6 +178,16 @@ impl LeaseStore for Cut {
 
 #[tokio::test]
 async fn f26_a_handler_that_cannot_be_cancelled_is_not_called_again_before_it_returned() {
+    a_handler_is_left_behind(false).await;
+}
+
+#[tokio::test]
+async fn f26_nor_for_keys_that_have_a_lease_of_their_own_by_then() {
+    a_handler_is_left_behind(true).await;
+}
+
+/// A host loses its lease while its handler blocks, and could have it again: as it was, or in parts.
+async fn a_handler_is_left_behind(range_splits: bool) {
     let stage = Stage::new();
     stage.feed.put("k", &[("1", "x")]);
     let (called, calls) = channel();
@@ -213,6 +224,11 @@ async fn f26_a_handler_that_cannot_be_cancelled_is_not_called_again_before_it_re
         .unwrap();
     let other = other.start().await.unwrap();
     until(|| arrivals.try_recv().is_ok()).await;
+    if range_splits {
+        assert!(stage.feed.split(PartitionId::new(0)));
+        let parse = |stored: &Stored| headwater_processor::lease::Lease::parse(&stored.body).ok();
+        until(|| stage.leases.export().iter().filter_map(parse).count() == 2).await;
+    }
     // The first host can reach its leases again, and everything is there for it to take.
     cut.store(false, Ordering::SeqCst);
     other.stop().await;

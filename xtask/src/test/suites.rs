@@ -102,7 +102,7 @@ pub(super) const SUITES: &[Suite] = &[
         when: When::Full,
         ..CARGO_TEST
     },
-    // In release it plays 1,000 seeds instead of 200; HEADWATER_SEEDS says otherwise.
+    // In release it plays 10,000 seeds instead of 200; HEADWATER_SEEDS says otherwise.
     Suite {
         name: "processor, release",
         args: &["test", "--release", "-p", "headwater-processor", "--lib", "whatever_happens"],

@@ -1,68 +1,244 @@
 //! Makes leases where there are none, once.
 //!
-//! Making a lease twice does no harm: its id says which keys it is about, and the second time it is
-//! there already. So the lock only saves work, and whoever waited long enough goes on without it.
+//! Where a store writes several documents at once, leases are made together with the marker that they were.
+//! There is one marker, so whoever comes second makes nothing, however late it is and whatever became of the
+//! container's ranges meanwhile. More leases than one transaction holds are made from the lowest keys up, and
+//! the marker says how far:
+//!
+//! ```text
+//! create  marker: made to 3F    and leases -0F, 0F-1F, … -3F
+//! replace marker: all made      and leases 3F-4F, … -FF        if it is as it was then
+//! ```
+//!
+//! Elsewhere, and where leases are shared with the originals, they are made one by one behind a lock, the
+//! marker last. Making a lease twice does no harm there, as its id says which keys it is about; but nothing
+//! keeps two hosts that were shown different ranges from making leases that overlap.
 
 use super::StartError;
 use super::acquire::all;
+use super::lock::{Lock, Turn};
 use super::shared::Shared;
 use crate::coverage::{self, PhysicalRange};
 use crate::event::Event;
-use crate::expiry::{Observations, Sign};
-use crate::lease::{Document, Extra, Lease, LeaseState, Start, token_of};
-use crate::lease_store::{Listing, NewDocument, StoreError, Stored};
-use crate::member::{Control, Member, with_key};
+use crate::lease::{Extra, Lease, LeaseState, Start, token_of};
+use crate::lease_store::{Listing, NewDocument, StoreError, StoreWrite, Stored, WRITES_MAX};
+use crate::member::{Control, Marker, Member};
 use crate::namespace::Kind;
 use crate::position::Position;
 use crate::source::ReadRequest;
 use headwater_model::{KeyRange, Timestamp};
 use headwater_runtime::BoxFuture;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// How often it is tried again, also when somebody else was quicker.
+const FAILURES_MAX: u32 = 20;
+
 /// Makes sure that there are leases.
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
-    let began = shared.runtime.elapsed();
-    let mut seen = Observations::default();
-    let mark = format!("{:016x}", shared.runtime.random());
-    let prefix = shared.namespace.prefix();
+    let mut maker = Maker {
+        shared: shared.clone(),
+        lock: Lock::new(shared),
+        discarded: None,
+        looked_elsewhere: false,
+    };
     let mut failures = 0;
     loop {
-        let listing = match shared.answer(shared.store.list(&prefix)).await {
-            Ok(listing) => listing,
-            Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => return Err(error.into()),
-            Err(error) => {
-                failures += 1;
-                if failures > 20 {
-                    return Err(error.into());
-                }
-                shared.runtime.sleep(shared.options.lock_time / 20).await;
-                continue;
+        let pause = match maker.round().await {
+            Ok(Progress::All) => return Ok(()),
+            Ok(Progress::Some) => continue,
+            Ok(Progress::NotOurTurn) => shared.options.lock_time / 10,
+            Err(error @ StartError::Store(StoreError::Gone(_) | StoreError::Refused(_))) => {
+                return Err(error);
             }
+            Err(StartError::Store(_)) if failures < FAILURES_MAX => {
+                failures += 1;
+                shared.options.lock_time / 20
+            }
+            Err(error) => return Err(error),
         };
-        shared.note_server_time(listing.seconds);
-        check(shared, &listing)?;
-        let marker = find(shared, &listing, Kind::Marker);
-        if marker && !shared.options.discard_existing {
-            return Ok(());
-        }
-        let waited = shared.runtime.elapsed().saturating_sub(began);
-        let lock = take_lock(shared, &listing, &mark, &mut seen).await?;
-        if lock.is_none() && waited < shared.options.lock_time * 2 {
-            shared.runtime.sleep(shared.options.lock_time / 10).await;
-            continue;
-        }
-        let made = make(shared, &listing).await;
-        if let Some((key, etag)) = lock {
-            let _ = shared.answer(shared.store.delete(&key, &etag)).await;
-        }
-        return made;
+        shared.runtime.sleep(pause).await;
     }
 }
 
-fn find(shared: &Shared, listing: &Listing, kind: Kind<'_>) -> bool {
-    listing.documents.iter().any(|stored| shared.namespace.kind(&stored.key.id) == kind)
+/// How many of the leases there should be are there.
+enum Progress {
+    All,
+    Some,
+    /// Perhaps none: somebody else makes them.
+    NotOurTurn,
+}
+
+/// One host that makes leases.
+struct Maker {
+    shared: Arc<Shared>,
+    lock: Lock,
+    /// The versions of what it has thrown away, if it was asked to.
+    discarded: Option<BTreeSet<String>>,
+    looked_elsewhere: bool,
+}
+
+/// Leases to make, and the marker to write with them.
+struct Plan {
+    leases: Vec<Lease>,
+    marker: Marker,
+}
+
+impl Maker {
+    /// Looks at what is there and makes what is missing.
+    async fn round(&mut self) -> Result<Progress, StartError> {
+        let shared = self.shared.clone();
+        let mut listing = shared.answer(shared.store.list(&shared.namespace.prefix())).await?;
+        shared.note_server_time(listing.seconds);
+        if let Some(discarded) = &self.discarded {
+            // In an old list it is still there.
+            listing.documents.retain(|stored| !discarded.contains(&stored.etag));
+        }
+        check(&shared, &listing)?;
+        let discards = shared.options.discard_existing && self.discarded.is_none();
+        let marker = find_marker(&shared, &listing);
+        if !discards && marker.is_some_and(|stored| Marker::parse(&stored.body).made_to.is_none()) {
+            return Ok(Progress::All);
+        }
+        if shared.writes_at_once() {
+            self.discard(&mut listing).await?;
+            let plan = self.plan(&listing, WRITES_MAX - 1).await?;
+            let before = find_marker(&shared, &listing);
+            let writes = at_once(&shared, &plan.leases, &plan.marker, before);
+            if let Some(()) = shared.answer(shared.store.atomic(writes)).await? {
+                let all = plan.marker.made_to.is_none();
+                return Ok(if all { Progress::All } else { Progress::Some });
+            }
+        }
+        let turn = self.lock.take(&shared, &listing).await?;
+        if matches!(turn, Turn::Wait) {
+            return Ok(Progress::NotOurTurn);
+        }
+        let made = self.make_one_by_one(listing).await;
+        if let Turn::Ours(etag) = &turn {
+            self.lock.release(&shared, etag).await;
+        }
+        made.map(|()| Progress::All)
+    }
+
+    /// Makes all leases, and then the marker.
+    async fn make_one_by_one(&mut self, mut listing: Listing) -> Result<(), StartError> {
+        self.discard(&mut listing).await?;
+        let plan = self.plan(&listing, usize::MAX).await?;
+        let work = plan.leases.into_iter().map(|lease| {
+            let shared = self.shared.clone();
+            Box::pin(async move { create(&shared, shared.document(&lease)).await })
+                as BoxFuture<Result<(), StoreError>>
+        });
+        all(work.collect()).await.into_iter().collect::<Result<(), StoreError>>()?;
+        let key = self.shared.key(self.shared.namespace.marker());
+        let body = plan.marker.to_bytes(&key).into();
+        Ok(create(&self.shared, NewDocument { key, body }).await?)
+    }
+
+    /// The leases that are missing, from the lowest keys up and no more than so many.
+    async fn plan(&mut self, listing: &Listing, most: usize) -> Result<Plan, StartError> {
+        let shared = self.shared.clone();
+        if !std::mem::replace(&mut self.looked_elsewhere, true) {
+            look_elsewhere(&shared).await;
+        }
+        let ranges = shared.source.ranges(true).await?;
+        let before = find_marker(&shared, listing).map(|stored| Marker::parse(&stored.body));
+        let before = before.unwrap_or_default();
+        let mut known: Vec<KeyRange> = listing
+            .documents
+            .iter()
+            .filter(|stored| matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_)))
+            .filter_map(|stored| Lease::parse(&stored.body).ok())
+            .filter(|lease| lease.extra.state != LeaseState::Retired)
+            .filter_map(|lease| {
+                let by_id = || coverage::keys_of(lease.token.parse().ok()?, &ranges);
+                lease.range.clone().or_else(by_id)
+            })
+            .collect();
+        let first = KeyRange::full().min().clone();
+        known.extend(before.made_to.and_then(|key| KeyRange::new(first, key).ok()));
+        let missing: Vec<KeyRange> = coverage::gaps(&shared.options.scope, known.iter()).collect();
+        let mut leases = leases_for(&shared, &ranges, &missing);
+        let left = leases.get(most).and_then(|lease| lease.range.as_ref());
+        let made_to = left.map(|range| range.min().clone());
+        leases.truncate(most);
+        let work = leases.into_iter().map(|lease| {
+            let shared = shared.clone();
+            Box::pin(async move { begun(&shared, lease, None, 0).await }) as BoxFuture<_>
+        });
+        let leases: Result<Vec<Lease>, StartError> =
+            all(work.collect()).await.into_iter().collect();
+        let start = before.start.unwrap_or_else(|| first_start(&shared));
+        Ok(Plan { leases: leases?, marker: Marker { start: Some(start), made_to } })
+    }
+
+    /// Deletes leases and the marker if that is wanted and was not done yet, unless somebody works on them.
+    async fn discard(&mut self, listing: &mut Listing) -> Result<(), StartError> {
+        if !self.shared.options.discard_existing || self.discarded.is_some() {
+            return Ok(());
+        }
+        refuse_while_others_work(&self.shared, listing)?;
+        let mut discarded = BTreeSet::new();
+        for stored in &listing.documents {
+            if matches!(self.shared.namespace.kind(&stored.key.id), Kind::Lease(_) | Kind::Marker) {
+                let deleted = self.shared.store.delete(&stored.key, &stored.etag);
+                match self.shared.answer(deleted).await {
+                    Ok(()) | Err(StoreError::NotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                discarded.insert(stored.etag.clone());
+            }
+        }
+        listing.documents.retain(|stored| !discarded.contains(&stored.etag));
+        self.discarded = Some(discarded);
+        Ok(())
+    }
+}
+
+fn find_marker<'a>(shared: &Shared, listing: &'a Listing) -> Option<&'a Stored> {
+    let is_marker = |id: &str| shared.namespace.kind(id) == Kind::Marker;
+    listing.documents.iter().find(|stored| is_marker(&stored.key.id))
+}
+
+/// Where a range begins that nobody knows anything about. "Now" was when leases were made.
+fn first_start(shared: &Shared) -> Start {
+    match &shared.options.start {
+        Start::Now => {
+            let now = shared.server_time().as_millis();
+            Start::Time(Timestamp::from_millis(now.saturating_sub(1000)))
+        }
+        other => other.clone(),
+    }
+}
+
+/// Leases and the marker as one transaction, on the condition that the marker is what it was when it was decided
+/// to make them.
+pub(crate) fn at_once(
+    shared: &Shared,
+    leases: &[Lease],
+    marker: &Marker,
+    before: Option<&Stored>,
+) -> Vec<StoreWrite> {
+    let key = shared.key(shared.namespace.marker());
+    let body = marker.to_bytes(&key).into();
+    let marker = NewDocument { key, body };
+    let marker = match before {
+        Some(before) => StoreWrite::Replace(marker, before.etag.clone()),
+        None => StoreWrite::Create(marker),
+    };
+    let leases = leases.iter().map(|lease| StoreWrite::Create(shared.document(lease)));
+    std::iter::once(marker).chain(leases).collect()
+}
+
+/// Stores a document, unless it is there already.
+pub(crate) async fn create(shared: &Shared, document: NewDocument) -> Result<(), StoreError> {
+    match shared.answer(shared.store.create(document)).await {
+        Ok(_) | Err(StoreError::Conflict) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Refuses leases of another kind, and remembers what operators want.
@@ -99,50 +275,6 @@ fn check(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
     Ok(())
 }
 
-type Lock = (crate::lease::DocumentKey, String);
-
-/// What the lock says of who holds it. Other libraries write nothing there, and read nothing.
-const HELD_BY: &str = "heldBy";
-
-/// Takes the lock if it is free, old, or ours because the answer to an earlier attempt was lost; nothing if
-/// somebody else is at work.
-async fn take_lock(
-    shared: &Shared,
-    listing: &Listing,
-    mark: &str,
-    seen: &mut Observations,
-) -> Result<Option<Lock>, StartError> {
-    let key = shared.key(shared.namespace.lock());
-    let known = listing.documents.iter().find(|stored| stored.key == key);
-    if let Some(known) = known {
-        if is_held_by(known, mark) {
-            return Ok(Some((key, known.etag.clone())));
-        }
-        let now = shared.runtime.elapsed();
-        let sign = Sign { of: &key.id, version: &known.etag, written: known.seconds };
-        seen.note(sign, now);
-        if !seen.is_expired(sign, now, listing.seconds, shared.options.lock_time) {
-            return Ok(None);
-        }
-        let _ = shared.answer(shared.store.delete(&key, &known.etag)).await;
-    }
-    let mut document = with_key(&key);
-    document.set("ttl", &shared.options.lock_time.as_secs().max(1));
-    document.set(HELD_BY, &mark);
-    let body = document.to_bytes().into();
-    let created = shared.store.create(NewDocument { key: key.clone(), body });
-    match shared.answer(created).await {
-        Ok(stored) => Ok(Some((key, stored.etag))),
-        Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => Err(error.into()),
-        Err(_) => Ok(None),
-    }
-}
-
-fn is_held_by(lock: &Stored, mark: &str) -> bool {
-    let document = Document::parse(&lock.body).ok();
-    document.and_then(|document| document.get::<String>(HELD_BY)).is_some_and(|held| held == mark)
-}
-
 /// Says so if this processor has leases for this container under another name of the endpoint.
 async fn look_elsewhere(shared: &Shared) {
     let options = &shared.options;
@@ -157,59 +289,6 @@ async fn look_elsewhere(shared: &Shared) {
             let found = id.trim_end_matches(".info").to_owned();
             shared.tell(Event::SuspiciousNamespace { found });
         }
-    }
-}
-
-async fn make(shared: &Arc<Shared>, listing: &Listing) -> Result<(), StartError> {
-    if shared.options.discard_existing {
-        discard(shared, listing).await?;
-    }
-    look_elsewhere(shared).await;
-    let ranges = shared.source.ranges(true).await?;
-    let known: Vec<KeyRange> = match shared.options.discard_existing {
-        true => Vec::new(),
-        false => listing
-            .documents
-            .iter()
-            .filter(|stored| matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_)))
-            .filter_map(|stored| Lease::parse(&stored.body).ok())
-            .filter(|lease| lease.extra.state != LeaseState::Retired)
-            .filter_map(|lease| {
-                let by_id = || coverage::keys_of(lease.token.parse().ok()?, &ranges);
-                lease.range.clone().or_else(by_id)
-            })
-            .collect(),
-    };
-    let missing: Vec<KeyRange> = coverage::gaps(&shared.options.scope, known.iter()).collect();
-    let leases = leases_for(shared, &ranges, &missing);
-    let work: Vec<BoxFuture<Result<(), StartError>>> = leases
-        .into_iter()
-        .map(|lease| {
-            let shared = shared.clone();
-            Box::pin(async move { create(&shared, lease, None, 0).await }) as BoxFuture<_>
-        })
-        .collect();
-    for made in all(work).await {
-        made?;
-    }
-    let key = shared.key(shared.namespace.marker());
-    let mut document = with_key(&key);
-    // Where a range begins that nobody knows anything about. "Now" was when leases were made.
-    let start = match &shared.options.start {
-        Start::Now => {
-            let second = Duration::from_secs(1).as_millis();
-            let now = shared.server_time().as_millis();
-            Start::Time(Timestamp::from_millis(
-                now.saturating_sub(u64::try_from(second).unwrap_or(0)),
-            ))
-        }
-        other => other.clone(),
-    };
-    document.set("hwStart", &start.to_string());
-    let marker = NewDocument { key, body: document.to_bytes().into() };
-    match shared.answer(shared.store.create(marker)).await {
-        Ok(_) | Err(StoreError::Conflict) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -239,13 +318,13 @@ pub(crate) fn leases_for(
     leases
 }
 
-/// Stores a new lease, with the position it begins at if that must not be left open.
-pub(crate) async fn create(
+/// A new lease, with the position it begins at if that must not be left open.
+pub(crate) async fn begun(
     shared: &Shared,
     mut lease: Lease,
     begin: Option<Result<Position, Start>>,
     epoch: u64,
-) -> Result<(), StartError> {
+) -> Result<Lease, StartError> {
     let generation = shared.generation.load(Ordering::SeqCst);
     lease.extra = Extra { generation, epoch, ..Extra::default() };
     match begin.unwrap_or_else(|| Err(shared.options.start.clone())) {
@@ -253,10 +332,7 @@ pub(crate) async fn create(
         Err(Start::Now) => lease.position = Some(now(shared, &lease).await?),
         Err(start) => lease.extra.start = Some(start),
     }
-    match shared.answer(shared.store.create(shared.document(&lease))).await {
-        Ok(_) | Err(StoreError::Conflict) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(lease)
 }
 
 async fn now(shared: &Shared, lease: &Lease) -> Result<Position, StartError> {
@@ -271,8 +347,8 @@ async fn now(shared: &Shared, lease: &Lease) -> Result<Position, StartError> {
     Ok(shared.source.read(request).await?.position)
 }
 
-/// Deletes leases and the marker, unless somebody works on them.
-async fn discard(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
+/// Leases that others work on are not thrown away.
+fn refuse_while_others_work(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
     let expiration = shared.options.expiration.as_secs();
     for stored in &listing.documents {
         let kind = shared.namespace.kind(&stored.key.id);
@@ -286,14 +362,6 @@ async fn discard(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
             return Err(StartError::ForeignLeases(
                 "other hosts work on these leases; stop them before discarding leases".to_owned(),
             ));
-        }
-    }
-    for stored in &listing.documents {
-        if matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_) | Kind::Marker) {
-            match shared.answer(shared.store.delete(&stored.key, &stored.etag)).await {
-                Ok(()) | Err(StoreError::NotFound) => {}
-                Err(error) => return Err(error.into()),
-            }
         }
     }
     Ok(())

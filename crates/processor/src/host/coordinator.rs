@@ -406,6 +406,13 @@ impl Coordinator {
         ClusterView { leases, members, stable_rounds: self.stable_rounds }
     }
 
+    /// Whether somebody here has not stopped working on keys of this lease, although it should have: under
+    /// another lease, which was lost and has become this one meanwhile.
+    fn is_left_behind(&self, lease: &Lease) -> bool {
+        let Some(range) = &lease.range else { return false };
+        self.sessions.values().any(|handle| handle.range.overlaps(range) && handle.fence.is_ended())
+    }
+
     async fn carry_out(&mut self, view: &View, cluster: &ClusterView, plan: Plan) {
         for (token, to) in &plan.offer {
             if let Some(handle) = self.sessions.get(token) {
@@ -437,6 +444,7 @@ impl Coordinator {
             if !wanted.contains(token)
                 || doubled
                 || self.sessions.contains_key(token)
+                || self.is_left_behind(lease)
                 || self.avoid.contains_key(token)
             {
                 continue;

@@ -1,7 +1,7 @@
 //! A running processor: one coordinator, and one session for every lease it holds.
 //!
 //! ```text
-//! bootstrap    makes leases where there are none
+//! bootstrap    makes leases where there are none, behind a lock where it has to
 //! heartbeat    says that this host is alive, and how long it may believe so itself
 //! coordinator  looks at all leases now and then: takes, hands over, repairs
 //! session      works on one lease, with its fetch, its dispatch, its lanes or its runner, and its writer
@@ -20,6 +20,7 @@ mod fetch;
 mod heartbeat;
 mod held;
 mod lane;
+mod lock;
 mod repair;
 mod runner;
 mod session;

@@ -1,17 +1,20 @@
 //! Notices when leases do not cover everything exactly once, and repairs it.
 //!
 //! A list may be old or incomplete, so nothing is done about what was seen once: a finding counts when
-//! the next look shows it as well, and every delete is of the version that was seen.
+//! the next look shows it as well, and every delete is of the version that was seen. Leases that fill a gap
+//! are written with the marker, in the version the same look showed: whoever looked before another filled it
+//! writes nothing.
 
 use super::acquire::range_of;
-use super::bootstrap::{create, leases_for};
+use super::bootstrap::{at_once, begun, create, leases_for};
 use super::coordinator::View;
 use super::session::Reached;
 use super::shared::Shared;
 use crate::coverage::{self, Covered, Finding};
 use crate::event::Event;
-use crate::lease::{Document, DocumentKey, Start};
-use crate::lease_store::Stored;
+use crate::lease::{DocumentKey, Lease};
+use crate::lease_store::{Stored, WRITES_MAX};
+use crate::member::Marker;
 use headwater_model::KeyRange;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,10 +59,11 @@ impl Auditor {
             covered.push(Covered { document, range, position: lease.position.clone() });
         }
         let found = coverage::audit(&covered, &self.shared.options.scope);
+        let mut missing = Vec::new();
         for finding in &found {
             let confirmed = self.before.contains(finding);
             match finding {
-                Finding::Gap(range) => self.fill(view, range, confirmed).await,
+                Finding::Gap(gap) => missing.extend(self.missing(view, gap, confirmed).await),
                 Finding::Superseded { document } | Finding::Duplicate { document } if confirmed => {
                     let all = view.leases.iter().chain(&view.doubles);
                     let mut named = all.filter(|(_, stored)| name(stored) == *document);
@@ -80,22 +84,26 @@ impl Auditor {
                 _ => {}
             }
         }
+        if let Some(marker) = view.marker.as_ref().filter(|_| !missing.is_empty()) {
+            self.fill(marker, missing).await;
+        }
         let soon = if found.is_empty() { self.shared.options.audit_interval } else { CONFIRM };
         self.next = now + soon.min(self.shared.options.audit_interval);
         self.before = found;
     }
 
-    /// Makes leases for keys nobody covers, further back rather than further on.
-    async fn fill(&self, view: &View, gap: &KeyRange, confirmed: bool) {
+    /// Leases for keys nobody covers, further back rather than further on.
+    async fn missing(&self, view: &View, gap: &KeyRange, confirmed: bool) -> Vec<Lease> {
         let known = self.known.iter().filter(|known| known.range.contains_range(gap));
         // A sink that remembers epochs must not see one again.
         let epoch = known.clone().map(|known| known.epoch).max().unwrap_or(0);
         let known = known
             .map(|known| known.position.clone())
             .reduce(|one, other| if other.is_before(&one) == Some(true) { other } else { one });
+        let mut leases = Vec::new();
         // Whoever knows how far the range was goes first.
         if !confirmed && known.is_none() {
-            return;
+            return leases;
         }
         let Some(marker) = &view.marker else {
             // Everything is gone, not one lease: somebody emptied the container.
@@ -104,12 +112,10 @@ impl Auditor {
                 let why = "its documents were deleted".to_owned();
                 self.shared.fail(super::Fatal::LeaseStoreGone(why));
             }
-            return;
+            return leases;
         };
-        let Ok(ranges) = self.shared.source.ranges(true).await else { return };
-        let start =
-            Document::parse(&marker.body).ok().and_then(|body| body.get::<String>("hwStart"));
-        let start: Option<Start> = start.and_then(|text| text.parse().ok());
+        let Ok(ranges) = self.shared.source.ranges(true).await else { return leases };
+        let start = Marker::parse(&marker.body).start;
         let start = start.unwrap_or_else(|| self.shared.options.start.clone());
         for lease in leases_for(&self.shared, &ranges, std::slice::from_ref(gap)) {
             // A list that left it out: then it is there, and making it would fail anyway.
@@ -117,9 +123,38 @@ impl Auditor {
                 continue;
             }
             let begin = known.clone().map_or_else(|| Err(start.clone()), Ok);
-            if create(&self.shared, lease, Some(begin), epoch).await.is_ok() {
-                self.shared.tell(Event::CoverageGap { range: gap.clone() });
+            leases.extend(begun(&self.shared, lease, Some(begin), epoch).await);
+        }
+        leases
+    }
+
+    /// Makes missing leases, if nobody did since the look that showed this marker.
+    async fn fill(&self, marker: &Stored, mut leases: Vec<Lease>) {
+        // The next look finds the others.
+        leases.truncate(WRITES_MAX - 1);
+        let made = match self.shared.writes_at_once() {
+            true => {
+                let unchanged = Marker::parse(&marker.body);
+                let writes = at_once(&self.shared, &leases, &unchanged, Some(marker));
+                self.shared.answer(self.shared.store.atomic(writes)).await
             }
+            false => Ok(None),
+        };
+        let filled = |lease: &Lease| {
+            let range = lease.range.clone().unwrap_or_else(KeyRange::full);
+            self.shared.tell(Event::CoverageGap { range });
+        };
+        match made {
+            Ok(Some(())) => leases.iter().for_each(filled),
+            Ok(None) => {
+                for lease in &leases {
+                    if create(&self.shared, self.shared.document(lease)).await.is_ok() {
+                        filled(lease);
+                    }
+                }
+            }
+            // Somebody was quicker, or there was no answer: the next look tells.
+            Err(_) => {}
         }
     }
 }

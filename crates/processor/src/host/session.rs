@@ -60,6 +60,8 @@ pub(crate) struct Handle {
     pub(crate) epoch: u64,
     /// Which document.
     pub(crate) key: DocumentKey,
+    /// The keys it is about.
+    pub(crate) range: KeyRange,
 }
 
 /// How a session ended.
@@ -110,8 +112,8 @@ pub(crate) fn start(
     };
     let successor = Arc::new(Mutex::new(None));
     let epoch = taken.lease.extra.epoch;
-    let key = taken.lease.key.clone();
-    let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch, key };
+    let (key, range) = (taken.lease.key.clone(), taken.range.clone());
+    let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch, key, range };
     let shared = shared.clone();
     shared.runtime.clone().spawn("lease", async move {
         let token = taken.lease.token.clone();

@@ -5,7 +5,7 @@ use super::tenure::Tenure;
 use crate::event::Event;
 use crate::handler::AnyFactory;
 use crate::lease::{DocumentKey, HostId};
-use crate::lease_store::{LeaseStore, NewDocument, StoreError};
+use crate::lease_store::{Layout, LeaseStore, NewDocument, StoreError};
 use crate::namespace::{FeedIdentity, Namespace};
 use crate::options::Options;
 use crate::runner::AnyRunnerFactory;
@@ -191,6 +191,11 @@ impl Shared {
     pub(crate) fn key(&self, id: String) -> DocumentKey {
         let shared = !self.options.is_native();
         self.store.layout().key(self.namespace.as_str(), id, shared)
+    }
+
+    /// Whether all documents of this unit are in one place, so that several can be written at once.
+    pub(crate) fn writes_at_once(&self) -> bool {
+        self.options.is_native() && self.store.layout() == Layout::PartitionKey
     }
 
     /// The document a lease is written as.

@@ -1,13 +1,14 @@
 //! A lease whose range is gone, replaced by leases for what came after it.
 //!
-//! Children begin at what was handled, never at what was read. Each is made only if no other lease is
-//! about its keys, and the parent goes last: whoever is interrupted leaves something the next one can
-//! finish.
+//! Children begin at what was handled, never at what was read. Where a store writes several documents at once
+//! the parent becomes its children in one transaction, so at no moment two leases are about the same keys.
+//! Elsewhere each child is made only if no other lease is about its keys, and the parent goes last: whoever
+//! is interrupted leaves something the next one can finish.
 
 use super::fence::Fence;
 use super::held::Held;
 use super::shared::Shared;
-use crate::coverage::{self, Covered};
+use crate::coverage;
 use crate::event::Event;
 use crate::failure::Backoff;
 use crate::handler::CloseReason;
@@ -133,38 +134,57 @@ fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lea
 }
 
 async fn attempt(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+    let (key, etag) = (held.lease.key.clone(), held.etag.clone());
+    let made = match at_once(shared, children, StoreWrite::Delete(key, etag.clone())).await {
+        // Deleting is not allowed here: the parent stays and says that it is over.
+        Err(StoreError::Refused(_)) => {
+            let retired = shared.document(&held.lease.released(None, LeaseState::Retired));
+            at_once(shared, children, StoreWrite::Replace(retired, etag)).await
+        }
+        other => other,
+    };
+    match made {
+        Ok(Some(())) => Ok(()),
+        // The store cannot, or a child is there already, from an attempt elsewhere that was interrupted.
+        Ok(None) | Err(StoreError::Conflict) => one_by_one(shared, held, children).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the children and ends the parent in one transaction; nothing if the store has none.
+async fn at_once(
+    shared: &Shared,
+    children: &[Lease],
+    end: StoreWrite,
+) -> Result<Option<()>, StoreError> {
+    let create = |child: &Lease| StoreWrite::Create(shared.document(child));
+    // Where an earlier attempt was carried out and only its answer lost, children may have been split already,
+    // and must not be made again: that the parent is gone has to be what is heard.
+    let writes = std::iter::once(end).chain(children.iter().map(create)).collect();
+    shared.store.atomic(writes).await
+}
+
+async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+    // An earlier attempt may have been carried out and only its answer lost; a list may be too old to show it.
+    if shared.store.read(&held.lease.key).await?.is_none() {
+        return Err(StoreError::NotFound);
+    }
     let listing = shared.store.list(&shared.namespace.prefix()).await?;
-    let known: Vec<Covered> = listing
+    let known: Vec<KeyRange> = listing
         .documents
         .iter()
         .filter(|stored| matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_)))
         .filter(|stored| stored.key != held.lease.key)
         .filter_map(|stored| Lease::parse(&stored.body).ok())
         .filter(|lease| lease.extra.state != LeaseState::Retired)
-        .filter_map(|lease| {
-            let (document, position) = (lease.key.id.clone(), lease.position.clone());
-            Some(Covered { document, range: lease.range?, position })
-        })
+        .filter_map(|lease| lease.range)
         .collect();
     // Its own children may be there already, from an attempt that was interrupted.
-    let missing: Vec<&Lease> = children
-        .iter()
-        .filter(|child| {
-            let range = child.range.as_ref();
-            !known.iter().any(|lease| range.is_some_and(|range| lease.range.overlaps(range)))
-        })
-        .collect();
-    let create = |child: &&Lease| StoreWrite::Create(shared.document(child));
-    let mut writes: Vec<StoreWrite> = missing.iter().map(create).collect();
-    writes.push(StoreWrite::Delete(held.lease.key.clone(), held.etag.clone()));
-    match shared.store.atomic(writes).await {
-        Ok(Some(())) => return Ok(()),
-        Ok(None) => {}
-        // Somebody made a child meanwhile, or deleting is not allowed: one by one, then.
-        Err(StoreError::Conflict | StoreError::Refused(_)) => {}
-        Err(error) => return Err(error),
-    }
-    for child in missing {
+    let is_missing = |child: &&Lease| {
+        let range = child.range.as_ref();
+        !known.iter().any(|known| range.is_some_and(|range| known.overlaps(range)))
+    };
+    for child in children.iter().filter(is_missing) {
         match shared.store.create(shared.document(child)).await {
             Ok(_) | Err(StoreError::Conflict) => {}
             Err(error) => return Err(error),

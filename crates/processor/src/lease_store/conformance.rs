@@ -86,6 +86,17 @@ async fn several_writes_are_one_or_none(store: &dyn LeaseStore, layout: Layout) 
     assert_eq!(count().await, 2);
     let taken = store.atomic(vec![create("p.3"), create("p.1")]).await;
     assert_eq!((taken, count().await), (Err(StoreError::Conflict), 2));
+    let again = store.atomic(vec![gone(&parent.etag), create("p.1")]).await;
+    assert_eq!(again, Err(StoreError::NotFound), "the first that fails is what counts");
+    let replace = |etag: &str| StoreWrite::Replace(document(layout, "p.1", "new"), etag.to_owned());
+    let stale = store.atomic(vec![replace("\"nonsense\""), create("p.3")]).await;
+    assert_eq!((stale, count().await), (Err(StoreError::PreconditionFailed), 2));
+    let key = layout.key("unit", "p.1".to_owned(), false);
+    let before = store.read(&key).await.unwrap().unwrap();
+    let done = store.atomic(vec![replace(&before.etag), create("p.3")]).await;
+    assert_eq!((done, count().await), (Ok(Some(())), 3));
+    let after = store.read(&key).await.unwrap().unwrap();
+    assert_eq!((&*text(&after.body), after.etag == before.etag), ("new", false));
 }
 
 async fn one_of_many_wins(store: Arc<dyn LeaseStore>, layout: Layout) {

@@ -211,6 +211,9 @@ impl LeaseStore for ContainerLeases {
             for write in &writes {
                 batch = match write {
                     StoreWrite::Create(document) => batch.create(&document.body),
+                    StoreWrite::Replace(document, etag) => {
+                        batch.replace(&document.key.id, &document.body, Some(etag))
+                    }
                     StoreWrite::Delete(key, etag) => batch.delete(&key.id, Some(etag)),
                 };
             }

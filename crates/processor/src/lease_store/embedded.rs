@@ -140,6 +140,9 @@ impl LeaseStore for EmbeddedLeases {
             let key = PartitionKey::from(partition.as_str());
             let operations = writes.into_iter().map(|write| match write {
                 StoreWrite::Create(document) => ItemWrite::create(document.body),
+                StoreWrite::Replace(document, etag) => {
+                    ItemWrite::replace(&document.key.id, document.body).if_match(&etag)
+                }
                 StoreWrite::Delete(gone, etag) => {
                     ItemWrite::delete(key.clone(), &gone.id).if_match(&etag)
                 }

@@ -145,19 +145,22 @@ impl LeaseStore for MemoryLeases {
     }
 
     fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>> {
-        if self.layout == Layout::Id {
+        if super::one_partition(&writes).is_none() {
             return Box::pin(async { Ok(None) });
         }
         self.with(|state| {
             for write in &writes {
                 match write {
                     StoreWrite::Create(document) => state.check_absent(&document.key)?,
+                    StoreWrite::Replace(document, etag) => state.check(&document.key, etag)?,
                     StoreWrite::Delete(key, etag) => state.check(key, etag)?,
                 }
             }
             for write in writes {
                 match write {
-                    StoreWrite::Create(document) => drop(self.put(state, document)),
+                    StoreWrite::Create(document) | StoreWrite::Replace(document, _) => {
+                        drop(self.put(state, document));
+                    }
                     StoreWrite::Delete(key, _) => drop(state.documents.remove(&key)),
                 }
             }

@@ -40,7 +40,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Deletes a document that must be there in this version.
     fn delete(&self, key: &DocumentKey, if_match: &str) -> BoxFuture<Result<(), StoreError>>;
 
-    /// Several writes or none. `None` if the store cannot, and then nothing was done.
+    /// Several writes or none, and why the first failed that did. `None` if the store cannot, and then nothing
+    /// was done.
     fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>>;
 
     /// How documents are spread.
@@ -167,6 +168,8 @@ pub struct Listing {
 pub enum StoreWrite {
     /// Creates.
     Create(NewDocument),
+    /// Replaces, in this version.
+    Replace(NewDocument, String),
     /// Deletes, in this version.
     Delete(DocumentKey, String),
 }
@@ -201,14 +204,23 @@ pub enum StoreError {
     Refused(String),
 }
 
+impl StoreWrite {
+    /// The document it is about.
+    #[must_use]
+    pub fn key(&self) -> &DocumentKey {
+        match self {
+            StoreWrite::Create(document) | StoreWrite::Replace(document, _) => &document.key,
+            StoreWrite::Delete(key, _) => key,
+        }
+    }
+}
+
+/// How many writes a service takes as one transaction.
+pub(crate) const WRITES_MAX: usize = 100;
+
 /// The one partition all writes are about, if they are few enough to be one transaction.
 fn one_partition(writes: &[StoreWrite]) -> Option<String> {
-    const WRITES_MAX: usize = 100;
-    let partition = |write: &StoreWrite| match write {
-        StoreWrite::Create(document) => document.key.partition.clone(),
-        StoreWrite::Delete(key, _) => key.partition.clone(),
-    };
-    let first = partition(writes.first()?)?;
-    let same = writes.iter().all(|write| partition(write).as_ref() == Some(&first));
+    let first = writes.first()?.key().partition.clone()?;
+    let same = writes.iter().all(|write| write.key().partition.as_ref() == Some(&first));
     (same && writes.len() <= WRITES_MAX).then_some(first)
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Waits until it is so, in small steps; not for ever.
-async fn until(world: &World, is_so: impl Fn() -> bool) {
+pub(super) async fn until(world: &World, is_so: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if is_so() {
             return;

@@ -12,8 +12,8 @@
 //! sabotage  hosts broken on purpose, to see that the oracle notices
 //! ```
 //!
-//! `HEADWATER_SEEDS=1000000` tries that many seeds instead of the usual number, `HEADWATER_SEED=17`
-//! exactly that one and says what happens.
+//! `HEADWATER_SEEDS=1000000` tries that many seeds instead of the usual number, `HEADWATER_SEEDS=10000..20000`
+//! those from here to there, `HEADWATER_SEED=17` exactly that one and says what happens.
 
 mod faults;
 mod faults_of_services;
@@ -65,5 +65,9 @@ pub(crate) fn seeds(usual: u64) -> Range<u64> {
     if let Some(seed) = number("HEADWATER_SEED") {
         return seed..seed + 1;
     }
-    0..number("HEADWATER_SEEDS").unwrap_or(usual)
+    let wanted = std::env::var("HEADWATER_SEEDS").unwrap_or_default();
+    match wanted.split_once("..") {
+        Some((first, end)) => first.parse().unwrap_or(0)..end.parse().unwrap_or(usual),
+        None => 0..wanted.parse().unwrap_or(usual),
+    }
 }

@@ -154,6 +154,9 @@ impl LeaseStore for FarLeases {
                 let listing = listed.await?;
                 let mut lists = store.lists.lock();
                 lists.push(listing.clone());
+                if lists.len() > 5 {
+                    lists.remove(0);
+                }
                 let percent = store.network.weather.lock().stale_lists;
                 if store.network.roll(percent) && lists.len() > 4 {
                     return Ok(lists[lists.len() - 4].clone());
@@ -222,7 +225,9 @@ impl LeaseStore for FarLeases {
             let made: Vec<_> = writes
                 .iter()
                 .filter_map(|write| match write {
-                    StoreWrite::Create(document) => Some(document.body.clone()),
+                    StoreWrite::Create(document) | StoreWrite::Replace(document, _) => {
+                        Some(document.body.clone())
+                    }
                     StoreWrite::Delete(..) => None,
                 })
                 .collect();
