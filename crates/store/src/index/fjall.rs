@@ -274,7 +274,7 @@ impl<I: Iterator<Item = fjall::Result<fjall::KvPair>>> Tables<I> {
 /// Where the rows end that a scan has taken from memory: there is none before it that was not taken.
 fn end_of(taken: &[(Key, Option<Value>)], to: &[u8]) -> Key {
     match taken.last() {
-        Some((last, _)) if taken.len() == ROWS_AT_ONCE => crate::scan::successor(last),
+        Some((last, _)) if taken.len() == ROWS_AT_ONCE => crate::scan::successor(last.clone()),
         _ => Key::from_slice(to),
     }
 }
