@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 #![allow(dead_code)] // Each test file uses a part of it.
 
+pub(crate) mod fleet;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -124,6 +126,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether it is over.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Ends it at once, as a power cut would.
     pub(crate) fn kill(mut self) {
         self.end();
@@ -187,6 +194,11 @@ impl Served {
 
     pub(crate) fn kill(self) {
         self.process.kill();
+    }
+
+    /// The same, where another takes its place.
+    pub(crate) fn end(&mut self) {
+        self.process.end();
     }
 }
 

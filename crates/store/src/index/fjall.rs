@@ -497,7 +497,8 @@ mod tests {
                 }
                 index.write(&batch).unwrap();
                 model.write(&batch).unwrap();
-                let bound = |random: &mut Random| (random.index(1_600) as u32).to_be_bytes();
+                let bound =
+                    |random: &mut Random| u32::try_from(random.index(1_600)).unwrap().to_be_bytes();
                 let (from, to) = (bound(&mut random), bound(&mut random));
                 assert_eq!(all(&index, &from, &to), all(&model, &from, &to), "{seed} {step}");
                 assert_eq!(index.get(&from).unwrap(), model.get(&from).unwrap(), "{seed} {step}");
