@@ -109,7 +109,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn a_day_of_deaths_freezes_restarts_and_reshaping_loses_no_change() {
-    let (rounds, seed) = (setting("HEADWATER_LIVE_ROUNDS", 5), setting("HEADWATER_LIVE_SEED", 1));
+    let (rounds, seed) = (setting("HEADWATER_LIVE_ROUNDS", 10), setting("HEADWATER_LIVE_SEED", 1));
     let directory = tempfile::tempdir().unwrap();
     let (data, into) = (directory.path().join("data"), directory.path().join("seen"));
     let served = Served::on(&data, "127.0.0.1:0");
