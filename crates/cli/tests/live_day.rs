@@ -1,7 +1,7 @@
 //! A fleet of processes on a real server, and a day of what happens to both.
 //!
-//! Every round something befalls them: a host is killed, frozen beyond its lease, or ends in order, the server is
-//! killed, a range is split or two are merged. Changes are written before and after it, and all of them have to
+//! Every round something befalls them: a host is killed, frozen until others did its work, or ends in order, the
+//! server is killed, a range is split or two are merged. A frozen host that had a lease is so for longer than that. Changes are written before and after it, and all of them have to
 //! arrive, in order per key, and again only as far as is promised.
 //!
 //! `HEADWATER_LIVE_ROUNDS` says how many rounds (ten take about a minute), `HEADWATER_LIVE_SEED` which.
@@ -54,7 +54,7 @@ impl Day {
         let place = self.random.index(HOSTS);
         match self.random.index(5) {
             0 => {
-                // Whoever takes its place is another one.
+                // A host ends at once when nobody holds it any more.
                 self.start_at(place);
                 "a host is killed"
             }

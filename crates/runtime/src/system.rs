@@ -213,21 +213,28 @@ mod tests {
         assert_eq!(tokio.block_on(async { crate::slow_read(|| 9) }), 9);
     }
 
-    /// The second waits for the first, which is over only when another thread has begun the second; and a
-    /// runtime without a free thread does both itself.
-    #[test]
-    fn two_things_are_done_beside_each_other_if_somebody_is_free() {
+    /// Does something on another thread, beside a first thing that is over only when the second has begun.
+    fn beside_what_waits_for_it<B: Send + 'static>(
+        there: impl FnOnce() -> B + Send + 'static,
+    ) -> (bool, Option<B>) {
         let threads = Runtime::threads("test-beside", 1).unwrap();
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (begun, beginning) = std::sync::mpsc::channel();
-        let patience = Duration::from_secs(60);
-        let (here, there) = tokio.block_on(threads.beside(
+        tokio.block_on(threads.beside(
             "test",
-            move || beginning.recv_timeout(patience).is_ok(),
-            move || begun.send(()).is_ok(),
-        ));
-        assert_eq!((here, there), (true, Some(true)));
+            move || beginning.recv_timeout(Duration::from_secs(60)).is_ok(),
+            move || {
+                begun.send(()).unwrap();
+                there()
+            },
+        ))
+    }
+
+    #[test]
+    fn two_things_are_done_beside_each_other_if_somebody_is_free() {
+        assert_eq!(beside_what_waits_for_it(|| 7), (true, Some(7)));
         // The only thread of this one is busy with the first.
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (here, there) = tokio.block_on(async {
             let own = Runtime::system();
             let name = || std::thread::current().id();
@@ -238,19 +245,7 @@ mod tests {
 
     #[test]
     fn what_panics_beside_ends_nobody_else() {
-        let threads = Runtime::threads("test-panic", 1).unwrap();
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (begun, beginning) = std::sync::mpsc::channel();
-        let patience = Duration::from_secs(60);
-        let (here, there) = tokio.block_on(threads.beside(
-            "test",
-            move || beginning.recv_timeout(patience).is_ok(),
-            move || {
-                begun.send(()).unwrap();
-                panic!("on purpose")
-            },
-        ));
-        assert_eq!((here, there), (true, None::<()>));
+        assert_eq!(beside_what_waits_for_it(|| panic!("on purpose")), (true, None::<()>));
     }
 
     #[test]
