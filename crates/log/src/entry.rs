@@ -503,12 +503,23 @@ impl GroupBuilder {
     /// A group that follows `after`.
     #[must_use]
     pub fn new(partition: PartitionId, epoch: u32, after: Tail) -> GroupBuilder {
+        GroupBuilder::with_capacity(partition, epoch, after, 0)
+    }
+
+    /// The same, for about so many bytes.
+    #[must_use]
+    pub fn with_capacity(
+        partition: PartitionId,
+        epoch: u32,
+        after: Tail,
+        bytes: usize,
+    ) -> GroupBuilder {
         GroupBuilder {
             partition,
             epoch,
             after,
             tail: after,
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(bytes),
             entries: Vec::new(),
             open: None,
         }

@@ -13,6 +13,7 @@ use crate::operations::extension::Extension;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::route::{self, Route};
@@ -41,6 +42,8 @@ const SERVICE: HeaderValue =
     HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store, no-cache");
 
+type Names<T> = HashMap<String, T, RandomState>;
+
 /// Everything requests share.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -56,7 +59,7 @@ pub(crate) struct Gateway {
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
     /// Containers by the names in the path. A dropped one is noticed when it is asked.
-    names: RwLock<HashMap<String, HashMap<String, Arc<Target>>>>,
+    names: RwLock<Names<Names<Arc<Target>>>>,
 }
 
 /// A container as a path names it, with what every answer about it says.
@@ -185,7 +188,7 @@ impl Gateway {
             verb: parts.method,
             route,
             query: parts.uri.query().map(str::to_owned),
-            head: parts.headers,
+            head: parts.headers.into(),
             body,
             caller,
             origin,

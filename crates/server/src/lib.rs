@@ -15,6 +15,7 @@ mod certificate;
 mod config;
 mod failure;
 mod gateway;
+mod head;
 mod head_timer;
 mod listen;
 mod metrics;

@@ -1,6 +1,7 @@
 //! One request with its head understood: what operations ask about it.
 
 use crate::failure::Failure;
+use crate::head::Head;
 use crate::names;
 use bytes::Bytes;
 use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
@@ -8,7 +9,7 @@ use headwater_protocol::auth::Grant;
 use headwater_protocol::headers::{self, ConsistencyLevel};
 use headwater_protocol::route::Route;
 use hyper::Method;
-use hyper::header::{AsHeaderName, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::header::{AsHeaderName, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use std::time::Duration;
 
 /// Items on a page when the client leaves it to us.
@@ -38,7 +39,7 @@ pub(crate) struct Call {
     pub(crate) route: Route,
     /// Behind the question mark; only our own extensions read it.
     pub(crate) query: Option<String>,
-    pub(crate) head: HeaderMap,
+    pub(crate) head: Head,
     pub(crate) body: Bytes,
     pub(crate) caller: Caller,
     /// Scheme, host and port by which the client reached us.
@@ -55,7 +56,7 @@ pub(crate) struct Scope {
 
 impl Call {
     /// A header as text; one that is not text counts as absent.
-    pub(crate) fn header(&self, name: impl AsHeaderName) -> Option<&str> {
+    pub(crate) fn header(&self, name: impl AsHeaderName + AsRef<str>) -> Option<&str> {
         self.head.get(name).and_then(|value| value.to_str().ok())
     }
 
@@ -68,7 +69,7 @@ impl Call {
         text.map(Some).map_err(|_| Failure::bad_request(format!("the header {name} is not UTF-8")))
     }
 
-    pub(crate) fn flag(&self, name: impl AsHeaderName) -> bool {
+    pub(crate) fn flag(&self, name: impl AsHeaderName + AsRef<str>) -> bool {
         self.header(name).is_some_and(headers::bool_of)
     }
 

@@ -70,7 +70,7 @@ async fn ask(gateway: &Arc<Gateway>, path: &str, head: HeaderMap) -> Got {
         verb: Method::GET,
         route: route::parse(path).unwrap(),
         query: None,
-        head,
+        head: head.into(),
         body: Bytes::new(),
         caller: Caller::Owner,
         origin: "http://localhost/".to_owned(),

@@ -12,6 +12,8 @@ use std::sync::Arc;
 /// Up to here memory is cleared before it is read into: that takes less time than another call, and a
 /// call that does not wait needs memory that was written.
 const CLEARED_MAX: usize = 16 << 10;
+/// What blocks are zeroed with. Memory that was asked for each time would be cleared each time.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Files of the operating system.
 #[derive(Debug, Default, Clone, Copy)]
@@ -170,9 +172,14 @@ impl DiskFile for OsFile {
     }
 
     fn zero(&self, part: Range<u64>) -> io::Result<()> {
-        let length =
-            usize::try_from(part.end.saturating_sub(part.start)).map_err(io::Error::other)?;
-        self.write_at(&vec![0; length], part.start)
+        let mut at = part.start;
+        while at < part.end {
+            let left = usize::try_from(part.end - at).unwrap_or(usize::MAX);
+            let zeros = &ZEROS[..left.min(ZEROS.len())];
+            self.write_at(zeros, at)?;
+            at += zeros.len() as u64;
+        }
+        Ok(())
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
@@ -188,6 +195,20 @@ impl DiskFile for OsFile {
 mod tests {
     use super::*;
     use crate::disk::Disk;
+
+    #[test]
+    fn a_part_of_any_length_is_zeroed_and_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = OsDisk.open(&dir.path().join("file"), true).unwrap();
+        let length = 3 * ZEROS.len();
+        for part in [0..0, 1..2, 7..ZEROS.len() + 7, 5..2 * ZEROS.len() + 6, 0..length] {
+            file.write_at(&vec![1; length], 0).unwrap();
+            file.zero(part.start as u64..part.end as u64).unwrap();
+            let read = std::fs::read(dir.path().join("file")).unwrap();
+            let zeros = |(at, byte): (usize, &u8)| (*byte == 0) == part.contains(&at);
+            assert!(read.len() == length && read.iter().enumerate().all(zeros), "{part:?}");
+        }
+    }
 
     /// Whatever part of a file is in memory when it is read.
     #[test]

@@ -38,15 +38,15 @@ fn reads_one_log(call: &Call) -> bool {
         &names::FEED_OPS,
         &names::FEED_CHANGED,
     ];
-    call.head.contains_key(&names::A_IM)
-        && !picks.into_iter().any(|name| call.head.contains_key(name))
-        && !call.head.contains_key(headers::START_EPK)
+    call.head.contains(&names::A_IM)
+        && !picks.into_iter().any(|name| call.head.contains(name))
+        && !call.head.contains(headers::START_EPK)
 }
 
 fn runs_triggers(call: &Call) -> bool {
     [headers::PRE_TRIGGER_INCLUDE, headers::POST_TRIGGER_INCLUDE]
         .into_iter()
-        .any(|name| call.head.contains_key(name))
+        .any(|name| call.head.contains(name))
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
         }
         let (query, body, origin) = (None, bytes::Bytes::new(), String::new());
         let caller = Caller::Owner;
-        is_brief(&Call { verb, route, query, head: headers, body, caller, origin })
+        is_brief(&Call { verb, route, query, head: headers.into(), body, caller, origin })
     }
 
     #[test]

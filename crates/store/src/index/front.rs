@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Rows in order. One without a value was removed: older ones of its key do not count.
 pub(super) type Rows = BTreeMap<Key, Option<Value>>;
@@ -25,8 +26,10 @@ const ROW_BYTES: usize = size_of::<(Key, Option<Value>)>() * 3 / 2;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Front {
     young: Rows,
+    young_keys: Filter,
     young_bytes: usize,
     frozen: Option<Arc<Rows>>,
+    frozen_keys: Filter,
     /// How often rows have gone on to somewhere else.
     moves: u64,
 }
@@ -34,8 +37,10 @@ pub(super) struct Front {
 impl Front {
     /// What is known of a key, if anything is: its value, or that it was removed.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Value>> {
-        let frozen = || self.frozen.as_ref()?.get(key);
-        self.young.get(key).or_else(frozen).map(Option::as_ref)
+        let hash = xxh3_64(key);
+        let frozen = || self.frozen.as_ref().filter(|_| self.frozen_keys.may_have(hash))?.get(key);
+        let young = self.young_keys.may_have(hash).then(|| self.young.get(key)).flatten();
+        young.or_else(frozen).map(Option::as_ref)
     }
 
     pub(super) fn write(&mut self, batch: &Batch) {
@@ -45,6 +50,7 @@ impl Front {
                 value.as_ref().map_or(0, |value| on_heap(value.len(), value.spilled()));
             let more = on_heap(key.len(), key.spilled()) + value_bytes;
             self.young_bytes += more;
+            self.young_keys.add(xxh3_64(key));
             if self.young.insert(key.clone(), value.clone()).is_none() {
                 self.young_bytes += ROW_BYTES;
             }
@@ -63,6 +69,7 @@ impl Front {
             return false;
         }
         self.frozen = Some(Arc::new(std::mem::take(&mut self.young)));
+        self.frozen_keys = std::mem::take(&mut self.young_keys);
         self.young_bytes = 0;
         self.moves += 1;
         true
@@ -75,6 +82,7 @@ impl Front {
     /// The frozen rows are in tables.
     pub(super) fn forget_frozen(&mut self) {
         self.frozen = None;
+        self.frozen_keys = Filter::default();
         self.moves += 1;
     }
 
@@ -93,6 +101,36 @@ impl Front {
         let older = frozen.range::<[u8], _>(bounds).peekable();
         let found = InOrder { newer, older }.take(most);
         found.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+}
+
+/// Which keys are certainly not there. Most new items are looked for once and found nowhere, and a search through
+/// the tree for each would cost as much as its row.
+#[derive(Clone, Debug, Default)]
+struct Filter(Vec<u64>);
+
+/// 128 KiB, for the some sixty thousand rows of a front: one key in fifty is looked for in vain.
+const FILTER_WORDS: usize = 1 << 14;
+
+impl Filter {
+    fn add(&mut self, hash: u64) {
+        let (word, bits) = Filter::place(hash);
+        if self.0.is_empty() {
+            self.0 = vec![0; FILTER_WORDS];
+        }
+        self.0[word] |= bits;
+    }
+
+    fn may_have(&self, hash: u64) -> bool {
+        let (word, bits) = Filter::place(hash);
+        self.0.get(word).is_some_and(|found| found & bits == bits)
+    }
+
+    /// The word of a hash, and three bits in it.
+    fn place(hash: u64) -> (usize, u64) {
+        let bit = |shift: u32| 1_u64 << ((hash >> shift) % 64);
+        let word = usize::try_from(hash >> 32).unwrap_or(0) % FILTER_WORDS;
+        (word, bit(0) | bit(6) | bit(12))
     }
 }
 
@@ -153,6 +191,17 @@ mod tests {
         assert!(!front.freeze(), "older rows are still there");
         front.forget_frozen();
         assert_eq!(shown(&front, 0, 9, 9), [all[1], all[2], all[4]]);
+    }
+
+    #[test]
+    fn a_filter_never_denies_what_is_there_and_rarely_claims_what_is_not() {
+        let hash = |number: u64| xxh3_64(&number.to_le_bytes());
+        let mut filter = Filter::default();
+        assert!(!filter.may_have(hash(0)), "nothing was added");
+        (0..60_000).for_each(|number| filter.add(hash(number)));
+        assert!((0..60_000).all(|number| filter.may_have(hash(number))));
+        let claimed = (60_000..120_000).filter(|number| filter.may_have(hash(*number))).count();
+        assert!(claimed < 60_000 / 20, "{claimed}");
     }
 
     #[test]

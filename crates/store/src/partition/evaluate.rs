@@ -13,6 +13,7 @@ use crate::item::{Item, Meta, Precondition, UNIQUE_BYTES, Written, etag, item_of
 use crate::keys::{self, ItemRow, Key};
 use crate::prepare::{self, Action, Operation, Prepared};
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use headwater_log::{Group, GroupBuilder, NewRecord, Position, RecordKind, Tail};
 use headwater_model::{ChangeKind, ItemRid, Lsn, Timestamp};
 use std::collections::HashMap;
@@ -61,14 +62,17 @@ enum ItemSource {
 /// The id of the item that holds a unique key.
 type Owner = String;
 
+/// What a group has decided, by key.
+type Decided<T> = HashMap<Key, T, RandomState>;
+
 /// A group in the making.
 pub(crate) struct Evaluation<'a> {
     partition: &'a Partition,
     settings: Arc<Settings>,
     now: Timestamp,
     builder: GroupBuilder,
-    rows: HashMap<Key, Option<ItemRow>>,
-    unique: HashMap<Key, Option<Owner>>,
+    rows: Decided<Option<ItemRow>>,
+    unique: Decided<Option<Owner>>,
     next_rid: u64,
     next_batch: u128,
     body: Vec<u8>,
@@ -123,13 +127,23 @@ struct Draft {
 
 impl<'a> Evaluation<'a> {
     pub(crate) fn new(partition: &'a Partition, after: Tail, next_rid: u64) -> Evaluation<'a> {
+        Evaluation::with_capacity(partition, after, next_rid, 0)
+    }
+
+    /// The same, for a group of about so many bytes.
+    pub(crate) fn with_capacity(
+        partition: &'a Partition,
+        after: Tail,
+        next_rid: u64,
+        bytes: usize,
+    ) -> Evaluation<'a> {
         let epoch = partition.local.epoch();
         Evaluation {
             settings: partition.current_settings(),
             now: partition.now(),
-            builder: GroupBuilder::new(partition.id, epoch, after),
-            rows: HashMap::new(),
-            unique: HashMap::new(),
+            builder: GroupBuilder::with_capacity(partition.id, epoch, after, bytes),
+            rows: Decided::default(),
+            unique: Decided::default(),
             next_rid,
             next_batch: partition.shared.runtime.random_u128(),
             body: Vec::new(),

@@ -24,6 +24,8 @@ use tokio::sync::{mpsc, oneshot};
 const GROUP_REQUESTS_MAX: usize = 512;
 /// A group that has grown to this takes no more requests.
 const GROUP_BYTES_MAX: usize = 4 << 20;
+/// What the envelope of an item and its system properties take, or a little more.
+const ENVELOPE_BYTES: usize = 512;
 /// Items deleted in one entry when a whole partition key goes.
 const DELETES_PER_ENTRY: usize = 1_000;
 
@@ -119,7 +121,8 @@ impl Writer {
     /// Decides and writes as many transactions from the front as make one group.
     async fn serve_group(&mut self, requests: &mut VecDeque<Request>) {
         let partition = self.partition.clone();
-        let mut evaluation = Evaluation::new(&partition, self.tail, self.next_rid);
+        let room = requests.iter().map(room_of).sum::<usize>().min(GROUP_BYTES_MAX);
+        let mut evaluation = Evaluation::with_capacity(&partition, self.tail, self.next_rid, room);
         let mut decided: Vec<(Reply, Result<Vec<Effect>, Refusal>)> = Vec::new();
         while let Some(request) = requests.pop_front() {
             let Work::Transaction(operations) = request.work else {
@@ -256,6 +259,16 @@ impl Writer {
                 Err(error.into())
             }
         }
+    }
+}
+
+/// About how many bytes of a group a request takes.
+fn room_of(request: &Request) -> usize {
+    match &request.work {
+        Work::Transaction(operations) => {
+            operations.iter().map(|operation| operation.byte_count() + ENVELOPE_BYTES).sum()
+        }
+        _ => 0,
     }
 }
 
