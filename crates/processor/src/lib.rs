@@ -15,8 +15,8 @@
 //! shared with the .NET and Java processors ([`Options::interop`]), or kept in our own, cheaper way
 //! ([`Options::native`]).
 //!
-//! Decisions are functions of values, in [`lease`], [`balance`], [`expiry`], [`coverage`], [`lag`] and
-//! others; `host` runs them. Where changes come from is a [`source::FeedSource`], where leases are kept a
+//! Decisions are functions of values, in [`lease`], [`balance`], [`expiry`], [`coverage`], [`lag`], [`scale`]
+//! and others; `host` runs them. Where changes come from is a [`source::FeedSource`], where leases are kept a
 //! [`lease_store::LeaseStore`]: over a client (also against Azure), on a store in the same process, or
 //! in memory. Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime).
 //!
@@ -81,7 +81,9 @@ mod position;
 #[cfg(test)]
 mod proof;
 mod runner;
+pub mod scale;
 pub mod source;
+pub mod trigger;
 mod unit;
 mod watermark;
 

@@ -8,6 +8,7 @@
 //! headwater.processor.handler.duration     seconds a successful call took
 //! headwater.processor.handler.failures     calls that failed
 //! headwater.processor.dead_letters         changes put away
+//! headwater.processor.skipped.changes      changes passed over, and lost
 //! headwater.processor.checkpoints          positions stored
 //! headwater.processor.leases.acquired      leases taken
 //! headwater.processor.leases.closed        leases let go of or lost, by reason
@@ -43,6 +44,7 @@ pub struct Metrics {
     took: Histogram<f64>,
     failures: Counter<u64>,
     dead_letters: Counter<u64>,
+    skipped: Counter<u64>,
     checkpoints: Counter<u64>,
     acquired: Counter<u64>,
     closed: Counter<u64>,
@@ -77,6 +79,7 @@ impl Metrics {
                 .build(),
             failures: counter("handler.failures", "{call}", "Calls of handlers that failed"),
             dead_letters: counter("dead_letters", "{change}", "Changes put away"),
+            skipped: counter("skipped.changes", "{change}", "Changes passed over, and lost"),
             checkpoints: counter("checkpoints", "{write}", "Positions stored"),
             acquired: counter("leases.acquired", "{lease}", "Leases taken"),
             closed: counter("leases.closed", "{lease}", "Leases let go of or lost"),
@@ -170,6 +173,7 @@ impl EventSink for Metrics {
             }
             Event::HandlerFailed { .. } => self.add(&self.failures, 1),
             Event::DeadLettered { .. } => self.add(&self.dead_letters, 1),
+            Event::Skipped { changes, .. } => self.add(&self.skipped, *changes),
             Event::Checkpointed { .. } => self.add(&self.checkpoints, 1),
             Event::FeedTrouble { .. } => self.trouble("feed"),
             Event::StoreTrouble { .. } => self.trouble("leases"),
@@ -181,6 +185,7 @@ impl EventSink for Metrics {
             Event::DuplicateLease { .. } => self.trouble("duplicate lease"),
             Event::DuplicateHostName { .. } => self.trouble("duplicate host name"),
             Event::SuspiciousNamespace { .. } => self.trouble("suspicious namespace"),
+            Event::UnknownMember { .. } => self.trouble("unknown member"),
             Event::PlanRefused { .. } => self.trouble("plan refused"),
             Event::FeedGone { .. } => self.trouble("feed gone"),
             Event::LeaseStoreGone { .. } => self.trouble("lease store gone"),
