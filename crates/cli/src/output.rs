@@ -20,6 +20,15 @@ pub(crate) fn bytes(length: u64) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// A place on the terminal where a text is drawn anew again and again, and stays at the end; nothing where
+/// standard output is no terminal.
+pub(crate) fn screen() -> Option<ProgressBar> {
+    let target = ProgressDrawTarget::stdout_with_hz(20);
+    let style = ProgressStyle::with_template("{msg}").ok()?;
+    let shown = !target.is_hidden();
+    shown.then(|| ProgressBar::with_draw_target(None, target).with_style(style))
+}
+
 /// Prints a line of a result. When nobody reads it any more (`| head`), that is no failure.
 pub(crate) fn say(line: Arguments<'_>) {
     let mut out = std::io::stdout().lock();

@@ -104,7 +104,7 @@ pub use host::{
 };
 pub use lease::Start;
 #[cfg(feature = "opentelemetry")]
-pub use metrics::Metrics;
+pub use metrics::{Metrics, ScaleMetrics};
 pub use namespace::{FeedIdentity, Kind, Names, Namespace};
 pub use options::{Options, Profile};
 pub use position::Position;

@@ -16,19 +16,27 @@
 //! headwater.processor.leases               leases worked on now
 //! headwater.processor.lag.transactions     transactions not handled yet, by lease
 //! headwater.processor.lag.time             age of the first of them in seconds, by lease
+//!
+//! headwater.processor.scale.lag            what waits, as the originals count it
+//! headwater.processor.scale.leases         leases there are
+//! headwater.processor.scale.workers        hosts that work
+//! headwater.processor.scale.instances      hosts that should
 //! ```
 //!
+//! The last four are of a whole processor and not of one host, so one who looks is enough: [`ScaleMetrics`].
 //! Only the interface of OpenTelemetry is used: where metrics go is decided by whoever gives the meter. What is
 //! not known about a lag is not reported, and a lease that is worked on elsewhere is not reported here.
 
 use crate::event::{Event, EventSink};
 use crate::handler::CloseReason;
 use crate::lag::Lag;
+use crate::scale::{Demand, Scaler};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 type Leases = Arc<Mutex<BTreeMap<String, Option<Lag>>>>;
 
@@ -143,6 +151,61 @@ fn observe(meter: &Meter, processor: &KeyValue, leases: &Leases) {
             }
         })
         .build();
+}
+
+/// Reports to OpenTelemetry how many hosts a processor needs.
+#[derive(Debug)]
+pub struct ScaleMetrics {
+    seen: Arc<Mutex<Option<Demand>>>,
+}
+
+impl ScaleMetrics {
+    /// Reports to this meter, under this name of a processor. Nothing before [`ScaleMetrics::set`].
+    #[must_use]
+    pub fn new(meter: &Meter, processor: impl Into<String>) -> ScaleMetrics {
+        let processor = KeyValue::new("headwater.processor.name", processor.into());
+        let seen: Arc<Mutex<Option<Demand>>> = Arc::default();
+        type Figure = fn(&Demand) -> u64;
+        let gauges: [(&str, &str, &str, Figure); 4] = [
+            ("lag", "{transaction}", "What waits, as the originals count it", |seen| {
+                seen.legacy_lag
+            }),
+            ("leases", "{lease}", "Leases there are", |seen| seen.leases as u64),
+            ("workers", "{host}", "Hosts that work", |seen| seen.workers as u64),
+            ("instances", "{host}", "Hosts that should work", |seen| seen.instances),
+        ];
+        for (name, unit, what, figure) in gauges {
+            let (known, processor) = (seen.clone(), processor.clone());
+            meter
+                .u64_observable_gauge(format!("headwater.processor.scale.{name}"))
+                .with_unit(unit)
+                .with_description(what)
+                .with_callback(move |gauge| {
+                    if let Some(demand) = &*known.lock() {
+                        gauge.observe(figure(demand), std::slice::from_ref(&processor));
+                    }
+                })
+                .build();
+        }
+        ScaleMetrics { seen }
+    }
+
+    /// What was seen; nothing if that is not known, and then nothing is reported.
+    pub fn set(&self, demand: Option<Demand>) {
+        *self.seen.lock() = demand;
+    }
+
+    /// Looks again and again, for as long as it is awaited.
+    pub async fn follow(&self, scaler: &Scaler, every: Duration) {
+        loop {
+            let seen = scaler.measure().await;
+            if let Err(error) = &seen {
+                tracing::warn!(%error, "how many hosts are needed is not known");
+            }
+            self.set(seen.ok());
+            scaler.runtime().sleep(every).await;
+        }
+    }
 }
 
 impl EventSink for Metrics {

@@ -99,7 +99,7 @@ pub struct Demand {
     pub leases: usize,
     /// How many hosts work, as far as leases say.
     pub workers: usize,
-    /// How many should.
+    /// How many should, by [`target_instances`]; what waits counts as it is, where it is known.
     pub instances: u64,
     /// What waits, and for how long, without making anything up.
     pub lag: Lag,
@@ -135,6 +135,12 @@ impl Scaler {
         Scaler { source, unit, items_max }
     }
 
+    /// Where it takes its time from.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn runtime(&self) -> &headwater_runtime::Runtime {
+        self.unit.runtime()
+    }
+
     /// What it needs now.
     ///
     /// # Errors
@@ -142,7 +148,7 @@ impl Scaler {
     pub async fn measure(&self) -> Result<Demand, UnitError> {
         let snapshot = self.unit.look().await?;
         let now = self.unit.runtime().unix_millis() / 1000;
-        let (mut lags, mut legacy_lag) = (Vec::new(), 0_u64);
+        let (mut lags, mut legacy_lag, mut waiting) = (Vec::new(), 0_u64, 0_u64);
         for info in &snapshot.leases {
             let lease = &info.lease;
             if lease.extra.state == LeaseState::Retired {
@@ -156,13 +162,15 @@ impl Scaler {
                 Err(error) => return Err(error.into()),
             };
             legacy_lag = legacy_lag.saturating_add(lag.legacy(lease.position.as_ref()));
+            // The originals know nothing of a lease before its first position; we do.
+            waiting = waiting.saturating_add(lag.transactions.unwrap_or(1));
             lags.push(lag);
         }
         if lags.is_empty() {
             return Ok(Demand::of_nobody());
         }
         let leases = lags.len();
-        let instances = target_instances(legacy_lag, self.items_max, leases);
+        let instances = target_instances(waiting, self.items_max, leases);
         let lag = Lag::total(lags);
         Ok(Demand { legacy_lag, leases, workers: workers(&snapshot), instances, lag })
     }

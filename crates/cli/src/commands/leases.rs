@@ -325,7 +325,7 @@ fn show(unit: &Unit, snapshot: &Snapshot, json: bool) {
     }
 }
 
-fn to_json(unit: &Unit, info: &LeaseInfo) -> serde_json::Value {
+pub(crate) fn to_json(unit: &Unit, info: &LeaseInfo) -> serde_json::Value {
     let lease = &info.lease;
     serde_json::json!({
         "processor": unit.namespace().as_str(),
