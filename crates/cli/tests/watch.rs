@@ -29,7 +29,7 @@ fn a_watcher_sees_who_works_on_what_how_far_behind_and_how_fast() {
     until(&served, || seen(&into).len() == 40);
     until(&served, || ok(&["lag", &orders, "--total"]).trim() == "0");
     let table = ok(&["watch", &orders, "--once"]);
-    let head = "lease owner position behind for per second written state";
+    let head = "lease owner position behind for /s age state";
     let head: Vec<&str> = head.split(' ').collect();
     let lines: Vec<Vec<&str>> =
         table.lines().map(|line| line.split_whitespace().collect()).collect();

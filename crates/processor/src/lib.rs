@@ -67,6 +67,7 @@ pub mod expiry;
 mod failure;
 mod handler;
 mod host;
+mod kept;
 pub mod lag;
 pub mod lease;
 pub mod lease_store;
@@ -102,6 +103,7 @@ pub use handler::{
 pub use host::{
     BuildError, Fatal, Processor, ProcessorBuilder, Report, Running, StartError, Stopped,
 };
+pub use kept::Kept;
 pub use lease::Start;
 #[cfg(feature = "opentelemetry")]
 pub use metrics::{Metrics, ScaleMetrics};

@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Run(Box<run::Run>),
     /// Try dead letters again
     Replay(run::Replay),
-    /// Show who works on which lease; pause, resume, seek, reset, export, import
+    /// Show who works on which lease; pause, resume, seek, snapshot, reset, export, import
     Leases {
         #[command(subcommand)]
         what: leases::Leases,

@@ -6,7 +6,7 @@ mod view;
 
 use super::units::{Monitored, Places};
 use crate::connect::block_on;
-use crate::output::{say, screen};
+use crate::output::{Screen, say};
 use anyhow::{Context, Result};
 use clap::Args;
 use headwater_model::FeedMode;
@@ -76,10 +76,10 @@ struct Looking {
 
 impl Looking {
     async fn watch(&mut self, mut views: Vec<View>, every: Duration, json: bool) -> Result<()> {
-        let screen = if json { None } else { screen() };
+        let screen = if json { None } else { Screen::new() };
         loop {
             match &screen {
-                Some(screen) => screen.set_message(picture(&views)),
+                Some(screen) => screen.draw(picture(&views, Some(screen.size().1))),
                 None => print(&views, json),
             }
             self.runtime.sleep(every).await;
@@ -119,14 +119,21 @@ impl Looking {
 
 const UNKNOWN: Lag = Lag { transactions: None, time: None };
 
-fn picture(views: &[View]) -> String {
-    let processors = views.iter().map(|view| view.lines().join("\n"));
-    processors.collect::<Vec<_>>().join("\n\n")
+/// One processor below the other, no wider than the terminal.
+fn picture(views: &[View], columns: Option<usize>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for view in views {
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.extend(view.lines(columns));
+    }
+    lines
 }
 
 fn print(views: &[View], json: bool) {
     match json {
         true => views.iter().for_each(|view| say(format_args!("{}", view.json()))),
-        false => say(format_args!("{}", picture(views))),
+        false => say(format_args!("{}", picture(views, None).join("\n"))),
     }
 }

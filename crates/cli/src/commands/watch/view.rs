@@ -112,8 +112,8 @@ impl View {
         })
     }
 
-    /// For people.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    /// For people; names are shortened where a line would be longer than this.
+    pub(crate) fn lines(&self, columns: Option<usize>) -> Vec<String> {
         let paused = if self.paused { "  (paused)" } else { "" };
         let mut lines = vec![format!("{}{paused}", self.processor)];
         for Host { name, leases, draining } in &self.hosts {
@@ -121,7 +121,7 @@ impl View {
             lines.push(format!("  host {name}: {leases} leases{leaving}"));
         }
         let mut table = vec![
-            ["lease", "owner", "position", "behind", "for", "per second", "written", "state"]
+            ["lease", "owner", "position", "behind", "for", "/s", "age", "state"]
                 .map(str::to_owned),
         ];
         table.extend(self.rows.iter().map(Row::cells));
@@ -130,9 +130,12 @@ impl View {
         let none = String::new;
         let total = "total".to_owned();
         table.push([total, none(), none(), behind, time, per_second(rate), none(), none()]);
-        lines.extend(aligned(&table));
+        lines.extend(aligned(&table, columns));
         lines.extend(self.unreadable.iter().map(|id| format!("  {id} is no lease")));
-        lines
+        match columns {
+            Some(columns) => lines.into_iter().map(|line| shortened(&line, columns)).collect(),
+            None => lines,
+        }
     }
 }
 
@@ -181,23 +184,53 @@ fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
 }
 
+/// The columns whose cells stand to the left, and may be shortened as long as something is left of them.
+const NAMES: [usize; 2] = [0, 1];
+const NAME_MIN: usize = 8;
+const STATE: usize = 7;
+
 /// A table as wide as it has to be: names to the left, numbers to the right.
-fn aligned(table: &[[String; 8]]) -> Vec<String> {
-    const LEFT: [usize; 3] = [0, 1, 7];
-    let width = |column: usize| {
-        table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: [usize; 8] = std::array::from_fn(width);
+fn aligned(table: &[[String; 8]], columns: Option<usize>) -> Vec<String> {
+    let mut widths = widths(table);
+    if let Some(columns) = columns {
+        let total = |widths: &[usize; 8]| widths.iter().map(|width| width + 2).sum::<usize>();
+        while total(&widths) > columns {
+            let widest = if widths[NAMES[0]] >= widths[NAMES[1]] { NAMES[0] } else { NAMES[1] };
+            if widths[widest] <= NAME_MIN {
+                break;
+            }
+            widths[widest] -= 1;
+        }
+    }
     let line = |row: &[String; 8]| {
         let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
-            match LEFT.contains(&column) {
-                true => format!("{cell:<width$}"),
+            match NAMES.contains(&column) || column == STATE {
+                true => format!("{:<width$}", shortened(cell, width)),
                 false => format!("{cell:>width$}"),
             }
         });
         format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
     };
     table.iter().map(line).collect()
+}
+
+fn widths(table: &[[String; 8]]) -> [usize; 8] {
+    let width = |column: usize| {
+        table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    std::array::from_fn(width)
+}
+
+/// At most so many characters: what is too long loses its middle, since names differ at both ends.
+fn shortened(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most || most == 0 {
+        return text.to_owned();
+    }
+    let front = most / 2;
+    let start: String = text.chars().take(front).collect();
+    let end: String = text.chars().skip(length - (most - front - 1)).collect();
+    format!("{start}…{end}")
 }
 
 #[cfg(test)]
@@ -250,12 +283,12 @@ mod tests {
         let expected = [
             "p  (paused)",
             "  host h: 2 leases, about to leave",
-            "  lease  owner        position  behind  for  per second  written  state",
-            "  0      a-long-name     12345       7  3 s         2.2      2 s  running",
-            "  17     -                   9       7  3 s         0.5      2 s  running",
-            "  total                             14  3 s         2.8",
+            "  lease  owner        position  behind  for   /s  age  state",
+            "  0      a-long-name     12345       7  3 s  2.2  2 s  running",
+            "  17     -                   9       7  3 s  0.5  2 s  running",
+            "  total                             14  3 s  2.8",
         ];
-        assert_eq!(view.lines(), expected);
+        assert_eq!(view.lines(None), expected);
         let json = view.json();
         assert_eq!(
             (&json["transactions"], &json["leases"][0]["perSecond"]),
@@ -272,11 +305,26 @@ mod tests {
         let mut one = row("0", None, 1);
         (one.lag, one.age) = (Lag { transactions: None, time: None }, None);
         let view = view(vec![one]);
-        let lines = view.lines();
+        let lines = view.lines(None);
         assert_eq!(
             lines[2].split_whitespace().collect::<Vec<_>>(),
             ["0", "-", "1", "?", "?", "-", "?", "running"]
         );
         assert_eq!(view.json()["leases"][0]["transactions"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn where_a_terminal_is_narrow_names_lose_their_middle_and_numbers_nothing() {
+        let lease = "1FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF-FF";
+        let view = view(vec![row(lease, Some("host-60e745cc18b631f4"), 12_345)]);
+        assert!(view.lines(None)[2].contains(lease));
+        let lines = view.lines(Some(80));
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+        assert!(lines[2].contains("…") && lines[2].contains("-FF") && lines[2].contains("12345"));
+        assert_eq!(view.lines(Some(200)), view.lines(None));
+        let narrow = view.lines(Some(20));
+        assert!(narrow.iter().all(|line| line.chars().count() <= 20), "{narrow:#?}");
+        assert_eq!(shortened("abcdefgh", 5), "ab…gh");
+        assert_eq!((shortened("abc", 3), shortened("abc", 1)), ("abc".to_owned(), "…".to_owned()));
     }
 }
