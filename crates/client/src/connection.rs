@@ -261,3 +261,16 @@ fn authorities_error(
 ) -> ClientError {
     ClientError::Authorities { file: file.to_owned(), source: source.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_named_behind_this_library_and_cannot_add_headers() {
+        assert_eq!(user_agent(None).unwrap(), USER_AGENT);
+        let named = user_agent(Some("CosmosDBTriggerFunctions")).unwrap();
+        assert_eq!(named, format!("{USER_AGENT} CosmosDBTriggerFunctions"));
+        assert!(user_agent(Some("a\r\nx: y")).is_err());
+    }
+}

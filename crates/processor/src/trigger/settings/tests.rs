@@ -1,3 +1,5 @@
+//! Every name of every setting, and what is refused.
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
