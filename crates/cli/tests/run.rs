@@ -223,3 +223,32 @@ fn an_operator_can_look_pause_and_seek() {
     running.kill();
     served.kill();
 }
+
+#[test]
+fn positions_kept_under_a_name_can_be_gone_back_to_also_after_a_split() {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("seen");
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..10));
+    let running = start(&served, "only", &into, &[]);
+    until(&served, || seen(&into).len() == 10);
+    until(&served, || ok(&["lag", &served.orders(), "--total"]).trim() == "0");
+    let leases = format!("{}/shop/leases", served.url);
+    let kept = ok(&["leases", "snapshot", &leases, "--name", "before"]);
+    assert_eq!(kept.trim(), "1 positions kept as before");
+    ok(&["partitions", "split", &served.orders(), "0"]);
+    import(&served, &items(10..30));
+    until(&served, || seen(&into).len() == 30);
+    until(&served, || ok(&["lag", &served.orders(), "--total"]).trim() == "0");
+    let missing = fails(&["leases", "seek", &leases, "--to", "snapshot:after"]);
+    assert!(missing.contains("\"after\""), "{missing}");
+    assert!(ok(&["leases", "snapshot", &leases]).starts_with("before "));
+    std::fs::remove_file(&into).unwrap();
+    let moved = ok(&["leases", "seek", &leases, "--to", "snapshot:before"]);
+    assert_eq!(moved.trim(), "2 leases go on from where they were as before");
+    until(&served, || seen(&into).len() == 20);
+    let again = seen(&into);
+    assert!(again.iter().all(|id| id.parse::<u32>().unwrap() >= 10), "{again:?}");
+    running.kill();
+    served.kill();
+}

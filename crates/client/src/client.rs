@@ -32,6 +32,8 @@ pub struct Options {
     pub discover_regions: Option<bool>,
     /// Regions to read from, the best first.
     pub preferred_regions: Vec<String>,
+    /// What is said about the program in the requests' `user-agent`, behind our own name.
+    pub user_agent_suffix: Option<String>,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             authorities: None,
             discover_regions: None,
             preferred_regions: Vec::new(),
+            user_agent_suffix: None,
         }
     }
 }
@@ -81,13 +84,7 @@ impl Client {
         options: Options,
         runtime: Runtime,
     ) -> Result<Client, ClientError> {
-        let connection = Connection::new(
-            credential,
-            options.authorities.as_deref(),
-            endpoint.is_tls(),
-            options.request_time,
-            runtime.clone(),
-        )?;
+        let connection = Connection::new(credential, &options, endpoint.is_tls(), runtime.clone())?;
         let routing = Routing::new(endpoint);
         Ok(Client(Arc::new(State { connection, routing, options, runtime })))
     }

@@ -1,5 +1,6 @@
 //! HTTP and TLS: one request out, one answer in. Nothing here is tried twice.
 
+use crate::client::Options;
 use crate::credential::Credential;
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, Reason, Refusal};
@@ -10,7 +11,7 @@ use headwater_protocol::auth::parse_http_date;
 use headwater_protocol::headers;
 use headwater_runtime::Runtime;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -82,22 +83,23 @@ pub(crate) struct Connection {
     credential: Credential,
     runtime: Runtime,
     request_time: Duration,
+    user_agent: HeaderValue,
 }
 
 impl Connection {
     pub(crate) fn new(
         credential: Credential,
-        authorities: Option<&Path>,
+        options: &Options,
         needs_tls: bool,
-        request_time: Duration,
         runtime: Runtime,
     ) -> Result<Connection, ClientError> {
+        let user_agent = user_agent(options.user_agent_suffix.as_deref())?;
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIME));
         tcp.enforce_http(false);
         let tls = HttpsConnectorBuilder::new()
-            .with_tls_config(tls_config(authorities, needs_tls)?)
+            .with_tls_config(tls_config(options.authorities.as_deref(), needs_tls)?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(tcp);
@@ -105,7 +107,8 @@ impl Connection {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME)
             .build(tls);
-        Ok(Connection { http, credential, runtime, request_time })
+        let request_time = options.request_time;
+        Ok(Connection { http, credential, runtime, request_time, user_agent })
     }
 
     /// Sends a request once. An error status is an answer, not an error.
@@ -163,7 +166,7 @@ impl Connection {
             .header(headers::X_MS_DATE, date)
             .header(headers::VERSION, API_VERSION)
             .header("accept", "application/json")
-            .header("user-agent", USER_AGENT);
+            .header("user-agent", &self.user_agent);
         for (name, value) in &request.headers {
             message = message.header(*name, value);
         }
@@ -210,6 +213,13 @@ fn is_about_certificates(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
+/// Who asks: this library, and what it was told to say besides.
+fn user_agent(suffix: Option<&str>) -> Result<HeaderValue, ClientError> {
+    let whole = suffix.map_or_else(|| USER_AGENT.to_owned(), |more| format!("{USER_AGENT} {more}"));
+    let odd = |_| ClientError::BadRequest(format!("{whole:?} cannot stand in a user-agent"));
+    HeaderValue::from_str(&whole).map_err(odd)
+}
+
 /// The authorities of this machine, and those of a file.
 fn tls_config(authorities: Option<&Path>, needed: bool) -> Result<ClientConfig, ClientError> {
     let mut roots = RootCertStore::empty();
@@ -250,4 +260,17 @@ fn authorities_error(
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> ClientError {
     ClientError::Authorities { file: file.to_owned(), source: source.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_named_behind_this_library_and_cannot_add_headers() {
+        assert_eq!(user_agent(None).unwrap(), USER_AGENT);
+        let named = user_agent(Some("CosmosDBTriggerFunctions")).unwrap();
+        assert_eq!(named, format!("{USER_AGENT} CosmosDBTriggerFunctions"));
+        assert!(user_agent(Some("a\r\nx: y")).is_err());
+    }
 }

@@ -26,6 +26,9 @@ pub enum BadTimestamp {
     /// Not of that form.
     #[error("date is not of the form `Tue, 14 Nov 2023 22:13:20 GMT`; send an RFC 1123 date")]
     Form,
+    /// Not of the other form.
+    #[error("date is not of the form `2023-11-14T22:13:20Z`; send an RFC 3339 date in UTC")]
+    Rfc3339Form,
     /// A day or a time that does not exist.
     #[error("date does not exist; check its day, month and time")]
     NotInCalendar,
@@ -85,16 +88,39 @@ impl Timestamp {
         let year = number(year, 4..=4)?;
         let [hour, minute, second] = clock(time)?;
 
-        // A leap second counts as the second after it, as it does on every computer's clock.
-        if hour > 23 || minute > 59 || second > 60 || day == 0 || day > days_in(year, month) {
-            return Err(BadTimestamp::NotInCalendar);
-        }
-        let days = days_since_epoch(year, month, day).ok_or(BadTimestamp::BeforeEpoch)?;
+        let (days, seconds) = moment([year, day, hour, minute, second], month)?;
         if weekday_of(days) != weekday {
             return Err(BadTimestamp::Weekday);
         }
-        let seconds = days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
         Ok(Timestamp::from_seconds(seconds))
+    }
+
+    /// Reads the form of [`Display`](fmt::Display): UTC, with a `Z` at its end. Fractions of a second are
+    /// optional, and kept to the millisecond.
+    pub fn from_rfc3339(text: &str) -> Result<Timestamp, BadTimestamp> {
+        let form = BadTimestamp::Rfc3339Form;
+        let bytes = text.strip_suffix(['Z', 'z']).ok_or(form)?.as_bytes();
+        let part = |from, to| bytes.get(from..to).ok_or(form);
+        let dashes = [part(4, 5)?, part(7, 8)?] == [b"-", b"-"];
+        if !dashes || !part(10, 11)?.eq_ignore_ascii_case(b"T") {
+            return Err(form);
+        }
+        let number = |text, digits| number(text, digits).map_err(|_| form);
+        let (year, month) = (number(part(0, 4)?, 4..=4)?, number(part(5, 7)?, 2..=2)?);
+        let day = number(part(8, 10)?, 2..=2)?;
+        let [hour, minute, second] = clock(part(11, 19)?).map_err(|_| form)?;
+        let millis = match bytes.get(19..).unwrap_or_default() {
+            [] => 0,
+            [b'.', digits @ ..] if digits.iter().all(u8::is_ascii_digit) && !digits.is_empty() => {
+                let digit = |at: usize| u64::from(digits.get(at).map_or(0, |digit| digit - b'0'));
+                digit(0) * 100 + digit(1) * 10 + digit(2)
+            }
+            _ => return Err(form),
+        };
+        let month = usize::try_from(month).ok().filter(|month| (1..=12).contains(month));
+        let month = month.ok_or(BadTimestamp::NotInCalendar)?;
+        let (_, seconds) = moment([year, day, hour, minute, second], month)?;
+        Ok(Timestamp::from_millis(seconds * MILLIS_PER_SECOND + millis))
     }
 }
 
@@ -159,6 +185,17 @@ fn days_since_epoch(year: u64, month: usize, day: u64) -> Option<u64> {
     let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
     let days_before_year = year * 365 + year / 4 - year / 100 + year / 400;
     (days_before_year + day_of_year).checked_sub(719_468)
+}
+
+/// The days and the seconds since 1970 at a year, day, hour, minute and second of a month.
+fn moment(parts: [u64; 5], month: usize) -> Result<(u64, u64), BadTimestamp> {
+    let [year, day, hour, minute, second] = parts;
+    // A leap second counts as the second after it, as it does on every computer's clock.
+    if hour > 23 || minute > 59 || second > 60 || day == 0 || day > days_in(year, month) {
+        return Err(BadTimestamp::NotInCalendar);
+    }
+    let days = days_since_epoch(year, month, day).ok_or(BadTimestamp::BeforeEpoch)?;
+    Ok((days, days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second))
 }
 
 fn is_leap(year: u64) -> bool {
@@ -232,6 +269,7 @@ mod tests {
             assert_eq!(moment.to_string(), format!("{rfc3339}.000Z"));
             assert_eq!(moment.to_rfc1123(), rfc1123);
             assert_eq!(Timestamp::from_rfc1123(rfc1123), Ok(moment));
+            assert_eq!(Timestamp::from_rfc3339(&format!("{rfc3339}Z")), Ok(moment));
             assert_eq!(Timestamp::from_rfc1123(&rfc1123.to_lowercase()), Ok(moment));
         }
     }
@@ -240,11 +278,34 @@ mod tests {
     fn milliseconds() {
         let moment = Timestamp::from_millis(1_700_000_000_123);
         assert_eq!(moment.to_string(), "2023-11-14T22:13:20.123Z");
+        assert_eq!(Timestamp::from_rfc3339("2023-11-14t22:13:20.1234567z"), Ok(moment));
         assert_eq!(moment.as_seconds(), 1_700_000_000);
         assert_eq!(moment.as_millis(), 1_700_000_000_123);
         assert_eq!(moment.to_rfc1123(), "Tue, 14 Nov 2023 22:13:20 GMT");
         assert_eq!(Timestamp::from_seconds(u64::MAX), Timestamp::from_millis(u64::MAX));
         assert_eq!(Timestamp::from_millis(u64::MAX).to_string(), "584556019-04-03T14:25:51.615Z");
+    }
+
+    #[test]
+    fn other_forms_of_rfc3339_are_refused() {
+        use BadTimestamp::{BeforeEpoch, NotInCalendar, Rfc3339Form};
+        for (text, why) in [
+            ("", Rfc3339Form),
+            ("Z", Rfc3339Form),
+            ("2023-11-14T22:13:20", Rfc3339Form),
+            ("2023-11-14T22:13:20+01:00", Rfc3339Form),
+            ("2023-11-14 22:13:20Z", Rfc3339Form),
+            ("2023-11-14T22:13:20.Z", Rfc3339Form),
+            ("2023-11-14T22:13Z", Rfc3339Form),
+            ("2023-1é-14T22:13:20Z", Rfc3339Form),
+            ("2023-13-14T22:13:20Z", NotInCalendar),
+            ("2023-00-14T22:13:20Z", NotInCalendar),
+            ("2023-02-29T22:13:20Z", NotInCalendar),
+            ("2023-11-14T24:13:20Z", NotInCalendar),
+            ("1969-12-31T23:59:59Z", BeforeEpoch),
+        ] {
+            assert_eq!(Timestamp::from_rfc3339(text), Err(why), "{text}");
+        }
     }
 
     /// Every day of four centuries, so every kind of year and century.

@@ -228,7 +228,7 @@ impl Unit {
         }
     }
 
-    /// Deletes everything the unit has in its container, once nobody has written for `silence`: whoever
+    /// Deletes everything the unit has in its container, except positions kept under a name, once nobody has written for `silence`: whoever
     /// starts next begins as if for the first time. How many leases there were.
     ///
     /// # Errors
@@ -253,7 +253,8 @@ impl Unit {
             Kind::Member(_) | Kind::Lock => 1,
             Kind::Control => 2,
             Kind::Marker => 3,
-            Kind::Foreign => 4,
+            // What an operator keeps stays, to come back to.
+            Kind::Snapshot(_) | Kind::Foreign => 4,
         };
         let mut documents = listing.documents;
         documents.retain(|stored| order(&stored.key.id) < 4);

@@ -83,6 +83,15 @@ pub enum Event {
         /// What the handler said about it.
         error: String,
     },
+    /// Changes that failed were passed over, because a policy is to do so: they are lost.
+    Skipped {
+        /// Which.
+        lease: String,
+        /// How many.
+        changes: usize,
+        /// What the handler said about them.
+        error: String,
+    },
     /// The feed could not be read, for a while now.
     FeedTrouble {
         /// Which.
@@ -150,6 +159,14 @@ pub enum Event {
     DuplicateHostName {
         /// The name.
         name: String,
+    },
+    /// Somebody who is not a copy of this function has the same lease container and the same prefix: each of
+    /// the two is given a part of the changes only. Harmless if it is the same function under another name.
+    UnknownMember {
+        /// What it calls itself.
+        name: String,
+        /// How many leases it has.
+        leases: usize,
     },
     /// Leases of this processor on this container were made through another endpoint, and are not used: work
     /// begins anew. If it should go on there, name their namespace
@@ -228,6 +245,8 @@ impl Events {
         match &event {
             event if event.is_critical() => tracing::error!(?event, "change feed processor"),
             Event::HandlerFailed { .. }
+            | Event::Skipped { .. }
+            | Event::UnknownMember { .. }
             | Event::FeedTrouble { .. }
             | Event::StoreTrouble { .. }
             | Event::Stalled { .. }

@@ -49,6 +49,11 @@ impl HandlerError {
         HandlerError { kind, ..self }
     }
 
+    /// The same about the batch as a whole.
+    pub(crate) fn without_blame(self) -> HandlerError {
+        HandlerError { blamed: Vec::new(), ..self }
+    }
+
     /// The changes to blame, if the handler knows; otherwise any of them.
     #[must_use]
     pub fn blamed(&self) -> &[usize] {
@@ -88,6 +93,11 @@ impl<E: std::error::Error> From<E> for HandlerError {
 pub struct Failure<'a> {
     /// How often these changes were tried, this time included, other hosts included.
     pub attempt: u32,
+    /// The same without hosts that vanished: only since this one took the lease.
+    pub attempt_here: u32,
+    /// Whether this host was asked to stop: then nothing is tried again here, and what was not counted as
+    /// handled comes again elsewhere.
+    pub stopping: bool,
     /// How many changes were given to the handler.
     pub items: usize,
     /// What the handler said.
@@ -226,7 +236,8 @@ mod tests {
         items: usize,
         error: &HandlerError,
     ) -> Action {
-        policy.decide(&Failure { attempt, items, error })
+        let stopping = false;
+        policy.decide(&Failure { attempt, attempt_here: attempt, stopping, items, error })
     }
 
     #[test]

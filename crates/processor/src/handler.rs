@@ -275,6 +275,11 @@ impl BatchContext {
         &self.reads
     }
 
+    /// Whether the host was asked to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.tenure.fence.is_stopping()
+    }
+
     /// How far behind the lease is, as of about a second ago; nothing before that is known.
     #[must_use]
     pub fn lag(&self) -> Option<Lag> {

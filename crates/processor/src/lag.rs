@@ -67,13 +67,6 @@ impl Lag {
     }
 }
 
-/// How many hosts a scaler should run: enough for the lag, never more than there are leases.
-#[must_use]
-pub fn instances(lag: u64, items_per_host: u64, leases: usize) -> u64 {
-    let wanted = lag.div_ceil(items_per_host.max(1));
-    wanted.min(u64::try_from(leases).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,13 +96,5 @@ mod tests {
         assert_eq!(known.legacy(Position::new("\"6\"").as_ref()), 3);
         assert_eq!(Lag::total([known, lag]).transactions, None);
         assert_eq!(Lag::total([known, known]).transactions, Some(6));
-    }
-
-    #[test]
-    fn a_scaler_gets_no_more_hosts_than_there_are_leases() {
-        assert_eq!(instances(0, 100, 4), 0);
-        assert_eq!(instances(101, 100, 4), 2);
-        assert_eq!(instances(9999, 100, 4), 4);
-        assert_eq!(instances(5, 0, 4), 4);
     }
 }

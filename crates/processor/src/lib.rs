@@ -15,8 +15,8 @@
 //! shared with the .NET and Java processors ([`Options::interop`]), or kept in our own, cheaper way
 //! ([`Options::native`]).
 //!
-//! Decisions are functions of values, in [`lease`], [`balance`], [`expiry`], [`coverage`], [`lag`] and
-//! others; `host` runs them. Where changes come from is a [`source::FeedSource`], where leases are kept a
+//! Decisions are functions of values, in [`lease`], [`balance`], [`expiry`], [`coverage`], [`lag`], [`scale`]
+//! and others; `host` runs them. Where changes come from is a [`source::FeedSource`], where leases are kept a
 //! [`lease_store::LeaseStore`]: over a client (also against Azure), on a store in the same process, or
 //! in memory. Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime).
 //!
@@ -67,6 +67,7 @@ pub mod expiry;
 mod failure;
 mod handler;
 mod host;
+mod kept;
 pub mod lag;
 pub mod lease;
 pub mod lease_store;
@@ -81,7 +82,9 @@ mod position;
 #[cfg(test)]
 mod proof;
 mod runner;
+pub mod scale;
 pub mod source;
+pub mod trigger;
 mod unit;
 mod watermark;
 
@@ -100,9 +103,10 @@ pub use handler::{
 pub use host::{
     BuildError, Fatal, Processor, ProcessorBuilder, Report, Running, StartError, Stopped,
 };
+pub use kept::Kept;
 pub use lease::Start;
 #[cfg(feature = "opentelemetry")]
-pub use metrics::Metrics;
+pub use metrics::{Metrics, ScaleMetrics};
 pub use namespace::{FeedIdentity, Kind, Names, Namespace};
 pub use options::{Options, Profile};
 pub use position::Position;

@@ -8,6 +8,7 @@
 //! headwater.processor.handler.duration     seconds a successful call took
 //! headwater.processor.handler.failures     calls that failed
 //! headwater.processor.dead_letters         changes put away
+//! headwater.processor.skipped.changes      changes passed over, and lost
 //! headwater.processor.checkpoints          positions stored
 //! headwater.processor.leases.acquired      leases taken
 //! headwater.processor.leases.closed        leases let go of or lost, by reason
@@ -15,19 +16,27 @@
 //! headwater.processor.leases               leases worked on now
 //! headwater.processor.lag.transactions     transactions not handled yet, by lease
 //! headwater.processor.lag.time             age of the first of them in seconds, by lease
+//!
+//! headwater.processor.scale.lag            what waits, as the originals count it
+//! headwater.processor.scale.leases         leases there are
+//! headwater.processor.scale.workers        hosts that work
+//! headwater.processor.scale.instances      hosts that should
 //! ```
 //!
+//! The last four are of a whole processor and not of one host, so one who looks is enough: [`ScaleMetrics`].
 //! Only the interface of OpenTelemetry is used: where metrics go is decided by whoever gives the meter. What is
 //! not known about a lag is not reported, and a lease that is worked on elsewhere is not reported here.
 
 use crate::event::{Event, EventSink};
 use crate::handler::CloseReason;
 use crate::lag::Lag;
+use crate::scale::{Demand, Scaler};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 type Leases = Arc<Mutex<BTreeMap<String, Option<Lag>>>>;
 
@@ -43,6 +52,7 @@ pub struct Metrics {
     took: Histogram<f64>,
     failures: Counter<u64>,
     dead_letters: Counter<u64>,
+    skipped: Counter<u64>,
     checkpoints: Counter<u64>,
     acquired: Counter<u64>,
     closed: Counter<u64>,
@@ -77,6 +87,7 @@ impl Metrics {
                 .build(),
             failures: counter("handler.failures", "{call}", "Calls of handlers that failed"),
             dead_letters: counter("dead_letters", "{change}", "Changes put away"),
+            skipped: counter("skipped.changes", "{change}", "Changes passed over, and lost"),
             checkpoints: counter("checkpoints", "{write}", "Positions stored"),
             acquired: counter("leases.acquired", "{lease}", "Leases taken"),
             closed: counter("leases.closed", "{lease}", "Leases let go of or lost"),
@@ -142,6 +153,61 @@ fn observe(meter: &Meter, processor: &KeyValue, leases: &Leases) {
         .build();
 }
 
+/// Reports to OpenTelemetry how many hosts a processor needs.
+#[derive(Debug)]
+pub struct ScaleMetrics {
+    seen: Arc<Mutex<Option<Demand>>>,
+}
+
+impl ScaleMetrics {
+    /// Reports to this meter, under this name of a processor. Nothing before [`ScaleMetrics::set`].
+    #[must_use]
+    pub fn new(meter: &Meter, processor: impl Into<String>) -> ScaleMetrics {
+        let processor = KeyValue::new("headwater.processor.name", processor.into());
+        let seen: Arc<Mutex<Option<Demand>>> = Arc::default();
+        type Figure = fn(&Demand) -> u64;
+        let gauges: [(&str, &str, &str, Figure); 4] = [
+            ("lag", "{transaction}", "What waits, as the originals count it", |seen| {
+                seen.legacy_lag
+            }),
+            ("leases", "{lease}", "Leases there are", |seen| seen.leases as u64),
+            ("workers", "{host}", "Hosts that work", |seen| seen.workers as u64),
+            ("instances", "{host}", "Hosts that should work", |seen| seen.instances),
+        ];
+        for (name, unit, what, figure) in gauges {
+            let (known, processor) = (seen.clone(), processor.clone());
+            meter
+                .u64_observable_gauge(format!("headwater.processor.scale.{name}"))
+                .with_unit(unit)
+                .with_description(what)
+                .with_callback(move |gauge| {
+                    if let Some(demand) = &*known.lock() {
+                        gauge.observe(figure(demand), std::slice::from_ref(&processor));
+                    }
+                })
+                .build();
+        }
+        ScaleMetrics { seen }
+    }
+
+    /// What was seen; nothing if that is not known, and then nothing is reported.
+    pub fn set(&self, demand: Option<Demand>) {
+        *self.seen.lock() = demand;
+    }
+
+    /// Looks again and again, for as long as it is awaited.
+    pub async fn follow(&self, scaler: &Scaler, every: Duration) {
+        loop {
+            let seen = scaler.measure().await;
+            if let Err(error) = &seen {
+                tracing::warn!(%error, "how many hosts are needed is not known");
+            }
+            self.set(seen.ok());
+            scaler.runtime().sleep(every).await;
+        }
+    }
+}
+
 impl EventSink for Metrics {
     fn on(&self, event: &Event) {
         match event {
@@ -170,6 +236,7 @@ impl EventSink for Metrics {
             }
             Event::HandlerFailed { .. } => self.add(&self.failures, 1),
             Event::DeadLettered { .. } => self.add(&self.dead_letters, 1),
+            Event::Skipped { changes, .. } => self.add(&self.skipped, *changes),
             Event::Checkpointed { .. } => self.add(&self.checkpoints, 1),
             Event::FeedTrouble { .. } => self.trouble("feed"),
             Event::StoreTrouble { .. } => self.trouble("leases"),
@@ -181,6 +248,7 @@ impl EventSink for Metrics {
             Event::DuplicateLease { .. } => self.trouble("duplicate lease"),
             Event::DuplicateHostName { .. } => self.trouble("duplicate host name"),
             Event::SuspiciousNamespace { .. } => self.trouble("suspicious namespace"),
+            Event::UnknownMember { .. } => self.trouble("unknown member"),
             Event::PlanRefused { .. } => self.trouble("plan refused"),
             Event::FeedGone { .. } => self.trouble("feed gone"),
             Event::LeaseStoreGone { .. } => self.trouble("lease store gone"),

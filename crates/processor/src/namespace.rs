@@ -4,7 +4,7 @@
 //! {prefix}{host}_{database}_{container}      the namespace, NS
 //! NS..{token}      a lease                   NS.info   everything was set up once
 //! NS.host.{name}   a member                  NS.lock   somebody is setting it up
-//! NS.ctl           what an operator wants
+//! NS.ctl           what an operator wants    NS.snap.{name}   positions kept under a name
 //! ```
 //!
 //! The originals look for `NS..` only, so they see leases and nothing else of ours.
@@ -126,6 +126,12 @@ impl Namespace {
         format!("{}.ctl", self.0)
     }
 
+    /// The id of positions that are kept under a name.
+    #[must_use]
+    pub fn snapshot(&self, name: &str) -> String {
+        format!("{}.snap.{name}", self.0)
+    }
+
     /// What a document is, by its id.
     #[must_use]
     pub fn kind<'a>(&self, id: &'a str) -> Kind<'a> {
@@ -139,7 +145,7 @@ impl Namespace {
             _ => match (rest.strip_prefix('.'), rest.strip_prefix("host.")) {
                 (Some(token), _) => Kind::Lease(token),
                 (None, Some(name)) => Kind::Member(name),
-                (None, None) => Kind::Foreign,
+                (None, None) => rest.strip_prefix("snap.").map_or(Kind::Foreign, Kind::Snapshot),
             },
         }
     }
@@ -158,6 +164,8 @@ pub enum Kind<'a> {
     Lock,
     /// What an operator wants.
     Control,
+    /// Positions that are kept, under this name.
+    Snapshot(&'a str),
     /// Nothing of this unit.
     Foreign,
 }
@@ -181,6 +189,7 @@ mod tests {
             (unit.marker(), Kind::Marker),
             (unit.lock(), Kind::Lock),
             (unit.control(), Kind::Control),
+            (unit.snapshot("a.b"), Kind::Snapshot("a.b")),
             (format!("{}.else", unit.as_str()), Kind::Foreign),
             (java.lease("0"), Kind::Foreign),
         ] {

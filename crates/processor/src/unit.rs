@@ -5,6 +5,7 @@
 //! Whoever is interrupted in between leaves a unit that is paused, which shows and can be repeated.
 
 use crate::coverage;
+use crate::kept::Kept;
 use crate::lag::{Lag, Look};
 use crate::lease::{DocumentKey, Lease, LeaseState, Start};
 use crate::lease_store::{LeaseStore, Listing, NewDocument, StoreError, Stored};
@@ -69,9 +70,41 @@ pub enum UnitError {
     /// The monitored container.
     #[error("the monitored container: {0}")]
     Source(#[from] SourceError),
+    /// A name that cannot be part of an id.
+    #[error("{0:?} cannot be a name: give 1 to 100 characters without / \\ ? and #")]
+    BadName(String),
+    /// Nobody knows where a lease is.
+    #[error("the lease {0} has no position yet; keep them when every lease was worked on")]
+    NoPosition(String),
+    /// There is nothing of this name.
+    #[error("nothing is kept as {0:?}; list what is")]
+    NothingKept(String),
+    /// What was kept says nothing about a lease.
+    #[error("the lease {0} is about other keys than any lease of {1:?} was; nothing was moved")]
+    NotKept(String, String),
     /// Others wrote all the time.
     #[error("the leases were written by others again and again; try again")]
     Busy,
+}
+
+/// Where leases are to go on.
+enum Target<'a> {
+    /// There; looked up in the monitored container, if it is given.
+    Start(&'a Start, Option<&'a dyn FeedSource>),
+    /// Where they were.
+    Kept(&'a Kept),
+}
+
+impl Target<'_> {
+    async fn of(&self, lease: &Lease) -> Result<Start, UnitError> {
+        match self {
+            Target::Start(to, None) => Ok((*to).clone()),
+            Target::Start(to, Some(source)) => {
+                Ok(Start::Position(crate::archive::position_of(*source, lease, to).await?))
+            }
+            Target::Kept(kept) => kept.start_of(lease),
+        }
+    }
 }
 
 /// How often hosts are looked at while they are waited for.
@@ -163,17 +196,17 @@ impl Unit {
         snapshot
     }
 
-    fn control_key(&self, snapshot: &Snapshot) -> DocumentKey {
-        // Where the leases are, the control document is as well.
+    /// Where a document of this id belongs: beside the leases.
+    pub(crate) fn key_beside(&self, snapshot: &Snapshot, id: String) -> DocumentKey {
         let partition = snapshot.leases.first().and_then(|info| info.lease.key.partition.clone());
         let shared = partition.as_deref().is_some_and(|text| text != self.namespace.as_str());
-        self.store.layout().key(self.namespace.as_str(), self.namespace.control(), shared)
+        self.store.layout().key(self.namespace.as_str(), id, shared)
     }
 
     async fn set_control(&self, paused: bool) -> Result<u64, UnitError> {
         for _ in 0..ATTEMPTS {
             let snapshot = self.look().await?;
-            let key = self.control_key(&snapshot);
+            let key = self.key_beside(&snapshot, self.namespace.control());
             let known = self.store.read(&key).await?;
             let before = known.as_ref().and_then(|known| Control::parse(&known.body));
             // What hosts have obeyed counts too: the document may have been damaged or deleted.
@@ -264,23 +297,43 @@ impl Unit {
         source: Option<&dyn FeedSource>,
         silence: Duration,
     ) -> Result<usize, UnitError> {
+        self.go(lease, Target::Start(to, source), silence).await
+    }
+
+    /// Sets one lease, or all of them, back to where they were when positions were kept under a name.
+    ///
+    /// # Errors
+    /// When nothing was kept, or not about these leases, and then nobody was disturbed; and as
+    /// [`Unit::seek`].
+    pub async fn seek_to_kept(
+        &self,
+        lease: Option<&str>,
+        name: &str,
+        silence: Duration,
+    ) -> Result<usize, UnitError> {
+        let kept = self.kept(name).await?;
+        for lease in self.leases(lease).await? {
+            kept.start_of(&lease)?;
+        }
+        self.go(lease, Target::Kept(&kept), silence).await
+    }
+
+    async fn go(
+        &self,
+        lease: Option<&str>,
+        target: Target<'_>,
+        silence: Duration,
+    ) -> Result<usize, UnitError> {
         let generation = self.set_control(true).await?;
         self.wait_for_quiet(generation, silence).await?;
         let mut moved = 0;
-        for token in self.tokens(lease).await? {
-            let found = self.look().await?.leases.into_iter();
-            let found = found.map(|info| info.lease).find(|lease| lease.token == token);
-            let to = &match (source, found) {
-                (Some(source), Some(lease)) => {
-                    Start::Position(crate::archive::position_of(source, &lease, to).await?)
-                }
-                _ => to.clone(),
-            };
-            self.rewrite(&token, |lease| {
+        for lease in self.leases(lease).await? {
+            let to = target.of(&lease).await?;
+            self.rewrite(&lease.token, |lease| {
                 lease.owner = None;
                 lease.extra.session = None;
                 lease.extra.reserved_for = None;
-                (lease.position, lease.extra.start) = match to {
+                (lease.position, lease.extra.start) = match &to {
                     Start::Position(position) => (Some(position.clone()), None),
                     start => (None, Some(start.clone())),
                 };
@@ -300,7 +353,7 @@ impl Unit {
     /// # Errors
     /// When there is no such lease, or the container cannot be written.
     pub async fn set_state(&self, lease: &str, state: LeaseState) -> Result<(), UnitError> {
-        self.tokens(Some(lease)).await?;
+        self.leases(Some(lease)).await?;
         self.rewrite(lease, |lease| {
             if state != LeaseState::Running {
                 // Whoever works on it finds that it is not its own any more.
@@ -312,11 +365,14 @@ impl Unit {
         .await
     }
 
-    async fn tokens(&self, lease: Option<&str>) -> Result<Vec<String>, UnitError> {
-        let snapshot = self.look().await?;
-        let all = snapshot.leases.into_iter().map(|info| info.lease.token);
-        let wanted: Vec<String> =
-            all.filter(|token| lease.is_none_or(|one| one == token)).collect();
+    /// One lease, or all that are ever worked on.
+    async fn leases(&self, lease: Option<&str>) -> Result<Vec<Lease>, UnitError> {
+        let all = self.look().await?.leases.into_iter().map(|info| info.lease);
+        let wanted = |one: &Lease| match lease {
+            Some(token) => one.token == token,
+            None => one.extra.state != LeaseState::Retired,
+        };
+        let wanted: Vec<Lease> = all.filter(wanted).collect();
         match (wanted.is_empty(), lease) {
             (true, Some(lease)) => Err(UnitError::NoSuchLease(lease.to_owned())),
             _ => Ok(wanted),

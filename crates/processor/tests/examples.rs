@@ -5,6 +5,8 @@
 
 #[path = "../examples/copy_to_another_key.rs"]
 mod copy_to_another_key;
+#[path = "../examples/functions_trigger.rs"]
+mod functions_trigger;
 #[path = "../examples/observer.rs"]
 mod observer;
 #[path = "../examples/webhook.rs"]
@@ -26,4 +28,11 @@ async fn the_observer_of_the_articles_is_opened_told_and_closed() {
     assert!(said[0].starts_with("observer opened for"), "{said:?}");
     assert_eq!(said[1..4], ["changed: \"0\"", "changed: \"1\"", "changed: \"2\""]);
     assert_eq!(said[4], "observer closed: Shutdown");
+}
+
+#[tokio::test]
+async fn the_functions_trigger_loses_what_was_thrown_at_in_compat_and_nothing_in_safe() {
+    let [(_, compat), (_, safe)] = &functions_trigger::run().await.unwrap()[..] else { panic!() };
+    assert_eq!((compat.len(), compat.contains("3")), (9, false), "{compat:?}");
+    assert_eq!(safe.len(), 10, "{safe:?}");
 }

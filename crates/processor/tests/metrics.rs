@@ -7,7 +7,10 @@ mod support;
 
 use headwater_processor::lease_store::MemoryLeases;
 use headwater_processor::source::MemoryFeed;
-use headwater_processor::{Ack, Batch, HandlerError, Metrics, Options, Processor, Start};
+use headwater_processor::trigger::{TriggerHost, TriggerSettings};
+use headwater_processor::{
+    Ack, Batch, HandlerError, Metrics, Options, Processor, ScaleMetrics, Start,
+};
 use headwater_runtime::Runtime;
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -124,9 +127,8 @@ impl HttpClient for Plain {
     }
 }
 
-#[tokio::test]
-async fn what_happens_is_reported_to_a_collector() {
-    let collector = Collector::default();
+/// Somebody who sends what is measured to a collector.
+fn sends_to(collector: &Collector) -> SdkMeterProvider {
     let exporter = MetricExporter::builder()
         .with_http()
         .with_http_client(Plain)
@@ -134,7 +136,13 @@ async fn what_happens_is_reported_to_a_collector() {
         .with_endpoint(collector.listen())
         .build()
         .unwrap();
-    let provider = SdkMeterProvider::builder().with_periodic_exporter(exporter).build();
+    SdkMeterProvider::builder().with_periodic_exporter(exporter).build()
+}
+
+#[tokio::test]
+async fn what_happens_is_reported_to_a_collector() {
+    let collector = Collector::default();
+    let provider = sends_to(&collector);
     let figures = || {
         provider.force_flush().unwrap();
         collector.figures()
@@ -183,5 +191,56 @@ async fn what_happens_is_reported_to_a_collector() {
     let seen = figures();
     assert_eq!((seen["leases"], seen["leases.closed"]), (0.0, 2.0), "{seen:?}");
     assert!(!seen.contains_key("lag.transactions"), "what is not worked on has no lag: {seen:?}");
+    provider.shutdown().unwrap();
+}
+
+#[tokio::test]
+async fn how_many_hosts_a_trigger_needs_is_reported_to_a_collector() {
+    let collector = Collector::default();
+    let provider = sends_to(&collector);
+    let figures = || {
+        provider.force_flush().unwrap();
+        let seen = collector.figures();
+        ["lag", "leases", "workers", "instances"]
+            .map(|name| seen.get(&format!("scale.{name}")).copied())
+    };
+    let feed = MemoryFeed::new(Runtime::system(), 2);
+    for number in 0..60 {
+        feed.put(&format!("k{number}"), &[(&number.to_string(), "x")]);
+    }
+    let held = Arc::new(AtomicBool::new(true));
+    let holds = held.clone();
+    let mut settings = TriggerSettings::new("shop", "orders");
+    (settings.start, settings.items_max) = (Start::Beginning, Some(10));
+    let host = TriggerHost::builder(settings)
+        .source(feed)
+        .leases(MemoryLeases::new(Runtime::system()))
+        .function("mailer", move |_: Batch| {
+            let holds = holds.clone();
+            async move {
+                until(|| !holds.load(Ordering::SeqCst)).await;
+                Ok(())
+            }
+        })
+        .build()
+        .unwrap();
+    let scaler = host.scaler().await.unwrap();
+    let metrics = ScaleMetrics::new(&provider.meter("test"), "mailer");
+    // Nobody has started yet, so somebody should.
+    metrics.set(Some(scaler.measure().await.unwrap()));
+    assert_eq!(figures(), [Some(1.0), Some(0.0), Some(0.0), Some(1.0)]);
+
+    let running = host.start().await.unwrap();
+    until(|| running.report().owned.len() == 2).await;
+    let follow = metrics.follow(&scaler, Duration::from_millis(50));
+    let watched = async {
+        // 60 wait, 10 at once, but there are two leases; before a first position the originals say 1 of each.
+        until(|| figures() == [Some(2.0), Some(2.0), Some(1.0), Some(2.0)]).await;
+        held.store(false, Ordering::SeqCst);
+        until(|| figures() == [Some(0.0), Some(2.0), Some(1.0), Some(0.0)]).await;
+    };
+    tokio::select! { () = follow => {}, () = watched => {} }
+    metrics.set(None);
+    running.stop().await;
     provider.shutdown().unwrap();
 }

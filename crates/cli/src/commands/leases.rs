@@ -1,5 +1,5 @@
-//! `headwater leases`: who works on what, how far they are; pause, resume, seek, reset, export, import. Of
-//! .NET and Java processors as well.
+//! `headwater leases`: who works on what, how far they are; pause, resume, seek, snapshot, reset, export, import.
+//! Of .NET and Java processors as well.
 
 use crate::commands::tail::start::Start as Where;
 use crate::connect::{Connect, block_on};
@@ -46,7 +46,7 @@ pub(crate) enum Leases {
     Seek {
         #[command(flatten)]
         which: Which,
-        /// beginning, now, a time, an age (10m, 2h, 1d), or the position of one lease
+        /// beginning, now, a time, an age (10m, 2h, 1d), the position of one lease, or snapshot:NAME
         #[arg(long, value_name = "WHERE")]
         to: String,
         /// Only this lease
@@ -55,6 +55,15 @@ pub(crate) enum Leases {
         /// The monitored container; needed for leases of .NET and Java, which know positions only
         #[arg(long, value_name = "ADDRESS")]
         source: Option<String>,
+    },
+    /// Keep all positions under a name, to come back to with `seek --to snapshot:NAME`; without a name,
+    /// show what is kept
+    Snapshot {
+        #[command(flatten)]
+        which: Which,
+        /// The name; what was kept under it before is replaced
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
     },
     /// Delete all leases of a processor that nobody runs: the next start is as the first
     Reset {
@@ -207,34 +216,59 @@ pub(crate) fn run(command: Leases) -> Result<()> {
                 print(&archive);
             }
             Leases::Import(wanted) => import(&wanted).await?,
+            Leases::Snapshot { which, name: Some(name) } => {
+                let kept = which.unit().await?.keep(&name).await?;
+                say(format_args!("{} positions kept as {name}", kept.leases()));
+            }
+            Leases::Snapshot { which, name: None } => {
+                for kept in which.unit().await?.all_kept().await? {
+                    let (name, at, leases) = (&kept.name, kept.at, kept.leases());
+                    say(format_args!("{name:<36}  {at}  {leases} leases"));
+                }
+            }
             Leases::Seek { which, to, lease, source } => {
-                let start = start_of(&to)?;
-                let one = matches!(start, Start::Position(_)) && lease.is_none();
-                ensure!(!one, "a position belongs to one lease; name it with --lease");
-                let unit = which.unit().await?;
-                let source = match source {
-                    Some(address) => Some(feed(&which.connect, &address)?),
-                    None => None,
-                };
-                let theirs = |info: &LeaseInfo| {
-                    let lease = &info.lease;
-                    lease.flavour() != Flavour::DotNetV3 || lease.token.parse::<u64>().is_ok()
-                };
-                let unknown = source.is_none()
-                    && !matches!(start, Start::Position(_))
-                    && unit.look().await?.leases.iter().any(theirs);
-                ensure!(
-                    !unknown,
-                    "these leases are read by .NET or Java, which know positions only; name the \
-                     monitored container with --source, so that they can be looked up"
-                );
-                let source = source.as_ref().map(|feed| feed as &dyn FeedSource);
-                let moved = unit.seek(lease.as_deref(), &start, source, SILENCE).await?;
-                say(format_args!("{moved} leases go on from {start}"));
+                let lease = lease.as_deref();
+                match to.strip_prefix("snapshot:") {
+                    Some(name) => seek_to_kept(&which, name, lease).await?,
+                    None => seek(&which, &to, lease, source).await?,
+                }
             }
         }
         Ok(())
     })
+}
+
+async fn seek_to_kept(which: &Which, name: &str, lease: Option<&str>) -> Result<()> {
+    let moved = which.unit().await?.seek_to_kept(lease, name, SILENCE).await?;
+    say(format_args!("{moved} leases go on from where they were as {name}"));
+    Ok(())
+}
+
+async fn seek(which: &Which, to: &str, lease: Option<&str>, source: Option<String>) -> Result<()> {
+    let start = start_of(to)?;
+    let one = matches!(start, Start::Position(_)) && lease.is_none();
+    ensure!(!one, "a position belongs to one lease; name it with --lease");
+    let unit = which.unit().await?;
+    let source = match source {
+        Some(address) => Some(feed(&which.connect, &address)?),
+        None => None,
+    };
+    let theirs = |info: &LeaseInfo| {
+        let lease = &info.lease;
+        lease.flavour() != Flavour::DotNetV3 || lease.token.parse::<u64>().is_ok()
+    };
+    let unknown = source.is_none()
+        && !matches!(start, Start::Position(_))
+        && unit.look().await?.leases.iter().any(theirs);
+    ensure!(
+        !unknown,
+        "these leases are read by .NET or Java, which know positions only; name the \
+         monitored container with --source, so that they can be looked up"
+    );
+    let source = source.as_ref().map(|feed| feed as &dyn FeedSource);
+    let moved = unit.seek(lease, &start, source, SILENCE).await?;
+    say(format_args!("{moved} leases go on from {start}"));
+    Ok(())
 }
 
 fn feed(connect: &Connect, address: &str) -> Result<RemoteFeed> {
@@ -325,7 +359,7 @@ fn show(unit: &Unit, snapshot: &Snapshot, json: bool) {
     }
 }
 
-fn to_json(unit: &Unit, info: &LeaseInfo) -> serde_json::Value {
+pub(crate) fn to_json(unit: &Unit, info: &LeaseInfo) -> serde_json::Value {
     let lease = &info.lease;
     serde_json::json!({
         "processor": unit.namespace().as_str(),

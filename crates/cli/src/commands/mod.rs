@@ -13,9 +13,12 @@ mod lag;
 mod leases;
 mod partitions;
 mod run;
+mod scaler;
 mod serve;
 mod tail;
 mod trust;
+mod units;
+mod watch;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -48,7 +51,7 @@ pub(crate) enum Command {
     Run(Box<run::Run>),
     /// Try dead letters again
     Replay(run::Replay),
-    /// Show who works on which lease; pause, resume, seek, reset, export, import
+    /// Show who works on which lease; pause, resume, seek, snapshot, reset, export, import
     Leases {
         #[command(subcommand)]
         what: leases::Leases,
@@ -56,6 +59,9 @@ pub(crate) enum Command {
     /// Show how far a processor is behind
     #[command(long_about = lag::HELP)]
     Lag(lag::Lag),
+    /// Watch who works on which lease, how far behind and how fast
+    #[command(long_about = watch::HELP)]
+    Watch(watch::Watch),
     /// Give servers names
     Context {
         #[command(subcommand)]
@@ -97,6 +103,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Replay(replay) => run::replay(replay),
         Command::Leases { what } => leases::run(what),
         Command::Lag(lag) => lag::run(lag),
+        Command::Watch(watch) => watch::run(watch),
         Command::Context { what } => context::run(what),
         Command::Backup(backup) => backup::run(&backup),
         Command::Restore(restore) => backup::run_restore(&restore),

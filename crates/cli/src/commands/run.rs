@@ -1,7 +1,7 @@
 //! `headwater run`: runs a program for every batch of changes, on as many machines as one likes.
 
-use super::lag::leases_beside;
 use super::leases::{Form, start_of};
+use super::units::leases_beside;
 use crate::connect::{Connect, block_on};
 use crate::output::say;
 use anyhow::{Context, Result, ensure};
@@ -136,7 +136,7 @@ pub(crate) fn run(run: Run) -> Result<()> {
 }
 
 /// Completes when the process is asked to end.
-async fn terminated() {
+pub(crate) async fn terminated() {
     #[cfg(unix)]
     if let Ok(mut signal) =
         tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())

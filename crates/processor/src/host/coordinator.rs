@@ -271,7 +271,7 @@ impl Coordinator {
                     view.control = control.unwrap_or(Control::UNREADABLE);
                 }
                 Kind::Marker => view.marker = Some(stored.clone()),
-                Kind::Lock | Kind::Foreign => {}
+                Kind::Lock | Kind::Snapshot(_) | Kind::Foreign => {}
             }
         }
         let ids: BTreeSet<&str> = listing.documents.iter().map(|one| one.key.id.as_str()).collect();

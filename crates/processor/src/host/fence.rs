@@ -134,6 +134,11 @@ impl Fence {
         }
     }
 
+    /// Whether the host was asked to stop, and that is why work ends.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.reason() == Some(CloseReason::Shutdown)
+    }
+
     /// Whether nothing new may begin. Looks at the deadline as well.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_ended() || *self.state.lock() != State::Open

@@ -105,19 +105,27 @@ struct Piece {
     changes: Vec<Change>,
     tickets: Vec<Ticket>,
     attempt: u32,
+    /// How many of the attempts are those of hosts that vanished.
+    before: u32,
 }
 
 impl Piece {
     fn split_off(&mut self, at: usize) -> Piece {
         let (changes, tickets) = (self.changes.split_off(at), self.tickets.split_off(at));
-        Piece { changes, tickets, attempt: self.attempt }
+        Piece { changes, tickets, attempt: self.attempt, before: self.before }
+    }
+
+    /// Nothing has been tried with these yet.
+    fn begin_anew(&mut self) {
+        (self.attempt, self.before) = (1, 0);
     }
 
     /// Takes out the changes at these places, which must be in order.
     fn take(&mut self, places: &[usize]) -> Piece {
         let is_taken = |index: &usize| places.contains(index);
-        let mut taken = Piece { changes: Vec::new(), tickets: Vec::new(), attempt: self.attempt };
-        let mut kept = Piece { changes: Vec::new(), tickets: Vec::new(), attempt: self.attempt };
+        let (attempt, before) = (self.attempt, self.before);
+        let mut taken = Piece { attempt, before, ..empty() };
+        let mut kept = Piece { attempt, before, ..empty() };
         let all = self.changes.drain(..).zip(self.tickets.drain(..));
         for (index, (change, ticket)) in all.enumerate() {
             let into = if is_taken(&index) { &mut taken } else { &mut kept };
@@ -132,7 +140,8 @@ impl Piece {
 impl Worker<'_> {
     async fn handle(&mut self, portion: Portion) -> Result<(), GaveUp> {
         let Portion { changes, tickets, attempts_before, room: _room, reads } = portion;
-        let mut stack = vec![Piece { changes, tickets, attempt: attempts_before + 1 }];
+        let (attempt, before) = (attempts_before + 1, attempts_before);
+        let mut stack = vec![Piece { changes, tickets, attempt, before }];
         while let Some(piece) = stack.pop() {
             if piece.changes.is_empty() {
                 continue;
@@ -148,7 +157,7 @@ impl Worker<'_> {
                     let mut piece = piece;
                     let mut rest = piece.split_off(count.min(piece.changes.len()));
                     self.done(&piece.tickets, bytes(&piece.changes)).await;
-                    rest.attempt = 1;
+                    rest.begin_anew();
                     stack.push(rest);
                 }
                 Ok(Ack::Through(_)) => {
@@ -241,7 +250,13 @@ impl Worker<'_> {
             self.done(&piece.tickets, 1).await;
             return Ok(());
         }
-        let failure = Failure { attempt, items: piece.changes.len(), error: &error };
+        let failure = Failure {
+            attempt,
+            attempt_here: attempt.saturating_sub(piece.before),
+            stopping: self.tenure.fence.is_stopping(),
+            items: piece.changes.len(),
+            error: &error,
+        };
         let action = self.shared.options.failure.decide(&failure);
         // Whoever names the changes to blame has handled the others, unless it could not read them.
         let others_handled = error.kind() == FailureKind::Error && !error.blamed().is_empty();
@@ -274,11 +289,15 @@ impl Worker<'_> {
                 if others_handled {
                     self.done(&piece.tickets, bytes(&piece.changes)).await;
                 } else {
-                    piece.attempt = 1;
+                    piece.begin_anew();
                     stack.push(piece);
                 }
             }
-            Action::Skip => self.done(&piece.tickets, bytes(&piece.changes)).await,
+            Action::Skip => {
+                let (lease, changes) = (self.tenure.lease.lease.clone(), piece.changes.len());
+                self.shared.tell(Event::Skipped { lease, changes, error: text });
+                self.done(&piece.tickets, bytes(&piece.changes)).await;
+            }
             Action::HaltLease => return Err(GaveUp::Halt(text)),
             Action::StopProcessor => return Err(GaveUp::StopHost(text)),
         }
@@ -324,7 +343,7 @@ impl Worker<'_> {
 }
 
 fn empty() -> Piece {
-    Piece { changes: Vec::new(), tickets: Vec::new(), attempt: 1 }
+    Piece { changes: Vec::new(), tickets: Vec::new(), attempt: 1, before: 0 }
 }
 
 fn bytes(changes: &[Change]) -> usize {

@@ -37,10 +37,11 @@ pub(crate) use tenure::Tenure;
 use crate::handler::{CloseReason, HandlerFactory};
 use crate::lease::HostId;
 use crate::lease_store::{LeaseStore, StoreError};
-use crate::namespace::Namespace;
+use crate::namespace::{FeedIdentity, Namespace};
 use crate::options::Options;
 use crate::runner::RunnerFactory;
 use crate::source::{FeedSource, SourceError};
+use crate::unit::Unit;
 use coordinator::Coordinator;
 use headwater_runtime::{Runtime, TaskGroup};
 use shared::Workers;
@@ -209,6 +210,31 @@ impl Processor {
         ProcessorBuilder::default()
     }
 
+    /// The same under another host name.
+    pub(crate) fn named(&self, host_name: String) -> Processor {
+        let mut named = self.clone();
+        named.options.host_name = Some(host_name);
+        named
+    }
+
+    /// The leases of the unit it belongs to.
+    pub(crate) async fn unit(&self) -> Result<Unit, SourceError> {
+        let identity = self.source.identity().await?;
+        Ok(Unit::new(self.store.clone(), namespace(&self.options, &identity), self.runtime.clone()))
+    }
+
+    pub(crate) fn source(&self) -> &Arc<dyn FeedSource> {
+        &self.source
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     /// Makes leases where there are none, and begins to work. May be called again after a stop.
     ///
     /// # Errors
@@ -220,11 +246,7 @@ impl Processor {
             return Err(StartError::SameContainer);
         }
         let options = self.options.clone();
-        let by_names = options.flavour().uses_names();
-        let namespace = match &options.namespace {
-            Some(given) => Namespace::given(given.clone()),
-            None => Namespace::new(&options.processor_name, &identity, by_names),
-        };
+        let namespace = namespace(&options, &identity);
         let session = format!("{:016x}", self.runtime.random());
         let name = options.host_name.clone().unwrap_or_else(|| format!("host-{session}"));
         let handlers = match self.handler_threads {
@@ -258,6 +280,14 @@ impl Processor {
         let coordinator = Coordinator::new(shared.clone(), state);
         tasks.spawn("coordinator", move |gone| coordinator.run(stopping, gone));
         Ok(Running { shared, tasks, stop, watched })
+    }
+}
+
+/// Under which ids the leases are kept.
+fn namespace(options: &Options, identity: &FeedIdentity) -> Namespace {
+    match &options.namespace {
+        Some(given) => Namespace::given(given.clone()),
+        None => Namespace::new(&options.processor_name, identity, options.flavour().uses_names()),
     }
 }
 

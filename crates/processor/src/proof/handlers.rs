@@ -4,87 +4,18 @@
 use crate::handler::{
     Ack, Batch, BatchContext, CloseReason, Handler, HandlerFactory, LeaseContext,
 };
-use crate::lease::Lease;
-use crate::lease_store::{MemoryLeases, Stored};
-use crate::source::{FeedSource, MemoryFeed};
+use crate::lease_store::Stored;
+use crate::proof::stage::{Log, Stage, ids};
+use crate::source::FeedSource;
 use crate::{
     Checkpoint, CheckpointError, Event, HandlerError, Options, Processor, RetryThenDeadLetter,
-    Running, Start,
+    Start,
 };
 use headwater_model::FeedMode;
-use headwater_runtime::{BoxFuture, Runtime, Simulation};
+use headwater_runtime::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-
-type Log = Arc<Mutex<Vec<String>>>;
-
-/// A feed of one range, leases, and somewhere to write down what happened.
-#[derive(Clone)]
-struct Stage {
-    runtime: Runtime,
-    feed: MemoryFeed,
-    leases: MemoryLeases,
-    log: Log,
-}
-
-impl Stage {
-    fn play(script: impl FnOnce(Stage) -> BoxFuture<()>) {
-        let simulation = Simulation::new(7);
-        let runtime = simulation.node().runtime();
-        let stage = Stage {
-            feed: MemoryFeed::new(runtime.clone(), 1),
-            leases: MemoryLeases::new(runtime.clone()),
-            runtime,
-            log: Log::default(),
-        };
-        simulation.run(script(stage));
-    }
-
-    fn options(&self) -> Options {
-        Options { start: Start::Beginning, ..Options::native("p") }
-    }
-
-    async fn start(&self, options: Options, handler: impl HandlerFactory) -> Running {
-        let processor = Processor::builder()
-            .source(self.feed.clone())
-            .leases(self.leases.clone())
-            .handler(handler)
-            .options(options)
-            .runtime(self.runtime.clone())
-            .build()
-            .unwrap();
-        processor.start().await.unwrap()
-    }
-
-    fn put(&self, ids: std::ops::Range<u32>) {
-        for id in ids {
-            self.feed.put("k", &[(&id.to_string(), "x")]);
-        }
-    }
-
-    async fn sleep(&self, seconds: u64) {
-        self.runtime.sleep(Duration::from_secs(seconds)).await;
-    }
-
-    fn stored(&self) -> Option<u64> {
-        let documents = self.leases.export();
-        let lease = documents.iter().find_map(|stored| Lease::parse(&stored.body).ok())?;
-        lease.position?.lsn().map(headwater_model::Lsn::get)
-    }
-
-    fn log(&self) -> Vec<String> {
-        self.log.lock().clone()
-    }
-}
-
-fn ids(batch: &Batch) -> String {
-    let id = |change: &crate::source::Change| {
-        let json: serde_json::Value = change.parse().unwrap();
-        json["id"].as_str().unwrap().to_owned()
-    };
-    batch.changes.iter().map(id).collect::<Vec<_>>().join(",")
-}
 
 /// Writes down everything that happens to it.
 struct Diary(Log);

@@ -9,6 +9,7 @@
 //! oracle    what must be true, checked as it happens and at the end
 //! faults    the scenarios of hosts, one test each; faults_of_services those of what they depend on
 //! storm     everything at once, under many seeds
+//! stage     one host, looked at closely: what handlers and trigger promise
 //! sabotage  hosts broken on purpose, to see that the oracle notices
 //! ```
 //!
@@ -22,7 +23,9 @@ mod network;
 mod oracle;
 mod original;
 mod sabotage;
+mod stage;
 mod storm;
+mod trigger;
 mod world;
 
 use std::ops::Range;

@@ -1,0 +1,104 @@
+//! The processors that keep leases for a container, ours and those of .NET and Java: what `lag`, `watch` and the
+//! scaler look at.
+
+use crate::connect::Connect;
+use anyhow::{Result, ensure};
+use clap::Args;
+use headwater_client::{Container, Options};
+use headwater_processor::lease_store::{ContainerLeases, LeaseStore, StoreError};
+use headwater_processor::source::{FeedSource, RemoteFeed};
+use headwater_processor::{Namespace, Unit};
+use headwater_runtime::Runtime;
+use std::sync::Arc;
+
+/// A monitored container, and where the leases for it are.
+#[derive(Debug, Args)]
+pub(crate) struct Monitored {
+    /// The monitored container: database/container, context:database/container or a URL
+    address: String,
+    /// The lease container [default: `leases` in the same database]
+    #[arg(long, value_name = "ADDRESS")]
+    leases: Option<String>,
+    /// The processor, if there are several: a part of its namespace
+    #[arg(long, value_name = "TEXT")]
+    processor: Option<String>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// The lease container when nothing is said.
+pub(crate) fn leases_beside(address: &str) -> String {
+    match address.rsplit_once('/') {
+        Some((before, _)) => format!("{before}/leases"),
+        None => format!("{address}/leases"),
+    }
+}
+
+impl Monitored {
+    /// Both containers. Nothing is asked yet.
+    pub(crate) fn places(self) -> Result<Places> {
+        let leases = self.leases.clone().unwrap_or_else(|| leases_beside(&self.address));
+        let leases = self.connect.container(&leases, Options::default())?;
+        let source = RemoteFeed::new(self.connect.container(&self.address, Options::default())?);
+        Ok(Places { source, leases, processor: self.processor })
+    }
+}
+
+/// The two containers. Whoever looks again and again does so over the same connections.
+pub(crate) struct Places {
+    pub(crate) source: RemoteFeed,
+    leases: Container,
+    processor: Option<String>,
+}
+
+impl Places {
+    /// Every processor on the monitored container; there must be one.
+    pub(crate) async fn units(&self) -> Result<Vec<Unit>> {
+        let units = self.of(ContainerLeases::open(self.leases.clone()).await?).await?;
+        ensure!(!units.is_empty(), "no processor keeps leases for this container there");
+        Ok(units)
+    }
+
+    /// The same where nobody may have started yet, which is no error then.
+    pub(crate) async fn units_if_any(&self) -> Result<Vec<Unit>> {
+        match ContainerLeases::open(self.leases.clone()).await {
+            Ok(store) => self.of(store).await,
+            Err(StoreError::Gone(_)) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn of(&self, store: ContainerLeases) -> Result<Vec<Unit>> {
+        let store: Arc<dyn LeaseStore> = Arc::new(store);
+        let identity = self.source.identity().await?;
+        // Both ways of naming a container: by resource id, and by name as one flavour of Java does.
+        let ends = [false, true].map(|names| {
+            let whole = Namespace::new("", &identity, names);
+            whole.as_str()[identity.host.len()..].to_owned()
+        });
+        let wanted = |name: &Namespace| {
+            let of_container = ends.iter().any(|end| name.as_str().ends_with(end.as_str()));
+            let named = self.processor.as_ref().is_none_or(|text| name.as_str().contains(text));
+            of_container && named
+        };
+        let found = Unit::discover(&*store).await?;
+        let unit = |name| Unit::new(store.clone(), name, Runtime::system());
+        Ok(found.into_iter().filter(wanted).map(unit).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leases_beside;
+
+    #[test]
+    fn leases_are_looked_for_beside_the_container() {
+        for (address, expected) in [
+            ("shop/orders", "shop/leases"),
+            ("prod:shop/orders", "prod:shop/leases"),
+            ("http://127.0.0.1:8080/shop/orders", "http://127.0.0.1:8080/shop/leases"),
+        ] {
+            assert_eq!(leases_beside(address), expected);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `headwater watch`: who works on what, how far behind and how fast, as it changes; ours and .NET's and Java's.
+//!
+//! It only looks. On a terminal the same table is drawn again and again, elsewhere one is printed below the other.
+
+mod view;
+
+use super::units::{Monitored, Places};
+use crate::connect::block_on;
+use crate::output::{Screen, say};
+use anyhow::{Context, Result};
+use clap::Args;
+use headwater_model::FeedMode;
+use headwater_processor::lag::Lag;
+use headwater_processor::source::SourceError;
+use headwater_processor::{LeaseInfo, lag_of};
+use headwater_runtime::Runtime;
+use std::time::Duration;
+use view::{Before, View};
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Watch a processor: its hosts, their leases, how far behind they are and how fast
+
+    headwater watch shop/orders
+    headwater watch shop/orders --leases shop/leases --processor mailer
+    headwater watch shop/orders --once --json
+
+Shows every processor that keeps leases for the container, those of .NET and Java as well: who takes part, who
+owns which lease, its position, how many transactions are behind it that were not handled yet and the age of the
+first of them, how many were handled in a second, how long ago the lease was written, and whether it is paused or
+halted. On a terminal the table is drawn anew every second; elsewhere each is printed below the last. With --json it
+is one line for each processor every time. Every look costs a small read for each lease; --every makes them rarer.";
+
+/// What to watch, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    monitored: Monitored,
+    /// Look once and end
+    #[arg(long)]
+    once: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// How often to look, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    every: u64,
+}
+
+/// Runs until it is interrupted, or once.
+pub(crate) fn run(watch: Watch) -> Result<()> {
+    block_on(async {
+        let mut looking = Looking {
+            places: watch.monitored.places()?,
+            runtime: Runtime::system(),
+            before: Before::default(),
+        };
+        let views = looking.look().await?;
+        if watch.once {
+            print(&views, watch.json);
+            return Ok(());
+        }
+        let every = Duration::from_secs(watch.every);
+        tokio::select! {
+            ended = looking.watch(views, every, watch.json) => ended,
+            interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for Ctrl-C"),
+        }
+    })
+}
+
+struct Looking {
+    places: Places,
+    runtime: Runtime,
+    before: Before,
+}
+
+impl Looking {
+    async fn watch(&mut self, mut views: Vec<View>, every: Duration, json: bool) -> Result<()> {
+        let screen = if json { None } else { Screen::new() };
+        loop {
+            match &screen {
+                Some(screen) => screen.draw(picture(&views, Some(screen.size().1))),
+                None => print(&views, json),
+            }
+            self.runtime.sleep(every).await;
+            match self.look().await {
+                Ok(seen) => views = seen,
+                // A server that restarts comes back; whoever watches wants to see that as well.
+                Err(error) => eprintln!("cannot look: {error:#}"),
+            }
+        }
+    }
+
+    /// Everything there is to see. Processors may come and go, so they are looked for every time.
+    async fn look(&mut self) -> Result<Vec<View>> {
+        let mut views = Vec::new();
+        for unit in self.places.units().await? {
+            let snapshot = unit.look().await?;
+            let mut lags = Vec::new();
+            for info in &snapshot.leases {
+                lags.push(self.lag(info).await?);
+            }
+            views.push(View::new(&unit, &snapshot, &lags));
+        }
+        View::compare(&mut views, &mut self.before, self.runtime.elapsed());
+        Ok(views)
+    }
+
+    async fn lag(&self, info: &LeaseInfo) -> Result<Lag> {
+        let mode = info.lease.mode.unwrap_or(FeedMode::LatestVersion);
+        let now = self.runtime.unix_millis() / 1000;
+        match lag_of(&self.places.source, &info.lease, mode, now).await {
+            // Split just now, or older than what is kept: the next owner will say.
+            Err(SourceError::RangeGone | SourceError::PositionLost(_)) => Ok(UNKNOWN),
+            other => Ok(other?),
+        }
+    }
+}
+
+const UNKNOWN: Lag = Lag { transactions: None, time: None };
+
+/// One processor below the other, no wider than the terminal.
+fn picture(views: &[View], columns: Option<usize>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for view in views {
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.extend(view.lines(columns));
+    }
+    lines
+}
+
+fn print(views: &[View], json: bool) {
+    match json {
+        true => views.iter().for_each(|view| say(format_args!("{}", view.json()))),
+        false => say(format_args!("{}", picture(views, None).join("\n"))),
+    }
+}
