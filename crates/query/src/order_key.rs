@@ -44,6 +44,9 @@ pub struct OrderKey {
 
 /// Where an item is in an order. `ordinal` decides between items that are equal in every path.
 pub fn order_key(item: &[u8], order: &[OrderPath], ordinal: u64) -> OrderKey {
+    if order.is_empty() {
+        return key_of_values(Vec::new(), std::iter::empty(), order, ordinal);
+    }
     let item = Value::of_item(item);
     let values = order.iter().map(|one| {
         one.path.0.iter().fold(item.clone(), |value, step| match step {
@@ -145,6 +148,25 @@ impl Ordering {
         let (from, to) = within(&prefix, bounds.as_ref(), descending);
         paths.extend(order);
         (paths.len() <= PATHS_MAX).then_some(Ordering { paths, from, to, prefix, fixed })
+    }
+
+    /// The order of creation, where a query names none: by the numbers of items that all have these values.
+    /// `None` if they are too many.
+    pub fn of_creation(fixed: &[(IndexPath, Value<'static>)]) -> Option<Ordering> {
+        let mut prefix = Vec::new();
+        let mut paths = Vec::new();
+        for (path, value) in fixed {
+            push_key(value, false, &mut prefix);
+            paths.push(OrderPath { path: path.clone(), descending: false });
+        }
+        let (from, to) = within(&prefix, None, false);
+        let fixed = paths.len();
+        (fixed <= PATHS_MAX).then_some(Ordering { paths, from, to, prefix, fixed })
+    }
+
+    /// Where an item of this number is in an order of creation.
+    pub fn place_of(&self, number: u64) -> Vec<u8> {
+        [&self.prefix[..], &number.to_be_bytes()].concat()
     }
 
     /// Where to go on behind the rows up to a mark: not behind where they are.
@@ -259,6 +281,25 @@ mod tests {
         let one = order_key(item(&format!("{:?}", format!("{long}1"))).as_bytes(), &order, 7);
         let two = order_key(item(&format!("{:?}", format!("{long}2"))).as_bytes(), &order, 7);
         assert_eq!(one, two, "only the first bytes count");
+    }
+
+    #[test]
+    fn in_an_order_of_creation_items_lie_by_their_numbers_behind_what_all_have() {
+        let path = by("a", false).path;
+        let long = "x".repeat(TEXT_BYTES + 9);
+        for value in [Value::Null, Value::Bool(true), Value::number(-1.5), Value::text(long)] {
+            let json = [br#"{"a":"#, &value.to_json()[..], b"}"].concat();
+            let order = Ordering::of_creation(&[(path.clone(), value)]).unwrap();
+            for number in [0, 1, 1 << 40, u64::MAX >> 8] {
+                let key = order_key(&json, &order.paths, number).bytes;
+                assert_eq!(order.place_of(number), key);
+                assert!(order.from <= key && key < order.to);
+            }
+            assert!(order.place_of(255) < order.place_of(256));
+        }
+        let all = Ordering::of_creation(&[]).unwrap();
+        assert_eq!(all.place_of(7), order_key(b"{}", &all.paths, 7).bytes);
+        assert!(all.from <= all.place_of(0) && all.place_of(u64::MAX >> 8) < all.to);
     }
 
     #[test]

@@ -254,6 +254,21 @@ impl Query {
         }
     }
 
+    /// Whether an item may have no row: it has a filter, goes into what items hold, or shows a single value,
+    /// which may be undefined.
+    pub fn may_pass_over(&self) -> bool {
+        let is_item = |from: &From| {
+            let whole = match &from.first.collection {
+                Collection::Path(path) => matches!(path.node, Node::Name(_)),
+                Collection::Query(_) => false,
+            };
+            whole && !from.first.each && from.joins.is_empty()
+        };
+        let is_object = !matches!(self.tree.projection, Projection::Value(_));
+        let of_items = self.tree.from.as_ref().is_some_and(is_item);
+        !(is_object && of_items && self.tree.filter.is_none())
+    }
+
     /// How many of all rows to skip, and how many to answer at most.
     pub fn window(&self) -> (u64, Option<u64>) {
         self.compiled.stages.last().map_or((0, None), |last| (last.skip, last.take))

@@ -561,3 +561,66 @@ async fn unscoped_feeds_of_several_ranges_go_on_from_one_etag() {
     assert_eq!(seen, (0..40).map(|number| json!(number.to_string())).collect::<Vec<_>>());
     world.stop().await;
 }
+
+/// Pages of a listing over HTTP, by what is sent for each; ids in order, and how many pages there were.
+async fn pages(world: &World, verb: &str, head: &[(&str, &str)], body: &str) -> (Vec<u32>, usize) {
+    let (mut ids, mut after) = (Vec::new(), None::<String>);
+    for pages in 1..1_000 {
+        let mut head = head.to_vec();
+        if let Some(after) = &after {
+            head.push(("x-ms-continuation", after));
+        }
+        let got = world.send(verb, DOCS, &head, body).await;
+        assert_eq!(got.status, 200, "{got:?}");
+        let page: Value = got.json();
+        let id = |item: &Value| item["id"].as_str().unwrap().parse::<u32>().unwrap();
+        ids.extend(page["Documents"].as_array().unwrap().iter().map(id));
+        after = got.header("x-ms-continuation").map(str::to_owned);
+        if after.is_none() {
+            return (ids, pages);
+        }
+    }
+    panic!("the listing never ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_comes_in_the_order_of_creation() {
+    let world = World::new().await.with_container().await;
+    for number in 0..60 {
+        let (id, pk) = (number.to_string(), format!("k{}", number % 7));
+        let key = format!(r#"["{pk}"]"#);
+        let head = [("x-ms-documentdb-partitionkey", key.as_str())];
+        let body = json!({"id": id, "pk": pk}).to_string();
+        assert_eq!(world.send("POST", DOCS, &head, &body).await.status, 201);
+    }
+    let all: Vec<u32> = (0..60).collect();
+    let of_key: Vec<u32> = all.iter().copied().filter(|number| number % 7 == 3).collect();
+    let key = ("x-ms-documentdb-partitionkey", r#"["k3"]"#);
+    let query = [
+        ("x-ms-documentdb-isquery", "True"),
+        ("content-type", "application/query+json"),
+        ("x-ms-documentdb-query-enablecrosspartition", "True"),
+    ];
+    let everything = r#"{"query":"SELECT * FROM c"}"#;
+    for count in ["1", "7", "100"] {
+        let count = ("x-ms-max-item-count", count);
+        assert_eq!(pages(&world, "GET", &[count], "").await.0, all);
+        assert_eq!(pages(&world, "GET", &[count, key], "").await.0, of_key);
+        let head = [&query[..], &[count]].concat();
+        assert_eq!(pages(&world, "POST", &head, everything).await.0, all);
+        let head = [&query[..], &[count, key]].concat();
+        assert_eq!(pages(&world, "POST", &head, everything).await.0, of_key);
+    }
+    // What one client has begun goes on after a split.
+    let count = ("x-ms-max-item-count", "50");
+    let first = world.send("GET", DOCS, &[count], "").await;
+    let after = first.header("x-ms-continuation").unwrap().to_owned();
+    let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
+    container.split(container.ranges()[0].id, None).await.unwrap();
+    let rest = world.send("GET", DOCS, &[count, ("x-ms-continuation", &after)], "").await;
+    let rest = rest.json();
+    let ids = rest["Documents"].as_array().unwrap().iter().map(|item| item["id"].clone());
+    let expected: Vec<Value> = (50..60).map(|number: u32| json!(number.to_string())).collect();
+    assert_eq!(ids.collect::<Vec<_>>(), expected);
+    world.stop().await;
+}

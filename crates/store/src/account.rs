@@ -45,6 +45,9 @@ pub struct Options {
     pub index_after_items: usize,
     /// A query that would look at more items than this one by one reads whole logs instead.
     pub sweep_after_items: usize,
+    /// A listing of up to so many items is in the order of their creation from the first page on; a longer
+    /// one is when there is an index for it.
+    pub sort_listings_up_to: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
 }
@@ -62,6 +65,7 @@ impl Default for Options {
             compaction_dead_percent: 25,
             index_after_items: 1_000,
             sweep_after_items: 1_000,
+            sort_listings_up_to: 4_000,
             scripts: ScriptLimits::default(),
         }
     }

@@ -47,6 +47,7 @@ mod index;
 pub mod invariants;
 mod item;
 mod keys;
+mod listing;
 mod maintenance;
 mod partition;
 mod prepare;

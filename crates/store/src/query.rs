@@ -1,7 +1,7 @@
 //! Queries over the items of a container, a page at a time.
 //!
-//! A query that answers item by item goes on from where its last page ended, through restarts and
-//! splits, like a scan. A sorted one goes on behind the sort keys of its last row, and looks at no more than its
+//! A query that answers item by item does so in the order of creation, or in that of a scan where that cannot be had
+//! at once, and goes on in the same order from where its last page ended, through restarts and splits. A sorted one goes on behind the sort keys of its last row, and looks at no more than its
 //! page where an index has the items in that order. One that needs every item before its first row in another
 //! way is run again, and the rows that were shown are left out. Rows found beyond a page are kept for the next
 //! one, so that it usually costs no more than itself.
@@ -348,7 +348,7 @@ impl Container {
         }
         let batch = PageLimit::new(SCAN_ITEMS, SCAN_BYTES).unwrap_or_default();
         let mut done = false;
-        while !done && source.position().is_some() {
+        while !done && !source.is_done() {
             for item in source.next(batch).await? {
                 let text = item.to_bytes();
                 page.items_read += 1;
@@ -363,7 +363,7 @@ impl Container {
             }
         }
         page.steps = run.steps();
-        page.index = std::mem::take(&mut source.usage);
+        page.index = source.take_usage();
         Ok((run, source))
     }
 

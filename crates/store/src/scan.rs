@@ -2,7 +2,7 @@
 //!
 //! The order does not depend on partitions, so a scan goes on where it was after a split, a merge or a
 //! restart. An item that is there during the whole scan is seen exactly once; one that comes or goes
-//! meanwhile may or may not be.
+//! meanwhile may or may not be. Who wants items in the order of their creation asks for a `listing`.
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
@@ -15,7 +15,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
 use std::fmt;
 
-/// Where a scan goes on. Opaque; survives restarts, splits and merges.
+/// What the text of a position among numbers begins with; no base 64 does.
+const NUMBER: char = '~';
+
+/// Where a scan or a listing goes on. Opaque; survives restarts, splits and merges.
+///
+/// It says in which order it is a position, so that whoever goes on does so in that order: the next key in
+/// base 64, or `~` and the next number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPosition(String);
 
@@ -24,6 +30,17 @@ impl ScanPosition {
     #[must_use]
     pub fn from_text(text: &str) -> ScanPosition {
         ScanPosition(text.to_owned())
+    }
+
+    /// Before the item of this number, in the order of creation.
+    pub(crate) fn of_number(number: u64) -> ScanPosition {
+        ScanPosition(format!("{NUMBER}{number}"))
+    }
+
+    /// The number of the next item, if it is a position in the order of creation.
+    pub(crate) fn number(&self) -> Result<Option<u64>, ItemReadError> {
+        let number = self.0.strip_prefix(NUMBER).map(str::parse);
+        number.transpose().map_err(|_| ItemReadError::BadPosition)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lists: items in their stable order, and short lists of definitions.
+//! Lists: items in the order of their creation, and short lists of definitions.
 
 use super::{Outcome, changes};
 use crate::answer::Answer;
@@ -43,7 +43,7 @@ pub(super) async fn items(call: &Call, target: &Target) -> Outcome {
     super::items::check_session(call, container)?;
     let after = call.continuation().map(ScanPosition::from_text);
     let wanted = scan_scope(container, &scope)?;
-    let page = container.scan(&wanted, after.as_ref(), call.page_limit()?).await?;
+    let page = container.list(&wanted, after.as_ref(), call.page_limit()?).await?;
     let size: usize = page.items.iter().map(|item| item.feed_bytes().len()).sum();
     let rid = container.rid().to_string();
     let mut body = Vec::with_capacity(size + 128);

@@ -4,6 +4,7 @@
 //! What is left over is kept within bounds, the oldest giving way, and whoever asks for the next page gets
 //! it from here; if it is gone by then, the query is run again. Nothing depends on it but time.
 
+use super::source::Spot;
 use crate::keys::Key;
 use bytes::Bytes;
 use headwater_model::ContainerRid;
@@ -51,9 +52,9 @@ pub(crate) struct Rows {
     pub(crate) rows: VecDeque<(Bytes, Option<OrderMark>)>,
     /// Whether there are more behind them.
     pub(crate) is_more: bool,
-    /// The items they are of, where rows are in the order of a scan; as many as rows then.
-    pub(crate) keys: VecDeque<Key>,
-    /// Where that scan goes on behind the last of them.
+    /// The items they are of, where rows come item by item; as many as rows then.
+    pub(crate) spots: VecDeque<Spot>,
+    /// Where a scan goes on behind the last of them; `None` if nothing is behind.
     pub(crate) end: Option<Key>,
 }
 
@@ -61,8 +62,8 @@ impl Leftovers {
     /// Keeps rows under an id; 0 if they are too many to keep.
     pub(crate) fn keep(&self, id: u64, owner: Owner, rows: Rows, now: Duration) -> u64 {
         let marks = size_of::<(Bytes, Option<OrderMark>)>() + 64;
-        let keys: usize = rows.keys.iter().map(|key| key.len() + size_of::<Key>()).sum();
-        let bytes = keys + rows.rows.iter().map(|(row, _)| row.len() + marks).sum::<usize>();
+        let spots: usize = rows.spots.iter().map(|spot| spot.bytes() + size_of::<Spot>()).sum();
+        let bytes = spots + rows.rows.iter().map(|(row, _)| row.len() + marks).sum::<usize>();
         if bytes > BYTES_MAX / 2 || id == 0 {
             return 0;
         }

@@ -1,12 +1,14 @@
-//! The items a query has to look at, in the order of a scan: all of a scope, or what an index proposes.
+//! The items a query has to look at: all of a scope, or what an index proposes.
 //!
-//! Both ways go through the same keys in the same order, so a query may change from one to the other
-//! between two pages, or within one when an index turns out to propose too much.
+//! They come in the order of their creation (see `listing`), or in that of a scan where that cannot be had at once.
+//! In either order both ways go through the same items, so a query may change from one to the other between two
+//! pages, or within one when an index turns out to propose too much. It never changes its order.
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::item::Item;
 use crate::keys::{self, Key};
+use crate::listing::{Listed, Listing};
 use crate::scan::{ScanPosition, ScanScope, position_text, successor};
 use crate::secondary::{self, Indexed, PathIndex, Proposed, gather};
 use headwater_model::PageLimit;
@@ -16,6 +18,10 @@ use std::sync::Arc;
 
 /// More ids than this are not looked up one by one.
 const IDS_MAX: usize = 1_000;
+/// More proposed items than this are not put into the order of their creation: their rows know it.
+const SORTED_MAX: usize = 1_000;
+/// Bytes of items that are read to be put in order.
+const SORTED_BYTES_MAX: usize = 1 << 20;
 
 /// See the head of this file.
 pub(super) struct Source<'c> {
@@ -24,9 +30,43 @@ pub(super) struct Source<'c> {
     to: Key,
     is_done: bool,
     lookup: Option<Lookup>,
+    /// What it looks at if it does so in the order of creation.
+    listing: Option<Listing>,
     /// What was used, and what would have been of use.
     pub(super) usage: IndexUsage,
     wanted: Option<IndexPath>,
+}
+
+/// How far a query has come: the first place it has not looked at, in one order or the other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Spot {
+    Key(Key),
+    Number(u64),
+}
+
+impl Spot {
+    /// Behind the item that is here.
+    pub(super) fn behind(self) -> Spot {
+        match self {
+            Spot::Key(key) => Spot::Key(successor(key)),
+            Spot::Number(number) => Spot::Number(number.saturating_add(1)),
+        }
+    }
+
+    pub(super) fn position(&self) -> ScanPosition {
+        match self {
+            Spot::Key(key) => position_text(key),
+            Spot::Number(number) => ScanPosition::of_number(*number),
+        }
+    }
+
+    /// Bytes it takes in memory beyond itself.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Spot::Key(key) => key.len(),
+            Spot::Number(_) => 0,
+        }
+    }
 }
 
 /// Which indexes a page has used, and which would have helped.
@@ -88,10 +128,83 @@ impl Lookup {
         let has_asked = matches!(self.by, Proposer::Keys) || !self.is_fresh;
         self.items.is_empty() && self.horizon.is_none() && has_asked
     }
+
+    /// Takes what is proposed if it is all there is and not too much.
+    fn take_all(&mut self, most: usize) -> Option<VecDeque<Proposed>> {
+        let has_asked = matches!(self.by, Proposer::Keys) || !self.is_fresh;
+        let is_all = has_asked && self.horizon.is_none() && self.items.len() <= most;
+        is_all.then(|| std::mem::take(&mut self.items))
+    }
 }
 
 impl<'c> Source<'c> {
-    /// The items of a scope that a query has to look at, from a position on.
+    /// The items of a scope that a query has to look at, from the first on, in the order of their creation if
+    /// that can be had at once. `page` is how many will be wanted.
+    pub(super) async fn begin(
+        container: &'c Container,
+        query: &Query,
+        scope: &ScanScope,
+        page: usize,
+    ) -> Result<Source<'c>, ItemReadError> {
+        let mut source = Source::new(container, query, scope, None)?;
+        source.settle()?;
+        source.listing = match source.is_scan() {
+            true => container.begin_listing(scope)?,
+            false => source.sort_proposed(0, page).await?,
+        };
+        Ok(source)
+    }
+
+    /// The same from a position on, in the order it is a position in.
+    pub(super) async fn resume(
+        container: &'c Container,
+        query: &Query,
+        scope: &ScanScope,
+        after: &ScanPosition,
+        page: usize,
+    ) -> Result<Source<'c>, ItemReadError> {
+        let Some(number) = after.number()? else {
+            return Source::new(container, query, scope, Some(after));
+        };
+        let mut source = Source::new(container, query, scope, None)?;
+        source.settle()?;
+        source.listing = source.sort_proposed(number, page).await?;
+        if source.listing.is_none() {
+            source.lookup = None;
+            source.usage.potential.append(&mut source.usage.used);
+            source.listing = Some(container.resume_listing(scope, number)?);
+        }
+        Ok(source)
+    }
+
+    /// Puts what an index proposes into the order of creation, from a number on; `None` if that is too much.
+    async fn sort_proposed(
+        &mut self,
+        next: u64,
+        page: usize,
+    ) -> Result<Option<Listing>, ItemReadError> {
+        let Some(lookup) = &mut self.lookup else { return Ok(None) };
+        let Some(proposed) = lookup.take_all(SORTED_MAX) else { return Ok(None) };
+        // What is shown at once anyway may as well be read at once.
+        let mut room = if proposed.len() <= page { SORTED_BYTES_MAX } else { 0 };
+        let mut listed = Vec::with_capacity(proposed.len());
+        for item in proposed {
+            let (mut number, mut read) = (None, None);
+            if room > 0 {
+                read = self.container.read_proposed(&item).await?;
+                number = read.as_ref().map(Item::number);
+                room = room.saturating_sub(read.as_ref().map_or(0, |read| read.feed_bytes().len()));
+            } else {
+                number = self.container.number_of(&item)?.or(number);
+            }
+            if let Some(number) = number.filter(|number| *number >= next) {
+                listed.push(Listed { number, item, read });
+            }
+        }
+        Ok(Some(Listing::of(listed)))
+    }
+
+    /// The items of a scope that a query has to look at, from a position on, in the order of a scan.
     pub(super) fn new(
         container: &'c Container,
         query: &Query,
@@ -102,8 +215,16 @@ impl<'c> Source<'c> {
         if let Some(position) = after {
             from = container.behind(position)?.max(from);
         }
-        let (lookup, usage, wanted) = (None, IndexUsage::default(), None);
-        let mut source = Source { container, from, to, is_done: false, lookup, usage, wanted };
+        let mut source = Source {
+            container,
+            from,
+            to,
+            is_done: false,
+            lookup: None,
+            listing: None,
+            usage: IndexUsage::default(),
+            wanted: None,
+        };
         source.lookup = match source.by_id(query, scope)? {
             Some(lookup) => {
                 source.usage.used.push("/id/?".to_owned());
@@ -168,6 +289,11 @@ impl<'c> Source<'c> {
     pub(super) async fn next(&mut self, limit: PageLimit) -> Result<Vec<Item>, ItemReadError> {
         if self.is_done {
             return Ok(Vec::new());
+        }
+        if let Some(listing) = &mut self.listing {
+            let items = self.container.list_on(listing, limit).await?;
+            self.is_done = listing.is_done();
+            return Ok(items);
         }
         let mut items = Vec::new();
         let mut bytes = 0;
@@ -252,7 +378,17 @@ impl<'c> Source<'c> {
         self.lookup.is_none()
     }
 
-    /// The keys it has not looked at; `None` at the end.
+    /// Whether it looks at items in the order of their creation.
+    pub(super) fn is_listing(&self) -> bool {
+        self.listing.is_some()
+    }
+
+    /// How many items it has not looked at; `None` if nobody knows.
+    pub(super) fn items_left(&self) -> Option<usize> {
+        self.listing.as_ref().and_then(Listing::left)
+    }
+
+    /// The keys it has not looked at, or all of them in the order of creation; `None` at the end.
     pub(super) fn left(&self) -> Option<(Key, Key)> {
         (!self.is_done).then(|| (self.from.clone(), self.to.clone()))
     }
@@ -269,8 +405,23 @@ impl<'c> Source<'c> {
     }
 
     /// Where to go on; `None` at the end.
-    pub(super) fn position(&self) -> Option<ScanPosition> {
-        (!self.is_done).then(|| position_text(&self.from))
+    pub(super) fn spot(&self) -> Option<Spot> {
+        let spot = || match &self.listing {
+            Some(listing) => Spot::Number(listing.next()),
+            None => Spot::Key(self.from.clone()),
+        };
+        (!self.is_done).then(spot)
+    }
+
+    /// Whether there is nothing more to look at.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Entries of indexes that were looked at, and the indexes.
+    pub(super) fn take_usage(&mut self) -> IndexUsage {
+        self.usage.entries += self.listing.as_ref().map_or(0, |listing| listing.entries);
+        std::mem::take(&mut self.usage)
     }
 
     /// Has the order indexed in which a page would have been a few items, if it is worth it.

@@ -1,12 +1,13 @@
-//! A page of a query that answers item by item, in the order of a scan.
+//! A page of a query that answers item by item, in the order of creation or of a scan (see `source`).
 //!
-//! It looks at some items one by one. If few of them match, the rest of the partition is quicker read in the
-//! order of its log (see `sweep`): the rows are put into the order of a scan afterwards, and those beyond the
-//! page are kept for the next one. The position in the continuation is that of the scan in either case, so
-//! rows that were kept and are gone are simply found again.
+//! It looks at some items one by one. If few of them match, the rest is quicker read in the order of the log (see
+//! `sweep`): the rows are put into the order of the query afterwards, and those beyond the page are kept for the
+//! next one. A query that would have had to do with the order of a scan gets that of creation then, if nothing
+//! was shown yet. The position in the continuation is that of the order in either case, so rows that were kept and
+//! are gone are simply found again.
 
 use super::leftovers::Rows;
-use super::source::Source;
+use super::source::{Source, Spot};
 use super::sweep::{Seen, Swept};
 use super::{
     ITEMS_READ_MAX, PAGE_TIME_MAX, Place, QueryFailure, QueryPage, SCAN_BYTES, SCAN_ITEMS,
@@ -14,7 +15,7 @@ use super::{
 use crate::container::Container;
 use crate::keys::{self, Key};
 use crate::partition::Partition;
-use crate::scan::{ScanScope, position_text, successor};
+use crate::scan::ScanScope;
 use bytes::Bytes;
 use headwater_model::PageLimit;
 use headwater_query::{Context, Next, Progress, Query, Run};
@@ -26,8 +27,16 @@ use std::time::Duration;
 const SWEPT_BYTES_MAX: usize = 2 << 20;
 /// Steps of evaluation a sweep may take, as far as can be foreseen; far below what a run may.
 const SWEPT_STEPS_MAX: u64 = 50_000_000;
-/// Entries of a log that are read for one page.
+/// Entries of logs that are read for one page.
 const SWEPT_ENTRIES_MAX: u64 = 4_000_000;
+/// Items looked at behind a full page, so that no empty one follows.
+const AHEAD_MAX: u32 = 1_000;
+
+/// What a sweep reads: partitions, and of their items those from here on.
+struct Sweep {
+    partitions: Vec<Arc<Partition>>,
+    from: Spot,
+}
 
 /// A page that is being filled.
 struct Filling<'c> {
@@ -37,7 +46,9 @@ struct Filling<'c> {
     deadline: Duration,
     source: Source<'c>,
     run: Run,
-    /// Where the page began.
+    /// Whether nothing was shown before it.
+    is_first: bool,
+    /// Where the page began, in the order of a scan.
     began: Option<Key>,
     /// A sweep came to nothing, so that no other is tried.
     swept_in_vain: bool,
@@ -71,15 +82,20 @@ impl Container {
             Some(_) => return Err(QueryFailure::BadContinuation),
         };
         let shared = &self.state().shared;
-        let source = Source::new(self, query, scope, position.as_ref())?;
+        let rows = limit.items as usize;
+        let source = match &position {
+            None => Source::begin(self, query, scope, rows).await?,
+            Some(position) => Source::resume(self, query, scope, position, rows).await?,
+        };
         let mut filling = Filling {
             page: QueryPage::default(),
             bytes: 0,
             limit,
             deadline: shared.runtime.elapsed() + PAGE_TIME_MAX,
+            is_first: after.is_none(),
             began: source.left().map(|(from, _)| from),
             source,
-            run: query.resume(context, progress),
+            run: query.resume(context.clone(), progress),
             swept_in_vain: false,
         };
         let mut kept = match leftovers {
@@ -95,61 +111,120 @@ impl Container {
             {
                 let (id, owner) = (shared.runtime.random(), self.owner_of(query, scope));
                 let leftovers = shared.leftovers.keep(id, owner, rows, shared.runtime.elapsed());
-                let place = Place::Scan {
-                    progress: filling.run.progress(),
-                    position: position_text(&at),
-                    leftovers,
-                };
-                filling.page.next = Some(place.write());
-                return filling.finish();
+                return filling.finish(Some(at), leftovers);
             }
             let is_spent = filling.page.items_read >= ITEMS_READ_MAX
                 || shared.runtime.elapsed() >= filling.deadline;
-            if filling.source.position().is_none() || filling.is_full() || is_spent {
-                let position = filling.source.position();
-                let progress = filling.run.progress();
-                let place = |position| Place::Scan { progress, position, leftovers: 0 };
-                filling.page.next = position.map(|position| place(position).write());
-                return filling.finish();
+            if filling.source.is_done() || filling.is_full() || is_spent {
+                let next = match filling.is_full() {
+                    true => filling.look_ahead(query, context).await?,
+                    false => filling.source.spot(),
+                };
+                self.note_order(scope, &filling, next.is_some())?;
+                return filling.finish(next, 0);
             }
-            kept = match self.worth_sweeping(query, &filling) {
-                Some(partition) => {
-                    let rows = self.sweep_rows(&partition, query, &mut filling).await?;
-                    filling.swept_in_vain = rows.is_none();
-                    rows
-                }
-                None => None,
-            };
+            kept = self.swept(query, &mut filling).await?;
             if kept.is_none() {
                 filling.scan_on().await?;
             }
         }
     }
 
-    /// The partition whose rest had better be read in the order of its log.
-    fn worth_sweeping(&self, query: &Query, filling: &Filling<'_>) -> Option<Arc<Partition>> {
+    /// Notes that whoever lists items would have liked another order. One who looks for a few does not count.
+    fn note_order(
+        &self,
+        scope: &ScanScope,
+        filling: &Filling<'_>,
+        is_more: bool,
+    ) -> Result<(), QueryFailure> {
+        let (source, page) = (&filling.source, &filling.page);
+        let is_unordered = source.is_scan() && !source.is_listing();
+        let is_list = page.rows.len().saturating_mul(4) >= page.items_read;
+        if filling.is_first && is_more && is_unordered && is_list {
+            self.miss_listing(scope)?;
+        }
+        Ok(())
+    }
+
+    /// The rows of what is left, if they are quicker found in logs.
+    async fn swept(
+        &self,
+        query: &Query,
+        filling: &mut Filling<'_>,
+    ) -> Result<Option<Rows>, QueryFailure> {
+        let Some(sweep) = self.worth_sweeping(query, filling) else { return Ok(None) };
+        let (items, bytes) = (filling.page.items_read, filling.page.bytes_read);
+        let rows = self.sweep_rows(&sweep, query, filling).await?;
+        filling.swept_in_vain = rows.is_none();
+        if rows.is_some() && matches!(sweep.from, Spot::Number(_)) {
+            if !filling.source.is_listing() {
+                // What was found so far is among them, at its place in another order.
+                filling.page.rows.clear();
+                filling.bytes = 0;
+                filling.page.items_read -= items;
+                filling.page.bytes_read -= bytes;
+            }
+            filling.source.end();
+        }
+        Ok(rows)
+    }
+
+    /// What had better be read in the order of its log: all partitions of the scope, or the rest of one where
+    /// rows were shown in the order of a scan.
+    fn worth_sweeping(&self, query: &Query, filling: &Filling<'_>) -> Option<Sweep> {
         let read = filling.page.items_read;
-        let enough = read >= self.state().shared.options.sweep_after_items;
-        if !enough
+        let worth_it = self.state().shared.options.sweep_after_items;
+        let is_long = filling.source.items_left().is_none_or(|left| left >= worth_it);
+        if read < worth_it
+            || !is_long
             || filling.swept_in_vain
             || !filling.source.is_scan()
             || query.window() != (0, None)
         {
             return None;
         }
+        let fits = |partitions: &[Arc<Partition>]| {
+            let entries: u64 = partitions.iter().map(|partition| partition.visible().get()).sum();
+            let per_item = |sum: u64| sum.saturating_mul(entries) / (read as u64).max(1);
+            entries <= SWEPT_ENTRIES_MAX
+                && per_item(filling.bytes as u64) <= SWEPT_BYTES_MAX as u64
+                && per_item(filling.run.steps()) <= SWEPT_STEPS_MAX
+        };
         let (from, to) = filling.source.left()?;
+        let began = filling.began.as_ref()?;
+        if filling.source.is_listing() || filling.is_first {
+            let partitions = self.whole_partitions(began, &to).filter(|all| fits(all));
+            if let Some(partitions) = partitions {
+                let from = filling.source.spot().filter(|_| filling.source.is_listing());
+                return Some(Sweep { partitions, from: from.unwrap_or(Spot::Number(0)) });
+            }
+        }
+        if filling.source.is_listing() {
+            return None;
+        }
         let topology = self.state().topology();
         let (epk, _) =
             keys::parse_item(&from).or_else(|| Some((self.first_epk(&from)?, &[][..])))?;
         let partition = topology.partition_of(epk.as_bytes())?;
         // What lies before the page would be read for nothing.
-        let entries = partition.visible().get();
-        let whole = self.may_sweep(partition, filling.began.as_ref()?, &to);
-        let per_item = |sum: u64| sum.saturating_mul(entries) / (read as u64).max(1);
-        let fits = entries <= SWEPT_ENTRIES_MAX
-            && per_item(filling.bytes as u64) <= SWEPT_BYTES_MAX as u64
-            && per_item(filling.run.steps()) <= SWEPT_STEPS_MAX;
-        (whole && fits).then(|| partition.clone())
+        let whole = self.may_sweep(partition, began, &to) && fits(std::slice::from_ref(partition));
+        whole.then(|| Sweep { partitions: vec![partition.clone()], from: Spot::Key(from) })
+    }
+
+    /// The partitions that have items between two keys, if they have no others.
+    fn whole_partitions(&self, from: &Key, to: &Key) -> Option<Vec<Arc<Partition>>> {
+        let mut whole = Vec::new();
+        for partition in &self.state().topology().partitions {
+            let (first, behind) = keys::items_in(self.rid(), &partition.range);
+            if behind <= *from || *to <= first {
+                continue;
+            }
+            if first < *from || *to < behind {
+                return None;
+            }
+            whole.push(partition.clone());
+        }
+        Some(whole)
     }
 
     /// The hashed key where a partition begins, if a key is just that.
@@ -160,16 +235,15 @@ impl Container {
         topology.partitions.iter().find(begins).map(|partition| partition.range.min().clone())
     }
 
-    /// The rows of what is left of a partition, in the order of a scan. `None` if they are too many, or some
+    /// The rows of what is left of partitions, in the order of the query. `None` if they are too many, or some
     /// may be missing.
     async fn sweep_rows(
         &self,
-        partition: &Partition,
+        sweep: &Sweep,
         query: &Query,
         filling: &mut Filling<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
-        let Some((from, _)) = filling.source.left() else { return Ok(None) };
-        let mut found: Vec<(Key, Vec<Bytes>)> = Vec::new();
+        let mut found: Vec<(Spot, Vec<Bytes>)> = Vec::new();
         let (mut bytes, mut items, mut item_bytes) = (0, 0, 0);
         let run = &mut filling.run;
         let mut look = |seen: Seen<'_>| {
@@ -180,29 +254,38 @@ impl Container {
             if rows.is_empty() {
                 return Ok(true);
             }
-            let key = seen.key();
-            if key >= from {
+            let spot = match sweep.from {
+                Spot::Key(_) => Spot::Key(seen.key()),
+                Spot::Number(_) => Spot::Number(seen.number),
+            };
+            if spot >= sweep.from {
                 let rows: Vec<Bytes> =
                     rows.into_iter().map(|row| row.into_owned().into()).collect();
-                bytes += rows.iter().map(Bytes::len).sum::<usize>() + key.len();
-                found.push((key, rows));
+                bytes += rows.iter().map(Bytes::len).sum::<usize>() + spot.bytes();
+                found.push((spot, rows));
             }
             Ok(bytes <= 2 * SWEPT_BYTES_MAX)
         };
-        let swept = match self.sweep(partition, query, &mut look).await {
-            Err(QueryFailure::Read(_)) => Swept::GivenUp,
-            swept => swept?,
-        };
+        let mut swept = Swept::All;
+        for partition in &sweep.partitions {
+            if swept == Swept::All {
+                swept = match self.sweep(partition, query, &mut look).await {
+                    Err(QueryFailure::Read(_)) => Swept::GivenUp,
+                    swept => swept?,
+                };
+            }
+        }
         filling.page.items_read += items;
         filling.page.bytes_read += item_bytes;
         if swept != Swept::All {
             return Ok(None);
         }
         found.sort_unstable_by(|one, two| one.0.cmp(&two.0));
-        let (_, behind) = keys::items_in(self.rid(), &partition.range);
-        let mut rows = Rows { end: Some(behind), ..Rows::default() };
-        for (key, of_item) in found {
-            rows.keys.extend(std::iter::repeat_n(key, of_item.len()));
+        let behind = sweep.partitions.last().map(|last| keys::items_in(self.rid(), &last.range).1);
+        let end = behind.filter(|_| matches!(sweep.from, Spot::Key(_)));
+        let mut rows = Rows { end, ..Rows::default() };
+        for (spot, of_item) in found {
+            rows.spots.extend(std::iter::repeat_n(spot, of_item.len()));
             rows.rows.extend(of_item.into_iter().map(|row| (row, None)));
         }
         Ok(Some(rows))
@@ -235,34 +318,71 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// Takes rows that are in the order of the scan, all rows of an item or none. Returns those that are
-    /// left over and where they begin; when there are none, the scan goes on behind them.
-    fn take_kept(&mut self, mut rows: Rows) -> Option<(Rows, Key)> {
-        let mut last: Option<Key> = None;
-        while let (Some(key), false) = (rows.keys.front(), self.is_full()) {
-            let key = key.clone();
-            while rows.keys.front() == Some(&key) {
-                rows.keys.pop_front();
+    /// Where to go on behind a full page: at the next item that has a row, so that no empty page follows, if
+    /// it is not far.
+    async fn look_ahead(
+        &mut self,
+        query: &Query,
+        context: Context,
+    ) -> Result<Option<Spot>, QueryFailure> {
+        let may_have_none = query.may_pass_over() && query.user_functions().is_empty();
+        if !self.source.is_listing() || !may_have_none {
+            return Ok(self.source.spot());
+        }
+        // Not the run of the page, which must not count a row that is not shown.
+        let mut run = query.resume(context, self.run.progress());
+        let (mut looked, mut batch) = (0, 1);
+        while looked < AHEAD_MAX && !self.source.is_done() {
+            let limit = PageLimit::new(batch, SCAN_BYTES).unwrap_or_default();
+            for item in self.source.next(limit).await? {
+                let text = item.to_bytes();
+                self.page.items_read += 1;
+                self.page.bytes_read += text.len();
+                let mut rows = Vec::new();
+                let next = run.push(&text, item.number(), &mut rows);
+                // What cannot be evaluated is for the next page to say.
+                if next.is_err() || !rows.is_empty() {
+                    return Ok(Some(Spot::Number(item.number())));
+                }
+            }
+            looked += batch;
+            batch = (batch * 2).min(SCAN_ITEMS);
+        }
+        Ok(self.source.spot())
+    }
+
+    /// Takes rows that are in the order of the query, all rows of an item or none. Returns those that are
+    /// left over and where they begin; when there are none, the query goes on behind them.
+    fn take_kept(&mut self, mut rows: Rows) -> Option<(Rows, Spot)> {
+        let mut last: Option<Spot> = None;
+        while let (Some(spot), false) = (rows.spots.front(), self.is_full()) {
+            let spot = spot.clone();
+            while rows.spots.front() == Some(&spot) {
+                rows.spots.pop_front();
                 let row = rows.rows.pop_front();
                 row.into_iter().for_each(|(row, _)| self.push(row));
             }
-            last = Some(key);
+            last = Some(spot);
         }
-        if rows.keys.is_empty() {
-            if let Some(end) = rows.end {
-                self.source.move_to(end);
+        if rows.spots.is_empty() {
+            match rows.end {
+                Some(end) => self.source.move_to(end),
+                None => self.source.end(),
             }
             return None;
         }
-        let at = last
-            .map_or_else(|| self.source.left().map(|(from, _)| from), |key| Some(successor(key)))?;
+        let at = last.map_or_else(|| self.source.spot(), |spot| Some(spot.behind()))?;
         Some((rows, at))
     }
 
-    fn finish(mut self) -> Result<QueryPage, QueryFailure> {
+    /// The page, which goes on at a spot.
+    fn finish(mut self, next: Option<Spot>, leftovers: u64) -> Result<QueryPage, QueryFailure> {
+        let progress = self.run.progress();
+        let place = |spot: Spot| Place::Scan { progress, position: spot.position(), leftovers };
+        self.page.next = next.map(|spot| place(spot).write());
         self.page.steps = self.run.steps();
         self.source.learn(self.page.items_read, self.page.rows.len())?;
-        self.page.index = self.source.usage;
+        self.page.index = self.source.take_usage();
         Ok(self.page)
     }
 }

@@ -66,7 +66,7 @@ impl Container {
     }
 
     /// The values that all items of a scope have.
-    fn fixed_by(&self, scope: &ScanScope) -> Vec<(IndexPath, Value<'static>)> {
+    pub(crate) fn fixed_by(&self, scope: &ScanScope) -> Vec<(IndexPath, Value<'static>)> {
         let ScanScope::Key(key) = scope else { return Vec::new() };
         let settings = self.settings();
         let paths =
@@ -99,7 +99,7 @@ impl Container {
     }
 
     /// Lets an index see everything a query over these keys can see. False if that would take too long.
-    pub(super) fn catches_up(
+    pub(crate) fn catches_up(
         &self,
         index: &PathIndex,
         from: &Key,

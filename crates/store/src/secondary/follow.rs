@@ -16,7 +16,7 @@
 //! So an index that has caught up once skips nothing. One that is being built does, and so does compaction
 //! for it; it is then good only from the end the log had at that moment, where the successors are.
 
-use super::PathIndex;
+use super::{Indexed, PathIndex};
 use crate::container::ContainerState;
 use crate::error::StorageError;
 use crate::index::Batch;
@@ -173,6 +173,10 @@ impl PathIndex {
         rows: &mut Batch,
     ) -> Result<(), StorageError> {
         if record.kind != RecordKind::Put {
+            // What is deleted has left one entry behind in an order, and who knows how many among values.
+            let is_left =
+                record.kind == RecordKind::Tombstone && matches!(self.of, Indexed::Order(_));
+            progress.stale += u64::from(progress.built && is_left);
             return Ok(());
         }
         let Some(meta) = Meta::decode(record.meta()) else { return Ok(()) };

@@ -1,13 +1,17 @@
 //! What an index is of: the values at one path, or the order of items by some.
 //!
 //! An index of values has an entry for each value of an item, none for an item without. An index of an order
-//! has exactly one entry for each version of an item, at its place in the order.
+//! has exactly one entry for each version of an item, at its place in the order. The order by no path at all is that
+//! of creation: there the versions of an item share an entry.
 
 use crate::item::item_of;
 use crate::keys::{Value, decode_position, encode_position};
 use headwater_log::{Position, Record};
 use headwater_query::{IndexPath, OrderPath, PathStep, index_keys, order_key};
 use std::fmt;
+
+/// How rows keep the order by nothing but numbers.
+const CREATION: u8 = b'#';
 
 /// See the head of this file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,7 @@ impl Indexed {
         let mut value = Value::new();
         match self {
             Indexed::Values(path) => encode_path(path, &mut value),
+            Indexed::Order(order) if order.is_empty() => value.push(CREATION),
             Indexed::Order(order) => {
                 for one in order {
                     value.push(if one.descending { b'-' } else { b'+' });
@@ -59,6 +64,9 @@ impl Indexed {
     }
 
     pub(super) fn decode(value: &[u8]) -> Option<Indexed> {
+        if value == [CREATION] {
+            return Some(Indexed::Order(Vec::new()));
+        }
         if !matches!(value.first(), Some(b'+' | b'-')) {
             return decode_path(value).map(Indexed::Values);
         }
@@ -193,6 +201,7 @@ mod tests {
             Indexed::Values(IndexPath::default()),
             Indexed::Values(IndexPath(vec![PathStep::Element])),
             Indexed::Values(mixed),
+            Indexed::Order(Vec::new()),
             Indexed::Order(vec![OrderPath { path: path("a"), descending: true }]),
             Indexed::Order(vec![
                 OrderPath { path: path("-"), descending: false },

@@ -19,7 +19,8 @@
 //! so the pages of a query can change between scanning and looking up.
 //!
 //! An index of an order has the items in the order of an `ORDER BY`, behind the values a filter fixes. It too
-//! only proposes: whoever walks along it sorts what it finds, and stops where nothing can come in between.
+//! only proposes: whoever walks along it sorts what it finds, and stops where nothing can come in between. The order
+//! by nothing is that of creation, for long listings.
 //!
 //! Indexes are made for the paths that queries filter and sort by, within what the container's policy includes; the
 //! policy itself is a logged event, the entries are derived and can be lost at any time. `policy` says what
@@ -56,6 +57,8 @@ pub(crate) struct Secondary {
     uses: AtomicU64,
     /// Never one that was in use since the store was opened: its entries may still be on their way out.
     next_number: AtomicU32,
+    /// Listings that had to do without an index of their order.
+    unlisted: AtomicU32,
 }
 
 /// One index.
@@ -95,6 +98,7 @@ impl Secondary {
             indexes: RwLock::new(indexes),
             uses: AtomicU64::default(),
             next_number: AtomicU32::new(next),
+            unlisted: AtomicU32::default(),
         })
     }
 
@@ -146,6 +150,19 @@ impl Secondary {
             indexes.push(Arc::new(index));
         }
         dropped.map_or(Ok(()), |index| index.remove(container))
+    }
+
+    /// Notes that a listing would have needed an index of its order, and begins that where it is not the first:
+    /// whoever copies a container once has no use for one.
+    pub(crate) fn miss_listing(
+        &self,
+        container: &ContainerState,
+        of: Indexed,
+    ) -> Result<(), StorageError> {
+        match self.unlisted.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => self.create(container, of),
+        }
     }
 
     /// Drops an index.

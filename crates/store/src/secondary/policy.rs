@@ -44,6 +44,8 @@ impl IndexingPolicy {
     pub(crate) fn allows(&self, indexed: &Indexed) -> bool {
         match indexed {
             Indexed::Values(path) => self.includes(path),
+            // It knows no value of any item.
+            Indexed::Order(order) if order.is_empty() => !self.none,
             Indexed::Order(order) => {
                 let is_listed = |paths: &Vec<IndexPath>| {
                     order.len() == paths.len() && order.iter().all(|one| paths.contains(&one.path))
@@ -150,6 +152,8 @@ mod tests {
         assert!(only.includes(&path("/a")) && !only.includes(&path("/b")));
         let none = IndexingPolicy::of(Some(&json!({"indexingMode": "none"})));
         assert!(!none.includes(&path("/a")) && !none.includes(&path("/id")));
+        let creation = Indexed::Order(Vec::new());
+        assert!(only.allows(&creation) && !none.allows(&creation));
         assert!(IndexingPolicy::of(None).includes(&path("/a")));
     }
     #[test]
