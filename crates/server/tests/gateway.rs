@@ -616,6 +616,8 @@ async fn a_listing_comes_in_the_order_of_creation() {
     assert_eq!(pages(&world, "GET", &[twenty], "").await.1, 3);
     let head = [&query[..], &[twenty]].concat();
     assert_eq!(pages(&world, "POST", &head, everything).await.1, 4);
+    let head = [&head[..], &[("user-agent", "azsdk-js-cosmos azure-cosmos-js/4.9.3")]].concat();
+    assert_eq!(pages(&world, "POST", &head, everything).await.1, 3);
     let of_one = r#"{"query":"SELECT * FROM c WHERE c.pk = 'k3'"}"#;
     let head = [&query[..], &[three]].concat();
     assert_eq!(pages(&world, "POST", &head, of_one).await.1, 3);

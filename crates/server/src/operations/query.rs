@@ -74,7 +74,8 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
         Some(LAST_PAGE) => QueryPage::default(),
         _ => container.query_with(&query, &wanted, after, limit, &functions).await?,
     };
-    if page.next.is_none() && has_empty_end(&query, container, &scope, page.rows.len(), limit) {
+    let ends = page.next.is_none() && !merges(call);
+    if ends && has_empty_end(&query, container, &scope, page.rows.len(), limit) {
         page.next = Some(LAST_PAGE.to_owned());
     }
     let running = gateway.runtime.elapsed().saturating_sub(started);
@@ -96,7 +97,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
 
 /// Whether an empty page follows one that is full, though there is nothing more. So it is where a gateway goes
 /// through all ranges itself, and clients count pages (`TestCrossPartitionQuery` of the SDK for Go); within one
-/// range or key the last full page is the last.
+/// range or key the last full page is the last, and so it is for clients that would go through the ranges themselves.
 fn has_empty_end(
     query: &Query,
     container: &Container,
@@ -154,9 +155,7 @@ fn leave_to_client(
     query: &Query,
 ) -> Result<(), Failure> {
     let scoped = scope.key.is_some() || scope.range.is_some() || scope.hashes.is_some();
-    let agent = call.header("user-agent").unwrap_or_default();
-    let merges = MERGING_CLIENTS.iter().any(|name| agent.contains(name));
-    if scoped || !merges {
+    if scoped || !merges(call) {
         return Ok(());
     }
     let definition = container.definition();
@@ -174,6 +173,12 @@ fn leave_to_client(
                    Ask for its plan and run that on each range.";
     let failure = Failure::new(Code::CrossPartitionQueryNotServable, message);
     Err(Failure { info: serde_json::to_string(&plan).ok(), ..failure })
+}
+
+/// Whether a client knows how to merge the answers of several ranges.
+fn merges(call: &Call) -> bool {
+    let agent = call.header("user-agent").unwrap_or_default();
+    MERGING_CLIENTS.iter().any(|name| agent.contains(name))
 }
 
 /// Whether the filter leaves only one partition key possible.
