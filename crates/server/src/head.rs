@@ -14,7 +14,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// A header by its name, in lower case.
+    /// A header by its name.
     #[inline]
     pub(crate) fn get(&self, name: impl AsHeaderName + AsRef<str>) -> Option<&HeaderValue> {
         match self.lengths & bit_of(name.as_ref()) {

@@ -109,7 +109,7 @@ impl Front {
 #[derive(Clone, Debug, Default)]
 struct Filter(Vec<u64>);
 
-/// 128 KiB, for the some sixty thousand rows of a front: one key in fifty is looked for in vain.
+/// 128 KiB, for the sixty thousand rows or so of a front: one key in fifty is looked for in vain.
 const FILTER_WORDS: usize = 1 << 14;
 
 impl Filter {
