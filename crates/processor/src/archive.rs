@@ -5,8 +5,8 @@
 //! thrown away. Nothing here moves a position, except where it is asked to find one.
 
 use crate::coverage;
-use crate::lease::{Document, DocumentKey, Flavour, Lease, LeaseState, Start, token_of};
-use crate::lease_store::{NewDocument, StoreError};
+use crate::lease::{Document, DocumentKey, Flavour, Lease, Start, token_of};
+use crate::lease_store::{NewDocument, StoreError, Stored};
 use crate::member::{Marker, Member};
 use crate::namespace::{Kind, Namespace};
 use crate::position::Position;
@@ -89,7 +89,7 @@ impl Archive {
             lines.push('\n');
         }
         let key = DocumentKey { id: self.namespace.marker(), partition: None };
-        let marker = Marker { start: self.start.clone(), made_to: None };
+        let marker = Marker { start: self.start.clone(), ..Marker::default() };
         lines.push_str(&String::from_utf8_lossy(&marker.to_bytes(&key)));
         lines.push('\n');
         lines
@@ -191,7 +191,8 @@ impl Unit {
                 _ => {}
             }
         }
-        archive.leases.retain(|lease| lease.extra.state != LeaseState::Retired);
+        archive.leases.retain(|lease| !lease.is_retired());
+        archive.leases.extend(self.understand(listing).promised().cloned());
         archive.leases.iter_mut().for_each(free);
         archive.leases.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(archive)
@@ -202,11 +203,12 @@ impl Unit {
     /// # Errors
     /// When the unit has leases already, or the container cannot be written.
     pub async fn import(&self, archive: &Archive) -> Result<usize, UnitError> {
-        if !self.look().await?.leases.is_empty() {
+        let listing = self.store().list(&self.namespace().prefix()).await?;
+        let is_lease = |id: &str| matches!(self.namespace().kind(id), Kind::Lease(_));
+        if listing.documents.iter().any(|stored| is_lease(&stored.key.id)) {
             return Err(UnitError::NotEmpty);
         }
         let name = self.namespace().as_str();
-        let rid = name.rsplit('_').next().unwrap_or_default();
         for lease in &archive.leases {
             let mut lease = lease.clone();
             let id = self.namespace().lease(&lease.token);
@@ -214,13 +216,11 @@ impl Unit {
             let native = lease.flavour() == Flavour::DotNetV3 && lease.token.contains('-');
             lease.key = self.store().layout().key(name, id, !native);
             free(&mut lease);
-            let now = Timestamp::from_millis(self.runtime().unix_millis());
-            let body = lease.to_bytes(now, rid).into();
-            self.store().create(NewDocument { key: lease.key, body }).await?;
+            self.store().create(self.document(&lease)).await?;
         }
         let native = archive.leases.iter().all(|lease| lease.token.contains('-'));
         let key = self.store().layout().key(name, self.namespace().marker(), !native);
-        let marker = Marker { start: archive.start.clone(), made_to: None };
+        let marker = Marker { start: archive.start.clone(), ..Marker::default() };
         let body = marker.to_bytes(&key).into();
         match self.store().create(NewDocument { key, body }).await {
             Ok(_) | Err(StoreError::Conflict) => Ok(archive.leases.len()),
@@ -256,12 +256,16 @@ impl Unit {
             // What an operator keeps stays, to come back to.
             Kind::Snapshot(_) | Kind::Foreign => 4,
         };
+        let is_lease = |stored: &Stored| {
+            let lease = Lease::parse(&stored.body).ok().filter(|_| order(&stored.key.id) == 0);
+            lease.is_some_and(|lease| !lease.is_retired())
+        };
         let mut documents = listing.documents;
         documents.retain(|stored| order(&stored.key.id) < 4);
         documents.sort_by_key(|stored| order(&stored.key.id));
         for stored in &documents {
             match self.store().delete(&stored.key, &stored.etag).await {
-                Ok(()) => leases += usize::from(order(&stored.key.id) == 0),
+                Ok(()) => leases += usize::from(is_lease(stored)),
                 Err(StoreError::NotFound) => {}
                 Err(StoreError::PreconditionFailed) => return Err(UnitError::Busy),
                 Err(error) => return Err(error.into()),

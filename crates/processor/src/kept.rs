@@ -8,7 +8,7 @@
 //! of slightly different moments. Going back is a seek: nobody works meanwhile. A lease that was split since goes
 //! back to where its parent was; one that is not covered by what was kept is refused before anything moves.
 
-use crate::lease::{Lease, LeaseState, Start};
+use crate::lease::{Lease, Start};
 use crate::lease_store::{NewDocument, StoreError};
 use crate::member::with_key;
 use crate::namespace::Kind;
@@ -100,8 +100,7 @@ impl Unit {
         }
         let snapshot = self.look().await?;
         let key = self.key_beside(&snapshot, self.namespace().snapshot(name));
-        let running = |lease: &&Lease| lease.extra.state != LeaseState::Retired;
-        let leases = snapshot.leases.iter().map(|info| &info.lease).filter(running);
+        let leases = snapshot.leases.iter().map(|info| &info.lease).chain(snapshot.promised());
         let unknown = |lease: &Lease| UnitError::NoPosition(lease.token.clone());
         let places: Result<Vec<Place>, UnitError> =
             leases.map(|lease| Place::of(lease).ok_or_else(|| unknown(lease))).collect();

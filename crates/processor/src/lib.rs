@@ -79,6 +79,7 @@ mod model_check;
 mod namespace;
 mod options;
 mod position;
+mod promised;
 #[cfg(test)]
 mod proof;
 mod runner;

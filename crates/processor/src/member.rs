@@ -1,7 +1,7 @@
 //! The documents of ours that are not leases: who takes part, what an operator wants, and that leases were made.
 
-use crate::lease::{Document, DocumentKey, HostId, Start};
-use headwater_model::Epk;
+use crate::lease::{Document, DocumentKey, HostId, Lease, Start};
+use headwater_model::{Epk, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// A host that takes part, as it describes itself. Its heartbeat keeps all its leases alive at once.
@@ -139,28 +139,38 @@ impl Control {
     }
 }
 
-/// The marker that leases were made. Ours is written in one transaction with every lease that fills a gap, so
-/// whoever decided before another did writes nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The marker that leases were made. Ours is written with every lease that fills a gap, in one transaction or before
+/// it, so whoever decided before another did writes nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Marker {
     /// Where a range begins that nobody knows anything about. The originals do not say.
     pub(crate) start: Option<Start>,
     /// Leases were made for all keys before this one; for all there are, if it is not there.
     pub(crate) made_to: Option<Epk>,
+    /// Leases that are promised: not all of them are certain to be there yet.
+    pub(crate) makes: Vec<Lease>,
 }
 
 const START: &str = "hwStart";
 const MADE_TO: &str = "hwMadeTo";
+const MAKES: &str = "hwMakes";
 
 impl Marker {
     /// Reads the marker. One that says nothing says that leases were made, as those of the originals do.
     pub(crate) fn parse(body: &[u8]) -> Marker {
         let document = Document::parse(body).unwrap_or_default();
         let text = |name| document.get::<String>(name);
+        let makes = document.get::<Vec<Document>>(MAKES).unwrap_or_default();
         Marker {
             start: text(START).and_then(|start| start.parse().ok()),
             made_to: text(MADE_TO).and_then(|key| Epk::from_hex(&key).ok()),
+            makes: makes.iter().filter_map(|one| Lease::parse(&one.to_bytes()).ok()).collect(),
         }
+    }
+
+    /// Whether all leases were made.
+    pub(crate) fn says_all(&self) -> bool {
+        self.made_to.is_none() && self.makes.is_empty()
     }
 
     /// The document to write.
@@ -171,6 +181,13 @@ impl Marker {
         }
         if let Some(key) = &self.made_to {
             document.set(MADE_TO, &key.to_hex());
+        }
+        // When they are made they are written anew, so it does not matter which time these say.
+        let bytes = |lease: &Lease| lease.to_bytes(Timestamp::from_millis(0), "");
+        let makes: Vec<Document> =
+            self.makes.iter().filter_map(|one| Document::parse(&bytes(one)).ok()).collect();
+        if !makes.is_empty() {
+            document.set(MAKES, &makes);
         }
         document.to_bytes()
     }
@@ -199,6 +216,8 @@ fn merge(document: &mut Document, fields: &impl Serialize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::Flavour;
+    use headwater_model::{FeedMode, KeyRange};
 
     #[test]
     fn members_and_wishes_are_read_as_they_were_written() {
@@ -222,10 +241,21 @@ mod tests {
         );
         let control = Control { generation: 3, paused: true };
         assert_eq!(Control::parse(&control.to_bytes(&key)), Some(control));
-        let marker =
-            Marker { start: Some(Start::Beginning), made_to: Some(Epk::from_hex("3F").unwrap()) };
+        let range = KeyRange::full();
+        let (lease, token) = (DocumentKey { id: "NS..-FF".to_owned(), ..key.clone() }, "-FF");
+        let mut lease =
+            Lease::new(Flavour::DotNetV3, lease, token.to_owned(), range, FeedMode::LatestVersion);
+        lease.extra.start = Some(Start::Beginning);
+        lease.extra.epoch = 7;
+        let marker = Marker {
+            start: Some(Start::Beginning),
+            made_to: Some(Epk::from_hex("3F").unwrap()),
+            makes: vec![lease],
+        };
         assert_eq!(Marker::parse(&marker.to_bytes(&key)), marker);
         assert_eq!(Marker::parse(br#"{"id":"NS.info"}"#), Marker::default());
+        let damaged = br#"{"id":"NS.info","hwMakes":[7,{"id":"x"}],"hwMadeTo":"?"}"#;
+        assert_eq!(Marker::parse(damaged), Marker::default());
         assert_eq!(Member::parse(b"{}"), None);
         assert_eq!(Control::parse(b"[]"), None);
         let odd = br#"{"name":"a","sid":"s","hb":1,"weight":-3}"#;

@@ -5,7 +5,6 @@
 //! stops nothing.
 
 use crate::lag::Lag;
-use crate::lease::LeaseState;
 use crate::source::{FeedSource, SourceError};
 use crate::unit::{Snapshot, Unit, UnitError, lag_of};
 use headwater_model::FeedMode;
@@ -151,9 +150,6 @@ impl Scaler {
         let (mut lags, mut legacy_lag, mut waiting) = (Vec::new(), 0_u64, 0_u64);
         for info in &snapshot.leases {
             let lease = &info.lease;
-            if lease.extra.state == LeaseState::Retired {
-                continue;
-            }
             let mode = lease.mode.unwrap_or(FeedMode::LatestVersion);
             let lag = match lag_of(&*self.source, lease, mode, now).await {
                 Ok(lag) => lag,

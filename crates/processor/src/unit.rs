@@ -11,6 +11,7 @@ use crate::lease::{DocumentKey, Lease, LeaseState, Start};
 use crate::lease_store::{LeaseStore, Listing, NewDocument, StoreError, Stored};
 use crate::member::{Control, Member};
 use crate::namespace::{Kind, Namespace};
+use crate::promised::{self, Promise};
 use crate::source::{FeedSource, ReadRequest, SourceError};
 use headwater_model::{FeedMode, Timestamp};
 use headwater_runtime::Runtime;
@@ -30,7 +31,7 @@ pub struct Unit {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// In the order of their keys.
+    /// In the order of their keys; without those that were retired.
     pub leases: Vec<LeaseInfo>,
     /// Hosts that take part; none where leases are shared with the originals.
     pub members: Vec<Member>,
@@ -38,6 +39,15 @@ pub struct Snapshot {
     pub control: Control,
     /// Documents that should be leases and are not.
     pub unreadable: Vec<String>,
+    /// Leases that somebody was about to make.
+    promises: Vec<Promise>,
+}
+
+impl Snapshot {
+    /// Leases that will be there as soon as somebody makes them.
+    pub(crate) fn promised(&self) -> impl Iterator<Item = &Lease> {
+        self.promises.iter().flat_map(|promise| &promise.missing)
+    }
 }
 
 /// One lease, and how long ago it was written.
@@ -160,35 +170,41 @@ impl Unit {
         Ok(self.understand(self.store.list(&self.namespace.prefix()).await?))
     }
 
-    fn understand(&self, listing: Listing) -> Snapshot {
+    pub(crate) fn understand(&self, listing: Listing) -> Snapshot {
         let mut snapshot = Snapshot {
             leases: Vec::new(),
             members: Vec::new(),
             control: Control::default(),
             unreadable: Vec::new(),
+            promises: Vec::new(),
         };
-        for Stored { key, body, etag, seconds } in listing.documents {
-            match self.namespace.kind(&key.id) {
-                Kind::Lease(_) => match Lease::parse(&body) {
-                    Ok(lease) => {
-                        let age = listing.seconds.zip(seconds);
-                        let age =
-                            age.map(|(now, then)| Duration::from_secs(now.saturating_sub(then)));
-                        snapshot.leases.push(LeaseInfo { lease, age, etag });
-                    }
-                    Err(_) => snapshot.unreadable.push(key.id),
+        let (mut leases, mut marker) = (Vec::new(), None);
+        for stored in listing.documents {
+            match self.namespace.kind(&stored.key.id) {
+                Kind::Lease(_) => match Lease::parse(&stored.body) {
+                    Ok(lease) => leases.push((lease, stored)),
+                    Err(_) => snapshot.unreadable.push(stored.key.id),
                 },
-                Kind::Member(_) => snapshot.members.extend(Member::parse(&body)),
-                Kind::Control => match Control::parse(&body) {
+                Kind::Member(_) => snapshot.members.extend(Member::parse(&stored.body)),
+                Kind::Control => match Control::parse(&stored.body) {
                     Some(control) => snapshot.control = control,
                     None => {
                         snapshot.control = Control::UNREADABLE;
-                        snapshot.unreadable.push(key.id);
+                        snapshot.unreadable.push(stored.key.id);
                     }
                 },
+                Kind::Marker => marker = Some(stored),
                 _ => {}
             }
         }
+        let all: Vec<&(Lease, Stored)> = leases.iter().collect();
+        snapshot.promises = promised::find(&self.namespace, &all, marker.as_ref());
+        leases.retain(|(lease, _)| !lease.is_retired());
+        snapshot.leases.extend(leases.into_iter().map(|(lease, stored)| {
+            let age = listing.seconds.zip(stored.seconds);
+            let age = age.map(|(now, then)| Duration::from_secs(now.saturating_sub(then)));
+            LeaseInfo { lease, age, etag: stored.etag }
+        }));
         snapshot.leases.sort_by(|one, other| {
             let from = |info: &LeaseInfo| info.lease.range.as_ref().map(|r| r.min().clone());
             from(one).cmp(&from(other)).then_with(|| one.lease.token.cmp(&other.lease.token))
@@ -326,6 +342,7 @@ impl Unit {
     ) -> Result<usize, UnitError> {
         let generation = self.set_control(true).await?;
         self.wait_for_quiet(generation, silence).await?;
+        self.keep_promises().await?;
         let mut moved = 0;
         for lease in self.leases(lease).await? {
             let to = target.of(&lease).await?;
@@ -348,6 +365,21 @@ impl Unit {
         Ok(moved)
     }
 
+    /// Makes leases that somebody promised and did not make: from here on they are moved with the others.
+    async fn keep_promises(&self) -> Result<(), UnitError> {
+        for promise in self.look().await?.promises {
+            for lease in &promise.missing {
+                promised::make(&*self.store, lease, self.document(lease)).await?;
+            }
+            let kept = promise.kept(|lease| self.document(lease));
+            match self.store.replace(kept, &promise.etag).await {
+                Ok(_) | Err(StoreError::PreconditionFailed) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Pauses, resumes or halts single leases. Their owners notice at their next write.
     ///
     /// # Errors
@@ -368,15 +400,19 @@ impl Unit {
     /// One lease, or all that are ever worked on.
     async fn leases(&self, lease: Option<&str>) -> Result<Vec<Lease>, UnitError> {
         let all = self.look().await?.leases.into_iter().map(|info| info.lease);
-        let wanted = |one: &Lease| match lease {
-            Some(token) => one.token == token,
-            None => one.extra.state != LeaseState::Retired,
-        };
+        let wanted = |one: &Lease| lease.is_none_or(|token| one.token == token);
         let wanted: Vec<Lease> = all.filter(wanted).collect();
         match (wanted.is_empty(), lease) {
             (true, Some(lease)) => Err(UnitError::NoSuchLease(lease.to_owned())),
             _ => Ok(wanted),
         }
+    }
+
+    /// The document a lease is written as.
+    pub(crate) fn document(&self, lease: &Lease) -> NewDocument {
+        let now = Timestamp::from_millis(self.runtime.unix_millis());
+        let rid = self.namespace.as_str().rsplit('_').next().unwrap_or_default();
+        NewDocument { key: lease.key.clone(), body: lease.to_bytes(now, rid).into() }
     }
 
     async fn rewrite(&self, token: &str, change: impl Fn(&mut Lease)) -> Result<(), UnitError> {
@@ -389,11 +425,7 @@ impl Unit {
             };
             change(&mut lease);
             lease.extra.generation = generation;
-            let now = Timestamp::from_millis(self.runtime.unix_millis());
-            let rid = self.namespace.as_str().rsplit('_').next().unwrap_or_default();
-            let body = lease.to_bytes(now, rid).into();
-            let document = NewDocument { key: lease.key.clone(), body };
-            match self.store.replace(document, &etag).await {
+            match self.store.replace(self.document(&lease), &etag).await {
                 Ok(_) => return Ok(()),
                 Err(StoreError::PreconditionFailed | StoreError::Conflict) => {}
                 Err(error) => return Err(error.into()),

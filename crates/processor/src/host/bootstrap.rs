@@ -10,9 +10,17 @@
 //! replace marker: all made      and leases 3F-4F, … -FF        if it is as it was then
 //! ```
 //!
-//! Elsewhere, and where leases are shared with the originals, they are made one by one behind a lock, the
-//! marker last. Making a lease twice does no harm there, as its id says which keys it is about; but nothing
-//! keeps two hosts that were shown different ranges from making leases that overlap.
+//! Where it writes one document at a time the marker comes first and promises the leases, which anybody may make
+//! then (`promised`):
+//!
+//! ```text
+//! create  marker: made to 3F, makes -0F, … -3F      create leases -0F, … -3F      replace marker: made to 3F
+//! replace marker: all made, makes 3F-4F, … -FF      create leases 3F-4F, … -FF    replace marker: all made
+//! ```
+//!
+//! Where leases are shared with the originals they are made one by one behind a lock, the marker last. Making a
+//! lease twice does no harm there, as its id says which keys it is about; but nothing keeps two hosts that were
+//! shown different ranges from making leases that overlap.
 
 use super::StartError;
 use super::acquire::all;
@@ -20,11 +28,12 @@ use super::lock::{Lock, Turn};
 use super::shared::Shared;
 use crate::coverage::{self, PhysicalRange};
 use crate::event::Event;
-use crate::lease::{Extra, Lease, LeaseState, Start, token_of};
+use crate::lease::{Extra, Lease, Start, token_of};
 use crate::lease_store::{Listing, NewDocument, StoreError, StoreWrite, Stored, WRITES_MAX};
 use crate::member::{Control, Marker, Member};
 use crate::namespace::Kind;
 use crate::position::Position;
+use crate::promised::{self, Promise};
 use crate::source::ReadRequest;
 use headwater_model::{KeyRange, Timestamp};
 use headwater_runtime::BoxFuture;
@@ -98,19 +107,13 @@ impl Maker {
         }
         check(&shared, &listing)?;
         let discards = shared.options.discard_existing && self.discarded.is_none();
-        let marker = find_marker(&shared, &listing);
-        if !discards && marker.is_some_and(|stored| Marker::parse(&stored.body).made_to.is_none()) {
+        let marker = find_marker(&shared, &listing).map(|stored| Marker::parse(&stored.body));
+        if !discards && marker.is_some_and(|marker| marker.says_all()) {
             return Ok(Progress::All);
         }
-        if shared.writes_at_once() {
+        if shared.promises() {
             self.discard(&mut listing).await?;
-            let plan = self.plan(&listing, WRITES_MAX - 1).await?;
-            let before = find_marker(&shared, &listing);
-            let writes = at_once(&shared, &plan.leases, &plan.marker, before);
-            if let Some(()) = shared.answer(shared.store.atomic(writes)).await? {
-                let all = plan.marker.made_to.is_none();
-                return Ok(if all { Progress::All } else { Progress::Some });
-            }
+            return self.make_some(&listing).await;
         }
         let turn = self.lock.take(&shared, &listing).await?;
         if matches!(turn, Turn::Wait) {
@@ -121,6 +124,25 @@ impl Maker {
             self.lock.release(&shared, etag).await;
         }
         made.map(|()| Progress::All)
+    }
+
+    /// Makes as many leases as go with one marker, or those that somebody has promised.
+    async fn make_some(&mut self, listing: &Listing) -> Result<Progress, StartError> {
+        let shared = self.shared.clone();
+        let marker = find_marker(&shared, listing);
+        let leases = leases_of(&shared, listing);
+        let all: Vec<_> = leases.iter().collect();
+        let promises = promised::find(&shared.namespace, &all, marker);
+        for promise in &promises {
+            keep(&shared, promise).await?;
+        }
+        if !promises.is_empty() {
+            return Ok(Progress::Some);
+        }
+        let Plan { leases, marker: wanted } = self.plan(listing, WRITES_MAX - 1).await?;
+        let all = wanted.made_to.is_none();
+        make_with_marker(&shared, leases, wanted, marker).await?;
+        Ok(if all { Progress::All } else { Progress::Some })
     }
 
     /// Makes all leases, and then the marker.
@@ -147,13 +169,11 @@ impl Maker {
         let ranges = shared.source.ranges(true).await?;
         let before = find_marker(&shared, listing).map(|stored| Marker::parse(&stored.body));
         let before = before.unwrap_or_default();
-        let mut known: Vec<KeyRange> = listing
-            .documents
+        let (retired, there): (Vec<_>, Vec<_>) =
+            leases_of(&shared, listing).into_iter().partition(|(lease, _)| lease.is_retired());
+        let mut known: Vec<KeyRange> = there
             .iter()
-            .filter(|stored| matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_)))
-            .filter_map(|stored| Lease::parse(&stored.body).ok())
-            .filter(|lease| lease.extra.state != LeaseState::Retired)
-            .filter_map(|lease| {
+            .filter_map(|(lease, _)| {
                 let by_id = || coverage::keys_of(lease.token.parse().ok()?, &ranges);
                 lease.range.clone().or_else(by_id)
             })
@@ -167,12 +187,16 @@ impl Maker {
         leases.truncate(most);
         let work = leases.into_iter().map(|lease| {
             let shared = shared.clone();
-            Box::pin(async move { begun(&shared, lease, None, 0).await }) as BoxFuture<_>
+            let keys = lease.range.as_ref();
+            let epoch = keys.and_then(|keys| promised::epoch_after(retired.iter(), keys));
+            Box::pin(async move { begun(&shared, lease, None, epoch.unwrap_or(0)).await })
+                as BoxFuture<_>
         });
         let leases: Result<Vec<Lease>, StartError> =
             all(work.collect()).await.into_iter().collect();
         let start = before.start.unwrap_or_else(|| first_start(&shared));
-        Ok(Plan { leases: leases?, marker: Marker { start: Some(start), made_to } })
+        let marker = Marker { start: Some(start), made_to, makes: Vec::new() };
+        Ok(Plan { leases: leases?, marker })
     }
 
     /// Deletes leases and the marker if that is wanted and was not done yet, unless somebody works on them.
@@ -203,6 +227,12 @@ fn find_marker<'a>(shared: &Shared, listing: &'a Listing) -> Option<&'a Stored> 
     listing.documents.iter().find(|stored| is_marker(&stored.key.id))
 }
 
+fn leases_of(shared: &Shared, listing: &Listing) -> Vec<(Lease, Stored)> {
+    let is_lease = |id: &str| matches!(shared.namespace.kind(id), Kind::Lease(_));
+    let of = listing.documents.iter().filter(|stored| is_lease(&stored.key.id));
+    of.filter_map(|stored| Some((Lease::parse(&stored.body).ok()?, stored.clone()))).collect()
+}
+
 /// Where a range begins that nobody knows anything about. "Now" was when leases were made.
 fn first_start(shared: &Shared) -> Start {
     match &shared.options.start {
@@ -214,23 +244,58 @@ fn first_start(shared: &Shared) -> Start {
     }
 }
 
-/// Leases and the marker as one transaction, on the condition that the marker is what it was when it was decided
-/// to make them.
-pub(crate) fn at_once(
-    shared: &Shared,
-    leases: &[Lease],
-    marker: &Marker,
+/// Makes leases, on the condition that the marker is what it was when it was decided to make them.
+pub(crate) async fn make_with_marker(
+    shared: &Arc<Shared>,
+    leases: Vec<Lease>,
+    mut marker: Marker,
     before: Option<&Stored>,
-) -> Vec<StoreWrite> {
+) -> Result<(), StoreError> {
     let key = shared.key(shared.namespace.marker());
-    let body = marker.to_bytes(&key).into();
-    let marker = NewDocument { key, body };
-    let marker = match before {
-        Some(before) => StoreWrite::Replace(marker, before.etag.clone()),
-        None => StoreWrite::Create(marker),
+    let document =
+        |marker: &Marker| NewDocument { key: key.clone(), body: marker.to_bytes(&key).into() };
+    if shared.writes_at_once() {
+        let written = match before {
+            Some(before) => StoreWrite::Replace(document(&marker), before.etag.clone()),
+            None => StoreWrite::Create(document(&marker)),
+        };
+        let leases = leases.iter().map(|lease| StoreWrite::Create(shared.document(lease)));
+        let writes = std::iter::once(written).chain(leases).collect();
+        match shared.answer(shared.store.atomic(writes)).await {
+            Ok(Some(())) => return Ok(()),
+            // The store cannot, or a lease is in the way that was retired.
+            Ok(None) | Err(StoreError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    marker.makes = leases;
+    let written = match before {
+        Some(before) => shared.store.replace(document(&marker), &before.etag),
+        None => shared.store.create(document(&marker)),
     };
-    let leases = leases.iter().map(|lease| StoreWrite::Create(shared.document(lease)));
-    std::iter::once(marker).chain(leases).collect()
+    let stored = shared.answer(written).await?;
+    if marker.makes.is_empty() {
+        return Ok(());
+    }
+    keep(shared, &Promise::of_marker(&marker, &stored)).await
+}
+
+/// Makes what was promised, and takes the promise back.
+pub(crate) async fn keep(shared: &Arc<Shared>, promise: &Promise) -> Result<(), StoreError> {
+    let work = promise.missing.iter().map(|lease| {
+        let (shared, lease) = (shared.clone(), lease.clone());
+        Box::pin(async move {
+            let document = shared.document(&lease);
+            shared.answer(promised::make(&*shared.store, &lease, document)).await
+        }) as BoxFuture<Result<(), StoreError>>
+    });
+    all(work.collect()).await.into_iter().collect::<Result<(), StoreError>>()?;
+    let kept = promise.kept(|lease| shared.document(lease));
+    match shared.answer(shared.store.replace(kept, &promise.etag)).await {
+        // Somebody else has done it.
+        Ok(_) | Err(StoreError::PreconditionFailed) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Stores a document, unless it is there already.

@@ -14,10 +14,11 @@ use crate::coverage;
 use crate::event::Event;
 use crate::expiry::{Observations, Sign};
 use crate::handler::CloseReason;
-use crate::lease::{Lease, LeaseState};
+use crate::lease::Lease;
 use crate::lease_store::{Listing, StoreError, Stored};
 use crate::member::{Control, Member};
 use crate::namespace::Kind;
+use crate::promised::{self, Promise};
 use headwater_runtime::{BoxFuture, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,6 +52,10 @@ pub(crate) struct View {
     pub(crate) leases: Vec<(Lease, Stored)>,
     /// Further documents about ranges that have a lease, none of them behind it.
     pub(crate) doubles: Vec<(Lease, Stored)>,
+    /// Nobody will work on these again.
+    pub(crate) retired: Vec<(Lease, Stored)>,
+    /// Leases that somebody was about to make.
+    pub(crate) promises: Vec<Promise>,
     members: Vec<(Member, Stored)>,
     control: Control,
     pub(crate) marker: Option<Stored>,
@@ -238,6 +243,8 @@ impl Coordinator {
         let mut view = View {
             leases: Vec::new(),
             doubles: Vec::new(),
+            retired: Vec::new(),
+            promises: Vec::new(),
             members: Vec::new(),
             control: Control::default(),
             marker: None,
@@ -246,10 +253,8 @@ impl Coordinator {
         for stored in &listing.documents {
             match self.shared.namespace.kind(&stored.key.id) {
                 Kind::Lease(_) => match Lease::parse(&stored.body) {
-                    Ok(lease) if lease.extra.state != LeaseState::Retired => {
-                        view.leases.push((lease, stored.clone()));
-                    }
-                    Ok(_) => {}
+                    Ok(lease) if lease.is_retired() => view.retired.push((lease, stored.clone())),
+                    Ok(lease) => view.leases.push((lease, stored.clone())),
                     Err(error) => {
                         let lease = stored.key.id.clone();
                         self.shared.tell(Event::Halted { lease, why: error.to_string() });
@@ -276,6 +281,8 @@ impl Coordinator {
         }
         let ids: BTreeSet<&str> = listing.documents.iter().map(|one| one.key.id.as_str()).collect();
         self.seen.keep(|id| ids.contains(id));
+        let all: Vec<&(Lease, Stored)> = view.leases.iter().chain(&view.retired).collect();
+        view.promises = promised::find(&self.shared.namespace, &all, view.marker.as_ref());
         let order = |lease: &Lease| lease.range.as_ref().map(|range| range.min().clone());
         view.leases.sort_by(|(one, _), (other, _)| {
             order(one).cmp(&order(other)).then_with(|| one.token.cmp(&other.token))

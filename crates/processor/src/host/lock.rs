@@ -1,4 +1,4 @@
-//! The lock of whoever makes leases, where a store cannot write several documents at once.
+//! The lock of whoever makes leases that are shared with the originals.
 //!
 //! It only saves work, and whoever waited long enough goes on without it.
 

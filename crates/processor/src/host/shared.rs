@@ -198,6 +198,16 @@ impl Shared {
         self.options.is_native() && self.store.layout() == Layout::PartitionKey
     }
 
+    /// Whether leases are promised before they are made, and retired when they are over (`promised`). The originals
+    /// know neither.
+    pub(crate) fn promises(&self) -> bool {
+        #[cfg(test)]
+        if self.sabotaged(crate::proof::Sabotage::PromisesNothing) {
+            return false;
+        }
+        self.options.is_native()
+    }
+
     /// The document a lease is written as.
     pub(crate) fn document(&self, lease: &crate::lease::Lease) -> NewDocument {
         let body = lease.to_bytes(self.server_time(), &self.identity.container.rid);

@@ -2,9 +2,13 @@
 //!
 //! Children begin at what was handled, never at what was read. Where a store writes several documents at once
 //! the parent becomes its children in one transaction, so at no moment two leases are about the same keys.
-//! Elsewhere each child is made only if no other lease is about its keys, and the parent goes last: whoever
-//! is interrupted leaves something the next one can finish.
+//! Elsewhere the parent is retired first, and says what is to become of it: whoever is interrupted leaves something
+//! that anybody can finish, and whoever is late can do no harm (`promised`).
+//!
+//! Where leases are shared with the originals, who know nothing of that, each child is made only if no other lease
+//! is about its keys, and the parent goes last.
 
+use super::bootstrap::keep;
 use super::fence::Fence;
 use super::held::Held;
 use super::shared::Shared;
@@ -12,11 +16,13 @@ use crate::coverage;
 use crate::event::Event;
 use crate::failure::Backoff;
 use crate::handler::CloseReason;
-use crate::lease::{Extra, Lease, LeaseState};
+use crate::lease::Lease;
 use crate::lease_store::{StoreError, StoreWrite};
 use crate::namespace::Kind;
 use crate::position::Position;
+use crate::promised::Promise;
 use headwater_model::{KeyRange, PartitionId};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the keys of a lease are now.
@@ -56,7 +62,7 @@ pub(crate) async fn successors(
 
 /// Replaces a lease by its children, all of which begin at `position`.
 pub(crate) async fn replace(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     fence: &Fence,
     mut held: Held,
     position: Option<&Position>,
@@ -72,7 +78,11 @@ pub(crate) async fn replace(
     let tokens: Vec<String> = children.iter().map(|child| child.token.clone()).collect();
     let mut failures = 0;
     while !fence.is_ended() {
-        match attempt(shared, &held, &children).await {
+        let attempt = match shared.promises() {
+            true => hand_on(shared, &held, &children).await,
+            false => one_by_one(shared, &held, &children).await,
+        };
+        match attempt {
             Ok(()) => {
                 let lease = held.lease.token.clone();
                 shared.tell(Event::Split { lease, children: tokens });
@@ -85,13 +95,10 @@ pub(crate) async fn replace(
             Err(StoreError::NotFound) => return Ok(()),
             Err(StoreError::PreconditionFailed) => {
                 // Perhaps an answer was lost; a write that changes nothing finds out whose it is.
+                if is_over(shared, &held).await {
+                    return Ok(());
+                }
                 held.write(shared, fence, |lease| lease.checkpointed(None)).await?;
-            }
-            Err(StoreError::Refused(_)) => {
-                // Deleting is not allowed here: the parent stays and says that it is over.
-                return held
-                    .write(shared, fence, |lease| lease.released(None, LeaseState::Retired))
-                    .await;
             }
             Err(error) => {
                 failures += 1;
@@ -108,60 +115,54 @@ pub(crate) async fn replace(
 
 fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lease> {
     let child = |(id, keys): &(PartitionId, KeyRange)| {
-        let flavour = parent.flavour();
         // Forms that name ranges keep doing so; a part of a range can only be named by its keys.
-        let by_id = !flavour.has_hashes() || parent.token.parse::<u32>().is_ok();
+        let named = !parent.flavour().has_hashes() || parent.token.parse::<u32>().is_ok();
+        let by_id = named && !shared.options.is_native();
         let token = match by_id {
             true => id.to_string(),
             false => crate::lease::token_of(keys),
         };
         let key = shared.key(shared.namespace.lease(&token));
-        let mode = parent.mode.unwrap_or(shared.options.mode);
-        let mut child = Lease::new(flavour, key, token, keys.clone(), mode);
-        child.position.clone_from(&parent.position);
-        child.extra = Extra {
-            start: parent.extra.start.clone(),
-            parent: Some(format!("{}@{}", parent.token, parent.extra.epoch)),
-            generation: parent.extra.generation,
-            // Epochs go on in the children, so that for no key an old owner has a newer one.
-            epoch: parent.extra.epoch,
-            ..Extra::default()
-        };
-        child.copy_properties(parent);
+        let mut child = parent.part(key, token, keys.clone());
+        child.mode = parent.mode.or(Some(shared.options.mode));
         child
     };
     successors.pieces.iter().map(child).collect()
 }
 
-async fn attempt(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
-    let (key, etag) = (held.lease.key.clone(), held.etag.clone());
-    let made = match at_once(shared, children, StoreWrite::Delete(key, etag.clone())).await {
-        // Deleting is not allowed here: the parent stays and says that it is over.
-        Err(StoreError::Refused(_)) => {
-            let retired = shared.document(&held.lease.released(None, LeaseState::Retired));
-            at_once(shared, children, StoreWrite::Replace(retired, etag)).await
+/// Retires the parent and makes its children.
+async fn hand_on(shared: &Arc<Shared>, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+    if shared.writes_at_once() {
+        let retired = shared.document(&held.lease.retired(Vec::new()));
+        let create = |child: &Lease| StoreWrite::Create(shared.document(child));
+        // Where an earlier attempt was carried out and only its answer lost, that the parent is retired has to
+        // be what is heard, whatever became of its children.
+        let writes = std::iter::once(StoreWrite::Replace(retired, held.etag.clone()))
+            .chain(children.iter().map(create))
+            .collect();
+        match shared.answer(shared.store.atomic(writes)).await {
+            Ok(Some(())) => return Ok(()),
+            // The store cannot, or a child is there already.
+            Ok(None) | Err(StoreError::Conflict) => {}
+            Err(error) => return Err(error),
         }
-        other => other,
-    };
-    match made {
-        Ok(Some(())) => Ok(()),
-        // The store cannot, or a child is there already, from an attempt elsewhere that was interrupted.
-        Ok(None) | Err(StoreError::Conflict) => one_by_one(shared, held, children).await,
-        Err(error) => Err(error),
     }
+    let starts = children.iter().filter_map(|child| child.range.as_ref());
+    let cuts = starts.skip(1).map(|range| range.min().clone()).collect();
+    let retired = held.lease.retired(cuts);
+    let replace = shared.store.replace(shared.document(&retired), &held.etag);
+    let stored = shared.answer(replace).await?;
+    // It is promised now: what cannot be made here is made by whoever looks next.
+    let _ = keep(shared, &Promise::of_lease(&shared.namespace, &retired, &stored)).await;
+    Ok(())
 }
 
-/// Makes the children and ends the parent in one transaction; nothing if the store has none.
-async fn at_once(
-    shared: &Shared,
-    children: &[Lease],
-    end: StoreWrite,
-) -> Result<Option<()>, StoreError> {
-    let create = |child: &Lease| StoreWrite::Create(shared.document(child));
-    // Where an earlier attempt was carried out and only its answer lost, children may have been split already,
-    // and must not be made again: that the parent is gone has to be what is heard.
-    let writes = std::iter::once(end).chain(children.iter().map(create)).collect();
-    shared.store.atomic(writes).await
+/// Whether it was retired: by this host, whose answer was lost, or by one that found its children there.
+async fn is_over(shared: &Shared, held: &Held) -> bool {
+    let read = shared.answer(shared.store.read(&held.lease.key)).await;
+    let stored = read.ok().flatten();
+    let lease = stored.and_then(|stored| Lease::parse(&stored.body).ok());
+    lease.is_some_and(|lease| lease.is_retired() && lease.extra.epoch == held.lease.extra.epoch)
 }
 
 async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
@@ -176,7 +177,7 @@ async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<
         .filter(|stored| matches!(shared.namespace.kind(&stored.key.id), Kind::Lease(_)))
         .filter(|stored| stored.key != held.lease.key)
         .filter_map(|stored| Lease::parse(&stored.body).ok())
-        .filter(|lease| lease.extra.state != LeaseState::Retired)
+        .filter(|lease| !lease.is_retired())
         .filter_map(|lease| lease.range)
         .collect();
     // Its own children may be there already, from an attempt that was interrupted.
@@ -190,5 +191,12 @@ async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<
             Err(error) => return Err(error),
         }
     }
-    shared.store.delete(&held.lease.key, &held.etag).await
+    match shared.store.delete(&held.lease.key, &held.etag).await {
+        // Deleting is not allowed here: the parent stays and says that it is over.
+        Err(StoreError::Refused(_)) => {
+            let retired = shared.document(&held.lease.retired(Vec::new()));
+            shared.store.replace(retired, &held.etag).await.map(drop)
+        }
+        other => other,
+    }
 }

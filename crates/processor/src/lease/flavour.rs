@@ -258,8 +258,13 @@ fn extra_of(properties: Document) -> Extra {
         attempts_at: text("hw.trypos"),
         rate: number("hw.rate"),
         state: text("hw.state").map_or_else(LeaseState::default, |text| LeaseState::parse(&text)),
+        cuts: text("hw.cuts").and_then(|text| keys_of(&text)).unwrap_or_default(),
         generation: number("hw.gen"),
     }
+}
+
+fn keys_of(text: &str) -> Option<Vec<Epk>> {
+    text.split(',').map(|key| Epk::from_hex(key).ok()).collect()
 }
 
 fn set_extra(properties: &mut Document, extra: &Extra) {
@@ -279,6 +284,8 @@ fn set_extra(properties: &mut Document, extra: &Extra) {
     put("hw.rate", number(extra.rate));
     let state = (extra.state != LeaseState::Running).then(|| extra.state.as_str().to_owned());
     put("hw.state", state);
+    let cuts: Vec<String> = extra.cuts.iter().map(Epk::to_hex).collect();
+    put("hw.cuts", (!cuts.is_empty()).then(|| cuts.join(",")));
     put("hw.gen", number(extra.generation));
 }
 

@@ -20,7 +20,7 @@ pub(crate) use flavour::token_of;
 pub use ownership::{Claim, HostId, Standing};
 
 use crate::position::Position;
-use headwater_model::{FeedMode, KeyRange, Timestamp};
+use headwater_model::{Epk, FeedMode, KeyRange, Timestamp};
 use std::fmt;
 use std::str::FromStr;
 
@@ -85,7 +85,7 @@ pub enum LeaseState {
     Paused,
     /// Not until somebody has looked at why it failed.
     Halted,
-    /// Never again: others cover its range, and it could not be deleted.
+    /// Never again: others cover its range. It stays, so that nobody who is late makes it anew.
     Retired,
 }
 
@@ -135,6 +135,8 @@ pub struct Extra {
     pub rate: u64,
     /// Whether anybody may work on it.
     pub state: LeaseState,
+    /// The keys at which it was cut when it was retired, until leases of all its parts are certain to be there.
+    pub cuts: Vec<Epk>,
     /// The generation of the unit's control document its position belongs to.
     pub generation: u64,
 }
@@ -171,6 +173,12 @@ impl Lease {
     #[must_use]
     pub fn is_runnable(&self) -> bool {
         self.extra.state == LeaseState::Running
+    }
+
+    /// Whether nobody will ever work on it again.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.extra.state == LeaseState::Retired
     }
 
     /// Takes over what users keep in a lease's properties, as the originals do when they split one.

@@ -3,8 +3,9 @@
 //! ```text
 //!            acquired                      checkpointed
 //!   free ───────────────► held, epoch e ───────────────► held, epoch e, further on
-//!    ▲                        │    │
-//!    └───────── released ─────┘    └── another host acquires: epoch e + 1, and our etag is stale
+//!    ▲                        │  │ │
+//!    └───────── released ─────┘  │ └── another host acquires: epoch e + 1, and our etag is stale
+//!                                └── retired: its parts go on from its position and its epoch
 //! ```
 //!
 //! Every step is written on the condition that the lease is still the version the step was made from.
@@ -12,8 +13,9 @@
 //! one, whatever clocks, pauses and lost answers do. This file holds the steps; the model checker and
 //! the host run the same functions.
 
-use super::{Lease, LeaseState};
+use super::{DocumentKey, Extra, Lease, LeaseState};
 use crate::position::Position;
+use headwater_model::{Epk, KeyRange};
 
 /// One run of one host. Two processes with one name differ in their session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -118,6 +120,29 @@ impl Lease {
         next.extra.attempts_at = None;
         next.extra.state = state;
         next
+    }
+
+    /// The lease as nobody works on it any more. With cuts, it says what is to become of it.
+    pub(crate) fn retired(&self, cuts: Vec<Epk>) -> Lease {
+        let mut next = self.released(None, LeaseState::Retired);
+        next.extra.cuts = cuts;
+        next
+    }
+
+    /// The lease of a part of this one, which goes on where this one ended.
+    pub(crate) fn part(&self, key: DocumentKey, token: String, range: KeyRange) -> Lease {
+        let mut part = Lease::new(self.flavour, key, token, range, self.mode.unwrap_or_default());
+        part.position.clone_from(&self.position);
+        part.extra = Extra {
+            start: self.extra.start.clone(),
+            parent: Some(format!("{}@{}", self.token, self.extra.epoch)),
+            generation: self.extra.generation,
+            // Epochs go on in the parts, so that for no key an old owner has a newer one.
+            epoch: self.extra.epoch,
+            ..Extra::default()
+        };
+        part.copy_properties(self);
+        part
     }
 
     /// What this lease, as it is stored now, says about a claim to it.

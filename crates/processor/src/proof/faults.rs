@@ -8,7 +8,6 @@ use super::world::{Setup, World};
 use crate::lease::{Flavour, LeaseState};
 use crate::lease_store::LeaseStore;
 use crate::{Checkpoint, CloseReason, Event, Options, RetryThenDeadLetter, RetryThenHalt, Start};
-use headwater_model::PartitionId;
 use headwater_runtime::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -463,64 +462,6 @@ fn f34_a_lock_left_behind_and_leases_missing_are_no_obstacle() {
             world.write(10, 9, 0).await;
             world.sleep(70).await;
             world.finish(30).await;
-        })
-    });
-}
-
-/// Requests take long enough for a host to be caught between what it was told and what it does.
-fn slow() -> Setup {
-    Setup::native().with(|setup| {
-        setup.ranges = 2;
-        setup.weather.latency_ms = 1000;
-    })
-}
-
-#[test]
-fn f33_a_gap_that_was_filled_is_not_filled_again_by_a_host_that_saw_it_before() {
-    check(&slow(), |world| {
-        Box::pin(async move {
-            let hosts = [world.start("a"), world.start("b")];
-            world.sleep(30).await;
-            world.write(20, 9, 100).await;
-            let lease = world.stored().remove(0);
-            let stored = world.leases.read(&lease.key).await.unwrap().unwrap();
-            world.leases.delete(&stored.key, &stored.etag).await.unwrap();
-            let looks = |host: usize| world.counted(host, |counts| counts.range_looks);
-            let before = hosts.map(looks);
-            let asks = || (0..2).find(|host| looks(hosts[*host]) > before[*host]);
-            until(&world, || asks().is_some()).await;
-            // It has been told the range, and is about to make a lease for it.
-            world.freeze(hosts[asks().unwrap()], 120);
-            world.feed.split(PartitionId::new(0));
-            world.sleep(60).await;
-            assert_eq!(world.stored().len(), 3, "the other one makes two");
-            world.feed.merge(PartitionId::new(2));
-            world.write(100, 9, 1500).await;
-            world.sleep(30).await;
-            assert_eq!(world.stored().len(), 3);
-            world.clear_skies();
-            world.finish(60).await;
-        })
-    });
-}
-
-#[test]
-fn f34_a_host_that_is_late_makes_no_leases_beside_those_there_are() {
-    check(&slow(), |world| {
-        Box::pin(async move {
-            let late = world.start("late");
-            until(&world, || world.counted(late, |counts| counts.range_looks) > 0).await;
-            // It has been told the ranges, and is about to make leases for them.
-            world.freeze(late, 120);
-            world.feed.merge(PartitionId::new(0));
-            world.start("b");
-            world.sleep(90).await;
-            assert_eq!(world.stored().len(), 1, "one for what is one range by now");
-            world.write(100, 9, 1500).await;
-            world.sleep(30).await;
-            assert_eq!(world.stored().len(), 1);
-            world.clear_skies();
-            world.finish(60).await;
         })
     });
 }

@@ -8,6 +8,7 @@
 //! original  a host as .NET and Java have it
 //! oracle    what must be true, checked as it happens and at the end
 //! faults    the scenarios of hosts, one test each; faults_of_services those of what they depend on
+//! late      those of hosts that stand still between what they were told and what they do
 //! storm     everything at once, under many seeds
 //! stage     one host, looked at closely: what handlers and trigger promise
 //! sabotage  hosts broken on purpose, to see that the oracle notices
@@ -19,6 +20,7 @@
 mod faults;
 mod faults_of_services;
 mod handlers;
+mod late;
 mod network;
 mod oracle;
 mod original;
@@ -51,6 +53,8 @@ pub(crate) enum Sabotage {
     LeavesWithoutStoring,
     /// Writes a lease again after a conflict, whoever has it now.
     WritesAnyway,
+    /// Makes leases without saying so first, and deletes those that are over.
+    PromisesNothing,
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -4,6 +4,7 @@ use super::network::Weather;
 use super::seeds;
 use super::world::{Setup, World};
 use crate::Checkpoint;
+use crate::lease_store::Layout;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -13,9 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A world drawn from a seed: how many hosts and ranges, which options, how bad the weather.
-fn setup(seed: u64) -> Setup {
+fn setup(seed: u64, layout: Layout) -> Setup {
     let mut random = headwater_runtime::Random::seeded(seed ^ 0x5eed);
     Setup::native().with(|setup| {
+        setup.layout = layout;
         setup.ranges = 1 + u32::try_from(random.below(6)).unwrap_or(0);
         setup.options.lanes = *random.pick(&[1, 1, 1, 3]);
         setup.options.items_max = *random.pick(&[None, Some(1), Some(4)]);
@@ -92,7 +94,7 @@ async fn storm(world: World) {
 const BROKEN_MAX: usize = 9;
 
 /// Plays seeds on all cores, each in a world of its own; what they broke, by seed.
-fn play_all(seeds: Range<u64>) -> BTreeMap<u64, String> {
+fn play_all(seeds: Range<u64>, layout: Layout) -> BTreeMap<u64, String> {
     let (next, broken) = (AtomicU64::new(seeds.start), Mutex::new(BTreeMap::new()));
     let players = std::thread::available_parallelism().map_or(1, NonZero::get);
     std::thread::scope(|scope| {
@@ -103,7 +105,7 @@ fn play_all(seeds: Range<u64>) -> BTreeMap<u64, String> {
                     if seed >= seeds.end {
                         break;
                     }
-                    let played = catch_unwind(|| play(seed));
+                    let played = catch_unwind(|| play(seed, layout));
                     let what = played.unwrap_or_else(|_| Some(format!("seed {seed} panicked")));
                     what.map(|what| broken.lock().insert(seed, what));
                 }
@@ -114,8 +116,8 @@ fn play_all(seeds: Range<u64>) -> BTreeMap<u64, String> {
 }
 
 /// Plays one seed; what it broke, if anything.
-fn play(seed: u64) -> Option<String> {
-    let world = World::new(seed, setup(seed));
+fn play(seed: u64, layout: Layout) -> Option<String> {
+    let world = World::new(seed, setup(seed, layout));
     let oracle = world.oracle.clone();
     let broken = world.play(|world| Box::pin(storm(world)));
     if oracle.handled() == 0 {
@@ -125,21 +127,31 @@ fn play(seed: u64) -> Option<String> {
     (!broken.is_empty()).then(|| format!("seed {seed} broke {some:?}"))
 }
 
-#[test]
-fn whatever_happens_nothing_is_lost_and_nobody_works_in_anothers_place() {
+/// Plays the usual seeds, with leases spread like this; `test` is what to name to see one again.
+fn check(layout: Layout, test: &str) {
     let usual = if cfg!(debug_assertions) { 200 } else { 10_000 };
-    let broken: Vec<String> = play_all(seeds(usual)).into_values().collect();
+    let broken: Vec<String> = play_all(seeds(usual), layout).into_values().collect();
     assert!(
         broken.is_empty(),
-        "{}\nto see one again: HEADWATER_SEED=… cargo test -p headwater-processor whatever_happens",
+        "{}\nto see one again: HEADWATER_SEED=… cargo test -p headwater-processor {test}",
         broken.join("\n")
     );
 }
 
 #[test]
+fn whatever_happens_nothing_is_lost_and_nobody_works_in_anothers_place() {
+    check(Layout::PartitionKey, "whatever_happens_nothing");
+}
+
+#[test]
+fn whatever_happens_by_id_nothing_is_lost_and_nobody_works_in_anothers_place() {
+    check(Layout::Id, "whatever_happens_by_id");
+}
+
+#[test]
 fn one_seed_is_one_history() {
     let history = |seed| {
-        let world = World::new(seed, setup(seed));
+        let world = World::new(seed, setup(seed, Layout::PartitionKey));
         let oracle = world.oracle.clone();
         let runtime = world.runtime.clone();
         world.play(|world| Box::pin(storm(world)));

@@ -4,7 +4,7 @@ use super::network::{Counts, FarFeed, FarLeases, Network, Weather};
 use super::oracle::{Broken, Given, Oracle};
 use crate::dead_letter::DeadLetter;
 use crate::handler::{Ack, Batch, Handler, HandlerFactory, LeaseContext};
-use crate::lease::{Lease, LeaseState};
+use crate::lease::Lease;
 use crate::lease_store::{Layout, LeaseStore, MemoryLeases};
 use crate::source::{FeedSource, MemoryFeed};
 use crate::{Event, HandlerError, Options, Processor, Running, Start};
@@ -375,9 +375,18 @@ impl World {
         ranges.iter().map(|range| range.id).collect()
     }
 
+    /// The leases there are, without those that were retired.
     pub(crate) fn stored(&self) -> Vec<Lease> {
+        self.all_stored().filter(|lease| !lease.is_retired()).collect()
+    }
+
+    pub(crate) fn retired(&self) -> Vec<Lease> {
+        self.all_stored().filter(Lease::is_retired).collect()
+    }
+
+    fn all_stored(&self) -> impl Iterator<Item = Lease> {
         let listing = now(self.leases.list("")).unwrap();
-        listing.documents.iter().filter_map(|stored| Lease::parse(&stored.body).ok()).collect()
+        listing.documents.into_iter().filter_map(|stored| Lease::parse(&stored.body).ok())
     }
 
     /// How many leases each owner has, by name.
@@ -415,8 +424,7 @@ impl World {
     /// What nobody who is alive works on, or no lease covers.
     fn unowned(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let mut leases = self.stored();
-        leases.retain(|lease| lease.extra.state != LeaseState::Retired);
+        let leases = self.stored();
         let physical = now(self.feed.ranges(true)).unwrap();
         let keys = |lease: &Lease| {
             let by_id = || crate::coverage::keys_of(lease.token.parse().ok()?, &physical);

@@ -86,6 +86,7 @@ fn what_we_know_beyond_survives_where_there_is_a_place_for_it() {
         attempts_at: Some("\"1\"".to_owned()),
         rate: 81_234,
         state: LeaseState::Halted,
+        cuts: ["3F", "7F80"].map(|key| Epk::from_hex(key).unwrap()).to_vec(),
         generation: 5,
     };
     for (text, kept) in [(V2, true), (V3, true), (JAVA_PK, false)] {
