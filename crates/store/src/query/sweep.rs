@@ -92,7 +92,9 @@ impl Container {
     pub(super) fn may_sweep(&self, partition: &Partition, from: &Key, to: &Key) -> bool {
         let (first, behind) = keys::items_in(self.rid(), &partition.range);
         let worth_it = self.state().shared.options.sweep_after_items as u64;
-        *from <= first && behind <= *to && partition.visible().get() >= worth_it
+        // One entry may hold many items.
+        let items = partition.visible().get().max(partition.population.known().unwrap_or(0));
+        *from <= first && behind <= *to && items >= worth_it
     }
 
     /// Shows all items of a partition.
