@@ -310,25 +310,20 @@ async fn a_listing_goes_on_behind_what_the_same_script_has_made() {
 async fn a_script_whose_items_never_stay_the_same_is_told_so_and_leaves_nothing() {
     let (account, items) = container(plain()).await;
     items.create(r#"{"id":"1","pk":"k","n":0}"#).await.unwrap();
-    let is_over = std::sync::atomic::AtomicBool::new(false);
-    let others = async {
-        for n in 0..1_000_000 {
-            items.upsert(json!({"id": "1", "pk": "k", "n": n}).to_string()).await.unwrap();
-            if is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                return;
-            }
+    let mut others = tokio::task::JoinSet::new();
+    let writer = items.clone();
+    others.spawn(async move {
+        for n in 0..1_000_000_000_u64 {
+            let item = json!({"id": "1", "pk": "k", "n": n}).to_string();
+            writer.upsert(item).await.unwrap();
         }
-    };
-    let script = async {
-        // Reads all of the key and takes so long that it was written meanwhile.
-        let body = "__.queryDocuments(link, 'SELECT * FROM c', function (e, feed) { must(e);
-            for (var until = Date.now() + 20; Date.now() < until;) {}
-            __.createDocument(link, { id: 'half', pk: 'k' }, must) })";
-        let result = execute(&items, body).await;
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        result
-    };
-    let (result, ()) = tokio::join!(script, others);
+    });
+    // Reads all of the key and takes so long that it was written meanwhile.
+    let body = "__.queryDocuments(link, 'SELECT * FROM c', function (e, feed) { must(e);
+        for (var until = Date.now() + 100; Date.now() < until;) {}
+        __.createDocument(link, { id: 'half', pk: 'k' }, must) })";
+    let result = execute(&items, body).await;
+    others.shutdown().await;
     assert!(matches!(result, Err(ExecuteError::Conflict)), "{result:?}");
     assert!(items.read("k", "half").await.unwrap().is_none());
     account.close().await.unwrap();
