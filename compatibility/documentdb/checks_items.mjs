@@ -2,6 +2,8 @@
 
 import { check, ensure, equal, fails, notOffered, numbers, plain, sleep, sortedIds } from "../javascript/harness.mjs";
 
+import { item, registerQueries } from "../javascript/checks_queries.mjs";
+
 const SYSTEM = ["_rid", "_self", "_etag", "_ts", "_attachments"];
 
 /** A container's items, by link. */
@@ -200,6 +202,26 @@ function queries() {
     const options = { enableCrossPartitionQuery: true, maxItemCount: 3 };
     const found = await items.query("SELECT * FROM c WHERE c.n >= 5 ORDER BY c.n DESC", options);
     equal(found.map((each) => each.id), numbers(5, 20).reverse());
+  });
+
+  const given = ({ key, page } = {}) => ({
+    ...(key === undefined ? { enableCrossPartitionQuery: true } : { partitionKey: key }),
+    ...(page === undefined ? {} : { maxItemCount: page }),
+  });
+  registerQueries({
+    filled: async (context) => {
+      const items = await Items.of(context);
+      for (let n = 0; n < 20; n++) await items.create(item(n));
+      return items;
+    },
+    ask: (items, query, options) => items.query(query, given(options)),
+    page: async (context, items, query, options, token) => {
+      const client = context.newClient();
+      const wanted = { ...given(options), continuation: token };
+      const { items: rows, headers } = await client.page("queryDocuments", items.link, query, wanted);
+      client.end();
+      return { rows: rows ?? [], token: headers["x-ms-continuation"] };
+    },
   });
 }
 

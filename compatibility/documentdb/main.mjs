@@ -52,8 +52,12 @@ class Client {
 }
 
 class Context {
-  client = new Client({ masterKey: KEY });
+  client = this.newClient();
   databases = [];
+
+  newClient() {
+    return new Client({ masterKey: KEY });
+  }
 
   async database() {
     const { result } = await this.client.call("createDatabase", { id: unique("legacy") });

@@ -10,8 +10,12 @@ const cosmos = require("@azure/cosmos");
 import { ENDPOINT, KEY, run, unique } from "./harness.mjs";
 
 class Context {
-  client = new cosmos.CosmosClient({ endpoint: ENDPOINT, key: KEY });
+  client = this.newClient();
   databases = [];
+
+  newClient() {
+    return new cosmos.CosmosClient({ endpoint: ENDPOINT, key: KEY });
+  }
 
   async database() {
     const { database } = await this.client.databases.create({ id: unique("js") });
@@ -33,10 +37,12 @@ class Context {
 
 const { default: account } = await import("./checks_account.mjs");
 const { default: items } = await import("./checks_items.mjs");
+const { default: queries } = await import("./checks_queries.mjs");
 const { default: feed } = await import("./checks_feed.mjs");
 const { default: scripts } = await import("./checks_scripts.mjs");
 account(cosmos);
 items(cosmos);
+queries(cosmos);
 feed(cosmos);
 scripts(cosmos);
 await run("javascript", () => new Context());

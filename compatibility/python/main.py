@@ -12,6 +12,7 @@ import harness
 # Importing a file of checks registers them.
 import checks_account  # noqa: F401
 import checks_items  # noqa: F401
+import checks_queries  # noqa: F401
 import checks_feed  # noqa: F401
 import checks_scripts  # noqa: F401
 

@@ -7,6 +7,7 @@ mod feed;
 mod harness;
 mod items;
 mod keys;
+mod queries;
 
 use azure_data_cosmos::models::{ContainerProperties, PartitionKeyDefinition};
 use azure_data_cosmos::{
@@ -76,6 +77,7 @@ async fn main() -> Checked<()> {
     let mut run = Context::new(name, stage);
     account::run(&mut run).await;
     items::run(&mut run).await;
+    queries::run(&mut run).await;
     keys::run(&mut run).await;
     feed::run(&mut run).await;
     std::process::exit(run.exit_code())

@@ -279,6 +279,12 @@ impl Query {
         self.compiled.stages.first().is_some_and(|stage| !stage.sources.is_empty())
     }
 
+    /// Whether it only counts items, so that whoever knows how many there are need not push any: see
+    /// [`Run::count`].
+    pub fn only_counts(&self) -> bool {
+        self.compiled.only_counts()
+    }
+
     /// Whether a sub-query has to see the whole container first.
     pub(crate) fn has_stages(&self) -> bool {
         self.compiled.stages.len() > 1

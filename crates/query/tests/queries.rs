@@ -256,3 +256,31 @@ fn odd_items() {
     check("SELECT VALUE MIN(c.order) FROM c WHERE IS_PRIMITIVE(c.order)", "[null]");
     check("SELECT c.value AS value, c.order AS order FROM c WHERE c.value = 2 AND false", "[]");
 }
+
+/// SDKs go on in a sorted query with a filter on what may still come: values of the same type, and all of the types
+/// behind it. They name types as the service does, also where the documentation has another name.
+#[test]
+fn the_filters_that_sdks_go_on_with_are_understood() {
+    let values =
+        ["", r#""v":null"#, r#""v":false"#, r#""v":1"#, r#""v":"a""#, r#""v":[]"#, r#""v":{}"#];
+    let items: Vec<String> = values.iter().map(|value| format!("{{{value}}}")).collect();
+    let rewritten = |filter: &str, order: &str| {
+        format!(
+            "SELECT c._rid, [{{\"item\": c.v}}] AS orderByItems, c AS payload FROM c \
+             WHERE (true) AND ({filter}) ORDER BY c.v {order}"
+        )
+    };
+    let behind_number = "((c.v > 1) OR IS_STRING(c.v) OR IS_ARRAY(c.v) OR IS_OBJECT(c.v))";
+    let before_number = "((c.v < 1) OR NOT IS_DEFINED(c.v) OR IS_NULL(c.v) OR IS_BOOLEAN(c.v))";
+    for (filter, order, expected) in [
+        (behind_number, "ASC", ["\"a\"", "[]", "{}"]),
+        (before_number, "DESC", ["false", "null", "undefined"]),
+    ] {
+        let found = common::run(&items, &rewritten(filter, order)).unwrap();
+        let found: Vec<serde_json::Value> = serde_json::from_str(&found).unwrap();
+        let of = |row: &serde_json::Value| {
+            row["payload"].get("v").map_or("undefined".to_owned(), ToString::to_string)
+        };
+        assert_eq!(found.iter().map(of).collect::<Vec<_>>(), expected, "{filter}");
+    }
+}

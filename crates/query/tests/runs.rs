@@ -288,3 +288,51 @@ fn the_answer_does_not_depend_on_the_order_in_which_items_are_pushed() {
         assert_eq!(forwards, answer(&mut (0..items.len()).map(|n| n * 17 % 40)), "{text}");
     }
 }
+
+#[test]
+fn a_query_that_only_counts_needs_no_items() {
+    let items = common::families();
+    let many = items.len() as u64;
+    for text in [
+        "SELECT VALUE COUNT(1) FROM c",
+        "SELECT VALUE COUNT(c) FROM c",
+        "SELECT COUNT(1) AS a, COUNT(undefined) AS b, COUNTIF(true) AS d FROM c",
+        "SELECT VALUE COUNTIF(c) FROM c",
+        "SELECT VALUE [{\"item\": COUNT(1)}] FROM c",
+        "SELECT VALUE COUNT(1) FROM c WHERE true",
+        "SELECT TOP 0 VALUE COUNT(1) FROM c",
+        "SELECT VALUE COUNT(1) FROM c OFFSET 1 LIMIT 5",
+        "SELECT DISTINCT VALUE COUNT(1) FROM c ORDER BY c.n",
+        "SELECT VALUE x.n + 1 FROM (SELECT COUNT(1) AS n FROM c) x",
+    ] {
+        let query = query(text);
+        assert!(query.only_counts(), "{text}");
+        let mut counted = query.start(Context::default());
+        counted.count(many - 1).unwrap();
+        counted.count(1).unwrap();
+        let mut pushed = query.start(Context::default());
+        for (ordinal, item) in items.iter().enumerate() {
+            pushed.push(item.as_bytes(), ordinal as u64, &mut Vec::new()).unwrap();
+        }
+        assert_eq!(counted.finish(), pushed.finish(), "{text}");
+        let (none, mut zero) = (query.start(Context::default()), query.start(Context::default()));
+        zero.count(0).unwrap();
+        assert_eq!(zero.finish(), none.finish(), "{text}");
+    }
+    for text in [
+        "SELECT VALUE COUNT(c.n) FROM c",
+        "SELECT VALUE COUNT(1) FROM c WHERE c.n = 1",
+        "SELECT VALUE COUNT(1) FROM c WHERE false",
+        "SELECT VALUE COUNT(1) FROM c.children",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.children",
+        "SELECT c.n, COUNT(1) FROM c GROUP BY c.n",
+        "SELECT VALUE SUM(1) FROM c",
+        "SELECT COUNT(1), MAX(c.n) FROM c",
+        "SELECT VALUE COUNT(RAND()) FROM c",
+        "SELECT VALUE COUNT(1)",
+        "SELECT VALUE 1 FROM c",
+        "SELECT * FROM c",
+    ] {
+        assert!(!query(text).only_counts(), "{text}");
+    }
+}

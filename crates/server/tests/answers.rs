@@ -161,3 +161,58 @@ async fn queries_use_the_computed_properties_of_their_container() {
     assert!(message.contains("One of the specified inputs is invalid"), "{message}");
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_containers_offers_users_permissions_and_scripts_can_be_queried() {
+    let world = World::new().await.with_container().await;
+    let keep = async |path: &str, document: Value| {
+        let made = world.send("POST", path, &[], &document.to_string()).await;
+        assert_eq!(made.status, 201, "{path}: {}", made.json());
+    };
+    keep("/dbs", json!({"id": "other"})).await;
+    keep("/dbs/db/colls", json!({"id": "d", "partitionKey": {"paths": ["/pk"], "kind": "Hash"}}))
+        .await;
+    keep("/dbs/db/users", json!({"id": "ann"})).await;
+    keep("/dbs/db/users", json!({"id": "bob"})).await;
+    let read = json!({"id": "read", "permissionMode": "Read", "resource": "dbs/db/colls/c"});
+    keep("/dbs/db/users/ann/permissions", read).await;
+    let body = "function f() { return 1 }";
+    keep("/dbs/db/colls/c/sprocs", json!({"id": "one", "body": body})).await;
+    keep("/dbs/db/colls/c/sprocs", json!({"id": "two", "body": body})).await;
+    keep("/dbs/db/colls/c/udfs", json!({"id": "three", "body": body})).await;
+    let trigger =
+        json!({"id": "four", "body": body, "triggerType": "Pre", "triggerOperation": "All"});
+    keep("/dbs/db/colls/c/triggers", trigger).await;
+    let ask = async |path: &str, text: &str, value: &str| {
+        let query = json!({"query": text, "parameters": [{"name": "@value", "value": value}]});
+        let head =
+            [("content-type", "application/query+json"), ("x-ms-documentdb-isquery", "True")];
+        let got = world.send("POST", path, &head, &query.to_string()).await;
+        assert_eq!(got.status, 200, "{path}: {}", got.json());
+        got.json()
+    };
+    for (path, name, id) in [
+        ("/dbs", "Databases", "other"),
+        ("/dbs/db/colls", "DocumentCollections", "d"),
+        ("/dbs/db/users", "Users", "bob"),
+        ("/dbs/db/users/ann/permissions", "Permissions", "read"),
+        ("/dbs/db/colls/c/sprocs", "StoredProcedures", "two"),
+        ("/dbs/db/colls/c/udfs", "UserDefinedFunctions", "three"),
+        ("/dbs/db/colls/c/triggers", "Triggers", "four"),
+    ] {
+        let found = ask(path, "SELECT * FROM root r WHERE r.id = @value", id).await;
+        assert_eq!(found[name].as_array().map(Vec::len), Some(1), "{path}: {found}");
+        assert_eq!(found[name][0]["id"], id, "{path}");
+        assert!(found[name][0]["_self"].is_string(), "{path}");
+        let none = ask(path, "SELECT * FROM c WHERE c.id = @value", "nobody").await;
+        assert_eq!((&none[name], &none["_count"]), (&json!([]), &json!(0)), "{path}");
+    }
+    let container = world.send("GET", "/dbs/db/colls/d", &[], "").await.json();
+    let link = container["_self"].as_str().unwrap();
+    let found = ask("/offers", "SELECT * FROM root WHERE root.resource = @value", link).await;
+    assert_eq!(found["Offers"][0]["offerResourceId"], container["_rid"], "{found}");
+    let rid = container["_rid"].as_str().unwrap();
+    let found = ask("/offers", "SELECT * FROM c WHERE c.offerResourceId = @value", rid).await;
+    assert_eq!(found["_count"], 1, "{found}");
+    world.stop().await;
+}

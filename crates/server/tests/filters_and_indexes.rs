@@ -234,3 +234,35 @@ async fn a_sorted_query_goes_along_an_index_and_says_so() {
     assert!(metrics.contains("retrievedDocumentCount=4;"), "{metrics}");
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_says_that_it_has_read_nothing() {
+    let world = World::new().await.with_container().await;
+    for number in 0..25 {
+        upsert(&world, &json!({"id": number.to_string(), "pk": "a", "n": number})).await;
+    }
+    upsert(&world, &json!({"id": "other", "pk": "b"})).await;
+    for (text, expected) in [
+        ("SELECT VALUE COUNT(1) FROM c", json!([25])),
+        // What SDKs make of it for a range.
+        ("SELECT VALUE [{\"item\": COUNT(1)}] FROM c", json!([[{"item": 25}]])),
+    ] {
+        let head = [
+            ("x-ms-documentdb-partitionkey", r#"["a"]"#),
+            ("content-type", "application/query+json"),
+            ("x-ms-documentdb-isquery", "True"),
+            ("x-ms-documentdb-populatequerymetrics", "True"),
+        ];
+        let query = json!({ "query": text }).to_string();
+        let counted = world.send("POST", ITEMS, &head, &query).await;
+        assert_eq!(json!(documents(&counted)), expected);
+        assert_eq!(counted.header("x-ms-continuation"), None);
+        let metrics = counted.header("x-ms-documentdb-query-metrics").unwrap();
+        for figure in
+            ["retrievedDocumentCount=0;", "retrievedDocumentSize=0;", "indexUtilizationRatio=1.00"]
+        {
+            assert!(metrics.contains(figure), "{figure} in {metrics}");
+        }
+    }
+    world.stop().await;
+}

@@ -6,6 +6,7 @@
 use crate::account::{AccountState, Shared};
 use crate::body::Patch;
 use crate::catalog::{Catalog, ContainerEntry};
+use crate::count::LongScopes;
 use crate::definition::{ContainerDefinition, Settings};
 use crate::error::{BatchError, ItemReadError, OpenError, StorageError, WriteError};
 use crate::item::{Item, ItemKey, ItemWrite, Written};
@@ -50,6 +51,7 @@ pub(crate) struct ContainerState {
     pub(crate) reshaping: tokio::sync::Mutex<()>,
     /// Indexes of values, for queries.
     pub(crate) secondary: Secondary,
+    pub(crate) long: LongScopes,
 }
 
 impl ContainerState {
@@ -67,6 +69,7 @@ impl ContainerState {
             topology_changed: Bell::default(),
             reshaping: tokio::sync::Mutex::new(()),
             secondary: Secondary::load(&*shared.index, entry.rid)?,
+            long: LongScopes::default(),
             shared,
         });
         topology::open(&state, &account.catalog).await?;

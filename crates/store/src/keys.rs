@@ -95,6 +95,8 @@ pub(crate) struct PartitionRow {
     pub(crate) applied: Lsn,
     /// The next resource id the partition gives out.
     pub(crate) next_rid: u64,
+    /// See `partition/population.rs`.
+    pub(crate) tally: i64,
 }
 
 impl PartitionRow {
@@ -102,15 +104,19 @@ impl PartitionRow {
         let mut value = Value::new();
         value.extend_from_slice(&self.applied.get().to_le_bytes());
         value.extend_from_slice(&self.next_rid.to_le_bytes());
+        value.extend_from_slice(&self.tally.to_le_bytes());
         value
     }
 
     pub(crate) fn decode(value: &[u8]) -> Option<PartitionRow> {
         let (applied, rest) = value.split_first_chunk()?;
         let (next_rid, rest) = rest.split_first_chunk()?;
+        // Rows of earlier versions have no tally, and opening a partition begins it anew.
+        let (tally, rest) = rest.split_first_chunk().unwrap_or((&[0; 8], rest));
         rest.is_empty().then_some(PartitionRow {
             applied: Lsn::new(u64::from_le_bytes(*applied)),
             next_rid: u64::from_le_bytes(*next_rid),
+            tally: i64::from_le_bytes(*tally),
         })
     }
 }
@@ -485,8 +491,11 @@ mod tests {
         let row = ItemRow { position, rid: 6, written: 7, ttl: -1 };
         assert_eq!(ItemRow::decode(&row.encode()), Some(row));
         assert_eq!(ItemRow::decode(&row.encode()[1..]), None);
-        let row = PartitionRow { applied: Lsn::new(1), next_rid: 2 };
+        let row = PartitionRow { applied: Lsn::new(1), next_rid: 2, tally: -3 };
         assert_eq!(PartitionRow::decode(&row.encode()), Some(row));
+        assert_eq!(PartitionRow::decode(&row.encode()[..23]), None);
+        let before = PartitionRow { tally: 0, ..row };
+        assert_eq!(PartitionRow::decode(&row.encode()[..16]), Some(before));
         let key = item(rid(), &[1, 0], b"tail");
         let expiring = expiry(rid(), 77, &key);
         assert_eq!(item_of_expiry(rid(), &expiring), Some(key));

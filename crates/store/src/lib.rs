@@ -38,6 +38,7 @@ mod backup;
 pub mod body;
 mod catalog;
 mod container;
+mod count;
 mod definition;
 mod error;
 mod feed;

@@ -110,9 +110,16 @@ impl Container {
             return Ok(Some(Listing::new((from, to), 0, Some(along))));
         }
         let most = self.state().shared.options.sort_listings_up_to;
-        let mut sorting = Sorting::new(0, most, most);
+        let extent = self.extent(&from, &to);
+        if self.is_long(&extent, most) {
+            return Ok(None);
+        }
+        // Some more than are sorted, so that it is not found out again whenever an item goes.
+        let (room, gone) = (most.saturating_mul(2), extent.gone());
+        let mut sorting = Sorting::new(0, most, room);
         self.sort_rows(&from, &to, &mut sorting, false)?;
         if sorting.horizon.is_some() {
+            self.note_long(&extent, sorting.rows, gone);
             return Ok(None);
         }
         let mut listing = Listing::new((from, to), 0, None);
@@ -299,6 +306,21 @@ impl Listing {
         self.lot.is_empty() && self.horizon.is_none()
     }
 
+    /// The next item to be looked at; `None` at the end, or when many entries led elsewhere.
+    pub(crate) fn next_listed(
+        &mut self,
+        container: &Container,
+    ) -> Result<Option<Listed>, StorageError> {
+        if self.lot.is_empty() && self.horizon.is_some() {
+            self.fill(container)?;
+        }
+        let listed = self.lot.pop_front();
+        if let Some(listed) = &listed {
+            self.next = listed.number.saturating_add(1);
+        }
+        Ok(listed)
+    }
+
     /// Finds what comes next.
     fn fill(&mut self, container: &Container) -> Result<(), StorageError> {
         let next = self.horizon.unwrap_or(self.next);
@@ -357,16 +379,19 @@ struct Sorting {
     /// How many may be found before those that are too many are left out.
     room: usize,
     found: Vec<Listed>,
+    /// How many were pushed.
+    rows: usize,
     /// The first number that was left out.
     horizon: Option<u64>,
 }
 
 impl Sorting {
     fn new(next: u64, most: usize, room: usize) -> Sorting {
-        Sorting { next, most, room, found: Vec::new(), horizon: None }
+        Sorting { next, most, room, found: Vec::new(), rows: 0, horizon: None }
     }
 
     fn push(&mut self, key: &[u8], row: &ItemRow) {
+        self.rows += 1;
         if row.rid < self.next || self.horizon.is_some_and(|horizon| row.rid >= horizon) {
             return;
         }

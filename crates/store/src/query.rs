@@ -317,7 +317,10 @@ impl Container {
         page: &mut QueryPage,
     ) -> Result<Rows, QueryFailure> {
         let mut run = query.start(context.clone());
-        if query.reads_items() {
+        if query.only_counts() {
+            run.count(self.count_items(scope)?)?;
+            page.steps = run.steps();
+        } else if query.reads_items() {
             let start = || query.start(context.clone());
             let (pushed, source) = self.push_all(query, scope, start, page).await?;
             source.learn(page.items_read, pushed.items_matched())?;

@@ -300,7 +300,8 @@ async fn finish(
             .runtime
             .blocking(|| inherit_log(&state.shared, state.rid, id, &ancestors, start))?;
         // The index already has the rows of these items: a child has only its own future to apply.
-        let row = PartitionRow { applied: start, next_rid: first_rid(PartitionId::new(entry.id)) };
+        let next_rid = first_rid(PartitionId::new(entry.id));
+        let row = PartitionRow { applied: start, next_rid, tally: 0 };
         let key = keys::partition(state.rid, PartitionId::new(entry.id));
         if state.shared.index.get(&key)?.is_none() {
             let mut batch = Batch::default();

@@ -140,8 +140,8 @@ async fn a_script_reads_what_it_has_written_also_in_queries() {
         ask('two', 'SELECT VALUE c.id FROM c', { pageSize: 2 });";
     let found = answer(&items, body).await;
     let expected = json!({
-        "ids": ["0", "1", "25", "3"], "sum": [61], "sorted": [30, 20, 10, 1],
-        "one": [30], "udf": [40], "two": ["0", "1"],
+        "ids": ["1", "3", "0", "25"], "sum": [61], "sorted": [30, 20, 10, 1],
+        "one": [30], "udf": [40], "two": ["1", "3"],
     });
     assert_eq!(found, expected);
 }
@@ -186,6 +186,147 @@ async fn queries_of_a_script_go_on_where_they_were_in_the_same_call_and_in_the_n
         let error = items.execute("k", &call).await.unwrap_err();
         assert!(error.to_string().contains("continuation"), "{bad}: {error}");
     }
+}
+
+/// Lists all items of the key in pages, in one call after the other; between two pages each call does something.
+async fn listed_by_scripts(items: &Container, query: Option<&str>, page: u32, then: &str) -> Value {
+    let ask = match query {
+        None => format!("__.readDocuments(link, {{ pageSize: {page}, continuation: a }}, shown)"),
+        Some(query) => format!(
+            "__.queryDocuments(link, '{query}', {{ pageSize: {page}, continuation: a }}, shown)"
+        ),
+    };
+    let body = format!(
+        "function shown(e, feed, options) {{ must(e);
+           response.setBody([feed.map(r => r.id), options.continuation || null]); {then} }} {ask}"
+    );
+    let (mut seen, mut continuation) = (Vec::new(), Value::Null);
+    for _ in 0..1_000 {
+        let executed = items.execute("k", &procedure(&body, &json!([continuation]))).await.unwrap();
+        let answer: Value = serde_json::from_str(&executed.response.unwrap()).unwrap();
+        seen.extend(answer[0].as_array().unwrap().iter().cloned());
+        continuation = answer[1].clone();
+        if continuation.is_null() {
+            return seen.into();
+        }
+    }
+    panic!("it never ends");
+}
+
+#[tokio::test]
+async fn items_come_to_a_script_in_the_order_of_their_creation() {
+    let ids = ["m", "c", "z", "a", "q", "b", "x", "k"];
+    for sort_up_to in [0, 1_000] {
+        let mut options = Options::default();
+        options.sort_listings_up_to = sort_up_to;
+        options.maintenance_interval = Duration::ZERO;
+        let (account, items) = container_with(options, plain()).await;
+        for id in ids {
+            items.create(json!({"id": id, "pk": "k"}).to_string()).await.unwrap();
+            items.create(json!({"id": id, "pk": "other"}).to_string()).await.unwrap();
+        }
+        // Written again is not created again.
+        items.upsert(json!({"id": "c", "pk": "k", "again": true}).to_string()).await.unwrap();
+        // The first long listing has an index made, which has the order from then on.
+        let mut listings = Vec::new();
+        for _ in 0..4 {
+            for query in [None, Some("SELECT * FROM c"), Some("SELECT c.id FROM c WHERE true")] {
+                for page in [1, 3, 100] {
+                    listings.push(listed_by_scripts(&items, query, page, "").await);
+                }
+            }
+        }
+        let last = listings.split_off(9);
+        assert!(last.iter().all(|listed| *listed == json!(ids)), "{sort_up_to}: {last:?}");
+        if sort_up_to > 0 {
+            assert!(listings.iter().all(|listed| *listed == json!(ids)), "{listings:?}");
+        }
+        account.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_script_creates_comes_last_and_what_it_replaces_stays_where_it_is() {
+    let (account, items) = container(plain()).await;
+    for id in ["m", "c", "z", "a"] {
+        items.create(json!({"id": id, "pk": "k"}).to_string()).await.unwrap();
+    }
+    let body = "
+        __.createDocument(link, { id: 'b', pk: 'k' }, must);
+        __.createDocument(link, { id: 'A', pk: 'k' }, must);
+        __.upsertDocument(link, { id: 'm', pk: 'k', n: 2 }, must);
+        __.deleteDocument(link + 'docs/c', must);
+        __.createDocument(link, { id: 'c', pk: 'k' }, must);
+        __.createDocument(link, { id: 'gone', pk: 'k' }, must);
+        __.deleteDocument(link + 'docs/gone', must);
+        var seen = [];
+        (function page(continuation) {
+          __.readDocuments(link, { pageSize: 2, continuation: continuation }, function (e, feed, options) {
+            must(e);
+            feed.forEach(item => seen.push(item.id));
+            if (options.continuation) page(options.continuation); else response.setBody(seen);
+          });
+        })();";
+    let expected = json!(["m", "z", "a", "b", "A", "c"]);
+    assert_eq!(answer(&items, body).await, expected);
+    // Everybody else sees them in the same order.
+    let page = items.list(&ScanScope::Key("k".into()), None, PageLimit::default()).await.unwrap();
+    let ids: Vec<Value> = page.items.iter().map(|item| json_of(item)["id"].clone()).collect();
+    assert_eq!(json!(ids), expected);
+    account.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_listing_goes_on_behind_what_the_same_script_has_made() {
+    let (account, items) = container(plain()).await;
+    for id in ["m", "c"] {
+        items.create(json!({"id": id, "pk": "k"}).to_string()).await.unwrap();
+    }
+    // Makes three, shows all but the last two, and answers with the place, which is behind one of its own.
+    let body = "
+        ['x', 'b', 'y'].forEach(id => __.createDocument(link, { id: id, pk: 'k' }, must));
+        __.readDocuments(link, { pageSize: 3 }, function (e, feed, options) {
+          must(e);
+          response.setBody([feed.map(item => item.id), options.continuation]);
+        });";
+    let first = answer(&items, body).await;
+    assert_eq!(first[0], json!(["m", "c", "x"]));
+    items.create(r#"{"id":"a","pk":"k"}"#).await.unwrap();
+    let body = "__.readDocuments(link, { continuation: a }, function (e, feed) {
+          must(e); response.setBody(feed.map(item => item.id)) })";
+    let call = procedure(body, &json!([first[1]]));
+    let rest = items.execute("k", &call).await.unwrap().response.unwrap();
+    assert_eq!(rest, r#"["b","y","a"]"#);
+    // A place behind what was never written is nobody's.
+    let container = items.rid();
+    let made_up = headwater_model::ItemRid::new(container, (1 << 59) | 7).to_string();
+    let call = procedure(body, &json!([format!("a.0.~{made_up}")]));
+    let error = items.execute("k", &call).await.unwrap_err();
+    assert!(error.to_string().contains("continuation"), "{error}");
+    account.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_script_whose_items_never_stay_the_same_is_told_so_and_leaves_nothing() {
+    let (account, items) = container(plain()).await;
+    items.create(r#"{"id":"1","pk":"k","n":0}"#).await.unwrap();
+    let mut others = tokio::task::JoinSet::new();
+    let writer = items.clone();
+    others.spawn(async move {
+        for n in 0..1_000_000_000_u64 {
+            let item = json!({"id": "1", "pk": "k", "n": n}).to_string();
+            writer.upsert(item).await.unwrap();
+        }
+    });
+    // Reads all of the key and takes so long that it was written meanwhile.
+    let body = "__.queryDocuments(link, 'SELECT * FROM c', function (e, feed) { must(e);
+        for (var until = Date.now() + 100; Date.now() < until;) {}
+        __.createDocument(link, { id: 'half', pk: 'k' }, must) })";
+    let result = execute(&items, body).await;
+    others.shutdown().await;
+    assert!(matches!(result, Err(ExecuteError::Conflict)), "{result:?}");
+    assert!(items.read("k", "half").await.unwrap().is_none());
+    account.close().await.unwrap();
 }
 
 #[tokio::test]

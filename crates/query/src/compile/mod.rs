@@ -70,6 +70,29 @@ impl Program {
     }
 }
 
+impl Compiled {
+    /// Whether the first stage only counts items, so that it does not matter what is in them.
+    pub(crate) fn only_counts(&self) -> bool {
+        let Some(first) = self.stages.first() else { return false };
+        let of_items = matches!(first.sources.as_slice(), [SourcePlan::Root]);
+        let passes_all = match &first.filter {
+            None => true,
+            Some(Operation::Constant(value)) => value.is_true(),
+            Some(_) => false,
+        };
+        let is_count = |(kind, of): &(AggregateKind, Operation)| {
+            matches!(kind, AggregateKind::Count | AggregateKind::CountIf)
+                && matches!(of, Operation::Constant(_) | Operation::Root)
+        };
+        of_items
+            && passes_all
+            && first.grouped
+            && first.groups.is_empty()
+            && !first.aggregates.is_empty()
+            && first.aggregates.iter().all(is_count)
+    }
+}
+
 /// Where rows come from.
 #[derive(Debug)]
 pub(crate) enum SourcePlan {

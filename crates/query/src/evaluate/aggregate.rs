@@ -62,6 +62,16 @@ impl AggregateState {
         0
     }
 
+    /// Takes the same value once for each of so many rows. Only counts do not care which rows they were.
+    pub(crate) fn add_alike(&mut self, value: &Value<'_>, rows: u64) {
+        let counts = match self.kind {
+            AggregateKind::Count => !value.is_undefined(),
+            AggregateKind::CountIf => value.is_true(),
+            _ => false,
+        };
+        self.count += if counts { rows } else { 0 };
+    }
+
     fn keep(&mut self, value: &Value<'_>) -> usize {
         let value = value.clone().into_owned();
         let bytes = value.weight();

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use super::rows::Flow;
 use super::{AggregateState, Machine};
-use crate::compile::Program;
+use crate::compile::{Operation, Program};
 use crate::error::EvaluationError;
 use crate::value::{Key, Value};
 
@@ -219,6 +219,22 @@ impl<'r> Collector<'r> {
             self.spend(machine, bytes)?;
         }
         Ok(())
+    }
+
+    /// Takes so many rows for the only group of a program that only counts them.
+    pub(super) fn count(&mut self, program: &Program, rows: u64) {
+        if self.group_list.is_empty() {
+            let aggregates = states(program);
+            self.group_list.push(Group { ordinal: 0, keys: Vec::new(), aggregates });
+        }
+        let Some(group) = self.group_list.first_mut() else { return };
+        for (state, (_, argument)) in group.aggregates.iter_mut().zip(&program.aggregates) {
+            match argument {
+                Operation::Constant(value) => state.add_alike(value, rows),
+                // An item is there, and is an object.
+                _ => state.add_alike(&Value::Null, rows),
+            }
+        }
     }
 
     /// The place of the group a row belongs to.

@@ -81,6 +81,22 @@ impl Run {
         Ok(Next::More)
     }
 
+    /// Takes so many items at once, for a query that [only counts](crate::Query::only_counts) them.
+    pub fn count(&mut self, items: u64) -> Result<Next, EvaluationError> {
+        let compiled = Arc::clone(&self.compiled);
+        let (Some(stage), Some(collector)) = (compiled.stages.first(), self.collectors.first_mut())
+        else {
+            return Ok(Next::Enough);
+        };
+        debug_assert!(compiled.only_counts(), "it matters what is in the items");
+        self.environment.spend(1)?;
+        if items > 0 && stage.reach() != Some(0) {
+            collector.count(stage, items);
+            self.items_matched = usize::try_from(items).unwrap_or(usize::MAX);
+        }
+        Ok(Next::More)
+    }
+
     /// Takes one item and appends the rows that are ready.
     ///
     /// `item` is JSON that somebody has checked; `ordinal` orders items that are equal in every sort

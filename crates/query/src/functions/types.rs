@@ -34,6 +34,12 @@ pub(super) const TABLE: &[Function] = &[
         &[("IS_BOOL(false)", "true"), ("IS_BOOL(0)", "false")]
     ),
     check!(
+        "IS_BOOLEAN",
+        "The same as IS_BOOL, as SDKs call it in the filter a sorted query goes on with",
+        |value| value.kind() == Kind::Bool,
+        &[("IS_BOOLEAN(true)", "true"), ("IS_BOOLEAN(undefined)", "false")]
+    ),
+    check!(
         "IS_DEFINED",
         "Whether there is anything",
         |value| !value.is_undefined(),

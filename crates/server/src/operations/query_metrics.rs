@@ -51,10 +51,10 @@ pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measured) -> Opt
     Some(words.join(";"))
 }
 
-/// How much of what was read ended up in the answer.
+/// How much of what was read ended up in the answer. Whoever reads nothing has read nothing in vain.
 #[expect(clippy::cast_precision_loss, reason = "a ratio of two digits")]
 fn hit_ratio(rows: usize, items: usize) -> f64 {
-    if items == 0 { 0.0 } else { (rows as f64 / items as f64).min(1.0) }
+    if items == 0 { 1.0 } else { (rows as f64 / items as f64).min(1.0) }
 }
 
 /// Which indexes were used and which would have helped, if that was asked for, in the form it was asked

@@ -14,6 +14,7 @@ mod evaluate;
 pub(crate) mod feed;
 mod filtered;
 mod newest;
+pub(crate) mod population;
 pub(crate) mod recover;
 mod touched;
 pub(crate) mod writer;
@@ -97,6 +98,7 @@ pub(crate) struct Partition {
     changed: Bell,
     /// For transactions that have read a whole partition key.
     pub(crate) touched: touched::Touched,
+    pub(crate) population: population::Population,
     requests: mpsc::Sender<Request>,
     /// The latest time this partition has acted on, so that a clock set back brings nothing back.
     newest_millis: AtomicU64,
@@ -145,6 +147,7 @@ impl Partition {
             abandoned: AtomicBool::new(false),
             changed: Bell::default(),
             touched: touched::Touched::since(tail.lsn),
+            population: population::Population::new(tail.lsn == Lsn::ZERO),
             requests,
             settings,
             local,

@@ -165,7 +165,7 @@ impl Replay<'_> {
 
     fn finish(self, tail: Lsn) -> Result<(), StorageError> {
         let mut batch = Batch::default();
-        let state = PartitionRow { applied: tail, next_rid: self.next_rid };
+        let state = PartitionRow { applied: tail, next_rid: self.next_rid, tally: 0 };
         batch.put(keys::partition(self.container, self.opened.log.partition()), state.encode());
         self.shared.index.write(&batch)
     }

@@ -7,6 +7,7 @@
 use super::apply::apply;
 use super::control::Seal;
 use super::evaluate::{Effect, Evaluation, Postponed, answer};
+use super::population::Change;
 use super::{Answer, Cut, Partition, Refusal, Request, Work};
 use crate::error::StorageError;
 use crate::index::Batch;
@@ -199,20 +200,24 @@ impl Writer {
     fn apply(&self, group: &Group) -> Result<(), StorageError> {
         let container = self.partition.container;
         let mut batch = Batch::default();
+        let mut change = Change::default();
         for placed in group.entries() {
             let bytes = group.bytes().slice(placed.bytes.clone());
             let applied = entry::decode_header(&bytes).and_then(|header| {
                 entry::for_each_record(&bytes, &header, |record| {
                     self.partition.touched.note(record.epk(), record.position.lsn);
+                    change.note(&record);
                     let understood = apply(container, &record, &mut batch);
                     debug_assert!(understood, "a writer understands what it wrote");
                 })
             });
             debug_assert!(applied.is_ok(), "a writer can read what it wrote");
         }
-        let state = PartitionRow { applied: group.tail().lsn, next_rid: self.next_rid };
+        let tally = self.partition.population.tally_after(change);
+        let state = PartitionRow { applied: group.tail().lsn, next_rid: self.next_rid, tally };
         batch.put(keys::partition(container, self.partition.id), state.encode());
         self.partition.shared.index.write(&batch)?;
+        self.partition.population.changed(change);
         let written = batch.changes.iter().map(|(key, _)| key);
         self.partition.shared.recent.forget(written.filter(|key| keys::is_item(key)));
         Ok(())

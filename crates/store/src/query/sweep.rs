@@ -92,7 +92,9 @@ impl Container {
     pub(super) fn may_sweep(&self, partition: &Partition, from: &Key, to: &Key) -> bool {
         let (first, behind) = keys::items_in(self.rid(), &partition.range);
         let worth_it = self.state().shared.options.sweep_after_items as u64;
-        *from <= first && behind <= *to && partition.visible().get() >= worth_it
+        // One entry may hold many items.
+        let items = partition.visible().get().max(partition.population.known().unwrap_or(0));
+        *from <= first && behind <= *to && items >= worth_it
     }
 
     /// Shows all items of a partition.
@@ -281,6 +283,27 @@ fn split(position: Position) -> ((PartitionId, u16, u64), usize, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_log_is_long_enough_by_its_items_and_not_only_by_its_entries() {
+        let mut options = crate::Options::default();
+        options.sweep_after_items = 50;
+        let account = crate::Account::ephemeral_with(options).await.unwrap();
+        let database = account.create_database("db").await.unwrap();
+        let definition = crate::ContainerDefinition::new("c", "/pk").unwrap();
+        let container = database.create_container(definition).await.unwrap();
+        let (from, to) = container.bounds(&crate::ScanScope::Container).unwrap();
+        let partition = container.state().topology().partitions[0].clone();
+        for (batch, is_worth_it) in [(0, false), (1, true)] {
+            let create = |number| {
+                let item = format!(r#"{{"id":"{batch}-{number}","pk":"a"}}"#);
+                crate::ItemWrite::create(item)
+            };
+            container.batch("a", (0..30).map(create).collect()).await.unwrap();
+            assert_eq!(container.may_sweep(&partition, &from, &to), is_worth_it);
+        }
+        account.close().await.unwrap();
+    }
 
     #[test]
     fn a_set_holds_what_was_put_into_it_and_nothing_else() {

@@ -16,6 +16,7 @@
 //! All of this is synchronous: a script occupies its thread anyway. It never waits for another task.
 
 mod commit;
+mod look;
 mod provisional;
 mod query;
 mod unique;
@@ -109,6 +110,8 @@ pub(crate) struct Transaction {
     operations: Vec<Operation>,
     bytes: usize,
     own: BTreeMap<String, Own>,
+    /// Ids of items it has created, by their provisional numbers. Some may be gone again.
+    created: BTreeMap<u64, String>,
     /// Who holds a unique key since the transaction changed it.
     unique: HashMap<Vec<u8>, Option<String>>,
     /// What was there when the transaction looked, by id.
@@ -118,6 +121,8 @@ pub(crate) struct Transaction {
     /// Ids of items by the resource ids the script was shown.
     by_rid: HashMap<String, String>,
     provisional: Provisional,
+    /// A look at all items that a page has left off at.
+    looking: Option<look::Looking>,
     /// When to give up, on the runtime's clock.
     deadline: Duration,
     pub(crate) items_read: usize,
@@ -151,10 +156,12 @@ impl Transaction {
             operations: Vec::new(),
             bytes: 0,
             own: BTreeMap::new(),
+            created: BTreeMap::new(),
             unique: HashMap::new(),
             seen: BTreeMap::new(),
             scanned: false,
             by_rid: HashMap::new(),
+            looking: None,
             deadline,
             items_read: 0,
             bytes_read: 0,
@@ -184,29 +191,6 @@ impl Transaction {
             self.remember(id, seen.number);
         }
         Ok(found)
-    }
-
-    /// The id of the item with this resource id, or else the text itself.
-    pub(crate) fn id_of(&mut self, rid: &str) -> Result<String, Trouble> {
-        if let Some(id) = self.by_rid.get(rid) {
-            return Ok(id.clone());
-        }
-        let Some(wanted) = ItemRid::parse(rid).ok().filter(|rid| rid.container == self.rid())
-        else {
-            return Ok(rid.to_owned());
-        };
-        // A link from an earlier call: nothing leads from a resource id to its item but a look at all.
-        let mut after = None;
-        loop {
-            let page = self.page(after.as_deref(), 256)?;
-            if let Some((id, _)) = page.iter().find(|(_, seen)| seen.number == wanted.number) {
-                return Ok(id.clone());
-            }
-            match page.last() {
-                None => return Ok(rid.to_owned()),
-                Some((id, _)) => after = Some(id.clone()),
-            }
-        }
     }
 
     fn rid(&self) -> headwater_model::ContainerRid {
@@ -263,6 +247,9 @@ impl Transaction {
                 let seen = self.stamped(body, before.map(|seen| seen.number));
                 self.take_unique(&id, &body.unique)?;
                 self.remember(&id, seen.number);
+                if self.provisional.owns(seen.number) {
+                    self.created.insert(seen.number, id.clone());
+                }
                 (Own::Put(seen.clone()), Some(seen))
             }
             _ => {

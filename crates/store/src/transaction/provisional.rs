@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 /// Numbers of items have 60 bits; no partition gives out one of the upper half.
 const NUMBER_BITS: u32 = 60;
+/// Where in such a number its operation is.
+const OPERATION_BITS: u64 = 0xF_FFFF;
 
 pub(super) struct Provisional {
     mark: [u8; 16],
@@ -30,8 +32,18 @@ impl Provisional {
         let [a, b, c, d, ..] = self.mark;
         let mark = u64::from(u32::from_be_bytes([a, b, c, d]));
         let upper = (1 << (NUMBER_BITS - 1)) | ((mark << 20) & ((1 << (NUMBER_BITS - 1)) - 1));
-        upper | (operation as u64 & 0xF_FFFF)
+        upper | (operation as u64 & OPERATION_BITS)
     }
+
+    /// Whether it is a number of an item that this transaction creates.
+    pub(super) fn owns(&self, number: u64) -> bool {
+        number & !OPERATION_BITS == self.number(0)
+    }
+}
+
+/// Whether some transaction has made up this number until it gets another.
+pub(super) fn is_provisional(number: u64) -> bool {
+    number >> (NUMBER_BITS - 1) != 0
 }
 
 /// Puts final texts in the place of provisional ones, wherever they stand.

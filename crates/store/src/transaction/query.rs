@@ -1,17 +1,21 @@
 //! Queries inside a transaction, own writes included.
 //!
-//! A position is the id behind which to go on, or a number of rows for a query that must see every item
-//! first. Both stay good from one call of a script to the next.
+//! A position is the item behind which to go on (see `look`), or a number of rows for a query that must see every
+//! item first. Both stay good from one call of a script to the next.
 
-use super::{Seen, Transaction, Trouble};
+use super::look::{Behind, Looking};
+use super::provisional::is_provisional;
+use super::{Transaction, Trouble};
+use crate::scan::ScanScope;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use headwater_model::ItemRid;
 use headwater_query::{Context, EvaluationError, Next, Progress, Query};
 use std::borrow::Cow;
 
-/// Items taken at once.
-const ITEMS_AT_ONCE: usize = 256;
+/// What a position by number begins with; no base 64 does.
+const NUMBER: char = '~';
 /// Bytes of rows on a page; what a script gets must fit into its memory several times.
 const PAGE_BYTES: usize = 4 << 20;
 
@@ -57,29 +61,18 @@ impl Transaction {
     }
 
     fn all(&mut self, after: Option<&str>, most: usize) -> Result<Rows, QueryTrouble> {
-        let mut after = after.map(|text| read_position(text, "a")).transpose()?.map(|(_, id)| id);
+        let behind = after.map(|text| self.read_position(text, "a")).transpose()?;
+        let mut looking = self.look(behind.map(|(_, behind)| behind))?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        loop {
-            let wanted = (most - rows.len()).min(ITEMS_AT_ONCE);
-            let page = self.looked_at(after.as_deref(), wanted)?;
-            let ended = page.is_empty();
-            for (id, seen) in page {
-                bytes += seen.json.len();
-                rows.push(seen.json);
-                after = Some(id);
-                if bytes >= PAGE_BYTES {
-                    break;
-                }
-            }
-            if ended {
-                return Ok((rows, None));
-            }
+        while let Some(seen) = self.next_item(&mut looking)? {
+            bytes += seen.json.len();
+            rows.push(seen.json);
             if rows.len() >= most || bytes >= PAGE_BYTES {
-                let next = self.is_more(after.as_deref())?;
-                let position = after.filter(|_| next).map(|id| write_position("a", 0, &id));
-                return Ok((rows, position));
+                let next = self.pause_page(looking, after.is_none())?;
+                return Ok((rows, next.map(|next| self.write_position("a", 0, &next))));
             }
         }
+        Ok((rows, None))
     }
 
     fn stream(
@@ -89,39 +82,52 @@ impl Transaction {
         after: Option<&str>,
         most: usize,
     ) -> Result<Rows, QueryTrouble> {
-        let start = after.map(|text| read_position(text, "s")).transpose()?;
-        let progress = Progress { rows: start.as_ref().map_or(0, |(rows, _)| *rows) };
-        let mut after = start.map(|(_, id)| id);
-        let mut run = query.resume(context, progress);
-        let (mut rows, mut bytes) = (Vec::new(), 0);
-        loop {
-            let page = self.looked_at(after.as_deref(), ITEMS_AT_ONCE.min(most))?;
-            if page.is_empty() {
-                return Ok((rows, None));
+        let (shown, behind) = match after {
+            None => (0, None),
+            Some(text) => {
+                let (shown, behind) = self.read_position(text, "s")?;
+                (shown, Some(behind))
             }
-            for (id, seen) in page {
-                let mut made = Vec::new();
-                let next = run.push(&seen.json, seen.number, &mut made)?;
-                for row in made {
-                    let row = match row {
-                        Cow::Borrowed(row) => seen.json.slice_ref(row),
-                        Cow::Owned(row) => Bytes::from(row),
-                    };
-                    bytes += row.len();
-                    rows.push(row);
-                }
-                if next == Next::Enough {
-                    return Ok((rows, None));
-                }
-                after = Some(id);
-                if rows.len() >= most || bytes >= PAGE_BYTES {
-                    let more = self.is_more(after.as_deref())?;
-                    let shown = run.progress().rows;
-                    let position = after.filter(|_| more).map(|id| write_position("s", shown, &id));
-                    return Ok((rows, position));
-                }
+        };
+        let mut run = query.resume(context, Progress { rows: shown });
+        let mut looking = self.look(behind)?;
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while let Some(seen) = self.next_item(&mut looking)? {
+            let mut made = Vec::new();
+            let next = run.push(&seen.json, seen.number, &mut made)?;
+            for row in made {
+                let row = match row {
+                    Cow::Borrowed(row) => seen.json.slice_ref(row),
+                    Cow::Owned(row) => Bytes::from(row),
+                };
+                bytes += row.len();
+                rows.push(row);
+            }
+            if next == Next::Enough {
+                break;
+            }
+            if rows.len() >= most || bytes >= PAGE_BYTES {
+                let next = self.pause_page(looking, after.is_none())?;
+                let shown = run.progress().rows;
+                return Ok((rows, next.map(|next| self.write_position("s", shown, &next))));
             }
         }
+        Ok((rows, None))
+    }
+
+    /// Where to go on behind a full page.
+    fn pause_page(
+        &mut self,
+        looking: Looking,
+        is_first: bool,
+    ) -> Result<Option<Behind>, QueryTrouble> {
+        let is_by_number = looking.is_by_number();
+        let behind = self.pause(looking)?;
+        if is_first && behind.is_some() && !is_by_number {
+            let scope = ScanScope::Key(self.partition_key());
+            self.container.miss_listing(&scope).map_err(Trouble::from)?;
+        }
+        Ok(behind)
     }
 
     fn collect(
@@ -137,17 +143,12 @@ impl Transaction {
             Some(shown) => shown.ok_or(QueryTrouble::BadContinuation)?,
         };
         let mut run = query.start(context);
-        let mut last: Option<String> = None;
-        'items: while query.reads_items() {
-            let page = self.looked_at(last.as_deref(), ITEMS_AT_ONCE)?;
-            if page.is_empty() {
-                break;
-            }
-            for (id, seen) in page {
+        if query.reads_items() {
+            let mut looking = self.look(None)?;
+            while let Some(seen) = self.next_item(&mut looking)? {
                 if run.push(&seen.json, seen.number, &mut Vec::new())? == Next::Enough {
-                    break 'items;
+                    break;
                 }
-                last = Some(id);
             }
         }
         let found = run.finish()?;
@@ -158,35 +159,31 @@ impl Transaction {
         Ok((rows, position))
     }
 
-    fn looked_at(
-        &mut self,
-        after: Option<&str>,
-        most: usize,
-    ) -> Result<Vec<(String, Seen)>, Trouble> {
-        let page = self.page(after, most)?;
-        for (id, seen) in &page {
-            self.items_read += 1;
-            self.bytes_read += seen.json.len();
-            self.remember(id, seen.number);
+    fn write_position(&self, kind: &str, rows: u64, behind: &Behind) -> String {
+        match behind {
+            // As a resource id, which is exchanged for the real one if the transaction has made it up.
+            Behind::Number(number) => {
+                format!("{kind}.{rows}.{NUMBER}{}", ItemRid::new(self.rid(), *number))
+            }
+            Behind::Id(id) => format!("{kind}.{rows}.{}", URL_SAFE_NO_PAD.encode(id)),
         }
-        Ok(page)
     }
 
-    fn is_more(&mut self, after: Option<&str>) -> Result<bool, Trouble> {
-        Ok(!self.page(after, 1)?.is_empty())
+    fn read_position(&self, text: &str, kind: &str) -> Result<(u64, Behind), QueryTrouble> {
+        let parts = || -> Option<(u64, Behind)> {
+            let rest = text.strip_prefix(kind)?.strip_prefix('.')?;
+            let (rows, behind) = rest.split_once('.')?;
+            let behind = match behind.strip_prefix(NUMBER) {
+                Some(rid) => {
+                    let rid = ItemRid::parse(rid).ok()?;
+                    let is_ours = rid.container == self.rid()
+                        && (!is_provisional(rid.number) || self.provisional.owns(rid.number));
+                    is_ours.then_some(Behind::Number(rid.number))?
+                }
+                None => Behind::Id(String::from_utf8(URL_SAFE_NO_PAD.decode(behind).ok()?).ok()?),
+            };
+            Some((rows.parse().ok()?, behind))
+        };
+        parts().ok_or(QueryTrouble::BadContinuation)
     }
-}
-
-fn write_position(kind: &str, rows: u64, id: &str) -> String {
-    format!("{kind}.{rows}.{}", URL_SAFE_NO_PAD.encode(id))
-}
-
-fn read_position(text: &str, kind: &str) -> Result<(u64, String), QueryTrouble> {
-    let parts = || -> Option<(u64, String)> {
-        let rest = text.strip_prefix(kind)?.strip_prefix('.')?;
-        let (rows, id) = rest.split_once('.')?;
-        let id = String::from_utf8(URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
-        Some((rows.parse().ok()?, id))
-    };
-    parts().ok_or(QueryTrouble::BadContinuation)
 }

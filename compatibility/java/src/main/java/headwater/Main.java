@@ -9,6 +9,7 @@ public final class Main {
         Harness.trustAuthority();
         AccountChecks.register();
         ItemChecks.register();
+        QueryChecks.register();
         FeedChecks.register();
         ProcessorChecks.register();
         MixedFleetChecks.register();

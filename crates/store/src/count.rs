@@ -1,0 +1,229 @@
+//! How many items a scope has, without reading one: from what partitions know of themselves, or from rows.
+//!
+//! ```text
+//! whole partitions         each knows how many rows it has (see `partition/population.rs`)
+//! parts of one             its rows are counted
+//! items that may expire    their rows are counted, which say when they were written and for how long they live:
+//!                          an item whose time is over is not there, though its row still is
+//! ```
+//!
+//! The same knowledge spares listings from reading rows only to find that there are too many to sort. For a scope
+//! that is no whole partition, or of partitions that were never counted, what a listing has found is remembered: so
+//! many rows were there, and since then no more have gone than have gone from the partitions it lies in.
+
+use crate::container::Container;
+use crate::error::{ItemReadError, StorageError};
+use crate::keys::{self, ItemRow, Key};
+use crate::partition::Partition;
+use crate::scan::ScanScope;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Scopes that are remembered; one more, and all are found out again.
+const SCOPES_MAX: usize = 1_024;
+
+/// Scopes that have many rows.
+#[derive(Debug, Default)]
+pub(crate) struct LongScopes(Mutex<HashMap<u128, Found>>);
+
+/// What was found in a scope.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// At least so many rows,
+    rows: u64,
+    /// when so many items had gone from its partitions.
+    gone: u64,
+}
+
+/// A scope as it lies in partitions.
+pub(crate) struct Extent {
+    parts: Vec<Part>,
+    /// Of its bounds and the partitions.
+    identity: u128,
+}
+
+/// What a scope has of one partition.
+struct Part {
+    partition: Arc<Partition>,
+    from: Key,
+    to: Key,
+    is_whole: bool,
+}
+
+impl Container {
+    /// How many items a scope has.
+    pub(crate) fn count_items(&self, scope: &ScanScope) -> Result<u64, ItemReadError> {
+        let (from, to) = self.bounds(scope)?;
+        let may_expire = self.settings().definition.default_ttl().is_some();
+        let runtime = &self.state().shared.runtime;
+        let mut counted = 0;
+        for part in &self.extent(&from, &to).parts {
+            let is_counted = part.is_whole && !may_expire;
+            let known = part.partition.population.known().filter(|_| is_counted);
+            counted += match known {
+                Some(known) => known,
+                None if is_counted => runtime.blocking(|| part.partition.item_count())?,
+                None => runtime.blocking(|| self.count_rows(part))?,
+            };
+        }
+        Ok(counted)
+    }
+
+    fn count_rows(&self, part: &Part) -> Result<u64, StorageError> {
+        let (settings, now) = (part.partition.current_settings(), part.partition.now());
+        let may_expire = settings.definition.default_ttl().is_some();
+        let index = &self.state().shared.index;
+        let (mut counted, mut is_malformed) = (0, false);
+        index.scan(&part.from, &part.to, &mut |_, row| {
+            if !may_expire {
+                counted += 1;
+                return true;
+            }
+            let row = ItemRow::decode(row);
+            is_malformed = row.is_none();
+            let is_there = row.is_some_and(|row| !settings.is_expired(row.written, row.ttl, now));
+            counted += u64::from(is_there);
+            !is_malformed
+        })?;
+        if is_malformed {
+            return Err(index.doubt("a row is malformed"));
+        }
+        Ok(counted)
+    }
+
+    /// How what lies between two keys lies in partitions.
+    pub(crate) fn extent(&self, from: &Key, to: &Key) -> Extent {
+        let mut parts = Vec::new();
+        let mut identity = Xxh3::new();
+        identity.update(&(from.len() as u64).to_le_bytes());
+        identity.update(from);
+        identity.update(to);
+        for partition in &self.state().topology().partitions {
+            let (first, behind) = keys::items_in(self.rid(), &partition.range);
+            if first >= *to || *from >= behind {
+                continue;
+            }
+            identity.update(&partition.id.get().to_le_bytes());
+            let is_whole = *from <= first && behind <= *to;
+            let (from, to) = (first.max(from.clone()), behind.min(to.clone()));
+            parts.push(Part { partition: partition.clone(), from, to, is_whole });
+        }
+        Extent { parts, identity: identity.digest128() }
+    }
+
+    /// Whether a scope is known to have more rows than so many. No row is read for it.
+    pub(crate) fn is_long(&self, extent: &Extent, rows: usize) -> bool {
+        let whole = extent.parts.iter().filter(|part| part.is_whole);
+        let known: u64 = whole.filter_map(|part| part.partition.population.known()).sum();
+        let found = || {
+            let found = *self.state().long.0.lock().get(&extent.identity)?;
+            let gone = extent.gone().checked_sub(found.gone)?;
+            Some(found.rows.saturating_sub(gone))
+        };
+        known > rows as u64 || found().is_some_and(|found| found > rows as u64)
+    }
+
+    /// Remembers that a scope has so many rows, of which none was counted before `gone` items had gone.
+    pub(crate) fn note_long(&self, extent: &Extent, rows: usize, gone: u64) {
+        let mut scopes = self.state().long.0.lock();
+        if scopes.len() >= SCOPES_MAX {
+            scopes.clear();
+        }
+        scopes.insert(extent.identity, Found { rows: rows as u64, gone });
+    }
+}
+
+impl Extent {
+    /// How many items have gone from its partitions.
+    pub(crate) fn gone(&self) -> u64 {
+        self.parts.iter().map(|part| part.partition.population.gone()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Account, ContainerDefinition, Options, PageLimit};
+    use std::time::Duration;
+
+    async fn filled(account: &Account, items: u32) -> Container {
+        let database = account.create_database("db").await.unwrap();
+        let definition = ContainerDefinition::new("c", "/pk").unwrap();
+        let container = database.create_container(definition).await.unwrap();
+        for number in 0..items {
+            let key = if number % 2 == 0 { "a" } else { "b" };
+            let item = format!(r#"{{"id":"{number}","pk":"{key}"}}"#);
+            container.create(item).await.unwrap();
+        }
+        container
+    }
+
+    fn options() -> Options {
+        let mut options = Options::default();
+        options.sort_listings_up_to = 10;
+        options.maintenance_interval = Duration::ZERO;
+        options
+    }
+
+    fn is_long(container: &Container, scope: &ScanScope) -> bool {
+        let (from, to) = container.bounds(scope).unwrap();
+        container.is_long(&container.extent(&from, &to), 10)
+    }
+
+    async fn list(container: &Container, scope: &ScanScope) {
+        let limit = PageLimit::items(1).unwrap();
+        container.list(scope, None, limit).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_partition_that_was_always_there_knows_how_many_items_it_has() {
+        let account = Account::ephemeral_with(options()).await.unwrap();
+        let container = filled(&account, 10).await;
+        assert!(!is_long(&container, &ScanScope::Container));
+        container.create(r#"{"id":"x","pk":"a"}"#).await.unwrap();
+        assert!(is_long(&container, &ScanScope::Container));
+        container.delete("a", "x").await.unwrap();
+        assert!(!is_long(&container, &ScanScope::Container));
+        account.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_one_listing_finds_spares_the_next_one_until_items_go() {
+        let account = Account::ephemeral_with(options()).await.unwrap();
+        let container = filled(&account, 50).await;
+        // The halves of a split have never been counted.
+        container.split(container.ranges()[0].id, None).await.unwrap();
+        let scopes = [ScanScope::Container, ScanScope::Key("a".into())];
+        for scope in &scopes {
+            assert!(!is_long(&container, scope));
+            list(&container, scope).await;
+            assert!(is_long(&container, scope), "{scope:?}");
+        }
+        // 21 rows were seen, so that there are 11 at least after ten have gone, and perhaps not after eleven.
+        for number in 0..11 {
+            assert!(is_long(&container, &scopes[0]) && is_long(&container, &scopes[1]));
+            let key = if number % 2 == 0 { "a" } else { "b" };
+            container.delete(key, &number.to_string()).await.unwrap();
+        }
+        // Only what goes from where a scope lies counts against it.
+        let long = scopes.iter().filter(|scope| is_long(&container, scope)).count();
+        assert!(long <= 1, "{long}");
+        for scope in &scopes {
+            list(&container, scope).await;
+            assert!(is_long(&container, scope), "{scope:?}");
+        }
+        // Whoever counts knows more than a listing has seen.
+        assert_eq!(container.count_items(&ScanScope::Container).unwrap(), 39);
+        for number in 11..39 {
+            let key = if number % 2 == 0 { "a" } else { "b" };
+            container.delete(key, &number.to_string()).await.unwrap();
+        }
+        assert!(is_long(&container, &ScanScope::Container));
+        container.delete("b", "39").await.unwrap();
+        assert!(!is_long(&container, &ScanScope::Container));
+        assert_eq!(container.count_items(&ScanScope::Container).unwrap(), 10);
+        account.close().await.unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! All items of the transaction's key, own writes included, one after the other.
+//!
+//! They come in the order of their creation, as in any listing (see `listing`): first what is stored, by number, each
+//! as the transaction sees it, then what the transaction has created itself. Where there are too many to put in order
+//! and no index has them so, they come in the order of their ids.
+
+use super::{Own, Seen, Transaction, Trouble};
+use crate::keys;
+use crate::listing::Listing;
+use crate::scan::ScanScope;
+use headwater_model::ItemRid;
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+/// Items taken at once where they come by id.
+const ITEMS_AT_ONCE: usize = 256;
+
+/// The item behind which to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    Number(u64),
+    Id(String),
+}
+
+/// See the head of this file.
+pub(super) struct Looking {
+    way: Way,
+    /// The last item that was taken.
+    pub(super) behind: Option<Behind>,
+    /// The next item, which was looked for and not taken.
+    waiting: Option<String>,
+}
+
+enum Way {
+    Numbers(Box<Listing>),
+    Ids(VecDeque<(String, Seen)>),
+}
+
+impl Looking {
+    /// Whether items come in the order of their creation.
+    pub(super) fn is_by_number(&self) -> bool {
+        matches!(self.way, Way::Numbers(_))
+    }
+}
+
+impl Transaction {
+    /// Begins to look at all items, or goes on behind one.
+    pub(super) fn look(&mut self, behind: Option<Behind>) -> Result<Looking, Trouble> {
+        self.scanned = true;
+        if let Some(before) = self.looking.take_if(|before| before.behind == behind) {
+            return Ok(before);
+        }
+        let scope = ScanScope::Key(self.key.clone());
+        let numbers = |listing| Way::Numbers(Box::new(listing));
+        let way = match &behind {
+            None => self.container.begin_listing(&scope).map(|listing| listing.map(numbers)),
+            Some(Behind::Id(_)) => Ok(None),
+            // Its own come behind all that is stored.
+            Some(Behind::Number(number)) if self.provisional.owns(*number) => {
+                Ok(Some(numbers(Listing::of(Vec::new()))))
+            }
+            Some(Behind::Number(number)) => {
+                let listing = self.container.resume_listing(&scope, number.saturating_add(1));
+                listing.map(|listing| Some(numbers(listing)))
+            }
+        };
+        let way = way.map_err(Trouble::Failed)?.unwrap_or_else(|| Way::Ids(VecDeque::new()));
+        Ok(Looking { way, behind, waiting: None })
+    }
+
+    /// The next item.
+    pub(super) fn next_item(&mut self, looking: &mut Looking) -> Result<Option<Seen>, Trouble> {
+        let Some((id, seen)) = self.step(looking)? else { return Ok(None) };
+        self.items_read += 1;
+        self.bytes_read += seen.json.len();
+        self.remember(&id, seen.number);
+        Ok(Some(seen))
+    }
+
+    fn step(&mut self, looking: &mut Looking) -> Result<Option<(String, Seen)>, Trouble> {
+        let found = self.find_next(looking)?;
+        if let Some((id, seen)) = &found {
+            looking.behind = Some(match &looking.way {
+                Way::Numbers(_) => Behind::Number(seen.number),
+                Way::Ids(_) => Behind::Id(id.clone()),
+            });
+        }
+        Ok(found)
+    }
+
+    /// Where to go on behind the last item that was taken, if there is another one.
+    pub(super) fn pause(&mut self, mut looking: Looking) -> Result<Option<Behind>, Trouble> {
+        let Some((id, _)) = self.find_next(&mut looking)? else { return Ok(None) };
+        let behind = looking.behind.clone();
+        if looking.is_by_number() {
+            // The item may be another one when its turn comes, so only its name is kept.
+            looking.waiting = Some(id);
+            self.looking = Some(looking);
+        }
+        Ok(behind)
+    }
+
+    fn find_next(&mut self, looking: &mut Looking) -> Result<Option<(String, Seen)>, Trouble> {
+        let waiting = looking.waiting.take();
+        match &mut looking.way {
+            Way::Numbers(listing) => {
+                let behind = match looking.behind {
+                    Some(Behind::Number(number)) => Some(number),
+                    _ => None,
+                };
+                if let Some(id) = waiting
+                    && let Some(seen) = self.current(&id)?
+                    && behind.is_none_or(|behind| seen.number > behind)
+                    && !self.provisional.owns(seen.number)
+                {
+                    return Ok(Some((id, seen)));
+                }
+                match self.next_stored(listing)? {
+                    Some(found) => Ok(Some(found)),
+                    None => Ok(self.next_own(behind)),
+                }
+            }
+            Way::Ids(items) => {
+                if items.is_empty() {
+                    let behind = match &looking.behind {
+                        Some(Behind::Id(id)) => Some(id.as_str()),
+                        _ => None,
+                    };
+                    *items = self.page(behind, ITEMS_AT_ONCE)?.into();
+                }
+                Ok(items.pop_front())
+            }
+        }
+    }
+
+    /// The next of a listing, as the transaction sees it.
+    fn next_stored(&mut self, listing: &mut Listing) -> Result<Option<(String, Seen)>, Trouble> {
+        let (from, _) = keys::items_of(self.rid(), self.epk.as_bytes(), &self.encoded);
+        while !listing.is_done() {
+            self.check_time()?;
+            let Some(listed) = listing.next_listed(&self.container)? else { continue };
+            let id = listed.item.key.get(from.len()..).unwrap_or_default();
+            let id = String::from_utf8_lossy(id).into_owned();
+            // One that was deleted and created anew is another one, and has its turn later.
+            if let Some(seen) = self.current(&id)?.filter(|seen| seen.number == listed.number) {
+                return Ok(Some((id, seen)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next item that the transaction has created.
+    fn next_own(&self, behind: Option<u64>) -> Option<(String, Seen)> {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        self.created.range((from, Bound::Unbounded)).find_map(|(number, id)| {
+            match self.own.get(id) {
+                Some(Own::Put(seen)) if seen.number == *number => Some((id.clone(), seen.clone())),
+                _ => None,
+            }
+        })
+    }
+
+    /// The id of the item with this resource id, or else the text itself.
+    pub(crate) fn id_of(&mut self, rid: &str) -> Result<String, Trouble> {
+        if let Some(id) = self.by_rid.get(rid) {
+            return Ok(id.clone());
+        }
+        let Some(wanted) = ItemRid::parse(rid).ok().filter(|rid| rid.container == self.rid())
+        else {
+            return Ok(rid.to_owned());
+        };
+        // A link from an earlier call: nothing leads from a resource id to its item but a look at all.
+        let mut looking = self.look(None)?;
+        while let Some((id, seen)) = self.step(&mut looking)? {
+            if seen.number == wanted.number {
+                return Ok(id);
+            }
+        }
+        Ok(rid.to_owned())
+    }
+}
