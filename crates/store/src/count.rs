@@ -161,10 +161,8 @@ mod tests {
     }
 
     fn options() -> Options {
-        let mut options = Options::default();
-        options.sort_listings_up_to = 10;
-        options.maintenance_interval = Duration::ZERO;
-        options
+        let maintenance_interval = Duration::ZERO;
+        Options { sort_listings_up_to: 10, maintenance_interval, ..Options::default() }
     }
 
     fn is_long(container: &Container, scope: &ScanScope) -> bool {

@@ -252,7 +252,7 @@ async fn a_count_is_of_one_moment_while_others_write() {
             assert_eq!(page.items_read, 0);
             let count: Value = serde_json::from_slice(&page.rows[0]).unwrap();
             let count = count.as_u64().unwrap();
-            assert!(count % 2 == 0 && count <= 6, "{count}");
+            assert!(count.is_multiple_of(2) && count <= 6, "{count}");
             tokio::task::yield_now().await;
         }
         is_over.store(true, Ordering::Relaxed);

@@ -286,8 +286,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_log_is_long_enough_by_its_items_and_not_only_by_its_entries() {
-        let mut options = crate::Options::default();
-        options.sweep_after_items = 50;
+        let options = crate::Options { sweep_after_items: 50, ..crate::Options::default() };
         let account = crate::Account::ephemeral_with(options).await.unwrap();
         let database = account.create_database("db").await.unwrap();
         let definition = crate::ContainerDefinition::new("c", "/pk").unwrap();
