@@ -16,7 +16,8 @@ use crate::limits::Limits;
 use crate::order_key::Ordering;
 use crate::parser::{parse, parse_expression, parse_projection};
 use crate::plan::{
-    Candidate, PlanDocument, Restriction, candidates, order_paths, plan, restrictions,
+    Candidate, PlanDocument, Restriction, candidates, order_paths, plan, plan_of_one_key,
+    restrictions,
 };
 use crate::value::Value;
 
@@ -299,6 +300,11 @@ impl Query {
     /// What an SDK needs to run it over the ranges of a container with this partition key.
     pub fn plan(&self, definition: &PartitionKeyDefinition) -> Result<PlanDocument, QueryError> {
         plan(self, definition)
+    }
+
+    /// The same for a client that asks for one partition key: whoever has its items answers the whole query.
+    pub fn plan_of_one_key(&self) -> PlanDocument {
+        plan_of_one_key(self)
     }
 
     /// The values of these paths that an item must have to match, one entry for each possible

@@ -147,6 +147,15 @@ impl Call {
         Ok(PageLimit::new(items.min(PAGE_ITEMS_LIMIT), PAGE_BYTES)?)
     }
 
+    /// How large a page of a query may be. A client that merges ranges asks for no more rows than it wants in
+    /// all, which are none for `TOP 0`; how many rows there are, the query says itself.
+    pub(crate) fn query_page_limit(&self) -> Result<PageLimit, Failure> {
+        match self.header(headers::MAX_ITEM_COUNT).map(str::trim) {
+            Some("0") => Ok(PageLimit::new(PAGE_ITEMS, PAGE_BYTES)?),
+            _ => self.page_limit(),
+        }
+    }
+
     pub(crate) fn continuation(&self) -> Option<&str> {
         self.header(headers::CONTINUATION).filter(|text| !text.is_empty())
     }

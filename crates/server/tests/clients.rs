@@ -5,6 +5,7 @@
 mod support;
 
 use headwater_store::Options;
+use serde_json::json;
 use support::{Got, World};
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
@@ -321,6 +322,63 @@ async fn a_plan_is_made_without_parameters_and_then_covers_every_key() {
     ]);
     assert_eq!(wide["queryRanges"], all);
     assert_eq!(wide["queryInfo"]["orderBy"], narrow["queryInfo"]["orderBy"]);
+    world.stop().await;
+}
+
+/// Java asks for a plan of every query, also of those within one key, where nothing is left to merge.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_merged_has_a_plan_within_one_key() {
+    let world = World::new().await.with_container().await;
+    for item in [r#"{"id":"1","pk":"a","n":"x"}"#, r#"{"id":"2","pk":"a","n":"w"}"#] {
+        assert_eq!(world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], item).await.status, 201);
+    }
+    let query = ("content-type", "application/query+json");
+    let plan = ("x-ms-cosmos-is-query-plan-request", "True");
+    let key = (KEY, r#"["a"]"#);
+    for (text, expected) in [
+        ("SELECT MAX(c.id) AS m FROM c GROUP BY c.n ORDER BY c.n", json!([{"m":"2"},{"m":"1"}])),
+        ("SELECT p.id FROM (SELECT DISTINCT * FROM r) p WHERE p.n = 'x'", json!([{"id":"1"}])),
+    ] {
+        let body = json!({ "query": text }).to_string();
+        let across = world.send("POST", ITEMS, &[query, plan], &body).await;
+        assert_eq!(across.status, 400, "{across:?}");
+        let planned = world.send("POST", ITEMS, &[query, plan, key], &body).await;
+        assert_eq!(planned.status, 200, "{planned:?}");
+        let info = &planned.json()["queryInfo"];
+        assert_eq!(info["rewrittenQuery"], "", "the client sends it as it is");
+        assert_eq!((&info["orderBy"], &info["groupByExpressions"]), (&json!([]), &json!([])));
+        let answered = world.send("POST", ITEMS, &[query, key], &body).await;
+        assert_eq!(answered.json()["Documents"], expected, "{answered:?}");
+    }
+    world.stop().await;
+}
+
+/// Java asks for pages as long as its `TOP`, also where that is zero.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_for_no_rows_may_ask_for_pages_of_none() {
+    let world = World::new().await.with_container().await;
+    let key = (KEY, r#"["a"]"#);
+    assert_eq!(world.send("POST", ITEMS, &[key], r#"{"id":"1","pk":"a"}"#).await.status, 201);
+    let head = [("content-type", "application/query+json"), ("x-ms-max-item-count", "0"), key];
+    for (text, rows) in [("SELECT TOP 0 * FROM c", 0), ("SELECT * FROM c", 1)] {
+        let answered =
+            world.send("POST", ITEMS, &head, &json!({ "query": text }).to_string()).await;
+        assert_eq!(answered.status, 200, "{answered:?}");
+        assert_eq!(answered.json()["_count"], rows, "{text}");
+    }
+    world.stop().await;
+}
+
+/// Java looks for the service's whole sentence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_not_the_items_is_refused_in_the_services_words() {
+    let world = World::new().await.with_container().await;
+    let refused = world.send("POST", ITEMS, &[(KEY, r#"["b"]"#)], r#"{"id":"1","pk":"a"}"#).await;
+    assert_eq!((refused.status, refused.substatus()), (400, Some(1001)), "{refused:?}");
+    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    let words =
+        "PartitionKey extracted from document doesn't match the one specified in the header.";
+    assert!(message.contains(words), "{message}");
     world.stop().await;
 }
 

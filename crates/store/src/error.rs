@@ -244,8 +244,8 @@ pub enum WriteError {
     PartitionKey(#[from] PartitionKeyError),
     /// The key given beside the body is not the one in the body.
     #[error(
-        "PartitionKey extracted from document doesn't match the one specified in the header \
-         (wrong-pk-value): it is {in_body}, not {given}; send the key the item has"
+        "PartitionKey extracted from document doesn't match the one specified in the header. \
+         It is {in_body}, not {given}; send the key the item has (wrong-pk-value)"
     )]
     PartitionKeyMismatch {
         /// As the caller said.

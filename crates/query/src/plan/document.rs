@@ -6,6 +6,7 @@ use headwater_model::PartitionKeyDefinition;
 use serde::Serialize;
 
 use super::{ranges, rewrite};
+use crate::ast::Projection;
 use crate::error::QueryError;
 use crate::query::Query;
 
@@ -140,6 +141,18 @@ impl PlanDocument {
 }
 
 /// The plan of a query over a container with this partition key.
+pub(crate) fn plan_of_one_key(query: &Query) -> PlanDocument {
+    PlanDocument {
+        partitioned_query_execution_info_version: 2,
+        query_info: QueryInfo {
+            distinct_type: "None",
+            has_select_value: matches!(query.tree().projection, Projection::Value(_)),
+            ..QueryInfo::default()
+        },
+        query_ranges: vec![QueryRange::full()],
+    }
+}
+
 pub(crate) fn plan(
     query: &Query,
     definition: &PartitionKeyDefinition,

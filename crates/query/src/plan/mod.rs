@@ -19,7 +19,7 @@ mod rewrite;
 
 pub use candidates::Candidate;
 pub(crate) use candidates::{candidates, constant};
-pub(crate) use document::plan;
 pub use document::{DistinctCount, PlanDocument, QueryInfo, QueryRange};
+pub(crate) use document::{plan, plan_of_one_key};
 pub use restrictions::Restriction;
 pub(crate) use restrictions::{order_paths, restrictions};

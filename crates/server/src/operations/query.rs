@@ -69,7 +69,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let started = gateway.runtime.elapsed();
     let functions = scripts::functions_of(gateway, container, &query);
     let (after, limit) =
-        (call.continuation().filter(|text| !is_of_azure(text)), call.page_limit()?);
+        (call.continuation().filter(|text| !is_of_azure(text)), call.query_page_limit()?);
     let mut page = match after {
         Some(LAST_PAGE) => QueryPage::default(),
         _ => container.query_with(&query, &wanted, after, limit, &functions).await?,
@@ -164,8 +164,11 @@ fn leave_to_client(
         return Ok(());
     }
     let definition = container.definition();
-    let plan = query.plan(definition.partition_key());
-    let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
+    let plan = match query.plan(definition.partition_key()) {
+        // Within one key there is nothing to merge.
+        Err(_) if is_for_one_key(call, definition.partition_key())? => query.plan_of_one_key(),
+        plan => plan.map_err(|error| Failure::bad_request(error.service_message()))?,
+    };
     let features = plan.features();
     // Not every client can name an aggregate itself, and one that cannot refuses whatever the filter says.
     let is_named =
@@ -239,6 +242,12 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
         Failure::new(Code::InternalServerError, format!("the plan cannot be written: {error}"))
     })?;
     Ok(Answer::json(StatusCode::OK, body).charged(Charge::ONE))
+}
+
+/// Whether a call is about a single partition key, named with all of its parts.
+fn is_for_one_key(call: &Call, definition: &PartitionKeyDefinition) -> Result<bool, Failure> {
+    let key = call.partition_key()?;
+    Ok(key.is_some_and(|key| key.components().len() == definition.paths.len()))
 }
 
 /// The condition of a patch, if it has one.

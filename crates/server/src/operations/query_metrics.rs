@@ -25,7 +25,8 @@ pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measured) -> Opt
     if !call.flag(headers::POPULATE_QUERY_METRICS) {
         return None;
     }
-    let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+    // What was measured took some time, though it may be less than two digits show.
+    let millis = |time: Duration| (time.as_secs_f64() * 1000.0).max(0.01);
     let (compiling, running) = (millis(measured.compiling), millis(measured.running));
     let figures = [
         ("totalExecutionTimeInMs", format!("{:.2}", compiling + running)),
