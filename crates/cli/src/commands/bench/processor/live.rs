@@ -198,7 +198,8 @@ impl<'a> Stage<'a> {
             Ok(ContainerLeases::open_or_create(container, layout, None).await?.list("").await?)
         })?;
         let mut shares = BTreeMap::new();
-        for lease in listing.documents.iter().filter_map(|one| Lease::parse(&one.body).ok()) {
+        let leases = listing.documents.iter().filter_map(|one| Lease::parse(&one.body).ok());
+        for lease in leases.filter(|lease| !lease.is_retired()) {
             let Some(owner) = lease.owner else { return Ok(None) };
             *shares.entry(owner).or_default() += 1;
         }
