@@ -167,6 +167,8 @@ pub(crate) struct AccountState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) catalog: Catalog,
     containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
+    /// Held from before a container is in the catalog until it is open: whoever is told that it exists finds it.
+    creating: tokio::sync::Mutex<()>,
     maintenance: TaskGroup,
 }
 
@@ -268,6 +270,7 @@ impl Account {
         let account = Account(Arc::new(AccountState {
             maintenance: TaskGroup::new(runtime),
             containers: RwLock::default(),
+            creating: tokio::sync::Mutex::default(),
             shared,
             catalog,
         }));
@@ -518,6 +521,7 @@ impl Database {
             .map(|(id, range)| PartitionEntry { id, range, ancestors: Vec::new() })
             .collect();
         let account = &self.account.0;
+        let _creating = account.creating.lock().await;
         let mut rid = None;
         let event = account.catalog.change(|resources| {
             if !resources.databases.contains_key(&self.rid.get()) {

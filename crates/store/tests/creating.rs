@@ -1,0 +1,34 @@
+//! Containers that several want to create at once.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+use headwater_runtime::Runtime;
+use headwater_store::{Account, CatalogError, ContainerDefinition, Database, Options};
+
+/// Two programs that start at the same moment both want a container to be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_is_told_that_a_container_exists_finds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let account = Account::open(dir.path(), Options::default()).await.unwrap();
+    let shop = account.create_database("shop").await.unwrap();
+    let runtime = Runtime::system();
+    for round in 0..40 {
+        let id = format!("c{round}");
+        let ask = |shop: Database, id: String| async move {
+            let definition = ContainerDefinition::new(&id, "/pk").unwrap();
+            match shop.create_container(definition).await {
+                Ok(_) => 1,
+                Err(CatalogError::AlreadyExists { .. }) => {
+                    assert!(shop.find_container(&id).is_some(), "{id} exists and is not there");
+                    0
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let start = || runtime.run("create", ask(shop.clone(), id.clone()));
+        let asked: [Option<i32>; 4] = tokio::join!(start(), start(), start(), start()).into();
+        let made: i32 = asked.into_iter().map(|made| made.expect("it was found")).sum();
+        assert_eq!(made, 1, "{id}");
+    }
+    account.close().await.unwrap();
+}
