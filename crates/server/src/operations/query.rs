@@ -164,11 +164,8 @@ fn leave_to_client(
         return Ok(());
     }
     let definition = container.definition();
-    let plan = match query.plan(definition.partition_key()) {
-        // Within one key there is nothing to merge.
-        Err(_) if is_for_one_key(call, definition.partition_key())? => query.plan_of_one_key(),
-        plan => plan.map_err(|error| Failure::bad_request(error.service_message()))?,
-    };
+    let plan = query.plan(definition.partition_key());
+    let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
     let features = plan.features();
     // Not every client can name an aggregate itself, and one that cannot refuses whatever the filter says.
     let is_named =
@@ -223,8 +220,11 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
     let understood = asked.understand(Some(&target.container));
     let query = understood.map_err(|error| Failure::bad_request(error.service_message()))?;
     let definition = target.container.definition();
-    let plan = query.plan(definition.partition_key());
-    let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
+    let plan = match query.plan(definition.partition_key()) {
+        // Within one key there is nothing to merge.
+        Err(_) if is_for_one_key(call, definition.partition_key())? => query.plan_of_one_key(),
+        plan => plan.map_err(|error| Failure::bad_request(error.service_message()))?,
+    };
     let plan = if is_known { plan } else { plan.over_all_keys() };
     let known = call.header(headers::SUPPORTED_QUERY_FEATURES).unwrap_or_default();
     let is_known =
