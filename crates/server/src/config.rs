@@ -1,6 +1,7 @@
 //! What a server is told before it starts.
 
 use headwater_protocol::auth::{BadKey, EMULATOR_KEY, Key, Keys};
+use headwater_protocol::headers::ConsistencyLevel;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +30,9 @@ pub struct Config {
     pub check_signatures: bool,
     /// Whether provisioned throughput is enforced.
     pub enforce_throughput: bool,
+    /// The default consistency level that the account document shows. Every read is strong; SDKs use the
+    /// level to decide whether to send session tokens.
+    pub consistency: ConsistencyLevel,
     /// Whether all-versions feeds show the item before each change to everybody, also where a policy
     /// alone would not.
     pub previous_images: bool,
@@ -135,6 +139,7 @@ impl Config {
             any_identity: false,
             check_signatures: true,
             enforce_throughput: false,
+            consistency: ConsistencyLevel::Session,
             previous_images: false,
             start_times: StartTimes::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),

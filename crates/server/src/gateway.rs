@@ -38,6 +38,7 @@ const REQUESTS: &str = "headwater_server::requests";
 /// Containers whose names are remembered; beyond it the memory starts anew.
 const NAMES_MAX: usize = 10_000;
 const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
+const SCHEMA_VERSION: HeaderValue = HeaderValue::from_static("1.16");
 const SERVICE: HeaderValue =
     HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store, no-cache");
@@ -405,6 +406,7 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
 fn finish(head: &mut HeaderMap, activity: HeaderValue, cross_origin: bool) {
     head.insert(&names::ACTIVITY_ID, activity);
     head.insert(&names::VERSION, VERSION);
+    head.insert(&names::SCHEMA_VERSION, SCHEMA_VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
     if cross_origin {

@@ -60,18 +60,38 @@ async fn a_session_token_ahead_of_the_server_is_not_served_the_past() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consistency_stronger_than_the_accounts_is_refused() {
+async fn every_consistency_level_is_served_whatever_the_accounts_level() {
     let world = World::new().await.with_container().await;
     create(&world, "1").await;
-    for (level, status) in
-        [("Strong", 400), ("Bounded", 400), ("Perfect", 400), ("Session", 200), ("eventual", 200)]
-    {
+    let levels =
+        ["Strong", "Bounded", "BoundedStaleness", "Session", "ConsistentPrefix", "eventual"];
+    for (level, status) in levels.map(|level| (level, 200)).into_iter().chain([("Perfect", 400)]) {
         let head = [KEY, ("x-ms-consistency-level", level)];
-        assert_eq!(
-            world.send("GET", &format!("{DOCS}/1"), &head, "").await.status,
-            status,
-            "{level}"
-        );
+        let read = world.send("GET", &format!("{DOCS}/1"), &head, "").await;
+        assert_eq!(read.status, status, "{level}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_shows_the_consistency_level_it_was_given() {
+    use headwater_protocol::headers::ConsistencyLevel;
+    for level in [ConsistencyLevel::Session, ConsistencyLevel::Strong, ConsistencyLevel::Eventual] {
+        let world = World::with(|config| config.consistency = level).await;
+        let account = world.send("GET", "/", &[], "").await.json();
+        let shown = &account["userConsistencyPolicy"]["defaultConsistencyLevel"];
+        assert_eq!(shown, level.as_str());
+        world.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_name_the_schema_version() {
+    let world = World::new().await.with_container().await;
+    create(&world, "1").await;
+    for path in ["/dbs/db/colls/c/pkranges", DOCS, "/dbs/db", "/dbs/none"] {
+        let got = world.send("GET", path, &[], "").await;
+        assert_eq!(got.header("x-ms-schemaversion"), Some("1.16"), "{path}");
     }
     world.stop().await;
 }

@@ -7,6 +7,7 @@ use crate::secret;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use headwater_protocol::auth::{Key, Keys};
+use headwater_protocol::headers::ConsistencyLevel;
 use headwater_runtime::Runtime;
 use headwater_server::{Config, Server};
 use headwater_store::{Account, Durability, Options};
@@ -83,6 +84,9 @@ pub(crate) struct Serve {
     /// Answer 429 to what is beyond the provisioned throughput
     #[arg(long, env = "HEADWATER_ENFORCE_THROUGHPUT")]
     enforce_throughput: bool,
+    /// Default consistency level that the account shows to SDKs; every read is strong [default: session]
+    #[arg(long, value_name = "LEVEL", env = "HEADWATER_CONSISTENCY")]
+    consistency: Option<Consistency>,
     /// Accept requests whatever their date says
     #[arg(long, env = "HEADWATER_ANY_DATE")]
     any_date: bool,
@@ -112,6 +116,29 @@ enum Level {
     Fsync,
     /// In the kernel: survives the process, not the machine
     Os,
+}
+
+/// The default consistency level of the account.
+#[derive(Clone, Copy, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Consistency {
+    Strong,
+    BoundedStaleness,
+    Session,
+    ConsistentPrefix,
+    Eventual,
+}
+
+impl From<Consistency> for ConsistencyLevel {
+    fn from(level: Consistency) -> ConsistencyLevel {
+        match level {
+            Consistency::Strong => ConsistencyLevel::Strong,
+            Consistency::BoundedStaleness => ConsistencyLevel::BoundedStaleness,
+            Consistency::Session => ConsistencyLevel::Session,
+            Consistency::ConsistentPrefix => ConsistencyLevel::ConsistentPrefix,
+            Consistency::Eventual => ConsistencyLevel::Eventual,
+        }
+    }
 }
 
 /// The part of the file that is about the server.
@@ -179,6 +206,7 @@ impl Serve {
             secondary_key_file: self.secondary_key_file.or(file.secondary_key_file),
             read_only_key_file: self.read_only_key_file.or(file.read_only_key_file),
             enforce_throughput: self.enforce_throughput || file.enforce_throughput,
+            consistency: self.consistency.or(file.consistency),
             any_date: self.any_date || file.any_date,
             no_auth: self.no_auth || file.no_auth,
             any_identity: self.any_identity || file.any_identity,
@@ -223,6 +251,9 @@ impl Serve {
             config.keys_are_public = false;
         }
         config.enforce_throughput = self.enforce_throughput;
+        if let Some(level) = self.consistency {
+            config.consistency = level.into();
+        }
         config.clock_skew = Some(Duration::from_secs(15 * 60)).filter(|_| !self.any_date);
         config.any_identity = self.any_identity;
         config.previous_images = self.previous_images;

@@ -17,7 +17,8 @@ pub(super) fn answer(gateway: &Gateway, call: &Call) -> Outcome {
     if call.verb != Method::GET {
         return Err(no_such_verb(call));
     }
-    let account = Account::single(&gateway.config.account, &call.origin, REGION);
+    let mut account = Account::single(&gateway.config.account, &call.origin, REGION);
+    account.consistency = gateway.config.consistency;
     Ok(Answer::json(StatusCode::OK, account.to_json())
         .charged(Charge::METADATA_READ)
         .header(headers::MAX_MEDIA_STORAGE_MB, 0)
