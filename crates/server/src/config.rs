@@ -147,6 +147,11 @@ impl Config {
         })
     }
 
+    /// Whether only programs on this machine reach the server.
+    pub(crate) fn is_local(&self) -> bool {
+        self.http.into_iter().chain(self.https).all(|address| address.ip().is_loopback())
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let addresses: Vec<SocketAddr> = self.http.into_iter().chain(self.https).collect();
         if addresses.is_empty() {

@@ -12,6 +12,7 @@ use crate::operations;
 use crate::operations::extension::Extension;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
+use crate::units::ContainerUnits;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
@@ -70,15 +71,20 @@ pub(crate) struct Target {
     /// Names as the client wrote them, by which it finds its session again.
     path: HeaderValue,
     rid: HeaderValue,
+    pub(crate) units: ContainerUnits,
+    /// Whether it was created without a partition key: then a request without one means the empty key.
+    pub(crate) has_system_key: bool,
 }
 
 impl Target {
-    fn new(container: Container, db: &str, coll: &str) -> Target {
+    fn new(container: Container, units: ContainerUnits, db: &str, coll: &str) -> Target {
         let value = |text: String| {
             HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
         };
         let path = value(operations::content_path(db, coll));
-        Target { path, rid: value(container.rid().to_string()), container }
+        let rid = value(container.rid().to_string());
+        let has_system_key = container.definition().partition_key().system_key;
+        Target { path, rid, units, has_system_key, container }
     }
 
     /// Says which container an answer is about.
@@ -325,9 +331,16 @@ impl Gateway {
         if let Some(target) = known.filter(|target| !target.container.is_dropped()) {
             return Ok(target);
         }
-        let found = self.database(db)?.find_container(coll);
+        let database = self.database(db)?;
+        let found = database.find_container(coll);
         let container = found.ok_or_else(|| Failure::owner_not_found("container", coll))?;
-        let target = Arc::new(Target::new(container, db, coll));
+        // Metrics need no key, so others than this machine's programs do not learn names from them.
+        let label = match self.config.is_local() {
+            true => format!("{}/{}", database.id(), container.id()),
+            false => container.rid().to_string(),
+        };
+        let units = self.metrics.units.of(label, &container.definition());
+        let target = Arc::new(Target::new(container, units, db, coll));
         let mut names = self.names.write();
         if names.values().map(HashMap::len).sum::<usize>() >= NAMES_MAX {
             names.clear();

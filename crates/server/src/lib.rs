@@ -27,6 +27,7 @@ mod request;
 #[cfg(test)]
 mod scenarios;
 mod throughput;
+mod units;
 
 pub use certificate::{CertificateError, Certificates};
 pub use config::{Config, ConfigError, Limits, StartTimes};

@@ -1,5 +1,6 @@
 //! What the server counts, for Prometheus.
 
+use crate::units::UnitCounters;
 use hyper::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -29,6 +30,7 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     pub(crate) waiting_readers: Gauge,
     pub(crate) throttled: Counter,
+    pub(crate) units: UnitCounters,
 }
 
 impl Metrics {
@@ -45,7 +47,8 @@ impl Metrics {
         registry.register("waiting_readers", what, waiting_readers.clone());
         let what = "Requests beyond the provisioned throughput";
         registry.register("throttled_requests", what, throttled.clone());
-        Metrics { registry, requests, seconds, connections, waiting_readers, throttled }
+        let units = UnitCounters::new(&mut registry);
+        Metrics { registry, requests, seconds, connections, waiting_readers, throttled, units }
     }
 
     pub(crate) fn observe(&self, verb: &Method, status: StatusCode, took: Duration) {

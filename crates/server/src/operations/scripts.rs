@@ -51,14 +51,14 @@ pub(super) async fn one(
     if call.verb == Method::POST && kind == ResourceType::StoredProcedure {
         let target = target_of(gateway, call, db, coll)?;
         let procedure = scripts.find(gateway, id)?;
-        return target.spend(gateway, execute(gateway, call, &target, &procedure).await);
+        return target.spend(gateway, call, execute(gateway, call, &target, &procedure).await);
     }
     scripts.one(gateway, call, id).await
 }
 
 /// `POST …/sprocs/{id}`
 async fn execute(gateway: &Gateway, call: &Call, target: &Target, procedure: &Resource) -> Outcome {
-    let key = call.required_partition_key()?;
+    let key = target.required_key(call)?;
     items::check_session(call, &target.container)?;
     let procedure = ProcedureCall {
         script: script_of(procedure),
