@@ -113,10 +113,6 @@ impl Call {
         }
     }
 
-    pub(crate) fn required_partition_key(&self) -> Result<PartitionKey, Failure> {
-        self.partition_key()?.ok_or_else(no_partition_key)
-    }
-
     /// What part of the container is meant.
     pub(crate) fn scope(&self) -> Result<Scope, Failure> {
         let range = match self.header(&names::PARTITION_KEY_RANGE_ID) {

@@ -97,7 +97,7 @@ pub(super) fn nameless_if_refused(call: &Call, mut answer: Answer) -> Answer {
 }
 
 async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
-    let key = call.required_partition_key()?;
+    let key = target.required_key(call)?;
     // A key that no item can have is the fault of the request and not of its first operation.
     target.container.locate(&key)?;
     let mut writes = Vec::with_capacity(operations.len());
@@ -223,7 +223,7 @@ fn undone(count: usize, failed: usize, code: Code) -> Answer {
 
 async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
     let range = call.scope()?.range;
-    let default = call.partition_key()?;
+    let default = target.key_of(call)?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
     let mut done = Vec::with_capacity(operations.len());
     let (mut served, mut shown) = (None, 0);

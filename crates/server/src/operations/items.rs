@@ -43,7 +43,7 @@ pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Tar
 
 /// `…/docs/{id}`
 pub(super) async fn one(gateway: &Gateway, call: &Call, target: &Target, id: &str) -> Outcome {
-    let key = call.partition_key()?;
+    let key = target.key_of(call)?;
     let by_rid = match by_rid::may_be(target, id) {
         true => Box::pin(by_rid::id_of(target, id, key.as_ref(), &call.body)).await?,
         false => None,
@@ -58,7 +58,7 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, target: &Target, id: &st
         Method::PATCH => {
             let patch = Patch::parse(&call.body)?;
             let condition = query::condition_of(&patch)?;
-            let mut write = ItemWrite::patch(call.required_partition_key()?, id, patch);
+            let mut write = ItemWrite::patch(key.ok_or_else(no_partition_key)?, id, patch);
             if let Some(condition) = condition {
                 write = write.condition(condition);
             }
@@ -66,7 +66,7 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, target: &Target, id: &st
             carry_out(gateway, call, target, write, "Replace").await
         }
         Method::DELETE => {
-            let write = ItemWrite::delete(call.required_partition_key()?, id);
+            let write = ItemWrite::delete(key.ok_or_else(no_partition_key)?, id);
             carry_out(gateway, call, target, write, "Delete").await
         }
         _ => Err(no_such_verb(call)),
@@ -200,7 +200,7 @@ pub(super) async fn delete_partition_key(call: &Call, target: &Target) -> Outcom
     if call.verb != Method::POST {
         return Err(no_such_verb(call));
     }
-    let key = call.required_partition_key()?;
+    let key = target.required_key(call)?;
     target.container.delete_partition_key(key.clone()).await?;
     let (partition, lsn) = target.container.locate(&key)?;
     Ok(Answer::empty(StatusCode::OK)
