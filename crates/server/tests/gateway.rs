@@ -371,6 +371,47 @@ async fn a_browser_can_listen_and_goes_on_where_it_was() {
     world.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_that_reconnects_sees_no_event_twice() {
+    let mut options = headwater_store::Options::default();
+    options.partitions = 2;
+    let world = World::with_options(options, |config| config.check_signatures = false).await;
+    let world = world.with_container().await;
+    let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
+    for number in 0..6 {
+        let item = format!(r#"{{"id":"i{number}","pk":"{number}"}}"#);
+        container.create(item).await.unwrap();
+    }
+    let listen = async |head: String, events: usize| {
+        let mut stream = world.connect().await;
+        let request = "GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: x\r\n";
+        stream.write_all(format!("{request}{head}\r\n").as_bytes()).await.unwrap();
+        let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+        while seen.matches("data: ").count() < events || !seen.ends_with("\r\n") {
+            let read = stream.read(&mut buffer);
+            let read = world.runtime.timeout(Duration::from_secs(10), read).await;
+            seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+        }
+        seen
+    };
+    let all = listen(String::new(), 6).await;
+    let positions: Vec<&str> = all.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(positions.len(), 6, "{all}");
+    let shown =
+        |seen: &str| (0..6).filter(|n| seen.contains(&format!("\"i{n}\""))).collect::<Vec<_>>();
+    for (index, position) in positions.iter().take(5).enumerate() {
+        let before = &all[..all.find(&format!("id: {position}\n")).unwrap()];
+        let rest = listen(format!("Last-Event-ID: {position}\r\n"), 5 - index).await;
+        // The data of an event is behind its id.
+        let mut both = [shown(before), shown(&rest)].concat();
+        assert_eq!(both.len(), 5, "{position}: {rest}");
+        both.sort_unstable();
+        both.dedup();
+        assert_eq!(both.len(), 5, "{position}: {rest}");
+    }
+    world.stop().await;
+}
+
 /// It was answered with a stream that said no, which browsers ask for again and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_stream_of_all_versions_begins_at_their_beginning() {

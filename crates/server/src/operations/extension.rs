@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`,
-//! `select=`, `ops=` and `changed=`; an event's id is the position behind it, so a browser that reconnects
-//! goes on where it was by sending `Last-Event-ID`. A browser cannot send headers: it passes a resource
+//! `select=`, `ops=` and `changed=`. The last event of every transaction has an id: the position behind it. A
+//! browser that reconnects sends it as `Last-Event-ID`, continues there, and sees no transaction twice. A browser cannot send headers: it passes a resource
 //! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
 //! when the token does.
 
@@ -43,7 +43,10 @@ use tokio::sync::mpsc;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Pages that may wait for a slow client; then the feed waits for it.
 const PAGES_AHEAD: usize = 2;
-const PAGE_ITEMS: u32 = 100;
+/// A page is one transaction, so that the position behind each is known.
+const PAGE_ITEMS: u32 = 1;
+/// Bytes of events that are sent at once.
+const SENT_BYTES: usize = 64 << 10;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,22 +278,37 @@ async fn send_events(
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
     let is_over = || until.is_some_and(|until| gateway.runtime.unix_millis() / 1000 >= until);
-    while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
-        let request = FeedRequest::new(start).mode(mode).limit(limit).wait(HEARTBEAT);
+    let request = |start: FeedStart, wait: Duration| {
+        let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
         let request = request.filter(filter.clone());
-        let request = match &key {
+        match &key {
             Some(key) => request.of_key(key.clone()),
             None => request,
-        };
-        let read = read_page(gateway, container, &request, HEARTBEAT);
+        }
+    };
+    while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
+        let request_now = request(start, HEARTBEAT);
+        let read = read_page(gateway, container, &request_now, HEARTBEAT);
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
         };
         let text = match read {
             Ok(page) => {
-                start = FeedStart::After(page.continuation.clone());
-                events_of(container, &page, mode, is_filtered)
+                let mut text = events_of(container, &page, mode, is_filtered);
+                let mut position = page.continuation;
+                // What else there is now is sent along. An error comes again with the next read.
+                while text.len() < SENT_BYTES {
+                    let next = request(FeedStart::After(position.clone()), Duration::ZERO);
+                    let read = container.read_feed(&next).await;
+                    let Some(page) = read.ok().filter(|page| !page.changes.is_empty()) else {
+                        break;
+                    };
+                    text.extend(events_of(container, &page, mode, is_filtered));
+                    position = page.continuation;
+                }
+                start = FeedStart::After(position);
+                text
             }
             Err(unread) => {
                 let what = match unread {
@@ -308,7 +326,7 @@ async fn send_events(
     }
 }
 
-/// The last event of a page carries its position: a reader that stops in between reads the page again.
+/// The last event of a page carries the position behind it.
 fn events_of(container: &Container, page: &FeedPage, mode: FeedMode, is_filtered: bool) -> Vec<u8> {
     let position = page.continuation.to_string();
     let position = position.trim_matches('"');
