@@ -1,4 +1,4 @@
-//! From a request to its answer: limits, body, caller, route, operation.
+//! From a request to its answer: route, caller, operation, limits, body.
 //!
 //! Nothing here knows sockets, and nothing below it knows HTTP bodies.
 
@@ -6,10 +6,10 @@ use crate::answer::{Answer, Payload};
 use crate::certificate::Certificates;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::head::Head;
 use crate::metrics::Metrics;
 use crate::names;
 use crate::operations;
-use crate::operations::extension::Extension;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use crate::units::ContainerUnits;
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
+use headwater_protocol::operation::Operation;
 use headwater_protocol::route::{self, Route};
 use headwater_protocol::{binary, headers};
 use headwater_runtime::{Bell, Runtime};
@@ -32,7 +33,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What each request is logged under, at the level `info`.
 const REQUESTS: &str = "headwater_server::requests";
@@ -173,52 +174,48 @@ impl Gateway {
             return Err(Failure::new(Code::ServiceUnavailable, message));
         }
         let path = path_of(request.uri());
-        let extension = operations::extension::route(&path);
-        let route = match &extension {
-            Some(extension) => extension.owner(),
-            None => route::parse(&path)?,
-        };
+        let route = route::parse(&path)?;
         let caller = self.caller(&request, &route, &path)?;
         let origin = match route {
             Route::Account => origin_of(&request, scheme),
             _ => String::new(),
         };
         let (parts, body) = request.into_parts();
-        // Taken before the body is read: what waits here has cost nothing yet. Readers that wait for
-        // changes are counted where they wait, or they would keep everybody else out.
-        let _permit = match waits_for_changes(&parts.headers) {
-            true => None,
-            false => Some(self.requests.try_acquire().map_err(|_| too_busy())?),
-        };
+        let head = Head::from(parts.headers);
+        let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
+            .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
+        // Acquired before the body is read, so that a refused request has cost nothing yet.
+        let _permit = self.admit(operation)?;
         let body = self.read_body(body).await?;
         let call = Call {
-            verb: parts.method,
+            operation,
             route,
             query: parts.uri.query().map(str::to_owned),
-            head: parts.headers.into(),
+            head,
             body,
             caller,
             origin,
         };
-        if extension.is_none() && operations::is_brief(&call) {
+        if operations::is_brief(&call) {
             return operations::answer(self, &call).await;
         }
-        self.answer_elsewhere(call, extension).await
+        self.answer_elsewhere(call).await
+    }
+
+    /// Counts an operation against its limit for as long as it runs. Readers that wait for changes have
+    /// a limit of their own: they would keep all other requests out.
+    fn admit(&self, operation: Operation) -> Result<SemaphorePermit<'_>, Failure> {
+        if operation.waits_for_changes() {
+            return self.waiting.try_acquire().map_err(|_| operations::too_many_waiting());
+        }
+        self.requests.try_acquire().map_err(|_| too_busy())
     }
 
     /// Answers what may take long, on threads that serve no connections.
-    async fn answer_elsewhere(
-        self: &Arc<Self>,
-        call: Call,
-        extension: Option<Extension>,
-    ) -> Result<Answer, Failure> {
+    async fn answer_elsewhere(self: &Arc<Self>, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
-        let answered = self.runtime.run("operation", async move {
-            match extension {
-                Some(extension) => operations::extension::answer(&gateway, &call, &extension).await,
-                None => operations::answer(&gateway, &call).await,
-            }
-        });
+        let answered =
+            self.runtime.run("operation", async move { operations::answer(&gateway, &call).await });
         Box::pin(answered).await.unwrap_or_else(|| Err(unfinished()))
     }
 
@@ -269,8 +266,12 @@ impl Gateway {
         }
         let head = request.headers();
         let text = |name: &HeaderName| head.get(name).and_then(|value| value.to_str().ok());
-        let header =
-            text(&AUTHORIZATION).or_else(|| operations::extension::token_of(request.uri()));
+        // A browser that opens an event stream cannot send headers.
+        let in_address = || match route {
+            Route::ChangeStream { .. } => operations::extension::token_of(request.uri()),
+            _ => None,
+        };
+        let header = text(&AUTHORIZATION).or_else(in_address);
         let header = header.ok_or(AuthError::MissingAuthorization)?;
         let now = self.runtime.unix_millis() / 1000;
         let access = match auth::parse_token(header)? {
@@ -348,15 +349,6 @@ impl Gateway {
         names.entry(db.to_owned()).or_default().insert(coll.to_owned(), target.clone());
         Ok(target)
     }
-}
-
-/// Whether a request asks to wait until there is a change.
-fn waits_for_changes(head: &HeaderMap) -> bool {
-    let wait = || {
-        let text = head.get(&names::PREFER)?.to_str().ok()?;
-        headers::Prefer::parse(text).wait_seconds
-    };
-    head.contains_key(&names::A_IM) && wait().is_some_and(|seconds| seconds > 0)
 }
 
 /// What was done elsewhere ended without an answer.

@@ -3,13 +3,10 @@
 //! Labels are bounded: the first [`CONTAINERS_MAX`] containers have series of their own, all others share
 //! `other`. Nothing here decides what a request costs or whether it is served; see `throughput`.
 
-use crate::names;
-use crate::request::Call;
 use headwater_protocol::charge::Charge;
-use headwater_protocol::headers::PostItems;
+use headwater_protocol::operation::ItemOperation;
 use headwater_protocol::route::Route;
 use headwater_store::ContainerDefinition;
-use hyper::Method;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -87,19 +84,19 @@ impl UnitCounters {
 
 impl ContainerUnits {
     /// Counts what a request cost.
-    pub(crate) fn count(&self, call: &Call, charge: Charge) {
+    pub(crate) fn count(&self, operation: ItemOperation, route: &Route, charge: Charge) {
         // Charges are far below where a double loses hundredths.
         let units = charge.hundredths() as f64 / 100.0;
-        let spent = Spent { container: self.label.clone(), operation: operation_of(call) };
+        let spent = Spent { container: self.label.clone(), operation: name_of(operation) };
         self.spent.get_or_create(&spent).inc_by(units);
-        if self.may_hold_leases && self.is_lease_traffic(call) {
+        if self.may_hold_leases && self.is_lease_traffic(route) {
             self.leases.inc_by(units);
         }
     }
 
     /// Every request to a container counts from the first one for an item that is a lease by its id.
-    fn is_lease_traffic(&self, call: &Call) -> bool {
-        if let Route::Item { id, .. } = &call.route
+    fn is_lease_traffic(&self, route: &Route) -> bool {
+        if let Route::Item { id, .. } = route
             && is_lease_id(id)
         {
             self.holds_leases.store(true, Ordering::Relaxed);
@@ -114,15 +111,12 @@ fn is_lease_id(id: &str) -> bool {
     id.ends_with(".info") || id.ends_with(".lock") || id.contains("..")
 }
 
-fn operation_of(call: &Call) -> &'static str {
-    match (&call.route, &call.verb) {
-        (Route::Items { .. }, &Method::GET) if call.head.contains(&names::A_IM) => "change_feed",
-        (Route::Items { .. }, &Method::GET) => "feed",
-        (_, &Method::GET) => "read",
-        (Route::Items { .. }, &Method::POST) => match PostItems::of(|name| call.header(name)) {
-            PostItems::Query | PostItems::QueryPlan => "query",
-            PostItems::Batch | PostItems::Upsert | PostItems::Create => "write",
-        },
+fn name_of(operation: ItemOperation) -> &'static str {
+    match operation {
+        ItemOperation::Read => "read",
+        ItemOperation::List => "feed",
+        ItemOperation::ReadFeed { .. } => "change_feed",
+        ItemOperation::Query | ItemOperation::PlanQuery => "query",
         _ => "write",
     }
 }

@@ -207,7 +207,14 @@ pub(super) enum Unread {
     Failed(Failure),
 }
 
-/// Reads a page; a reader that waits is counted, and does not count as a request meanwhile.
+/// Too many readers wait for changes already.
+pub(crate) fn too_many_waiting() -> Failure {
+    let message = "as many readers wait as the server takes; ask without waiting";
+    Failure::new(Code::ServiceUnavailable, message)
+}
+
+/// Reads a page, and waits for one until there is a change or the server stops. The caller holds the
+/// permit of a waiting reader.
 pub(super) async fn read_page(
     gateway: &Arc<Gateway>,
     container: &Container,
@@ -221,10 +228,6 @@ pub(super) async fn read_page(
     if wait.is_zero() {
         return container.read_feed(request).await.map_err(failed);
     }
-    let Ok(_permit) = gateway.waiting.try_acquire() else {
-        let message = "as many readers wait as the server takes; ask without waiting";
-        return Err(Unread::Failed(Failure::new(Code::ServiceUnavailable, message)));
-    };
     gateway.metrics.waiting_readers.inc();
     let waited = gateway.unless_stopping(container.read_feed(request)).await;
     gateway.metrics.waiting_readers.dec();

@@ -13,8 +13,8 @@
 //! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
 //! when the token does.
 
-use super::Outcome;
-use super::changes::{AskedFilter, Unread, filter_of, read_page};
+use super::changes::{AskedFilter, Unread, filter_of, read_page, too_many_waiting};
+use super::{Outcome, no_id};
 use crate::answer::{Answer, Payload};
 use crate::failure::Failure;
 use crate::gateway::Gateway;
@@ -25,12 +25,11 @@ use headwater_model::{
     PartitionKeyPath, Timestamp,
 };
 use headwater_protocol::auth::Grant;
-use headwater_protocol::error::Code;
-use headwater_protocol::route::Route;
+use headwater_protocol::operation::Extension;
 use headwater_store::{
     Change, Container, FeedFilter, FeedPage, FeedRequest, ItemReadError, RangeInfo,
 };
-use hyper::{Method, StatusCode, Uri};
+use hyper::{StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
@@ -48,85 +47,20 @@ const PAGE_ITEMS: u32 = 1;
 /// Bytes of events that are sent at once.
 const SENT_BYTES: usize = 64 << 10;
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Changes,
-    Partitions,
-    Split,
-    Merge,
-}
-
-/// A request beyond the protocol.
-#[derive(Debug)]
-pub(crate) struct Extension {
-    what: What,
-    db: String,
-    coll: String,
-}
-
-impl Extension {
-    /// The resource it is about, which is what its signature covers.
-    pub(crate) fn owner(&self) -> Route {
-        Route::Container { db: self.db.clone(), coll: self.coll.clone() }
-    }
-}
-
-/// Finds out what a path asks for; `None` if it is not one of ours.
-pub(crate) fn route(path: &str) -> Option<Extension> {
-    let mut segments = path.strip_prefix("/_headwater/")?.trim_end_matches('/').split('/');
-    let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
-    let (kind, db, coll) = (segments.next()?, segments.next()?, segments.next()?);
-    let what = match (kind, segments.next(), segments.next()) {
-        ("changes", None, None) => What::Changes,
-        ("partitions", None, None) => What::Partitions,
-        ("partitions", Some("split"), None) => What::Split,
-        ("partitions", Some("merge"), None) => What::Merge,
-        _ => return None,
-    };
-    Some(Extension { what, db: decode(db)?, coll: decode(coll)? })
-}
-
 /// The token in the address of an event stream, escaped as a header would have it.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
-    let is_stream = route(uri.path()).is_some_and(|asked| asked.what == What::Changes);
-    let mut pairs = uri.query().filter(|_| is_stream)?.split('&');
-    pairs.find_map(|pair| pair.strip_prefix("token="))
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
 
-pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call, asked: &Extension) -> Outcome {
-    let writes = matches!(asked.what, What::Split | What::Merge);
-    super::permit(gateway, call).await?;
-    if writes && !matches!(call.caller, Caller::Owner) {
-        return Err(Failure::new(Code::Forbidden, "only the account's own key moves ranges"));
+pub(super) async fn answer(gateway: &Arc<Gateway>, call: &Call, extension: Extension) -> Outcome {
+    let (db, coll) = call.route.container().ok_or_else(|| no_id(call))?;
+    let container = gateway.container(db, coll)?;
+    match extension {
+        Extension::StreamChanges => stream(gateway, call, container),
+        Extension::ListPartitions => Ok(show(&container.ranges())),
+        Extension::SplitPartition => split(call, &container).await,
+        Extension::MergePartitions => merge(call, &container).await,
     }
-    let verb = if writes { Method::POST } else { Method::GET };
-    if call.verb != verb {
-        return Err(super::no_such_verb(call));
-    }
-    let container = gateway.container(&asked.db, &asked.coll)?;
-    match asked.what {
-        What::Changes => {
-            check_items_granted(gateway, call, asked)?;
-            stream(gateway, call, container)
-        }
-        What::Partitions => Ok(show(&container.ranges())),
-        What::Split => split(call, &container).await,
-        What::Merge => merge(call, &container).await,
-    }
-}
-
-/// A token for less than the items of the container may learn which ranges there are, but listens to none.
-fn check_items_granted(gateway: &Gateway, call: &Call, asked: &Extension) -> Result<(), Failure> {
-    let Caller::Guest(grant) = &call.caller else {
-        return Ok(());
-    };
-    let items = Route::Items { db: asked.db.clone(), coll: asked.coll.clone() };
-    if grant.covers(&super::link_of(gateway, &items)?) {
-        return Ok(());
-    }
-    let message = "the resource token does not cover the items of this container";
-    Err(Failure::new(Code::Forbidden, message))
 }
 
 #[derive(Deserialize)]
@@ -200,9 +134,7 @@ fn key_of(
     let Some(named) = named.map(PartitionKey::parse).transpose()? else { return Ok(granted) };
     container.definition().partition_key().prefix_range(&named).map_err(ItemReadError::from)?;
     match granted {
-        Some(granted) if granted != named => {
-            Err(Failure::new(Code::Forbidden, "the resource token is for another partition key"))
-        }
+        Some(granted) if granted != named => Err(super::permit::other_key()),
         _ => Ok(Some(named)),
     }
 }
@@ -287,8 +219,13 @@ async fn send_events(
         }
     };
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
-        let request_now = request(start, HEARTBEAT);
-        let read = read_page(gateway, container, &request_now, HEARTBEAT);
+        let asked = request(start, HEARTBEAT);
+        let read = async {
+            match gateway.waiting.try_acquire() {
+                Ok(_permit) => read_page(gateway, container, &asked, HEARTBEAT).await,
+                Err(_) => Err(Unread::Failed(too_many_waiting())),
+            }
+        };
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
