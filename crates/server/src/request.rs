@@ -1,5 +1,6 @@
 //! One request with its head understood: what operations ask about it.
 
+use crate::budget::Peer;
 use crate::failure::Failure;
 use crate::head::Head;
 use crate::names;
@@ -10,6 +11,7 @@ use headwater_protocol::headers::{self, ConsistencyLevel};
 use headwater_protocol::route::Route;
 use hyper::Method;
 use hyper::header::{AsHeaderName, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Items on a page when the client leaves it to us.
@@ -44,6 +46,8 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// Scheme, host and port by which the client reached us.
     pub(crate) origin: String,
+    /// The address it came from.
+    pub(crate) peer: Arc<Peer>,
 }
 
 /// Which part of a container a list, feed or query is about.

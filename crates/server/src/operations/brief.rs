@@ -61,7 +61,8 @@ mod tests {
         }
         let (query, body, origin) = (None, bytes::Bytes::new(), String::new());
         let caller = Caller::Owner;
-        is_brief(&Call { verb, route, query, head: headers.into(), body, caller, origin })
+        let peer = crate::budget::Peer::for_tests();
+        is_brief(&Call { verb, route, query, head: headers.into(), body, caller, origin, peer })
     }
 
     #[test]
