@@ -13,11 +13,13 @@
 //! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
 //! when the token does.
 
-use super::changes::{AskedFilter, Unread, filter_of, read_page, too_many_waiting};
+use super::changes::{AskedFilter, Unread, filter_of, read_page};
 use super::{Outcome, no_id};
 use crate::answer::{Answer, Payload};
+use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
 use crate::gateway::Gateway;
+use crate::pace::counted;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
@@ -43,6 +45,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Pages that may wait for a slow client; then the feed waits for it.
 const PAGES_AHEAD: usize = 2;
 const PAGE_ITEMS: u32 = 100;
+const PAGE_BYTES: u32 = 1 << 20;
 
 /// The token in the address of an event stream, escaped as a header would have it.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
@@ -188,61 +191,83 @@ fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
 fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
     let listening = listening(call, &container)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
-    let listener = gateway.clone();
+    let (listener, peer) = (gateway.clone(), call.peer.clone());
     gateway.runtime.spawn("event stream", async move {
-        send_events(&listener, &container, listening, &sender).await;
+        send_events(&listener, &peer, &container, listening, &sender).await;
     });
     let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
     answer.payload = Payload::Stream(receiver);
     Ok(answer)
 }
 
+/// Sends pages as events. A page for which there is no memory is dropped and read again when there is:
+/// nothing is held for a client that does not read.
 async fn send_events(
     gateway: &Arc<Gateway>,
+    peer: &Arc<Peer>,
     container: &Container,
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
     let Listening { mode, mut start, key, until, filter } = listening;
     let is_filtered = !filter.is_empty();
-    let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
+    let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
     let is_over = || until.is_some_and(|until| gateway.runtime.unix_millis() / 1000 >= until);
+    let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
-        let request = FeedRequest::new(start).mode(mode).limit(limit).wait(HEARTBEAT);
+        let request = FeedRequest::new(start.clone()).mode(mode).limit(limit).wait(HEARTBEAT);
         let request = request.filter(filter.clone());
         let request = match &key {
             Some(key) => request.of_key(key.clone()),
             None => request,
         };
-        let read = async {
-            match gateway.waiting.try_acquire() {
-                Ok(_permit) => read_page(gateway, container, &request, HEARTBEAT).await,
-                Err(_) => Err(Unread::Failed(too_many_waiting())),
-            }
-        };
+        let read = read_page(gateway, peer, container, &request, HEARTBEAT);
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
         };
-        let text = match read {
+        let (text, next) = match read {
             Ok(page) => {
-                start = FeedStart::After(page.continuation.clone());
-                events_of(container, &page, mode, is_filtered)
+                let next = FeedStart::After(page.continuation.clone());
+                (events_of(container, &page, mode, is_filtered), next)
             }
-            Err(unread) => {
-                let what = match unread {
-                    Unread::Ahead => "the position is ahead of everything".to_owned(),
-                    Unread::Failed(failure) => failure.message,
-                };
-                let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
-                let _ = out.send(Bytes::from(text)).await;
-                return;
-            }
+            Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,
+            Err(Unread::Failed(failure)) => return end(out, &failure.message).await,
         };
-        if out.send(Bytes::from(text)).await.is_err() {
+        let held = match memory.take() {
+            Some(held) => resized(held, text.len()),
+            None => peer.take(Resource::Sending, text.len()),
+        };
+        let Ok(held) = held else {
+            let (bytes, patience) = (text.len(), gateway.config.limits.send_time);
+            drop(text);
+            let room = peer.take_when_free(Resource::Sending, bytes, &gateway.runtime, patience);
+            let room = tokio::select! {
+                room = room => room,
+                () = out.closed() => return,
+            };
+            match room {
+                Ok(held) => memory = Some(held),
+                Err(exceeded) => return end(out, &exceeded.to_string()).await,
+            }
+            continue;
+        };
+        start = next;
+        if out.send(counted(text.into(), held)).await.is_err() {
             return;
         }
     }
+}
+
+fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
+    held.resize(bytes)?;
+    Ok(held)
+}
+
+/// Says why a stream ends.
+async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
+    let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
+    let _ = out.send(Bytes::from(text)).await;
 }
 
 /// The last event of a page carries its position: a reader that stops in between reads the page again.
