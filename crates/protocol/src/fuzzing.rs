@@ -13,7 +13,8 @@ use crate::route::{self, Route};
 use crate::session::SessionToken;
 use crate::{batch, binary};
 use headwater_model::{
-    ContainerRid, Continuation, Epk, Etag, KeyRange, Lsn, PartitionKey, RangePosition,
+    ContainerRid, Continuation, Epk, Etag, KeyRange, Lsn, PartitionKey, PermissionRid,
+    RangePosition, UserRid,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -150,6 +151,7 @@ pub fn authorization(bytes: &[u8]) {
         let _ = auth::verify_aad(&keys, &text, NOW_SECONDS, any);
     }
     let grant = Grant {
+        permission: PermissionRid::new(UserRid::new(1, 2), 3),
         resource: text.into_owned(),
         mode: GrantMode::Read,
         partition_key: None,

@@ -272,7 +272,9 @@ impl Gateway {
                 access
             }
             Token::Resource { sig } => {
-                return Ok(Caller::Guest(auth::open(&self.config.keys.primary, &sig, now)?));
+                let grant = auth::open(&self.config.keys.primary, &sig, now)?;
+                operations::check_living(self, &grant)?;
+                return Ok(Caller::Guest(grant));
             }
             Token::Aad { jwt } => {
                 auth::verify_aad(&self.config.keys, &jwt, now, self.config.any_identity)?

@@ -1,13 +1,19 @@
-//! Several operations in one request: all or nothing for one partition key, or each for itself.
+//! Several operations in one request: a transaction on one partition key, or bulk, each on its own.
+//!
+//! What is wrong with the request as a whole is refused before its first operation, and then nothing was
+//! done: a range that is gone, a session that is ahead, a partition key that the caller's token is not for.
+//! A range that is split after that refuses nothing. Operations go by their keys, so those that are left run
+//! in the new ranges, and the answer names the range of the last one.
 
-use super::{Outcome, items, query};
+use super::{Outcome, items, permit, query};
 use crate::answer::Answer;
 use crate::failure::{Failure, write_code};
 use crate::gateway::Target;
 use crate::names;
-use crate::request::Call;
+use crate::request::{Call, Caller};
 use bytes::Bytes;
-use headwater_model::{PartitionId, PartitionKey};
+use headwater_model::PartitionKey;
+use headwater_protocol::auth::Grant;
 use headwater_protocol::batch::{self, Operation, OperationKind, OperationResult};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
@@ -84,9 +90,32 @@ pub(super) fn nameless_if_refused(operation: ItemOperation, mut answer: Answer) 
     answer
 }
 
+/// Refuses a request that cannot be carried out as it was meant, before any of it is.
+fn check_whole(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Result<(), Failure> {
+    // A client that names a range that is gone has an old map, and must look up where its keys are now.
+    // A key in another range than the client thought is no error: some clients hash keys of old containers
+    // differently.
+    if let Some(range) = call.scope()?.range
+        && target.container.newest(range).is_none()
+    {
+        return Err(ItemReadError::RangeGone(range).into());
+    }
+    if let Caller::Guest(Grant { partition_key: Some(granted), .. }) = &call.caller {
+        let mut named = operations.iter().filter_map(|operation| operation.partition_key.as_ref());
+        if named.any(|key| key != granted) {
+            return Err(permit::other_key());
+        }
+    }
+    if operations.iter().any(|operation| operation.kind == OperationKind::Read) {
+        items::check_session(call, &target.container)?;
+    }
+    Ok(())
+}
+
 /// All operations on one partition key, or none.
 pub(super) async fn transaction(call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
+    check_whole(call, target, operations)?;
     let key = call.required_partition_key()?;
     // A key that no item can have is the fault of the request and not of its first operation.
     target.container.locate(&key)?;
@@ -214,7 +243,7 @@ fn undone(count: usize, failed: usize, code: Code) -> Answer {
 /// Each operation on its own.
 pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
-    let range = call.scope()?.range;
+    check_whole(call, target, operations)?;
     let default = call.partition_key()?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
     let mut done = Vec::with_capacity(operations.len());
@@ -225,7 +254,7 @@ pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
             done.push(Done::failed(Code::FailedDependency));
             continue;
         }
-        match one(call, target, operation, default.as_ref(), range).await {
+        match one(call, target, operation, default.as_ref()).await {
             Ok(written) => {
                 served = Some((written.partition, written.lsn));
                 let one = Done::written(&written, call, operation);
@@ -249,16 +278,9 @@ async fn one(
     target: &Target,
     operation: &Operation<'_>,
     default: Option<&PartitionKey>,
-    range: Option<PartitionId>,
 ) -> Result<Written, Failure> {
     let key = operation.partition_key.as_ref().or(default);
     let key = key.ok_or_else(|| Failure::bad_request("an operation has no partition key"))?;
-    // A range that is gone is news to the client; a key in another range than it thought is not: some
-    // clients hash keys of old containers differently.
-    if let Some(range) = range.filter(|range| target.container.newest(*range).is_none()) {
-        let message = format!("range {range} is gone; list the ranges again");
-        return Err(Failure::new(Code::PartitionKeyRangeGone, message));
-    }
     let write = write_of(operation, &call.body, key)?;
     let mut written = target
         .container
@@ -315,3 +337,6 @@ fn answer_all(done: &[Done]) -> Answer {
     let charge: Charge = done.iter().map(|one| one.charge).sum();
     Answer::json(status, body).charged(charge.max(Charge::ONE))
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,10 @@
 //! `select=`, `ops=` and `changed=`; an event's id is the position behind it, so a browser that reconnects
 //! goes on where it was by sending `Last-Event-ID`. A browser cannot send headers: it passes a resource
 //! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
-//! when the token does.
+//! when the token expires or its permission is deleted.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
-use super::{Outcome, no_id};
+use super::{Outcome, check_living, no_id};
 use crate::answer::{Answer, Payload};
 use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
@@ -119,8 +119,8 @@ struct Listening {
     start: FeedStart,
     /// Only items of this key, for whoever wants or was granted no more.
     key: Option<PartitionKey>,
-    /// The second from which the listener's token is no longer good.
-    until: Option<u64>,
+    /// What the listener's token permits, for as long as it does.
+    grant: Option<Grant>,
     filter: FeedFilter,
 }
 
@@ -185,7 +185,7 @@ fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
         Caller::Owner | Caller::Reader => None,
     };
     let key = key_of(words("key").as_deref(), grant, container)?;
-    Ok(Listening { mode, start, key, until: grant.map(|grant| grant.expires), filter })
+    Ok(Listening { mode, start, key, grant: grant.cloned(), filter })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
@@ -209,10 +209,10 @@ async fn send_events(
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { mode, mut start, key, until, filter } = listening;
+    let Listening { mode, mut start, key, grant, filter } = listening;
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
-    let is_over = || until.is_some_and(|until| gateway.runtime.unix_millis() / 1000 >= until);
+    let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
     let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
         let request = FeedRequest::new(start.clone()).mode(mode).limit(limit).wait(HEARTBEAT);
@@ -226,6 +226,10 @@ async fn send_events(
             read = read => read,
             () = out.closed() => return,
         };
+        // The page may have been waited for, and the token have ended meanwhile.
+        if is_over() {
+            return;
+        }
         let (text, next) = match read {
             Ok(page) => {
                 let next = FeedStart::After(page.continuation.clone());
@@ -268,6 +272,11 @@ fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
 async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
     let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
     let _ = out.send(Bytes::from(text)).await;
+}
+
+/// Whether a token has expired or was taken back.
+fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
+    gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
 }
 
 /// The last event of a page carries its position: a reader that stops in between reads the page again.

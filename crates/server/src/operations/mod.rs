@@ -38,6 +38,7 @@ use std::sync::Arc;
 
 pub(crate) use brief::is_brief;
 pub(crate) use list::content_path;
+pub(crate) use permissions::check_living;
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 
