@@ -12,6 +12,7 @@ use crate::operations;
 use crate::operations::extension::Extension;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
+use crate::web::WebRules;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
@@ -22,9 +23,7 @@ use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use parking_lot::RwLock;
 use std::borrow::Cow;
@@ -55,6 +54,7 @@ pub(crate) struct Gateway {
     pub(crate) certificates: Option<Certificates>,
     pub(crate) requests: Semaphore,
     pub(crate) waiting: Arc<Semaphore>,
+    web: WebRules,
     pub(crate) is_stopping: AtomicBool,
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
@@ -104,6 +104,7 @@ impl Gateway {
             throughput: Throughput::new(config.enforce_throughput),
             requests: Semaphore::new(limits.requests),
             waiting: Arc::new(Semaphore::new(limits.waiting_readers)),
+            web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
             stopping: Bell::default(),
             names: RwLock::default(),
@@ -124,7 +125,7 @@ impl Gateway {
         let is_logged = tracing::enabled!(target: REQUESTS, tracing::Level::INFO);
         let path = is_logged.then(|| request.uri().path().to_owned());
         let activity = self.activity_of(request.headers());
-        let cross_origin = request.headers().contains_key(ORIGIN);
+        let cors_origin = self.web.cors_origin(request.headers());
         let verb = request.method().clone();
         let answer = match self.answer(request, scheme).await {
             Ok(answer) => answer,
@@ -146,7 +147,7 @@ impl Gateway {
         let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
         answer = answer.header(&names::REQUEST_CHARGE, charge);
-        finish(&mut answer.headers, activity, cross_origin);
+        finish(&mut answer.headers, activity, cors_origin);
         answer.into_response()
     }
 
@@ -155,6 +156,7 @@ impl Gateway {
         request: Request<Incoming>,
         scheme: &'static str,
     ) -> Result<Answer, Failure> {
+        self.web.admit(&request)?;
         if request.method() == Method::OPTIONS {
             return Ok(Answer::empty(StatusCode::NO_CONTENT));
         }
@@ -402,13 +404,13 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
 }
 
 /// What every answer carries.
-fn finish(head: &mut HeaderMap, activity: HeaderValue, cross_origin: bool) {
+fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<HeaderValue>) {
     head.insert(&names::ACTIVITY_ID, activity);
     head.insert(&names::VERSION, VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
-    if cross_origin {
-        operations::service::allow_cross_origin(head);
+    if let Some(origin) = cors_origin {
+        operations::service::allow_cross_origin(head, origin);
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! connection   listen      accepts, speaks HTTP/1.1 and HTTP/2, in the clear or over TLS
+//! page         web         which web pages may use the server
 //! request      gateway     limits, reads the body, finds out who asks and for what
 //! operation    operations  one file per kind of resource: protocol in, store calls, protocol out
 //! answer       answer      status, headers, bytes; failures become the service's error shape
@@ -27,6 +28,7 @@ mod request;
 #[cfg(test)]
 mod scenarios;
 mod throughput;
+mod web;
 
 pub use certificate::{CertificateError, Certificates};
 pub use config::{Config, ConfigError, Limits, StartTimes};
