@@ -70,3 +70,48 @@ fn a_name_to_listen_on_is_resolved() {
     let said = fails(&["serve", "--ephemeral", "--no-https", "--http", "no port"]);
     assert!(said.contains("cannot listen on \"no port\""), "{said}");
 }
+
+/// Every directory and file under a directory, with the bits in which its mode differs from 0700 and 0600.
+#[cfg(unix)]
+fn modes(dir: &std::path::Path) -> Vec<(std::path::PathBuf, u32)> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let mut found = vec![(dir.to_owned(), mode(dir) ^ 0o700)];
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(modes(&path));
+        } else {
+            let others = mode(&path) ^ 0o600;
+            found.push((path, others));
+        }
+    }
+    found
+}
+
+#[cfg(unix)]
+#[test]
+fn data_and_backups_are_for_their_owner_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (data, copy, restored) = (path("data"), path("copy"), path("restored"));
+    let any = "127.0.0.1:0";
+    let arguments = ["serve", "--data", &data, "--http", any, "--https", any, "--ready-json"];
+    let process = Running::start(&arguments);
+    let ready: serde_json::Value = serde_json::from_str(&process.line()).unwrap();
+    let orders = format!("{}/shop/orders", ready["http"].as_str().unwrap());
+    let import = ["import", &orders, "-", "--partition-key", "/customer"];
+    assert!(support::run_with_input(&import, &support::items(0..40)).status.success());
+    process.kill();
+    ok(&["backup", &data, &copy]);
+    ok(&["restore", &copy, &restored]);
+    ok(&["doctor", "--data", &restored]);
+    for place in [&data, &copy, &restored] {
+        let found = modes(std::path::Path::new(place));
+        assert!(found.len() > 5, "{place} holds {found:?}");
+        let open: Vec<_> = found.iter().filter(|(_, others)| *others != 0).collect();
+        assert!(open.is_empty(), "{open:?}");
+    }
+    let ignored = std::fs::read_to_string(dir.path().join("data/.gitignore")).unwrap();
+    assert_eq!(ignored, "*\n");
+}
