@@ -12,6 +12,7 @@
 //! happens to items is in `store`.
 
 mod answer;
+mod authority;
 mod certificate;
 mod config;
 mod failure;
@@ -30,6 +31,7 @@ mod scenarios;
 mod throughput;
 mod web;
 
+pub use authority::Authority;
 pub use certificate::{CertificateError, Certificates};
 pub use config::{Config, ConfigError, Limits, StartTimes};
 pub use listen::{Server, StartError};

@@ -481,7 +481,7 @@ async fn a_certificate_is_made_once_and_kept() {
         let request = b"GET /_explorer/emulator.pem HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let pem = String::from_utf8(world.send_raw(request).await.body).unwrap();
         assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"), "{pem}");
-        assert_eq!(Some(pem.as_str()), world.server.authority_pem());
+        assert_eq!(Some(&pem), world.server.authority_pem().as_ref());
         assert!(known.as_ref().is_none_or(|known| *known == pem), "trust given once stays good");
         known = Some(pem);
         world.stop().await;

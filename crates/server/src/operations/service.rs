@@ -51,8 +51,7 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         }
         "/_explorer/emulator.pem" => Some(match &gateway.certificates {
             Some(known) => {
-                let pem = known.authority_pem().to_owned();
-                Answer::text(StatusCode::OK, "application/x-pem-file", pem)
+                Answer::text(StatusCode::OK, "application/x-pem-file", known.authority_pem())
             }
             None => Answer::text(StatusCode::NOT_FOUND, text, "this server does not speak TLS\n"),
         }),
