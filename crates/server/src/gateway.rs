@@ -15,6 +15,7 @@ use crate::names;
 use crate::operations;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
+use crate::web::WebRules;
 use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
@@ -24,9 +25,7 @@ use headwater_protocol::route::{self, Route};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
 use hyper::body::Incoming;
-use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::RwLock;
 use std::borrow::Cow;
@@ -57,6 +56,7 @@ pub(crate) struct Gateway {
     pub(crate) throughput: Throughput,
     pub(crate) certificates: Option<Certificates>,
     pub(crate) budgets: Arc<Budgets>,
+    web: WebRules,
     pub(crate) is_stopping: AtomicBool,
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
@@ -104,6 +104,7 @@ impl Gateway {
             metrics: Metrics::new(),
             throughput: Throughput::new(config.enforce_throughput),
             budgets: Budgets::new(&config.limits),
+            web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
             stopping: Bell::default(),
             names: RwLock::default(),
@@ -124,7 +125,7 @@ impl Gateway {
         let is_logged = tracing::enabled!(target: REQUESTS, tracing::Level::INFO);
         let path = is_logged.then(|| request.uri().path().to_owned());
         let activity = self.activity_of(request.headers());
-        let cross_origin = request.headers().contains_key(ORIGIN);
+        let cors_origin = self.web.cors_origin(request.headers());
         let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
         let answered = self.answer(request, connection).await;
         let answer = match answered.and_then(|answer| count(answer, &connection.peer, is_http2)) {
@@ -147,7 +148,7 @@ impl Gateway {
         let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
         answer = answer.header(&names::REQUEST_CHARGE, charge);
-        finish(&mut answer.headers, activity, cross_origin);
+        finish(&mut answer.headers, activity, cors_origin);
         answer.into_response()
     }
 
@@ -156,6 +157,7 @@ impl Gateway {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
     ) -> Result<Answer, Failure> {
+        self.web.admit(&request)?;
         if request.method() == Method::OPTIONS {
             return Ok(Answer::empty(StatusCode::NO_CONTENT));
         }
@@ -393,13 +395,13 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
 }
 
 /// What every answer carries.
-fn finish(head: &mut HeaderMap, activity: HeaderValue, cross_origin: bool) {
+fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<HeaderValue>) {
     head.insert(&names::ACTIVITY_ID, activity);
     head.insert(&names::VERSION, VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
-    if cross_origin {
-        operations::service::allow_cross_origin(head);
+    if let Some(origin) = cors_origin {
+        operations::service::allow_cross_origin(head, origin);
     }
 }
 

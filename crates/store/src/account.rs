@@ -8,9 +8,9 @@ use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::{Leftovers, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
-use crate::{keys, maintenance, topology};
+use crate::{directory, keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
+use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, private};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -188,8 +188,10 @@ impl Account {
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
         let root = dir.as_ref().to_owned();
         let io = |source| OpenError::Io { dir: root.clone(), source };
-        std::fs::create_dir_all(&root).map_err(io)?;
-        let lock = File::create(root.join("LOCK")).map_err(io)?;
+        directory::prepare(&root).map_err(io)?;
+        let lock =
+            private::options().write(true).create(true).truncate(true).open(root.join("LOCK"));
+        let lock = lock.map_err(io)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::Locked { dir: root }),

@@ -12,9 +12,9 @@ use crate::account::{Account, Options};
 use crate::container::ContainerState;
 use crate::error::{OpenError, StorageError};
 use crate::index::IndexView;
-use crate::keys;
 use crate::partition::{Answer, Cut, Refusal, Work};
-use headwater_log::{ReadError, Snapshot, SnapshotFile};
+use crate::{directory, keys};
+use headwater_log::{ReadError, Snapshot, SnapshotFile, private};
 use headwater_model::{ContainerRid, KeyRange, PartitionId};
 use object_store::path::Path as ObjectPath;
 use object_store::{GetOptions, ObjectStore, PutOptions, PutPayload};
@@ -301,6 +301,7 @@ pub async fn restore(
         return Err(BackupError::NotEmpty(dir.display().to_string()));
     }
     let contents = read_contents(place, prefix).await?;
+    directory::prepare(dir)?;
     for file in &contents.files {
         let target = dir.join(safe_path(&file.path)?);
         let bytes = get(place, &object_path(prefix, &file.path)).await?;
@@ -309,9 +310,9 @@ pub async fn restore(
             return Err(BackupError::Damaged { file: file.path.clone(), what });
         }
         if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent)?;
+            private::create_dir_all(parent)?;
         }
-        let written = std::fs::File::create(&target)?;
+        let written = private::options().write(true).create(true).truncate(true).open(&target)?;
         std::os::unix::fs::FileExt::write_all_at(&written, &bytes, 0)?;
         written.sync_all()?;
     }

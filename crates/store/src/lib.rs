@@ -40,6 +40,7 @@ mod catalog;
 mod container;
 mod count;
 mod definition;
+mod directory;
 mod error;
 mod feed;
 mod filter;
@@ -76,7 +77,7 @@ pub use feed::{FeedPage, FeedRequest};
 pub use filter::{BadFilter, FeedFilter};
 pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
-pub use headwater_log::{Damage, Durability};
+pub use headwater_log::{Damage, Durability, private};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,
