@@ -351,6 +351,17 @@ impl Account {
         self.database(id.as_str()).await
     }
 
+    /// Creates a database, or finds the one of that id.
+    ///
+    /// # Errors
+    /// When the id is not allowed.
+    pub async fn create_database_if_absent(&self, id: &str) -> Result<Database, CatalogError> {
+        match self.create_database(id).await {
+            Err(CatalogError::AlreadyExists { .. }) => self.database(id).await,
+            made => made,
+        }
+    }
+
     /// Finds a database.
     ///
     /// # Errors
@@ -501,6 +512,21 @@ impl Database {
     ) -> Result<Container, CatalogError> {
         let partitions = self.account.0.shared.options.partitions;
         self.create_container_with(definition, partitions).await
+    }
+
+    /// Creates a container, or finds the one of that id, whatever its definition is.
+    ///
+    /// # Errors
+    /// When the definition is not allowed.
+    pub async fn create_container_if_absent(
+        &self,
+        definition: ContainerDefinition,
+    ) -> Result<Container, CatalogError> {
+        let id = definition.id().to_string();
+        match self.create_container(definition).await {
+            Err(CatalogError::AlreadyExists { .. }) => self.container(&id).await,
+            made => made,
+        }
     }
 
     /// Creates a container with so many partitions.
