@@ -38,6 +38,7 @@ mod manifest;
 mod read;
 mod recovery;
 mod ring;
+pub mod salvage;
 mod segment;
 mod snapshot;
 mod table;
