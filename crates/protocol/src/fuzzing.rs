@@ -6,8 +6,9 @@
 
 use crate::auth::{self, EMULATOR_KEY, Grant, GrantMode, Key, Keys, Token};
 use crate::feed::{FeedHeaders, FeedRequest, TimeStart};
-use crate::headers::{self, ApiVersion, ConsistencyLevel, PostItems, Prefer};
+use crate::headers::{self, ApiVersion, ConsistencyLevel, Prefer};
 use crate::hybridrow::{self, OperationRow, Records, ResultRow};
+use crate::operation::Operation;
 use crate::resource::Throughput;
 use crate::route::{self, Route};
 use crate::session::SessionToken;
@@ -36,8 +37,8 @@ pub fn request(bytes: &[u8]) {
     if let Ok(route) = route::parse(path) {
         check_route(&route, path);
         verify(verb, &route, path, header);
+        let _ = Operation::classify(verb, &route, header).map(Operation::access);
     }
-    let _ = PostItems::of(header);
     headers_of(header);
 }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | who is asking | [`auth`] |
 //! | which resource a path names | [`route`] |
+//! | what a request asks of it, and what that asks of the caller | [`operation`] |
 //! | what a header says | [`headers`], [`session`] |
 //! | which changes are wanted, and how one looks | [`feed`] |
 //! | several operations in one request | [`batch`] |
@@ -29,6 +30,7 @@ pub mod feed;
 pub mod fuzzing;
 pub mod headers;
 pub mod hybridrow;
+pub mod operation;
 pub mod resource;
 pub mod route;
 pub mod session;

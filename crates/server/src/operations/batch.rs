@@ -13,6 +13,7 @@ use headwater_protocol::batch::{self, Encoding, Operation, OperationKind, Operat
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::{self, Code};
 use headwater_protocol::headers;
+use headwater_protocol::operation::ItemOperation;
 use headwater_store::{Item, ItemReadError, ItemWrite, Patch, Written};
 use hyper::StatusCode;
 use std::borrow::Cow;
@@ -94,30 +95,19 @@ fn is_known(operation: &Operation<'_>, item: &Item) -> bool {
     operation.kind == OperationKind::Read && known.is_some_and(|etag| item.etag().matches(etag))
 }
 
-pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
-    let operations = batch::decode(&call.body)?;
-    if is_atomic(call) {
-        transaction(call, target, &operations).await
-    } else {
-        each(call, target, &operations).await
-    }
-}
-
-fn is_atomic(call: &Call) -> bool {
-    call.header(headers::BATCH_ATOMIC).is_none_or(headers::bool_of)
-}
-
 /// A transaction that was refused names its container as little as any other refusal does: Java keeps the
 /// session of what an answer names, and looks after that of a refusal itself.
-pub(super) fn nameless_if_refused(call: &Call, mut answer: Answer) -> Answer {
-    if answer.status == StatusCode::MULTI_STATUS && is_atomic(call) {
+pub(super) fn nameless_if_refused(operation: ItemOperation, mut answer: Answer) -> Answer {
+    if answer.status == StatusCode::MULTI_STATUS && operation == ItemOperation::Transaction {
         answer.headers.remove(&names::CONTENT_PATH);
         answer.headers.remove(&names::ALT_CONTENT_PATH);
     }
     answer
 }
 
-async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
+/// All operations on one partition key, or none.
+pub(super) async fn transaction(call: &Call, target: &Target) -> Outcome {
+    let operations = &batch::decode(&call.body)?;
     let key = call.required_partition_key()?;
     // A key that no item can have is the fault of the request and not of its first operation.
     target.container.locate(&key)?;
@@ -255,7 +245,9 @@ fn answer_too_large() -> Failure {
     Failure::new(Code::BatchAnswerTooLarge, message)
 }
 
-async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
+/// Each operation on its own.
+pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
+    let operations = &batch::decode(&call.body)?;
     let range = call.scope()?.range;
     let default = call.partition_key()?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);

@@ -8,6 +8,7 @@ use crate::request::Call;
 use headwater_model::{PartitionKey, ResourceId};
 use headwater_protocol::auth::{self, Grant, GrantMode};
 use headwater_protocol::headers;
+use headwater_protocol::operation::Action;
 use headwater_protocol::resource::{self, System};
 use headwater_protocol::route::{self, Route};
 use headwater_store::{Resource, ResourceType};
@@ -17,25 +18,44 @@ use serde_json::{Map, Value};
 const TOKEN_SECONDS: u32 = 3600;
 
 /// `/dbs/{db}/users`
-pub(super) async fn users(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
-    kind_of_users(gateway, db)?.collection(gateway, call).await
+pub(super) async fn users(gateway: &Gateway, call: &Call, action: Action, db: &str) -> Outcome {
+    kind_of_users(gateway, db)?.collection(gateway, call, action).await
 }
 
 /// `/dbs/{db}/users/{user}`
-pub(super) async fn user(gateway: &Gateway, call: &Call, db: &str, user: &str) -> Outcome {
-    kind_of_users(gateway, db)?.one(gateway, call, user).await
+pub(super) async fn user(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    user: &str,
+) -> Outcome {
+    kind_of_users(gateway, db)?.one(gateway, call, action, user).await
 }
 
 /// `/dbs/{db}/users/{user}/permissions`
-pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str, user: &str) -> Outcome {
+pub(super) async fn collection(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    user: &str,
+) -> Outcome {
     let show = shower(gateway, call)?;
-    kind_of_permissions(gateway, db, user, &show)?.collection(gateway, call).await
+    kind_of_permissions(gateway, db, user, &show)?.collection(gateway, call, action).await
 }
 
 /// `/dbs/{db}/users/{user}/permissions/{id}`
-pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, user: &str, id: &str) -> Outcome {
+pub(super) async fn one(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    user: &str,
+    id: &str,
+) -> Outcome {
     let show = shower(gateway, call)?;
-    kind_of_permissions(gateway, db, user, &show)?.one(gateway, call, id).await
+    kind_of_permissions(gateway, db, user, &show)?.one(gateway, call, action, id).await
 }
 
 fn kind_of_users(gateway: &Gateway, db: &str) -> Result<Kind<'static>, Failure> {
@@ -132,6 +152,6 @@ fn canonical(gateway: &Gateway, link: &str) -> Option<String> {
     let route = route::parse(&format!("/{}", link.trim_matches('/'))).ok()?;
     match &route {
         Route::Database { db } => Some(format!("dbs/{}", gateway.database(db).ok()?.rid())),
-        _ => super::link_of(gateway, &route).ok(),
+        _ => super::permit::link_of(gateway, &route).ok(),
     }
 }
