@@ -13,6 +13,7 @@
 //! | what went wrong | [`error`] |
 //! | what it cost | [`charge`] |
 //! | the compact form of JSON | [`binary`] |
+//! | the rows of .NET's batches | [`hybridrow`] |
 //!
 //! Everything here is pure. It opens no socket, reads no clock, draws no random number and stores
 //! nothing: the same code parses in a server and formats in a client. All input is taken to be
@@ -28,6 +29,7 @@ pub mod feed;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod headers;
+pub mod hybridrow;
 pub mod operation;
 pub mod resource;
 pub mod route;

@@ -3,6 +3,7 @@
 //! What a request *is* was decided before, by `headwater_protocol::operation`: nothing here or later asks
 //! a header whether the request is a query, a batch or a feed.
 
+use crate::budget::Peer;
 use crate::failure::Failure;
 use crate::head::Head;
 use crate::names;
@@ -13,6 +14,7 @@ use headwater_protocol::headers::{self, ConsistencyLevel};
 use headwater_protocol::operation::Operation;
 use headwater_protocol::route::Route;
 use hyper::header::{AsHeaderName, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Items on a page when the client leaves it to us.
@@ -49,6 +51,8 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// Scheme, host and port by which the client reached us.
     pub(crate) origin: String,
+    /// The address it came from.
+    pub(crate) peer: Arc<Peer>,
 }
 
 /// Which part of a container a list, feed or query is about.

@@ -76,6 +76,7 @@ async fn ask(gateway: &Arc<Gateway>, path: &str, head: HeaderMap) -> Got {
         body: Bytes::new(),
         caller: Caller::Owner,
         origin: "http://localhost/".to_owned(),
+        peer: crate::budget::Peer::for_tests(),
     };
     let answer = operations::answer(gateway, &call).await;
     let answer = answer.unwrap_or_else(|failure: Failure| failure.into_answer("scenario"));

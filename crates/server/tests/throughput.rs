@@ -4,6 +4,7 @@
 
 mod support;
 
+use headwater_protocol::auth::{Key, Keys};
 use headwater_store::{ItemWrite, Options};
 use serde_json::{Value, json};
 use support::{Got, World};
@@ -50,6 +51,8 @@ async fn raising_throughput_beyond_what_partitions_can_give_splits_them() {
 }
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
+/// A key that is not the emulator's, which a server that others can reach needs.
+const OWN_KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAhIiMkJSYnKCkqKywtLi8w";
 
 fn charge(got: &Got) -> f64 {
     got.header("x-ms-request-charge").unwrap().parse().unwrap()
@@ -102,7 +105,7 @@ async fn feeds_over_the_whole_container_are_throttled_like_those_of_a_range() {
 }
 
 async fn metrics(world: &World) -> String {
-    let got = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let got = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     String::from_utf8(got.body).unwrap()
 }
 
@@ -181,7 +184,7 @@ async fn metrics_name_at_most_a_thousand_containers() {
 async fn metrics_that_strangers_may_read_do_not_name_containers() {
     let world = World::with(|config| {
         config.http = Some("0.0.0.0:0".parse().unwrap());
-        config.keys_are_public = false;
+        config.keys = Keys::new(Key::from_base64(OWN_KEY).unwrap());
     });
     let world = world.await.with_container().await;
     world.send("GET", DOCS, &[], "").await;

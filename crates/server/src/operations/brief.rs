@@ -77,7 +77,8 @@ mod tests {
         let operation = Operation::classify(verb.as_str(), &route, |name| head.text(name)).unwrap();
         let (query, body, origin) = (None, bytes::Bytes::new(), String::new());
         let caller = Caller::Owner;
-        is_brief(&Call { operation, route, query, head, body, caller, origin })
+        let peer = crate::budget::Peer::for_tests();
+        is_brief(&Call { operation, route, query, head, body, caller, origin, peer })
     }
 
     #[test]

@@ -9,15 +9,17 @@
 //!
 //! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`,
 //! `select=`, `ops=` and `changed=`. The last event of every transaction has an id: the position behind it. A
-//! browser that reconnects sends it as `Last-Event-ID`, continues there, and sees no transaction twice. A browser cannot send headers: it passes a resource
-//! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
-//! when the token does.
+//! browser that reconnects sends it as `Last-Event-ID`, continues there, and sees no transaction twice. A browser
+//! cannot send headers: it passes a resource token as `token=`. With a token for one partition key it hears of that
+//! key alone, and the stream ends when the token expires or its permission is deleted.
 
-use super::changes::{AskedFilter, Unread, filter_of, read_page, too_many_waiting};
-use super::{Outcome, no_id};
+use super::changes::{AskedFilter, Unread, filter_of, read_page};
+use super::{Outcome, check_living, no_id};
 use crate::answer::{Answer, Payload};
+use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
 use crate::gateway::Gateway;
+use crate::pace::counted;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
@@ -44,7 +46,8 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const PAGES_AHEAD: usize = 2;
 /// A page is one transaction, so that the position behind each is known.
 const PAGE_ITEMS: u32 = 1;
-/// Bytes of events that are sent at once.
+const PAGE_BYTES: u32 = 1 << 20;
+/// Bytes of events that are sent at once, and at most a page more.
 const SENT_BYTES: usize = 64 << 10;
 
 /// The token in the address of an event stream, escaped as a header would have it.
@@ -119,8 +122,8 @@ struct Listening {
     start: FeedStart,
     /// Only items of this key, for whoever wants or was granted no more.
     key: Option<PartitionKey>,
-    /// The second from which the listener's token is no longer good.
-    until: Option<u64>,
+    /// What the listener's token permits, for as long as it does.
+    grant: Option<Grant>,
     filter: FeedFilter,
 }
 
@@ -185,31 +188,34 @@ fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
         Caller::Owner | Caller::Reader => None,
     };
     let key = key_of(words("key").as_deref(), grant, container)?;
-    Ok(Listening { mode, start, key, until: grant.map(|grant| grant.expires), filter })
+    Ok(Listening { mode, start, key, grant: grant.cloned(), filter })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
     let listening = listening(call, &container)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
-    let listener = gateway.clone();
+    let (listener, peer) = (gateway.clone(), call.peer.clone());
     gateway.runtime.spawn("event stream", async move {
-        send_events(&listener, &container, listening, &sender).await;
+        send_events(&listener, &peer, &container, listening, &sender).await;
     });
     let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
     answer.payload = Payload::Stream(receiver);
     Ok(answer)
 }
 
+/// Sends pages as events. A page for which there is no memory is dropped and read again when there is:
+/// nothing is held for a client that does not read.
 async fn send_events(
     gateway: &Arc<Gateway>,
+    peer: &Arc<Peer>,
     container: &Container,
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { mode, mut start, key, until, filter } = listening;
+    let Listening { mode, mut start, key, grant, filter } = listening;
     let is_filtered = !filter.is_empty();
-    let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
-    let is_over = || until.is_some_and(|until| gateway.runtime.unix_millis() / 1000 >= until);
+    let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
+    let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
     let request = |start: FeedStart, wait: Duration| {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
         let request = request.filter(filter.clone());
@@ -218,19 +224,19 @@ async fn send_events(
             None => request,
         }
     };
+    let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
-        let asked = request(start, HEARTBEAT);
-        let read = async {
-            match gateway.waiting.try_acquire() {
-                Ok(_permit) => read_page(gateway, container, &asked, HEARTBEAT).await,
-                Err(_) => Err(Unread::Failed(too_many_waiting())),
-            }
-        };
+        let asked = request(start.clone(), HEARTBEAT);
+        let read = read_page(gateway, peer, container, &asked, HEARTBEAT);
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
         };
-        let text = match read {
+        // The page may have been waited for, and the token have ended meanwhile.
+        if is_over() {
+            return;
+        }
+        let (text, next) = match read {
             Ok(page) => {
                 let mut text = events_of(container, &page, mode, is_filtered);
                 let mut position = page.continuation;
@@ -244,23 +250,50 @@ async fn send_events(
                     text.extend(events_of(container, &page, mode, is_filtered));
                     position = page.continuation;
                 }
-                start = FeedStart::After(position);
-                text
+                (text, FeedStart::After(position))
             }
-            Err(unread) => {
-                let what = match unread {
-                    Unread::Ahead => "the position is ahead of everything".to_owned(),
-                    Unread::Failed(failure) => failure.message,
-                };
-                let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
-                let _ = out.send(Bytes::from(text)).await;
-                return;
-            }
+            Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,
+            Err(Unread::Failed(failure)) => return end(out, &failure.message).await,
         };
-        if out.send(Bytes::from(text)).await.is_err() {
+        let held = match memory.take() {
+            Some(held) => resized(held, text.len()),
+            None => peer.take(Resource::Sending, text.len()),
+        };
+        let Ok(held) = held else {
+            let (bytes, patience) = (text.len(), gateway.config.limits.send_time);
+            drop(text);
+            let room = peer.take_when_free(Resource::Sending, bytes, &gateway.runtime, patience);
+            let room = tokio::select! {
+                room = room => room,
+                () = out.closed() => return,
+            };
+            match room {
+                Ok(held) => memory = Some(held),
+                Err(exceeded) => return end(out, &exceeded.to_string()).await,
+            }
+            continue;
+        };
+        start = next;
+        if out.send(counted(text.into(), held)).await.is_err() {
             return;
         }
     }
+}
+
+fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
+    held.resize(bytes)?;
+    Ok(held)
+}
+
+/// Says why a stream ends.
+async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
+    let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
+    let _ = out.send(Bytes::from(text)).await;
+}
+
+/// Whether a token has expired or was taken back.
+fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
+    gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
 }
 
 /// The last event of a page carries the position behind it.

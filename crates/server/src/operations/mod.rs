@@ -39,8 +39,8 @@ use headwater_store::ResourceType;
 use std::sync::Arc;
 
 pub(crate) use brief::is_brief;
-pub(crate) use changes::too_many_waiting;
 pub(crate) use list::content_path;
+pub(crate) use permissions::check_living;
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 
