@@ -56,7 +56,8 @@ fn bulk() -> Call {
     assert_eq!(operation, Operation::Items(ItemOperation::Bulk));
     let (query, origin) = (None, String::new());
     let body = Value::Array(operations).to_string().into();
-    Call { operation, route, query, head, body, caller: Caller::Owner, origin }
+    let peer = crate::budget::Peer::for_tests();
+    Call { operation, route, query, head, body, caller: Caller::Owner, origin, peer }
 }
 
 async fn open(runtime: &Runtime) -> (Arc<Gateway>, Container) {
