@@ -39,6 +39,7 @@ pub mod private;
 mod read;
 mod recovery;
 mod ring;
+pub mod salvage;
 mod segment;
 mod snapshot;
 mod table;

@@ -67,17 +67,31 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Bytes of a request's head.
     pub head_bytes: usize,
-    /// How long a request's head may take.
+    /// How long a request's head may take, from its first byte. The first head of a connection has this time
+    /// from the start of the connection.
     pub head_time: Duration,
     /// How long a request's body may take.
     pub body_time: Duration,
-    /// How long a client may take nothing of what it is sent.
+    /// How long a client may read nothing of its answer.
     pub send_time: Duration,
+    /// The same, while less than a quarter of `sending_bytes` is left for all or for its address.
+    pub scarce_send_time: Duration,
+    /// How long a connection may have no request under way.
+    pub idle_time: Duration,
     /// Connections at a time.
     pub connections: usize,
-    /// Of these, how many one address may have; networks of IPv6 (/64) count as one.
-    pub connections_per_address: usize,
-    /// Requests at a time, waiting readers not counted.
+    /// Requests of one connection at a time over HTTP/2.
+    pub streams: u32,
+    /// Memory of requests being received: heads and bodies of more than 8 KiB.
+    pub receiving_bytes: usize,
+    /// Memory of answers being sent that have more than 8 KiB.
+    pub sending_bytes: usize,
+    /// How long a request waits for memory in use by others.
+    pub memory_time: Duration,
+    /// What one address may use of `connections`, `requests`, `waiting_readers`, `receiving_bytes` and
+    /// `sending_bytes`, in percent; networks of IPv6 (/64) count as one address.
+    pub address_share_percent: usize,
+    /// Requests being worked on at a time, waiting readers not counted.
     pub requests: usize,
     /// Readers that wait for changes at a time.
     pub waiting_readers: usize,
@@ -96,9 +110,15 @@ impl Default for Limits {
             head_time: Duration::from_secs(20),
             body_time: Duration::from_secs(60),
             send_time: Duration::from_secs(60),
+            scarce_send_time: Duration::from_secs(5),
+            idle_time: Duration::from_secs(120),
             connections: 10_000,
-            // Many programs may share an address; somebody else must still get in.
-            connections_per_address: 8_000,
+            streams: 128,
+            receiving_bytes: 64 << 20,
+            sending_bytes: 256 << 20,
+            memory_time: Duration::from_secs(30),
+            // Many programs may share an address; others must still be served.
+            address_share_percent: 80,
             requests: 4_096,
             waiting_readers: 10_000,
             wait_max: Duration::from_secs(60),

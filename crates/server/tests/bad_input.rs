@@ -242,7 +242,11 @@ async fn slow_and_broken_senders_are_given_up_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_wait_for_their_turn() {
-    let world = World::with(|config| config.limits.connections = 2).await;
+    let world = World::with(|config| {
+        config.limits.connections = 2;
+        config.limits.address_share_percent = 100;
+    });
+    let world = world.await;
     let (first, second) = (world.connect().await, world.connect().await);
     // Both must have been accepted before a third asks.
     world.runtime.sleep(Duration::from_millis(100)).await;
@@ -260,8 +264,8 @@ async fn connections_beyond_the_limit_wait_for_their_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_holds_all_its_connections_keeps_nobody_else_out() {
     let world = World::with(|config| {
-        config.limits.connections = 6;
-        config.limits.connections_per_address = 4;
+        config.limits.connections = 5;
+        config.limits.address_share_percent = 80;
     });
     let world = world.await;
     let ask = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";

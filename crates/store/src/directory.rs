@@ -3,6 +3,7 @@
 //! A directory that also holds other files may be one that others need, so it keeps its mode; what the store
 //! keeps in it is closed in any case.
 
+use headwater_log::disk::{Disk, OsDisk};
 use headwater_log::private;
 use std::io;
 use std::path::Path;
@@ -13,10 +14,18 @@ const OURS: [&str; 4] = ["catalog", "containers", "index", "tls"];
 const FILES: [&str; 2] = ["LOCK", GITIGNORE];
 const GITIGNORE: &str = ".gitignore";
 
+/// Creates the directory so that its name survives a power cut.
+fn create(root: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> =
+        root.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    private::create_dir_all(root)?;
+    missing.iter().try_for_each(|dir| OsDisk.sync_dir(dir.parent().unwrap_or(Path::new(""))))
+}
+
 /// Makes the directory if need be, and closes it to others.
 pub(crate) fn prepare(root: &Path) -> io::Result<()> {
     if !root.exists() {
-        private::create_dir_all(root)?;
+        create(root)?;
         // Data belongs into no repository.
         return private::write(&root.join(GITIGNORE), b"*\n");
     }

@@ -12,6 +12,7 @@ mod import;
 mod lag;
 mod leases;
 mod partitions;
+mod program;
 mod run;
 mod scaler;
 mod serve;

@@ -63,7 +63,14 @@ impl Disk for OsDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        // A relative path of one part lies in the working directory.
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         File::open(dir)?.sync_all()
+    }
+
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        let found = rustix::fs::statvfs(dir).ok()?;
+        found.f_bavail.checked_mul(found.f_frsize)
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         "/health/ready" => Some(Answer::text(StatusCode::OK, text, "ready\n")),
         METRICS => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text()))
+            Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text(&gateway.budgets)))
         }
         "/_explorer/emulator.pem" => Some(match &gateway.certificates {
             Some(known) => {
