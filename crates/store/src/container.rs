@@ -156,7 +156,7 @@ impl ContainerState {
                 return Err(Refusal::Storage(StorageError::Interrupted));
             }
             if !partition.local.is_sealed() {
-                return Err(Refusal::Storage(StorageError::Closed));
+                return Err(Refusal::Storage(partition.stopped().await));
             }
             changed.rang().await;
         }
