@@ -1,4 +1,4 @@
-//! From a request to its answer: limits, body, caller, route, operation.
+//! From a request to its answer: route, caller, operation, limits, body.
 //!
 //! Nothing here knows sockets, and nothing below it knows HTTP bodies.
 
@@ -9,23 +9,23 @@ use crate::certificate::Certificates;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::failure::Failure;
+use crate::head::Head;
 use crate::metrics::Metrics;
 use crate::names;
 use crate::operations;
-use crate::operations::extension::Extension;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
+use crate::web::WebRules;
 use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
+use headwater_protocol::operation::Operation;
 use headwater_protocol::route::{self, Route};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
 use hyper::body::Incoming;
-use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::RwLock;
 use std::borrow::Cow;
@@ -56,6 +56,7 @@ pub(crate) struct Gateway {
     pub(crate) throughput: Throughput,
     pub(crate) certificates: Option<Certificates>,
     pub(crate) budgets: Arc<Budgets>,
+    web: WebRules,
     pub(crate) is_stopping: AtomicBool,
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
@@ -103,6 +104,7 @@ impl Gateway {
             metrics: Metrics::new(),
             throughput: Throughput::new(config.enforce_throughput),
             budgets: Budgets::new(&config.limits),
+            web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
             stopping: Bell::default(),
             names: RwLock::default(),
@@ -123,7 +125,7 @@ impl Gateway {
         let is_logged = tracing::enabled!(target: REQUESTS, tracing::Level::INFO);
         let path = is_logged.then(|| request.uri().path().to_owned());
         let activity = self.activity_of(request.headers());
-        let cross_origin = request.headers().contains_key(ORIGIN);
+        let cors_origin = self.web.cors_origin(request.headers());
         let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
         let answered = self.answer(request, connection).await;
         let answer = match answered.and_then(|answer| count(answer, &connection.peer, is_http2)) {
@@ -146,7 +148,7 @@ impl Gateway {
         let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
         answer = answer.header(&names::REQUEST_CHARGE, charge);
-        finish(&mut answer.headers, activity, cross_origin);
+        finish(&mut answer.headers, activity, cors_origin);
         answer.into_response()
     }
 
@@ -155,6 +157,7 @@ impl Gateway {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
     ) -> Result<Answer, Failure> {
+        self.web.admit(&request)?;
         if request.method() == Method::OPTIONS {
             return Ok(Answer::empty(StatusCode::NO_CONTENT));
         }
@@ -166,11 +169,7 @@ impl Gateway {
             return Err(Failure::new(Code::ServiceUnavailable, message));
         }
         let path = path_of(request.uri());
-        let extension = operations::extension::route(&path);
-        let route = match &extension {
-            Some(extension) => extension.owner(),
-            None => route::parse(&path)?,
-        };
+        let route = route::parse(&path)?;
         let caller = self.caller(&request, &route, &path)?;
         let origin = match route {
             Route::Account => origin_of(&request, connection.scheme),
@@ -182,32 +181,35 @@ impl Gateway {
             true => Some(body::hold_stream(connection, &parts.headers)?),
             false => None,
         };
+        let head = Head::from(parts.headers);
+        let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
+            .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
         let (body, _memory) = body::receive(connection, is_http2, body).await?;
         // Taken when the body is there: a sender that stalls keeps no request out. Readers that wait for
-        // changes are counted where they wait.
-        let is_waiting = waits_for_changes(&parts.headers);
+        // changes have a limit of their own, where they wait: they would keep all other requests out.
+        let is_waiting = operation.waits_for_changes();
         let _permit = match is_waiting {
             true => None,
             false => Some(connection.peer.take_request()?),
         };
         let call = Call {
-            verb: parts.method,
+            operation,
             route,
             query: parts.uri.query().map(str::to_owned),
-            head: parts.headers.into(),
+            head,
             body,
             caller,
             origin,
             peer: connection.peer.clone(),
         };
-        if extension.is_none() && operations::is_brief(&call) {
+        if operations::is_brief(&call) {
             return operations::answer(self, &call).await;
         }
-        let memory = match makes_page(&call) && !is_waiting {
+        let memory = match makes_page(operation) && !is_waiting {
             true => Some(self.hold_page(&call.peer).await?),
             false => None,
         };
-        let answer = self.answer_elsewhere(call, extension).await?;
+        let answer = self.answer_elsewhere(call).await?;
         Ok(Answer { memory, ..answer })
     }
 
@@ -219,18 +221,10 @@ impl Gateway {
     }
 
     /// Answers what may take long, on threads that serve no connections.
-    async fn answer_elsewhere(
-        self: &Arc<Self>,
-        call: Call,
-        extension: Option<Extension>,
-    ) -> Result<Answer, Failure> {
+    async fn answer_elsewhere(self: &Arc<Self>, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
-        let answered = self.runtime.run("operation", async move {
-            match extension {
-                Some(extension) => operations::extension::answer(&gateway, &call, &extension).await,
-                None => operations::answer(&gateway, &call).await,
-            }
-        });
+        let answered =
+            self.runtime.run("operation", async move { operations::answer(&gateway, &call).await });
         Box::pin(answered).await.unwrap_or_else(|failure| {
             let message = format!("the operation failed: {failure}; please report this defect");
             Err(Failure::new(Code::InternalServerError, message))
@@ -257,8 +251,12 @@ impl Gateway {
         }
         let head = request.headers();
         let text = |name: &HeaderName| head.get(name).and_then(|value| value.to_str().ok());
-        let header =
-            text(&AUTHORIZATION).or_else(|| operations::extension::token_of(request.uri()));
+        // A browser that opens an event stream cannot send headers.
+        let in_address = || match route {
+            Route::ChangeStream { .. } => operations::extension::token_of(request.uri()),
+            _ => None,
+        };
+        let header = text(&AUTHORIZATION).or_else(in_address);
         let header = header.ok_or(AuthError::MissingAuthorization)?;
         let now = self.runtime.unix_millis() / 1000;
         let access = match auth::parse_token(header)? {
@@ -279,7 +277,9 @@ impl Gateway {
                 access
             }
             Token::Resource { sig } => {
-                return Ok(Caller::Guest(auth::open(&self.config.keys.primary, &sig, now)?));
+                let grant = auth::open(&self.config.keys.primary, &sig, now)?;
+                operations::check_living(self, &grant)?;
+                return Ok(Caller::Guest(grant));
             }
             Token::Aad { jwt } => {
                 auth::verify_aad(&self.config.keys, &jwt, now, self.config.any_identity)?
@@ -331,15 +331,6 @@ impl Gateway {
     }
 }
 
-/// Whether a request asks to wait until there is a change.
-fn waits_for_changes(head: &HeaderMap) -> bool {
-    let wait = || {
-        let text = head.get(&names::PREFER)?.to_str().ok()?;
-        headers::Prefer::parse(text).wait_seconds
-    };
-    head.contains_key(&names::A_IM) && wait().is_some_and(|seconds| seconds > 0)
-}
-
 /// What was done elsewhere ended without an answer.
 pub(crate) fn unfinished() -> Failure {
     let message = "the operation did not end; this is a defect of the server, please report it";
@@ -347,8 +338,8 @@ pub(crate) fn unfinished() -> Failure {
 }
 
 /// Whether an operation answers with a page of unknown size.
-fn makes_page(call: &Call) -> bool {
-    call.verb == Method::GET || call.is_query()
+fn makes_page(operation: Operation) -> bool {
+    operation.access() == headwater_protocol::operation::Access::Read
 }
 
 /// Counts the memory of an answer, or refuses to send it.
@@ -407,13 +398,13 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
 }
 
 /// What every answer carries.
-fn finish(head: &mut HeaderMap, activity: HeaderValue, cross_origin: bool) {
+fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<HeaderValue>) {
     head.insert(&names::ACTIVITY_ID, activity);
     head.insert(&names::VERSION, VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
-    if cross_origin {
-        operations::service::allow_cross_origin(head);
+    if let Some(origin) = cors_origin {
+        operations::service::allow_cross_origin(head, origin);
     }
 }
 

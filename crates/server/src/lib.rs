@@ -3,6 +3,7 @@
 //! ```text
 //! connection   listen      accepts, speaks HTTP/1.1 and HTTP/2, in the clear or over TLS
 //!              connection  whether it receives a head, works or is idle; budget: what its address may use
+//! page         web         which web pages may use the server
 //! request      gateway     finds out who asks and for what; body: receives the body
 //! operation    operations  one file per kind of resource: protocol in, store calls, protocol out
 //! answer       answer      status, headers, bytes; failures become the service's error shape
@@ -12,6 +13,7 @@
 //! happens to items is in `store`.
 
 mod answer;
+mod authority;
 mod body;
 mod budget;
 mod certificate;
@@ -30,7 +32,9 @@ mod request;
 mod scenarios;
 mod socket;
 mod throughput;
+mod web;
 
+pub use authority::Authority;
 pub use certificate::{CertificateError, Certificates};
 pub use config::{Config, ConfigError, Limits, StartTimes};
 pub use listen::{Server, StartError};

@@ -80,7 +80,10 @@ impl Server {
     ) -> Result<Server, StartError> {
         config.check()?;
         let certificates = match config.https {
-            Some(_) => Some(Certificates::open(config.certificates.as_deref())?),
+            Some(_) => {
+                let dir = config.certificates.as_deref();
+                Some(Certificates::open(dir, &config.hosts, &runtime)?)
+            }
             None => None,
         };
         let http = bind(config.http).await?;
@@ -121,7 +124,7 @@ impl Server {
 
     /// The certificate clients have to trust, as PEM.
     #[must_use]
-    pub fn authority_pem(&self) -> Option<&str> {
+    pub fn authority_pem(&self) -> Option<String> {
         self.gateway.certificates.as_ref().map(Certificates::authority_pem)
     }
 

@@ -207,7 +207,8 @@ pub(super) enum Unread {
     Failed(Failure),
 }
 
-/// Reads a page; a reader that waits is counted, and does not count as a request meanwhile.
+/// Reads a page, and waits for one until there is a change or the server stops. Waiting takes the permit of
+/// a waiting reader.
 pub(super) async fn read_page(
     gateway: &Arc<Gateway>,
     peer: &Arc<Peer>,
