@@ -18,6 +18,7 @@ use support::{Got, World, read_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::JoinSet;
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
 const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
@@ -141,20 +142,19 @@ async fn large_bodies_in_parallel_are_received_within_the_budget() {
     let before = resident_bytes();
     let body = item("1", 3_900 << 10);
     let request: Bytes = world.request("POST", DOCS, &[KEY], body.as_bytes()).into();
-    let mut senders = Vec::new();
+    let mut senders = JoinSet::new();
     for _ in 0..200 {
         let mut stream = connect_from(&world, "127.0.0.1").await;
         let part = request.slice(..request.len() - 1);
-        senders.push(tokio::spawn(async move {
+        senders.spawn(async move {
             let _ = stream.write_all(&part).await;
             stream
-        }));
+        });
     }
     world.runtime.sleep(Duration::from_secs(2)).await;
     neighbour_is_served(&world).await;
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < MEMORY_MAX, "{} MiB for bodies that never end", grown >> 20);
-    senders.iter().for_each(|sender| sender.abort());
     drop(senders);
     world.stop().await;
 }
@@ -164,18 +164,18 @@ async fn large_bodies_in_parallel_are_received_within_the_budget() {
 async fn large_bodies_that_end_are_all_accepted() {
     let _turn = turn().await;
     let world = World::new().await.with_container().await;
-    let mut senders = Vec::new();
+    let mut senders = JoinSet::new();
     for number in 0..70 {
         let mut stream = connect_from(&world, "127.0.0.1").await;
         let body = item(&number.to_string(), 1 << 20);
         let request = world.request("POST", DOCS, &[KEY], body.as_bytes());
-        senders.push(tokio::spawn(async move {
+        senders.spawn(async move {
             let _ = stream.write_all(&request).await;
             read_answer(&mut stream).await.map(|got| got.status)
-        }));
+        });
     }
-    for sender in senders {
-        assert_eq!(sender.await.unwrap(), Ok(201));
+    while let Some(answered) = senders.join_next().await {
+        assert_eq!(answered.unwrap(), Ok(201));
     }
     world.stop().await;
 }
@@ -355,7 +355,7 @@ async fn a_waiting_reader_whose_client_leaves_is_no_longer_counted() {
         .await
         .unwrap();
     world.runtime.spawn("client", async move { drop(connection.await) });
-    let mut asked = Vec::new();
+    let (mut asked, mut first) = (JoinSet::new(), None);
     for _ in 0..3 {
         let mut request = Request::get(format!("http://{}{DOCS}", world.address()));
         for (name, value) in wait {
@@ -363,13 +363,13 @@ async fn a_waiting_reader_whose_client_leaves_is_no_longer_counted() {
         }
         let request = request.body(Empty::<Bytes>::new()).unwrap();
         sender.ready().await.unwrap();
-        asked.push(tokio::spawn(sender.send_request(request)));
+        let one = asked.spawn(sender.send_request(request));
+        first.get_or_insert(one);
     }
     wait_for_metric(&world, "headwater_waiting_readers", |count| count == 3).await;
-    asked[0].abort();
+    first.unwrap().abort();
     wait_for_metric(&world, "headwater_waiting_readers", |count| count == 2).await;
-    drop(sender);
-    asked.iter().for_each(|asked| asked.abort());
+    drop((sender, asked));
     wait_for_metric(&world, "headwater_waiting_readers", |count| count == 0).await;
     world.stop().await;
 }
