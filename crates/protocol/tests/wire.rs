@@ -152,7 +152,7 @@ fn recorded_headers_are_understood() {
         }
     }
     let kinds: Vec<_> = kinds.into_keys().collect();
-    assert_eq!(kinds, ["Batch", "Create", "Query", "QueryPlan", "Upsert"]);
+    assert_eq!(kinds, ["Bulk", "Create", "PlanQuery", "Query", "Transaction", "Upsert"]);
 }
 
 fn assert_values_are_taken<'a>(value: impl Fn(&'static str) -> Option<&'a str>) {

@@ -232,7 +232,10 @@ impl Gateway {
         let gateway = self.clone();
         let answered =
             self.runtime.run("operation", async move { operations::answer(&gateway, &call).await });
-        Box::pin(answered).await.unwrap_or_else(|| Err(unfinished()))
+        Box::pin(answered).await.unwrap_or_else(|failure| {
+            let message = format!("the operation failed: {failure}; please report this defect");
+            Err(Failure::new(Code::InternalServerError, message))
+        })
     }
 
     /// The request's own id if it is one, or a new one.

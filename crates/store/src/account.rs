@@ -105,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
     pub(crate) recent: Recent,
+    /// Background tasks that panicked, each with its message.
+    stopped_tasks: Mutex<Vec<String>>,
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
     /// Whose turn it is to run a script.
@@ -131,6 +133,11 @@ impl Shared {
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
         self.container_dir(container).join(format!("{:08}", partition.get()))
+    }
+
+    /// Notes that a background task panicked.
+    pub(crate) fn note_stopped(&self, error: &StorageError) {
+        self.stopped_tasks.lock().push(error.to_string());
     }
 
     pub(crate) fn wrap_log(&self, log: Arc<LocalLog>) -> Arc<dyn PartitionLog> {
@@ -267,6 +274,7 @@ impl Account {
             disk.sync_dir(root.parent().unwrap_or(Path::new(""))).map_err(io)?;
         }
         let shared = Arc::new(Shared {
+            stopped_tasks: Mutex::default(),
             writers: TaskGroup::new(runtime.clone()),
             runtime: runtime.clone(),
             disk,
@@ -440,6 +448,13 @@ impl Account {
     pub fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
         let state = self.0.containers.read().get(&rid).cloned()?;
         Some(Container::new(state, self.0.clone()))
+    }
+
+    /// Background tasks that panicked since the store was opened: what each did, and its message. A store with
+    /// such a task should be closed and opened again.
+    #[must_use]
+    pub fn stopped_tasks(&self) -> Vec<String> {
+        self.0.shared.stopped_tasks.lock().clone()
     }
 
     pub(crate) fn maintenance_tasks(&self) -> &TaskGroup {
