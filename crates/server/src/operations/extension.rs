@@ -221,7 +221,13 @@ async fn send_events(
             Some(key) => request.of_key(key.clone()),
             None => request,
         };
-        let read = read_page(gateway, peer, container, &request, HEARTBEAT);
+        let read = async {
+            // Given back also when the client leaves and this is dropped.
+            match peer.take(Resource::WaitingReaders, 1) {
+                Ok(_waiting) => read_page(gateway, container, &request, HEARTBEAT).await,
+                Err(error) => Err(Unread::Failed(error.into())),
+            }
+        };
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
