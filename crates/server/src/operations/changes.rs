@@ -2,7 +2,7 @@
 
 use super::{Outcome, items};
 use crate::answer::{Answer, Payload};
-use crate::budget::{Peer, Resource};
+use crate::budget::Resource;
 use crate::config::StartTimes;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target, unfinished};
@@ -33,6 +33,11 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     if let Some(newest) = newest_elsewhere(container, &scope) {
         return Ok(unchanged(container, &scope, &format!("\"{newest}\"")));
     }
+    // Held for the whole read: a page that is there at once is read under a limit too.
+    let _waiting = match call.operation.waits_for_changes() {
+        true => Some(call.peer.take(Resource::WaitingReaders, 1)?),
+        false => None,
+    };
     let wait = call.wait(gateway.config.limits.wait_max);
     let request = request_of(&asked, &scope).limit(call.page_limit()?).wait(wait);
     let request = request.filter(filter_in_headers(call)?);
@@ -44,7 +49,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         let page = read_by_two(gateway, container, form, halves).await?;
         return Ok(served(container, &scope, page));
     }
-    let page = match read_page(gateway, &call.peer, container, &request, wait).await {
+    let page = match read_page(gateway, container, &request, wait).await {
         // A reader ahead of us (a container made anew, say) is told to stay where it is.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
         Err(Unread::Failed(failure)) => return Err(failure),
@@ -207,11 +212,10 @@ pub(super) enum Unread {
     Failed(Failure),
 }
 
-/// Reads a page, and waits for one until there is a change or the server stops. Waiting takes the permit of
-/// a waiting reader.
+/// Reads a page, and waits for one until there is a change or the server stops. The caller holds the permit
+/// of a waiting reader.
 pub(super) async fn read_page(
     gateway: &Arc<Gateway>,
-    peer: &Arc<Peer>,
     container: &Container,
     request: &FeedRequest,
     wait: Duration,
@@ -223,11 +227,7 @@ pub(super) async fn read_page(
     if wait.is_zero() {
         return container.read_feed(request).await.map_err(failed);
     }
-    // Given back also when the client leaves and this is dropped.
-    let waiting = peer.take(Resource::WaitingReaders, 1);
-    let waiting = waiting.map_err(|error| Unread::Failed(error.into()))?;
     let waited = gateway.unless_stopping(container.read_feed(request)).await;
-    drop(waiting);
     match waited {
         Some(page) => page.map_err(failed),
         // What there is now; the client comes back to whoever serves next.
