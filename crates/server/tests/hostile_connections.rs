@@ -89,7 +89,7 @@ async fn neighbour_is_served(world: &World) {
 /// The value of a metric.
 async fn metric(world: &World, name: &str) -> usize {
     let mut stream = connect_from(world, "127.0.0.3").await;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let text = String::from_utf8(read_answer(&mut stream).await.unwrap().body).unwrap();
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));
     line.unwrap_or_else(|| panic!("no {name} in {text}"))
@@ -271,7 +271,8 @@ async fn event_streams_that_no_client_reads_are_held_within_the_budget() {
     let mut deaf = Vec::new();
     for _ in 0..60 {
         let mut stream = connect_from(&world, "127.0.0.1").await;
-        let asked = b"GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: x\r\n\r\n";
+        let asked =
+            b"GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: localhost\r\n\r\n";
         stream.write_all(asked).await.unwrap();
         deaf.push(stream);
     }
@@ -388,7 +389,7 @@ async fn an_idle_connection_stays_as_long_as_its_limit_says_and_a_slow_head_does
         config.limits.idle_time = Duration::from_millis(1500);
     });
     let world = world.await;
-    let ask = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n";
+    let ask = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut idle = connect_from(&world, "127.0.0.1").await;
     let mut slow = connect_from(&world, "127.0.0.1").await;
     let mut silent = connect_from(&world, "127.0.0.1").await;
@@ -412,7 +413,7 @@ async fn unfinished_heads_are_held_within_the_budget() {
     let _turn = turn().await;
     let world = World::with(|config| config.limits.receiving_bytes = 1 << 20).await;
     let world = world.with_container().await;
-    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nx: {}", "x".repeat(60_000));
+    let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nx: {}", "x".repeat(60_000));
     let mut slow = Vec::new();
     for _ in 0..40 {
         let mut stream = connect_from(&world, "127.0.0.1").await;
