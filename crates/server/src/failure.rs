@@ -37,6 +37,8 @@ pub(crate) struct Failure {
     pub(crate) served: Option<(PartitionId, Lsn)>,
     /// Whether the client reads only session tokens of the old form.
     pub(crate) is_for_old_client: bool,
+    /// The oldest position that a reader behind retention can resume at, and how much it misses.
+    pub(crate) oldest: Option<(String, u64)>,
 }
 
 impl Failure {
@@ -49,6 +51,7 @@ impl Failure {
             substatus: None,
             served: None,
             is_for_old_client: false,
+            oldest: None,
         }
     }
 
@@ -83,6 +86,10 @@ impl Failure {
             .charged(Charge::ONE)
             .header_if(headers::SUBSTATUS, substatus)
             .header_if(headers::RETRY_AFTER_MS, wait);
+        let (oldest, missing) = self.oldest.unzip();
+        let answer = answer
+            .header_if(headers::FEED_OLDEST, oldest)
+            .header_if(headers::FEED_MISSING, missing);
         let answer = match self.served {
             Some((partition, lsn)) => answer.served_by(partition, lsn),
             None => answer,
@@ -230,7 +237,14 @@ impl From<FeedError> for Failure {
             FeedError::Storage(error) => storage_code(error),
             _ => Code::BadRequest,
         };
-        Failure::new(code, explain(&error))
+        let oldest = match &error {
+            FeedError::BeforeRetention { position, missing, .. } => {
+                let etag = format!("\"{}\"", position.to_string().trim_matches('"'));
+                Some((etag, *missing))
+            }
+            _ => None,
+        };
+        Failure { oldest, ..Failure::new(code, explain(&error)) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the server counts, for Prometheus.
 
+use headwater_store::Account;
 use hyper::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -20,6 +21,20 @@ struct Kind {
     status: u16,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Place {
+    database: String,
+    container: String,
+}
+
+/// The history of each container, as it is when somebody asks.
+#[derive(Debug, Default)]
+struct History {
+    bytes: Family<Place, Gauge>,
+    bytes_max: Family<Place, Gauge>,
+    oldest_seconds: Family<Place, Gauge>,
+}
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -29,6 +44,7 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     pub(crate) waiting_readers: Gauge,
     pub(crate) throttled: Counter,
+    history: History,
 }
 
 impl Metrics {
@@ -45,7 +61,15 @@ impl Metrics {
         registry.register("waiting_readers", what, waiting_readers.clone());
         let what = "Requests beyond the provisioned throughput";
         registry.register("throttled_requests", what, throttled.clone());
-        Metrics { registry, requests, seconds, connections, waiting_readers, throttled }
+        let history = History::default();
+        let what = "Bytes of superseded versions and deletes that are kept";
+        registry.register("history_bytes", what, history.bytes.clone());
+        let what =
+            "The most bytes of history that are kept; absent where a changeFeedPolicy decides";
+        registry.register("history_bytes_max", what, history.bytes_max.clone());
+        let what = "Age of the oldest change from which on all versions are there";
+        registry.register("history_oldest_seconds", what, history.oldest_seconds.clone());
+        Metrics { registry, requests, seconds, connections, waiting_readers, throttled, history }
     }
 
     pub(crate) fn observe(&self, verb: &Method, status: StatusCode, took: Duration) {
@@ -61,10 +85,41 @@ impl Metrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// Looks at the history of every container.
+    fn observe_history(&self, account: &Account, now_millis: u64) {
+        let History { bytes, bytes_max, oldest_seconds } = &self.history;
+        for family in [bytes, bytes_max, oldest_seconds] {
+            family.clear();
+        }
+        for database in account.databases() {
+            for container in database.containers() {
+                // A container that is dropped or closed meanwhile has no history to show.
+                let Ok(found) = container.history() else { continue };
+                let database = label(database.id().as_str());
+                let place = Place { database, container: label(container.id().as_str()) };
+                let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+                bytes.get_or_create(&place).set(number(found.bytes));
+                if let Some(most) = found.bytes_max {
+                    bytes_max.get_or_create(&place).set(number(most));
+                }
+                if let Some(oldest) = found.oldest {
+                    let age = (now_millis / 1000).saturating_sub(oldest.as_seconds());
+                    oldest_seconds.get_or_create(&place).set(number(age));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn text(&self, account: &Account, now_millis: u64) -> String {
+        self.observe_history(account, now_millis);
         let mut text = String::new();
         // Writing into a text does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// An id as a label: what would end the label or its line is replaced.
+fn label(id: &str) -> String {
+    id.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect()
 }

@@ -288,7 +288,10 @@ async fn finish(
     for entry in &entries {
         let ancestors: Vec<Ancestor> = parents
             .iter()
-            .map(|parent| Ancestor { log: parent.local.clone(), range: entry.range.clone() })
+            .filter_map(|parent| {
+                let range = entry.range.intersect(&parent.range)?;
+                Some(Ancestor { log: parent.local.clone(), range })
+            })
             .collect();
         let storage = |error: OpenError| match error {
             OpenError::Storage(error) => error,
