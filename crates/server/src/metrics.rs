@@ -1,5 +1,6 @@
 //! What the server counts, for Prometheus.
 
+use crate::budget::{Budgets, Resource};
 use headwater_store::Account;
 use hyper::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -23,7 +24,7 @@ struct Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Place {
-    database: String,
+    /// Its resource id. Names are not for everybody who can reach the metrics.
     container: String,
 }
 
@@ -41,8 +42,10 @@ pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Kind, Counter>,
     seconds: Histogram,
-    pub(crate) connections: Gauge,
-    pub(crate) waiting_readers: Gauge,
+    connections: Gauge,
+    waiting_readers: Gauge,
+    receiving_bytes: Gauge,
+    sending_bytes: Gauge,
     pub(crate) throttled: Counter,
     history: History,
 }
@@ -53,12 +56,17 @@ impl Metrics {
         let requests = Family::default();
         let seconds = Histogram::new(SECONDS);
         let (connections, waiting_readers) = (Gauge::default(), Gauge::default());
+        let (receiving_bytes, sending_bytes) = (Gauge::default(), Gauge::default());
         let throttled = Counter::default();
         registry.register("requests", "Requests by verb and status", requests.clone());
         registry.register("request_seconds", "Time from head to answer", seconds.clone());
         registry.register("connections", "Open connections", connections.clone());
         let what = "Readers waiting for changes";
         registry.register("waiting_readers", what, waiting_readers.clone());
+        let what = "Memory of requests being received";
+        registry.register("receiving_bytes", what, receiving_bytes.clone());
+        let what = "Memory of answers being sent";
+        registry.register("sending_bytes", what, sending_bytes.clone());
         let what = "Requests beyond the provisioned throughput";
         registry.register("throttled_requests", what, throttled.clone());
         let history = History::default();
@@ -69,7 +77,17 @@ impl Metrics {
         registry.register("history_bytes_max", what, history.bytes_max.clone());
         let what = "Age of the oldest change from which on all versions are there";
         registry.register("history_oldest_seconds", what, history.oldest_seconds.clone());
-        Metrics { registry, requests, seconds, connections, waiting_readers, throttled, history }
+        Metrics {
+            registry,
+            requests,
+            seconds,
+            connections,
+            waiting_readers,
+            receiving_bytes,
+            sending_bytes,
+            throttled,
+            history,
+        }
     }
 
     pub(crate) fn observe(&self, verb: &Method, status: StatusCode, took: Duration) {
@@ -95,8 +113,7 @@ impl Metrics {
             for container in database.containers() {
                 // A container that is dropped or closed meanwhile has no history to show.
                 let Ok(found) = container.history() else { continue };
-                let database = label(database.id().as_str());
-                let place = Place { database, container: label(container.id().as_str()) };
+                let place = Place { container: container.rid().to_string() };
                 let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
                 bytes.get_or_create(&place).set(number(found.bytes));
                 if let Some(most) = found.bytes_max {
@@ -110,16 +127,18 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn text(&self, account: &Account, now_millis: u64) -> String {
+    pub(crate) fn text(&self, budgets: &Budgets, account: &Account, now_millis: u64) -> String {
         self.observe_history(account, now_millis);
+        let set = |gauge: &Gauge, value: usize| {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        set(&self.connections, budgets.connections());
+        set(&self.waiting_readers, budgets.used(Resource::WaitingReaders));
+        set(&self.receiving_bytes, budgets.used(Resource::Receiving));
+        set(&self.sending_bytes, budgets.used(Resource::Sending));
         let mut text = String::new();
         // Writing into a text does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
-}
-
-/// An id as a label: what would end the label or its line is replaced.
-fn label(id: &str) -> String {
-    id.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect()
 }

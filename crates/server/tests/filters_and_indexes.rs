@@ -96,7 +96,7 @@ async fn an_event_stream_can_be_filtered() {
     }
     let mut stream = world.connect().await;
     let request = "GET /_headwater/changes/db/c?from=beginning&where=c.n+%3E+3&select=c.id HTTP/1.1\r\n\
-                   Host: x\r\n\r\n";
+                   Host: localhost\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut seen = String::new();
     let mut buffer = [0; 4096];
@@ -120,7 +120,8 @@ async fn an_event_stream_can_be_of_one_key_and_from_a_time_on() {
         ("from=Tue,+14+Nov+2023+22:13:20+GMT", "\"a2\"", "error"),
     ] {
         let mut stream = world.connect().await;
-        let request = format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request =
+            format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut seen = String::new();
         let mut buffer = [0; 4096];
@@ -133,7 +134,8 @@ async fn an_event_stream_can_be_of_one_key_and_from_a_time_on() {
         assert!(seen.contains("\"a1\"") && !seen.contains(sees_not), "{query}: {seen}");
     }
     for query in ["from=yesterday", "key=a", "key=%5B%22a%22,%22b%22%5D"] {
-        let request = format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request =
+            format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(world.send_raw(request.as_bytes()).await.status, 400, "{query}");
     }
     world.stop().await;
@@ -264,6 +266,48 @@ async fn a_count_says_that_it_has_read_nothing() {
         {
             assert!(metrics.contains(figure), "{figure} in {metrics}");
         }
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_behind_retention_gets_the_oldest_position_and_it_works() {
+    let mut options = Options::default();
+    (options.history, options.segment_bytes) = (Duration::ZERO, 4 << 10);
+    options.maintenance_interval = Duration::from_millis(20);
+    let world = World::with_options(options, |_| ()).await.with_container().await;
+    for number in 0..100 {
+        upsert(&world, &json!({"id": "1", "pk": "a", "n": number, "pad": "p".repeat(200)})).await;
+    }
+    let all = "Full-Fidelity Feed";
+    let mut refused = feed(&world, all, "\"0\"", &[]).await;
+    for _ in 0..500 {
+        if refused.status == 400 {
+            break;
+        }
+        world.runtime.sleep(Duration::from_millis(20)).await;
+        refused = feed(&world, all, "\"0\"", &[]).await;
+    }
+    assert_eq!(refused.status, 400, "compaction drops what is superseded");
+    let oldest = refused.header("x-headwater-feed-oldest").unwrap().to_owned();
+    let missing = refused.header("x-headwater-feed-missing").unwrap().to_owned();
+    assert_eq!(oldest.trim_matches('"'), missing, "from position 0 on");
+    let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains(&format!("oldest kept position is {missing}")), "{message}");
+    let resumed = feed(&world, all, &oldest, &[]).await;
+    assert_eq!(resumed.status, 200, "{}", resumed.json());
+    let start = [("x-headwater-feed-start", "oldest")];
+    let from_oldest = feed(&world, all, "", &start).await;
+    assert_eq!(from_oldest.status, 200, "{}", from_oldest.json());
+    let newest = |got: &Got| documents(got).last().map(|change| change["current"]["n"].clone());
+    assert_eq!(newest(&resumed), Some(json!(99)));
+    assert_eq!(newest(&from_oldest), Some(json!(99)));
+    assert_eq!(feed(&world, all, "", &[]).await.status, 400, "as in the service");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", world.address());
+    let metrics = world.send_raw(request.as_bytes()).await;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    for name in ["history_bytes", "history_bytes_max", "history_oldest_seconds"] {
+        assert!(text.contains(&format!("headwater_{name}{{container=")), "{name}: {text}");
     }
     world.stop().await;
 }

@@ -258,6 +258,7 @@ impl Container {
             let Some(range) = partition.range.intersect(&wanted) else {
                 continue;
             };
+            partition.check_served()?;
             for (range, after) in starts_of(partition, &range, request)? {
                 let filter = (range != partition.range).then(|| range.clone());
                 parts.push(Part { partition: partition.clone(), filter, range, after });
@@ -306,7 +307,8 @@ impl Container {
         let mut missing: BTreeMap<u32, u64> = BTreeMap::new();
         // The parts that were read have moved on; these stand where the request began.
         for part in self.resolve(request).unwrap_or_default() {
-            for (range, floor) in part.partition.local.complete_by_key(&part.range) {
+            let Ok(log) = part.partition.log() else { continue };
+            for (range, floor) in log.complete_by_key(&part.range) {
                 let behind = floor.get().saturating_sub(part.after.get());
                 let known = missing.entry(part.partition.id.get()).or_default();
                 *known = behind.max(*known);
@@ -398,7 +400,7 @@ fn positions_at(
     time: Timestamp,
 ) -> Result<Vec<(KeyRange, Lsn)>, FeedError> {
     let visible = partition.visible();
-    let positions = partition.local.positions_before(time, range)?.into_iter();
+    let positions = partition.log()?.positions_before(time, range)?.into_iter();
     Ok(positions.map(|(range, after)| (range, after.min(visible))).collect())
 }
 
@@ -412,7 +414,7 @@ fn starts_of(
     let starts = match &request.start {
         FeedStart::Beginning if request.mode == FeedMode::AllVersionsAndDeletes => {
             let newest = partition.visible();
-            let oldest = partition.local.complete_by_key(range).into_iter();
+            let oldest = partition.log()?.complete_by_key(range).into_iter();
             oldest.map(|(range, after)| (range, after.min(newest))).collect()
         }
         FeedStart::Beginning => vec![(range.clone(), Lsn::ZERO)],

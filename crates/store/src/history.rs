@@ -14,7 +14,7 @@ use crate::account::Options;
 use crate::container::{Container, ContainerState};
 use crate::error::StorageError;
 use crate::partition::Partition;
-use headwater_log::CompactionPolicy;
+use headwater_log::{CompactionPolicy, LocalLog};
 use headwater_model::Timestamp;
 use std::time::Duration;
 
@@ -48,11 +48,11 @@ impl Kept {
         Kept { retention, is_bounded: policy.is_none() }
     }
 
-    fn bytes_max(self, partition: &Partition, options: &Options) -> u64 {
+    fn bytes_max(self, log: &LocalLog, options: &Options) -> u64 {
         if !self.is_bounded {
             return u64::MAX;
         }
-        let live = u128::from(partition.local.live_bytes());
+        let live = u128::from(log.live_bytes());
         let share = live * u128::from(options.history_percent) / 100;
         u64::try_from(share).unwrap_or(u64::MAX).max(options.history_bytes_min)
     }
@@ -62,6 +62,7 @@ impl Kept {
 pub(crate) fn compaction_policy(
     container: &ContainerState,
     partition: &Partition,
+    log: &LocalLog,
 ) -> CompactionPolicy {
     let options = &container.shared.options;
     let kept = Kept::of(container);
@@ -73,7 +74,7 @@ pub(crate) fn compaction_policy(
     };
     CompactionPolicy {
         retain_from,
-        history_bytes_max: kept.bytes_max(partition, options),
+        history_bytes_max: kept.bytes_max(log, options),
         dead_percent: options.compaction_dead_percent,
     }
 }
@@ -93,11 +94,12 @@ impl Container {
             oldest: None,
         };
         for partition in &state.topology().partitions {
-            found.bytes = found.bytes.saturating_add(partition.local.history_bytes());
-            let bytes_max = kept.bytes_max(partition, &state.shared.options);
+            let log = partition.log()?;
+            found.bytes = found.bytes.saturating_add(log.history_bytes());
+            let bytes_max = kept.bytes_max(log, &state.shared.options);
             found.bytes_max = found.bytes_max.map(|sum| sum.saturating_add(bytes_max));
             // The range that was cut last decides for all of them.
-            found.oldest = found.oldest.max(partition.local.oldest_complete()?);
+            found.oldest = found.oldest.max(log.oldest_complete()?);
         }
         Ok(found)
     }

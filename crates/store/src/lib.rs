@@ -38,8 +38,10 @@ mod backup;
 pub mod body;
 mod catalog;
 mod container;
+mod container_file;
 mod count;
 mod definition;
+mod directory;
 mod error;
 mod feed;
 mod filter;
@@ -53,9 +55,12 @@ mod listing;
 mod maintenance;
 mod partition;
 mod prepare;
+mod quarantine;
 pub mod query;
 mod recent;
+mod repair;
 mod resource;
+mod salvage;
 mod scan;
 mod script;
 mod secondary;
@@ -65,7 +70,7 @@ mod topology;
 mod transaction;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
-pub use backup::{BackupError, BackupSummary, restore};
+pub use backup::{BackupError, BackupSummary, RestoredPartition, restore, restore_partition};
 pub use body::{BodyError, Patch, PatchError};
 pub use container::Container;
 pub use definition::ContainerDefinition;
@@ -77,7 +82,8 @@ pub use feed::{FeedPage, FeedRequest};
 pub use filter::{BadFilter, FeedFilter};
 pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
-pub use headwater_log::{Damage, Durability};
+pub use headwater_log::salvage::{Hole, Inspection};
+pub use headwater_log::{Damage, Durability, private};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,
@@ -86,7 +92,10 @@ pub use history::HistoryStatistics;
 pub use index::MemoryIndex;
 pub use item::{Condition, Item, ItemWrite, Precondition, Written};
 pub use partition::feed::Change;
+pub use quarantine::Quarantine;
+pub use repair::{RepairedCatalog, repair_catalog};
 pub use resource::{Resource, ResourceType};
+pub use salvage::{PartitionReport, Salvaged};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use script::{
     ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,
