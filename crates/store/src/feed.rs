@@ -243,10 +243,10 @@ impl Container {
         if let Some(filter) = &request.filter {
             filter.check(request.mode)?;
         }
-        if request.mode == FeedMode::AllVersionsAndDeletes {
-            if let FeedStart::Time(_) = request.start {
-                return Err(FeedError::UnsupportedStart("a point in time"));
-            }
+        if request.mode == FeedMode::AllVersionsAndDeletes
+            && matches!(request.start, FeedStart::Time(_))
+        {
+            return Err(FeedError::UnsupportedStart("a point in time"));
         }
         let wanted = self.wanted_range(request)?;
         let asked: Vec<&Arc<Partition>> = match request.partition {
