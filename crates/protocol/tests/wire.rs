@@ -79,6 +79,7 @@ fn feed_scenarios_are_understood() {
             if_none_match: value("If-None-Match"),
             if_modified_since: value("If-Modified-Since"),
             version: value("x-ms-version"),
+            start: None,
         };
         let parsed = FeedRequest::parse(&headers, TimeStart::ByVersion);
         let refused = case["expected"]["status"] == 400;

@@ -41,6 +41,13 @@ pub struct Options {
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
     pub compaction_dead_percent: u64,
+    /// How long superseded versions and deletes are kept for readers of all versions, in containers
+    /// without a `changeFeedPolicy`; zero for no longer than compaction needs.
+    pub history: Duration,
+    /// But at most so many bytes of them for each range, or
+    pub history_bytes_min: u64,
+    /// this share of the bytes of its live items, in percent, whichever is more.
+    pub history_percent: u64,
     /// A query that had to look at so many items for a page has the path it filters by indexed.
     pub index_after_items: usize,
     /// A query that would look at more items than this one by one reads whole logs instead.
@@ -63,6 +70,9 @@ impl Default for Options {
             recent_bytes: 16 << 20,
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
+            history: Duration::from_secs(24 * 3600),
+            history_bytes_min: 256 << 20,
+            history_percent: 100,
             index_after_items: 1_000,
             sweep_after_items: 1_000,
             sort_listings_up_to: 4_000,

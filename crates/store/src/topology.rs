@@ -359,7 +359,11 @@ async fn finish(
     for entry in &entries {
         let ancestors: Vec<Ancestor> = logs
             .iter()
-            .map(|log| Ancestor { log: log.clone(), range: entry.range.clone() })
+            .zip(parents)
+            .filter_map(|(log, parent)| {
+                let range = entry.range.intersect(&parent.range)?;
+                Some(Ancestor { log: log.clone(), range })
+            })
             .collect();
         let storage = |error: OpenError| match error {
             OpenError::Storage(error) => error,

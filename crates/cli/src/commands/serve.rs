@@ -3,6 +3,7 @@
 //! Every setting can come from the command line, the environment or a file, in that order. Keys never
 //! have to be on the command line, where other users of the machine can read them.
 
+use super::tail::start::age;
 use crate::secret;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -76,6 +77,10 @@ pub(crate) struct Serve {
     /// When an acknowledged write is safe [default: fsync]
     #[arg(long, env = "HEADWATER_DURABILITY")]
     durability: Option<Level>,
+    /// How long superseded versions and deletes are kept, such as 24h or 7d; 0 for none. A
+    /// changeFeedPolicy of a container takes precedence [default: 24h]
+    #[arg(long, value_name = "AGE", env = "HEADWATER_HISTORY")]
+    history: Option<String>,
     /// The name of the account [default: headwater]
     #[arg(long, value_name = "NAME", env = "HEADWATER_ACCOUNT")]
     account: Option<String>,
@@ -212,6 +217,7 @@ impl Serve {
             cors_origin: or_else(self.cors_origin, file.cors_origin),
             partitions: self.partitions.or(file.partitions),
             durability: self.durability.or(file.durability),
+            history: self.history.or(file.history),
             account: self.account.or(file.account),
             key_file: self.key_file.or(file.key_file),
             key_command: self.key_command.or(file.key_command),
@@ -241,6 +247,9 @@ impl Serve {
             None | Some(Level::Fsync) => Durability::Fsync,
             Some(Level::Os) => Durability::Os,
         };
+        if let Some(history) = &self.history {
+            options.history = history_of(history)?;
+        }
         if self.ephemeral {
             return Account::ephemeral_with(options).await.context("cannot start in memory");
         }
@@ -308,6 +317,14 @@ impl Serve {
         keys.primary_read_only = read_only;
         Ok(Some(keys))
     }
+}
+
+/// An age, or 0.
+fn history_of(text: &str) -> Result<Duration> {
+    let millis = if text.trim() == "0" { Some(0) } else { age(text.trim()) };
+    let millis =
+        millis.with_context(|| format!("--history is {text}; give an age like 24h, 7d or 0"))?;
+    Ok(Duration::from_millis(millis))
 }
 
 /// What the command line says, or else the file.

@@ -116,7 +116,8 @@ fn quoted(continuation: &Continuation) -> String {
 /// alone does not bring these images; the SDKs' own suites look whether they are absent. Where there is no
 /// policy the service has no such feed at all, so nobody expects less than everything.
 fn shows_previous(gateway: &Gateway, call: &Call, container: &Container) -> bool {
-    let has_policy = !container.definition().all_versions_retention().is_zero();
+    let retention = container.definition().all_versions_retention();
+    let has_policy = retention.is_some_and(|retention| !retention.is_zero());
     match call.header(headers::FEED_PREVIOUS) {
         Some(_) => call.flag(headers::FEED_PREVIOUS),
         None => gateway.config.previous_images || !has_policy,
@@ -142,6 +143,7 @@ fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
         if_none_match: call.header(IF_NONE_MATCH),
         if_modified_since: call.header(IF_MODIFIED_SINCE),
         version: call.header(&names::VERSION),
+        start: call.header(headers::FEED_START),
     };
     let time_start = match gateway.config.start_times {
         StartTimes::ByVersion => TimeStart::ByVersion,
@@ -255,11 +257,10 @@ fn position_at(
     let ranges = container.ranges();
     let wanted: Vec<_> =
         ranges.iter().filter(|range| scope.range.is_none_or(|id| range.id == id)).collect();
-    let positions = wanted.iter().map(|range| {
-        let after = container.position_at(range.id, time)?;
-        Ok(headwater_model::RangePosition { range: range.range.clone(), after })
-    });
-    let positions = positions.collect::<Result<Vec<_>, FeedError>>()?;
+    let mut positions = Vec::with_capacity(wanted.len());
+    for range in &wanted {
+        positions.extend(container.positions_at(range.id, time)?);
+    }
     match &positions[..] {
         [] => {
             let gone = scope.range.map(FeedError::RangeGone);

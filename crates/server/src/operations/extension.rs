@@ -23,8 +23,8 @@ use crate::pace::counted;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
-    Continuation, Epk, FeedMode, FeedStart, Lsn, PageLimit, PartitionId, PartitionKey,
-    PartitionKeyPath, Timestamp,
+    Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKey, PartitionKeyPath,
+    Timestamp,
 };
 use headwater_protocol::auth::Grant;
 use headwater_protocol::operation::Extension;
@@ -164,10 +164,6 @@ fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
             FeedStart::After(parsed.map_err(|error| Failure::bad_request(error.to_string()))?)
         }
         (None, None | Some("now")) => FeedStart::Now,
-        // All versions are kept for a while only: their beginning is a position, not all there was.
-        (None, Some("beginning")) if mode == FeedMode::AllVersionsAndDeletes => {
-            FeedStart::After(Continuation::Single(Lsn::new(0)))
-        }
         (None, Some("beginning")) => FeedStart::Beginning,
         // As `toUTCString()` of a browser writes it.
         (None, Some(_)) => {

@@ -56,7 +56,11 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         }),
         METRICS => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text(&gateway.budgets)))
+            let now = gateway.runtime.unix_millis();
+            let text = gateway
+                .runtime
+                .blocking(|| gateway.metrics.text(&gateway.budgets, &gateway.account, now));
+            Some(Answer::text(StatusCode::OK, kind, text))
         }
         "/_explorer/emulator.pem" => Some(match &gateway.certificates {
             Some(known) => {
