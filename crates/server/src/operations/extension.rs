@@ -218,23 +218,18 @@ async fn send_events(
         match &key {
             Some(key) => request.of_key(key.clone()),
             None => request,
-<<<<<<< HEAD
         }
     };
     let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
         let asked = request(start.clone(), HEARTBEAT);
-        let read = read_page(gateway, peer, container, &asked, HEARTBEAT);
-=======
-        };
         let read = async {
             // Given back also when the client leaves and this is dropped.
             match peer.take(Resource::WaitingReaders, 1) {
-                Ok(_waiting) => read_page(gateway, container, &request, HEARTBEAT).await,
+                Ok(_waiting) => read_page(gateway, container, &asked, HEARTBEAT).await,
                 Err(error) => Err(Unread::Failed(error.into())),
             }
         };
->>>>>>> operation
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
