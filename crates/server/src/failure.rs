@@ -40,7 +40,7 @@ pub(crate) struct Failure {
     /// Whether the client reads only session tokens of the old form.
     pub(crate) is_for_old_client: bool,
     /// The oldest position that a reader behind retention can resume at, and how much it misses.
-    pub(crate) oldest: Option<(String, u64)>,
+    pub(crate) oldest: Option<Box<(String, u64)>>,
 }
 
 impl Failure {
@@ -89,7 +89,7 @@ impl Failure {
             .header_if(headers::SUBSTATUS, substatus)
             .header_if(headers::RETRY_AFTER_MS, wait)
             .header_if(RETRY_AFTER, wait.map(|millis| millis.div_ceil(1000)));
-        let (oldest, missing) = self.oldest.unzip();
+        let (oldest, missing) = self.oldest.map(|oldest| *oldest).unzip();
         let answer = answer
             .header_if(headers::FEED_OLDEST, oldest)
             .header_if(headers::FEED_MISSING, missing);
@@ -243,7 +243,7 @@ impl From<FeedError> for Failure {
         let oldest = match &error {
             FeedError::BeforeRetention { position, missing, .. } => {
                 let etag = format!("\"{}\"", position.to_string().trim_matches('"'));
-                Some((etag, *missing))
+                Some(Box::new((etag, *missing)))
             }
             _ => None,
         };
