@@ -29,6 +29,7 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     pub(crate) waiting_readers: Gauge,
     pub(crate) throttled: Counter,
+    pub(crate) quarantined: Gauge,
 }
 
 impl Metrics {
@@ -45,7 +46,18 @@ impl Metrics {
         registry.register("waiting_readers", what, waiting_readers.clone());
         let what = "Requests beyond the provisioned throughput";
         registry.register("throttled_requests", what, throttled.clone());
-        Metrics { registry, requests, seconds, connections, waiting_readers, throttled }
+        let quarantined = Gauge::default();
+        let what = "Partitions that are not served because their files are damaged";
+        registry.register("quarantined_partitions", what, quarantined.clone());
+        Metrics {
+            registry,
+            requests,
+            seconds,
+            connections,
+            waiting_readers,
+            throttled,
+            quarantined,
+        }
     }
 
     pub(crate) fn observe(&self, verb: &Method, status: StatusCode, took: Duration) {

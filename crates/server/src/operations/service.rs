@@ -46,6 +46,8 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         "/health/ready" => Some(Answer::text(StatusCode::OK, text, "ready\n")),
         "/metrics" => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            let quarantined = gateway.account.quarantined().len();
+            gateway.metrics.quarantined.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
             Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text()))
         }
         "/_explorer/emulator.pem" => Some(match &gateway.certificates {
