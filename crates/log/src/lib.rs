@@ -35,6 +35,7 @@ pub mod invariants;
 mod liveness;
 mod local;
 mod manifest;
+pub mod private;
 mod read;
 mod recovery;
 mod ring;

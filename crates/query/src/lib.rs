@@ -52,6 +52,8 @@ pub use functions::{Function, all as functions};
 pub use index_key::{IndexPath, KeyInterval, PathStep, index_keys, key_length};
 pub use limits::Limits;
 pub use order_key::{OrderKey, OrderPath, Ordering, order_key};
-pub use plan::{Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction};
+pub use plan::{
+    Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction, ResumePoint,
+};
 pub use query::{Parsed, Query};
 pub use value::{BadValue, Kind, Member, Number, Value};

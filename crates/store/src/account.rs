@@ -8,9 +8,9 @@ use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::{Leftovers, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
-use crate::{container_file, keys, maintenance, topology};
+use crate::{container_file, directory, keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
+use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, private};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -105,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
     pub(crate) recent: Recent,
+    /// Background tasks that panicked, each with its message.
+    stopped_tasks: Mutex<Vec<String>>,
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
     /// Whose turn it is to run a script.
@@ -131,6 +133,11 @@ impl Shared {
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
         self.container_dir(container).join(format!("{:08}", partition.get()))
+    }
+
+    /// Notes that a background task panicked.
+    pub(crate) fn note_stopped(&self, error: &StorageError) {
+        self.stopped_tasks.lock().push(error.to_string());
     }
 
     pub(crate) fn wrap_log(&self, log: Arc<LocalLog>) -> Arc<dyn PartitionLog> {
@@ -189,8 +196,10 @@ impl Account {
         let root = dir.as_ref().to_owned();
         let io = |source| OpenError::Io { dir: root.clone(), source };
         let full = |source| io(source).explained(&root, OsDisk.free_bytes(&root));
-        create_root(&root).map_err(full)?;
-        let lock = File::create(root.join("LOCK")).map_err(full)?;
+        directory::prepare(&root).map_err(full)?;
+        let lock =
+            private::options().write(true).create(true).truncate(true).open(root.join("LOCK"));
+        let lock = lock.map_err(full)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::Locked { dir: root }),
@@ -265,6 +274,7 @@ impl Account {
             disk.sync_dir(root.parent().unwrap_or(Path::new(""))).map_err(io)?;
         }
         let shared = Arc::new(Shared {
+            stopped_tasks: Mutex::default(),
             writers: TaskGroup::new(runtime.clone()),
             runtime: runtime.clone(),
             disk,
@@ -363,6 +373,17 @@ impl Account {
         self.database(id.as_str()).await
     }
 
+    /// Creates a database, or finds the one of that id.
+    ///
+    /// # Errors
+    /// When the id is not allowed.
+    pub async fn create_database_if_absent(&self, id: &str) -> Result<Database, CatalogError> {
+        match self.create_database(id).await {
+            Err(CatalogError::AlreadyExists { .. }) => self.database(id).await,
+            made => made,
+        }
+    }
+
     /// Finds a database.
     ///
     /// # Errors
@@ -429,6 +450,13 @@ impl Account {
         Some(Container::new(state, self.0.clone()))
     }
 
+    /// Background tasks that panicked since the store was opened: what each did, and its message. A store with
+    /// such a task should be closed and opened again.
+    #[must_use]
+    pub fn stopped_tasks(&self) -> Vec<String> {
+        self.0.shared.stopped_tasks.lock().clone()
+    }
+
     pub(crate) fn maintenance_tasks(&self) -> &TaskGroup {
         &self.0.maintenance
     }
@@ -458,14 +486,6 @@ impl AccountState {
         }
         Ok(())
     }
-}
-
-/// Creates the data directory so that its name survives a power cut.
-fn create_root(root: &Path) -> std::io::Result<()> {
-    let missing: Vec<&Path> =
-        root.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
-    std::fs::create_dir_all(root)?;
-    missing.iter().try_for_each(|dir| OsDisk.sync_dir(dir.parent().unwrap_or(Path::new(""))))
 }
 
 fn no_database(id: &str) -> CatalogError {
@@ -521,6 +541,21 @@ impl Database {
     ) -> Result<Container, CatalogError> {
         let partitions = self.account.0.shared.options.partitions;
         self.create_container_with(definition, partitions).await
+    }
+
+    /// Creates a container, or finds the one of that id, whatever its definition is.
+    ///
+    /// # Errors
+    /// When the definition is not allowed.
+    pub async fn create_container_if_absent(
+        &self,
+        definition: ContainerDefinition,
+    ) -> Result<Container, CatalogError> {
+        let id = definition.id().to_string();
+        match self.create_container(definition).await {
+            Err(CatalogError::AlreadyExists { .. }) => self.container(&id).await,
+            made => made,
+        }
     }
 
     /// Creates a container with so many partitions.

@@ -12,10 +12,10 @@ use crate::account::{Account, Options};
 use crate::container::ContainerState;
 use crate::error::{OpenError, StorageError};
 use crate::index::IndexView;
-use crate::keys;
 use crate::partition::{Answer, Cut, Refusal, Work};
+use crate::{directory, keys};
 use headwater_log::disk::{Disk, OsDisk};
-use headwater_log::{ReadError, Snapshot, SnapshotFile};
+use headwater_log::{ReadError, Snapshot, SnapshotFile, private};
 use headwater_model::{ContainerRid, KeyRange, Lsn, PartitionId};
 use object_store::path::Path as ObjectPath;
 use object_store::{GetOptions, ObjectStore, PutOptions, PutPayload};
@@ -305,11 +305,12 @@ pub async fn restore(
         return Err(BackupError::NotEmpty(dir.display().to_string()));
     }
     let contents = read_contents(place, prefix).await?;
+    directory::prepare(dir)?;
     for file in &contents.files {
         let target = dir.join(safe_path(&file.path)?);
         let bytes = get(place, &object_path(prefix, &file.path)).await?;
         if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent)?;
+            private::create_dir_all(parent)?;
         }
         write_checked(file, &bytes, &target)?;
     }
@@ -420,7 +421,7 @@ fn write_checked(file: &FileEntry, bytes: &[u8], target: &Path) -> Result<(), Ba
         let what = "its size or checksum is not the one that was written".to_owned();
         return Err(BackupError::Damaged { file: file.path.clone(), what });
     }
-    let written = File::create(target)?;
+    let written = private::options().write(true).create(true).truncate(true).open(target)?;
     std::os::unix::fs::FileExt::write_all_at(&written, bytes, 0)?;
     Ok(written.sync_all()?)
 }

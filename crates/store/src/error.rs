@@ -64,6 +64,14 @@ pub enum StorageError {
         "a split or merge of the partition failed halfway; reopen the store and it is finished"
     )]
     Interrupted,
+    /// A background task panicked. What it owned takes no more work until the store is opened again.
+    #[error("{task} stopped: {message}; restart the server, or close the store and open it again")]
+    Stopped {
+        /// What the task did, and for which object.
+        task: String,
+        /// What it panicked with.
+        message: String,
+    },
     /// The store is closed, or closing.
     #[error("the store is closed; open it again")]
     Closed,
@@ -78,6 +86,7 @@ impl StorageError {
             StorageError::Append(AppendError::DiskFull) => Remedy::FreeDisk,
             StorageError::Append(AppendError::Poisoned)
             | StorageError::Index(_)
+            | StorageError::Stopped { .. }
             | StorageError::Interrupted => Remedy::Reopen,
             StorageError::Read(_) | StorageError::Append(_) | StorageError::Closed => {
                 Remedy::RetryLater

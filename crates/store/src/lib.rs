@@ -41,6 +41,7 @@ mod container;
 mod container_file;
 mod count;
 mod definition;
+mod directory;
 mod error;
 mod feed;
 mod filter;
@@ -81,7 +82,7 @@ pub use filter::{BadFilter, FeedFilter};
 pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::salvage::{Hole, Inspection};
-pub use headwater_log::{Damage, Durability};
+pub use headwater_log::{Damage, Durability, private};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,

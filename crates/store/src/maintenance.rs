@@ -14,6 +14,7 @@ use crate::partition::{Partition, Refusal, Work};
 use crate::prepare::{Action, Operation};
 use headwater_log::CompactionPolicy;
 use headwater_model::{Lsn, PartitionKey, Timestamp};
+use headwater_runtime::{Stop, TaskFailure};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -30,7 +31,15 @@ pub(crate) fn start(account: &Account) {
     let runtime = account.0.shared.runtime.clone();
     // Weak, or the task would keep a store alive that nobody uses any more.
     let weak = Arc::downgrade(&account.0);
-    account.maintenance_tasks().spawn("maintenance", |mut stop| async move {
+    let shared = account.0.shared.clone();
+    let on_end = move |ended: Result<(), TaskFailure>| {
+        if let Err(TaskFailure { message, .. }) = ended {
+            let task = "maintenance (expiry, compaction, indexes)".to_owned();
+            shared.note_stopped(&StorageError::Stopped { task, message });
+        }
+    };
+    let tasks = account.maintenance_tasks();
+    let run = |mut stop: Stop| async move {
         loop {
             tokio::select! {
                 biased;
@@ -44,7 +53,8 @@ pub(crate) fn start(account: &Account) {
                 tracing::warn!(%error, "maintenance failed; it is tried again later");
             }
         }
-    });
+    };
+    tasks.spawn_watched("maintenance", run, on_end);
 }
 
 /// Sweeps and compacts every container as far as there is something to do.

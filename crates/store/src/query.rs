@@ -30,7 +30,7 @@ use headwater_query::{Context, EvaluationError, Kind, Next, OrderMark, Run};
 use headwater_runtime::Runtime;
 use std::sync::Arc;
 
-pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, Value};
+pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, ResumePoint, Value};
 pub(crate) use leftovers::Leftovers;
 use leftovers::{Owner, Rows};
 pub use source::IndexUsage;
