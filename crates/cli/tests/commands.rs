@@ -79,9 +79,45 @@ fn a_backup_is_restored_as_it_was_and_a_doctor_finds_it_well() {
     assert_eq!(ok(&["export", &served.orders(), "-"]), before);
     served.kill();
     let well = ok(&["doctor", "--data", &restored]);
-    assert!(well.contains("shop/orders range 0: 40 items"), "{well}");
+    assert!(well.contains("shop/orders partition 0: 40 changes"), "{well}");
     assert!(fails(&["doctor", "--data", &copy]).contains("there is a problem"));
     assert!(fails(&["restore", &data, &path("x")]).contains("cannot restore"));
+}
+
+#[test]
+fn a_damaged_partition_is_reported_exported_and_taken_from_a_backup() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (data, copy) = (path("data"), path("copy"));
+    let served = Served::on(dir.path().join("data").as_path(), "127.0.0.1:0");
+    import(&served, &items(0..40));
+    let before = ok(&["export", &served.orders(), "-"]);
+    served.kill();
+    ok(&["backup", &data, &copy]);
+    let container = std::fs::read_dir(dir.path().join("data/containers")).unwrap();
+    let container = container.map(|entry| entry.unwrap().path()).next().unwrap();
+    std::fs::remove_file(container.join("00000000/MANIFEST")).unwrap();
+
+    // The server starts, and says what it does not serve.
+    let served = Served::on(dir.path().join("data").as_path(), "127.0.0.1:0");
+    let refused = fails(&["export", &served.orders(), "-"]);
+    assert!(refused.contains("MANIFEST") && refused.contains("headwater doctor"), "{refused}");
+    served.kill();
+    assert!(fails(&["doctor", "--data", &data]).contains("there is a problem"));
+    assert!(
+        !support::run(&["doctor", "--data", &data, "--salvage", &path("out")]).status.success()
+    );
+    let readable = std::fs::read_dir(dir.path().join("out")).unwrap();
+    let files: Vec<_> = readable.map(|entry| entry.unwrap().path()).collect();
+    let items = files.iter().find(|path| path.to_string_lossy().ends_with("items.jsonl")).unwrap();
+    assert_eq!(std::fs::read_to_string(items).unwrap().lines().count(), 40);
+    let restored = support::run(&["doctor", "--data", &data, "--from-backup", &copy]);
+    let said = String::from_utf8(restored.stdout).unwrap();
+    assert!(said.contains("taken from the backup") && said.contains("0 of them"), "{said}");
+    ok(&["doctor", "--data", &data]);
+    let served = Served::on(dir.path().join("data").as_path(), "127.0.0.1:0");
+    assert_eq!(ok(&["export", &served.orders(), "-"]), before);
+    served.kill();
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub(crate) struct Metrics {
     receiving_bytes: Gauge,
     sending_bytes: Gauge,
     pub(crate) throttled: Counter,
+    pub(crate) quarantined: Gauge,
     pub(crate) units: UnitCounters,
     history: History,
 }
@@ -71,6 +72,9 @@ impl Metrics {
         registry.register("sending_bytes", what, sending_bytes.clone());
         let what = "Requests beyond the provisioned throughput";
         registry.register("throttled_requests", what, throttled.clone());
+        let quarantined = Gauge::default();
+        let what = "Partitions that are not served because their files are damaged";
+        registry.register("quarantined_partitions", what, quarantined.clone());
         let units = UnitCounters::new(&mut registry);
         let history = History::default();
         let what = "Bytes of superseded versions and deletes that are kept";
@@ -91,6 +95,7 @@ impl Metrics {
             throttled,
             units,
             history,
+            quarantined,
         }
     }
 

@@ -9,7 +9,7 @@ use object_store::local::LocalFileSystem;
 use std::path::{Path, PathBuf};
 
 /// The name of the backup inside of its directory.
-const PREFIX: &str = "backup";
+pub(super) const PREFIX: &str = "backup";
 
 /// From where, and where to.
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ pub(crate) fn run_restore(command: &Restore) -> Result<()> {
     })
 }
 
-fn place(dir: &Path) -> Result<LocalFileSystem> {
+pub(super) fn place(dir: &Path) -> Result<LocalFileSystem> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     LocalFileSystem::new_with_prefix(dir).with_context(|| format!("cannot use {}", dir.display()))
 }

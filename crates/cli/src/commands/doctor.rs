@@ -1,14 +1,15 @@
-//! `headwater doctor`: is it well? Each finding says what was looked at and what to do.
+//! `headwater doctor`: checks a server or a data directory. Each finding says what to do.
+
+mod files;
 
 use crate::address::{Address, Place};
 use crate::connect::{Connect, block_on};
 use crate::output::say;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use headwater_client::{ClientError, Endpoint, Options as ClientOptions, RetryPolicy};
 use headwater_runtime::Runtime;
-use headwater_store::{Account, FeedMode, FeedRequest, FeedStart, Options, PageLimit};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,7 +17,6 @@ use tokio::net::TcpStream;
 /// A signature is refused when the clocks differ by more than a quarter of an hour.
 const SKEW_MAX_SECONDS: u64 = 15 * 60;
 const SKEW_ODD_SECONDS: u64 = 60;
-const PAGE_ITEMS: u32 = 1000;
 /// How a record of TLS that holds an alert begins.
 const TLS_ALERT: u8 = 21;
 const ALERT_TIME: Duration = Duration::from_secs(3);
@@ -29,6 +29,15 @@ pub(crate) struct Doctor {
     /// A data directory, instead of a server
     #[arg(long, value_name = "DIR", conflicts_with = "address")]
     data: Option<PathBuf>,
+    /// Export what is readable to a new directory
+    #[arg(long, value_name = "OUT", requires = "data")]
+    salvage: Option<PathBuf>,
+    /// Take the damaged partitions from a backup
+    #[arg(long, value_name = "BACKUP", requires = "data")]
+    from_backup: Option<PathBuf>,
+    /// Make a damaged catalog again from what is readable
+    #[arg(long, requires = "data", conflicts_with_all = ["salvage", "from_backup"])]
+    repair_catalog: bool,
     #[command(flatten)]
     connect: Connect,
 }
@@ -60,16 +69,30 @@ Check a server or a data directory
 
     headwater doctor                          the server of the context in use, or on this machine
     headwater doctor https://localhost:8081   reachable? certificate? clock? key?
-    headwater doctor --data ./headwater-data  every partition opened, every change read and checked
+    headwater doctor --data ./headwater-data  every byte of every partition read and checked
+    headwater doctor --data ./headwater-data --salvage ./readable
+    headwater doctor --data ./headwater-data --from-backup /backups/monday
+    headwater doctor --data ./headwater-data --repair-catalog
 
 A data directory can be checked while no server has it open. Opening it repairs what a crash left behind, \
-as a server would; nothing else is changed. The command fails if anything is wrong.";
+as a server would; nothing else is changed. The command fails if anything is wrong.
+
+--salvage writes JSON lines for every container: the newest readable version of each item, and apart from \
+them every readable change. --from-backup replaces the files of damaged partitions by those of a backup, \
+and keeps the damaged ones next to them. With both, the export comes first. --repair-catalog writes a new \
+catalog from what is readable of the old one and from the CONTAINER.json of every container.";
 
 /// Runs the command.
 pub(crate) fn run(doctor: &Doctor) -> Result<()> {
     let mut findings = Findings::default();
     match &doctor.data {
-        Some(dir) => block_on(check_data(dir, &mut findings))?,
+        Some(dir) if doctor.repair_catalog => block_on(files::repair(dir))?,
+        Some(dir) => block_on(files::check(
+            dir,
+            doctor.salvage.as_deref(),
+            doctor.from_backup.as_deref(),
+            &mut findings,
+        ))?,
         None => block_on(check_server(doctor, &mut findings))?,
     }
     match findings.problems {
@@ -151,65 +174,4 @@ fn explain(error: &ClientError) -> String {
         cause = inner.source();
     }
     text
-}
-
-async fn check_data(dir: &Path, findings: &mut Findings) -> Result<()> {
-    if !dir.join("catalog").is_dir() {
-        findings.problem(&format!(
-            "{} is not a data directory; give the one `headwater serve --data` was given",
-            dir.display()
-        ));
-        return Ok(());
-    }
-    let account = match Account::open(dir, Options::default()).await {
-        Ok(account) => account,
-        Err(error) => {
-            let error = anyhow::Error::from(error);
-            findings.problem(&format!("it cannot be opened: {error:#}"));
-            return Ok(());
-        }
-    };
-    findings.fine(&format!("{} opens", dir.display()));
-    for database in account.databases() {
-        for container in database.containers() {
-            let name = format!("{}/{}", database.id(), container.id());
-            for range in container.ranges() {
-                match read_all(&container, range.id).await {
-                    Ok(items) => findings.fine(&format!(
-                        "{name} range {}: {items} items, newest change {}",
-                        range.id, range.lsn
-                    )),
-                    Err(error) => {
-                        findings.problem(&format!("{name} range {}: {error:#}", range.id));
-                    }
-                }
-            }
-        }
-    }
-    match account.state_hash() {
-        Ok(hash) => findings.fine(&format!("state {hash}")),
-        Err(error) => findings.problem(&format!("the index: {error}")),
-    }
-    account.close().await.context("cannot close the store cleanly; nothing is lost")
-}
-
-/// Reads every live item out of its log, which checks its checksums on the way.
-async fn read_all(
-    container: &headwater_store::Container,
-    range: headwater_store::PartitionId,
-) -> Result<u64> {
-    let mut start = FeedStart::Beginning;
-    let mut items = 0;
-    loop {
-        let request = FeedRequest::new(start)
-            .of_range(range)
-            .mode(FeedMode::LatestVersion)
-            .limit(PageLimit::items(PAGE_ITEMS)?);
-        let page = container.read_feed(&request).await?;
-        if page.changes.is_empty() {
-            return Ok(items);
-        }
-        items += page.changes.len() as u64;
-        start = FeedStart::After(page.continuation);
-    }
 }

@@ -180,6 +180,9 @@ pub(crate) fn run(given: Serve) -> Result<()> {
 async fn serve(settings: Serve) -> Result<()> {
     let config = settings.server_config()?;
     let account = settings.open().await?;
+    for quarantine in account.quarantined() {
+        eprintln!("{quarantine}");
+    }
     let server = Server::start(config, account.clone(), Runtime::system()).await?;
     announce(&server, &settings)?;
     wait_for_signal().await?;

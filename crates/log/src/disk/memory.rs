@@ -59,6 +59,8 @@ struct Tree {
     durable: Names,
     /// What leads from `durable` to `names`, oldest first; kept only by a disk with faults.
     pending: Vec<NameChange>,
+    /// Every directory that was ever created.
+    known_dirs: BTreeSet<PathBuf>,
 }
 
 /// Which files and directories there are.
@@ -114,30 +116,23 @@ impl Tree {
         }
     }
 
-    /// The names a power cut leaves. Without `in_order`, changes survive independently of each other, as
-    /// POSIX allows; with it, up to some point, as a journal has it. Removing a directory is many
-    /// changes, of which some may have happened.
+    /// The names a power cut leaves. Changes survive up to some point, as a journal has it, or
+    /// independently of each other, as POSIX allows.
     fn crash(&mut self, random: &mut Random) {
         let in_order = random.chance(50);
         let keep = if random.chance(50) { 0 } else { random.index(self.pending.len() + 1) };
         let mut left = std::mem::take(&mut self.durable);
         for (number, change) in std::mem::take(&mut self.pending).iter().enumerate() {
             let survives = if in_order { number < keep } else { random.chance(50) };
-            let removes_a_tree = matches!(change.steps.last(), Some(NameStep::RemoveDir(_)));
-            for step in &change.steps {
-                let is_file = matches!(step, NameStep::Remove(..));
-                if survives || (removes_a_tree && is_file && number <= keep && random.chance(50)) {
-                    left.apply(step);
-                }
+            if survives {
+                change.steps.iter().for_each(|step| left.apply(step));
             }
         }
-        // What is in a directory that was lost cannot be reached.
-        let lost: Vec<PathBuf> =
-            self.names.dirs.iter().filter(|dir| !left.dirs.contains(*dir)).cloned().collect();
-        let is_lost =
-            |path: &Path| path.ancestors().skip(1).any(|dir| lost.iter().any(|one| one == dir));
-        left.files.retain(|path, _| !is_lost(path));
-        left.dirs.retain(|path| !is_lost(path));
+        // What is in a directory that is gone cannot be reached.
+        let gone: BTreeSet<PathBuf> = self.known_dirs.difference(&left.dirs).cloned().collect();
+        let is_gone = |path: &Path| path.ancestors().skip(1).any(|dir| gone.contains(dir));
+        left.files.retain(|path, _| !is_gone(path));
+        left.dirs.retain(|dir| !is_gone(dir));
         self.names = left;
     }
 }
@@ -334,6 +329,7 @@ impl MemoryDisk {
         let tree = self.0.tree.lock();
         let mut target = copy.0.tree.lock();
         target.names.dirs.clone_from(&tree.names.dirs);
+        target.known_dirs.clone_from(&tree.known_dirs);
         for (path, file) in &tree.names.files {
             let bytes = file.content.lock().bytes.clone();
             let content = Content::whole(bytes, self.0.track_unsynced);
@@ -404,6 +400,7 @@ impl Disk for MemoryDisk {
             .collect();
         // From the top: each is a name in the one above it.
         while let Some(dir) = missing.pop() {
+            tree.known_dirs.insert(dir.to_owned());
             self.change_names(&mut tree, dir, vec![NameStep::PutDir(dir.to_owned())]);
         }
         Ok(())
@@ -469,11 +466,19 @@ impl Disk for MemoryDisk {
         self.0.change()?;
         let mut tree = self.0.tree.lock();
         let files = tree.names.files.iter().filter(|(path, _)| path.starts_with(dir));
-        let mut steps: Vec<NameStep> =
-            files.map(|(path, file)| NameStep::Remove(path.clone(), file.clone())).collect();
-        let dirs = tree.names.dirs.iter().filter(|path| path.starts_with(dir));
-        steps.extend(dirs.rev().map(|path| NameStep::RemoveDir(path.clone())));
-        self.change_names(&mut tree, dir, steps);
+        let files = files.map(|(path, file)| NameStep::Remove(path.clone(), file.clone()));
+        let dirs = tree.names.dirs.iter().rev().filter(|path| path.starts_with(dir));
+        let dirs = dirs.map(|path| NameStep::RemoveDir(path.clone()));
+        // One by one, each in its own directory: a power cut may leave some of them.
+        for step in files.chain(dirs).collect::<Vec<_>>() {
+            let path = match &step {
+                NameStep::Put(path, _)
+                | NameStep::Remove(path, _)
+                | NameStep::PutDir(path)
+                | NameStep::RemoveDir(path) => path.clone(),
+            };
+            self.change_names(&mut tree, &path, vec![step]);
+        }
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         METRICS => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             let now = gateway.runtime.unix_millis();
+            let quarantined = gateway.account.quarantined().len();
+            gateway.metrics.quarantined.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
             let text = gateway
                 .runtime
                 .blocking(|| gateway.metrics.text(&gateway.budgets, &gateway.account, now));
