@@ -24,6 +24,7 @@ mod random;
 mod simulated;
 mod system;
 mod tasks;
+mod waiter;
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -37,6 +38,7 @@ pub use random::Random;
 pub use simulated::{Node, Simulation};
 pub use system::slow_read;
 pub use tasks::{Stop, TaskGroup};
+pub use waiter::Waiter;
 
 /// A future that owns what it needs and may move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -116,13 +118,15 @@ impl Runtime {
     }
 
     /// Waits for a task that runs where this runtime starts its tasks, whichever thread waits. Whoever
-    /// stops waiting ends the task. `None` when it panicked, or when the runtime ended first.
+    /// stops waiting ends the task: at its next await, or earlier if it asks its [`Waiter`]. `None` when it
+    /// panicked, or when the runtime ended first.
     pub async fn run<T: Send + 'static>(
         &self,
         name: &'static str,
         task: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (mut sender, receiver) = oneshot::channel();
+        let (task, _waiting) = waiter::waited_for(task);
         self.spawn(name, async move {
             tokio::select! {
                 biased;

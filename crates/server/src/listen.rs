@@ -288,7 +288,8 @@ async fn serve(
         .timer(HeadTimer::default())
         .header_read_timeout(limits.head_time)
         .max_buf_size(limits.head_bytes.max(8 << 10))
-        .half_close(true);
+        // A client that closes its side has left, and its request ends.
+        .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -5,7 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
-use crate::query::{Leftovers, Understood};
+use crate::query::{Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
 use crate::{keys, maintenance, topology};
@@ -14,6 +14,7 @@ use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
+use headwater_query::MemoryPool;
 use headwater_runtime::{Runtime, TaskGroup};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -50,6 +51,8 @@ pub struct Options {
     pub sort_listings_up_to: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
+    /// What a query may take.
+    pub queries: QueryLimits,
 }
 
 impl Default for Options {
@@ -67,6 +70,7 @@ impl Default for Options {
             sweep_after_items: 1_000,
             sort_listings_up_to: 4_000,
             scripts: ScriptLimits::default(),
+            queries: QueryLimits::default(),
         }
     }
 }
@@ -114,6 +118,8 @@ pub(crate) struct Shared {
     /// Rows of queries that were found beyond the page they were found for.
     pub(crate) leftovers: Leftovers,
     pub(crate) understood: Understood,
+    /// Memory that all queries share.
+    pub(crate) query_memory: Arc<MemoryPool>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -251,6 +257,7 @@ impl Account {
             let what = "the catalog is missing, but there are containers".to_owned();
             return Err(Damage { file, offset: 0, lsn: None, what }.into());
         }
+        let query_memory = Arc::new(MemoryPool::new(options.queries.memory_bytes_together));
         let shared = Arc::new(Shared {
             writers: TaskGroup::new(runtime.clone()),
             runtime: runtime.clone(),
@@ -264,6 +271,7 @@ impl Account {
             wrap_log,
             leftovers: Leftovers::default(),
             understood: Understood::default(),
+            query_memory,
             lock: Mutex::new(None),
         });
         let catalog = Catalog::open(shared.clone())?;
