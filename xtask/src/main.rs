@@ -6,6 +6,7 @@
 //!
 //! This crate uses none of ours. It must build in seconds and still work when they do not compile.
 
+mod browser;
 mod compatibility;
 mod fuzz;
 mod readme;
@@ -41,6 +42,8 @@ commands:
                   `// tidy: allow <reason>`.
   readme          Runs the blocks of README.md that are fenced as ```sh tested, so that the first
                   commands a newcomer types keep working.
+  browser         Pages in a real browser (Debian's chromium) that try to read and write at a server:
+                  a foreign page, one whose name points here, and one of this machine.
   compatibility [client...]
                   Programs written with official clients (Python, JavaScript, Go, ...), run against
                   our server. Their SDKs are installed under target/compatibility. A run of all
@@ -60,6 +63,7 @@ To add a suite, add an entry to xtask/src/test/suites.rs.
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Command<'a> {
+    Browser,
     Compatibility { clients: Vec<&'a str> },
     Fuzz(fuzz::Settings),
     Help,
@@ -73,6 +77,7 @@ impl<'a> Command<'a> {
     fn parse(arguments: &[&'a str]) -> Result<Command<'a>> {
         match arguments {
             [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => Ok(Command::Help),
+            ["browser"] => Ok(Command::Browser),
             ["compatibility", clients @ ..]
                 if !clients.iter().any(|name| name.starts_with('-')) =>
             {
@@ -111,6 +116,7 @@ fn run(arguments: &[String]) -> Result<bool> {
             print!("{HELP}");
             Ok(true)
         }
+        Command::Browser => browser::run(&root()?),
         Command::Compatibility { clients } => compatibility::run(&root()?, &clients),
         Command::Fuzz(settings) => fuzz::run(&root()?, &settings),
         Command::Readme => readme::run(&root()?),
@@ -146,6 +152,7 @@ mod tests {
         check(&["test", "--quick"], Some(Command::Test { quick: true }));
         check(&["tidy"], Some(Command::Tidy));
         check(&["readme"], Some(Command::Readme));
+        check(&["browser"], Some(Command::Browser));
         check(&["compatibility"], Some(Command::Compatibility { clients: vec![] }));
         let clients = vec!["go", "python"];
         check(&["compatibility", "go", "python"], Some(Command::Compatibility { clients }));

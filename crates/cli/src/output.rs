@@ -20,36 +20,6 @@ pub(crate) fn bytes(length: u64) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// A place on the terminal where a text is drawn anew again and again, and stays at the end.
-pub(crate) struct Screen(ProgressBar);
-
-impl Screen {
-    /// Nothing where standard output is no terminal.
-    pub(crate) fn new() -> Option<Screen> {
-        let target = ProgressDrawTarget::stdout_with_hz(20);
-        let style = ProgressStyle::with_template("{msg}").ok()?;
-        let shown = !target.is_hidden();
-        shown.then(|| Screen(ProgressBar::with_draw_target(None, target).with_style(style)))
-    }
-
-    /// How many lines and columns it has.
-    pub(crate) fn size(&self) -> (usize, usize) {
-        let (lines, columns) = console::Term::stdout().size();
-        (lines.into(), columns.into())
-    }
-
-    /// Draws this instead of what is there. What is below the last line of the terminal is left out, and said.
-    pub(crate) fn draw(&self, mut lines: Vec<String>) {
-        // One for the cursor, and one to say it.
-        let room = self.size().0.saturating_sub(2).max(1);
-        if let Some(left) = lines.len().checked_sub(room).filter(|left| *left > 0) {
-            lines.truncate(room);
-            lines.push(format!("… {left} lines more than the terminal has"));
-        }
-        self.0.set_message(lines.join("\n"));
-    }
-}
-
 /// Prints a line of a result. When nobody reads it any more (`| head`), that is no failure.
 pub(crate) fn say(line: Arguments<'_>) {
     let mut out = std::io::stdout().lock();

@@ -127,13 +127,19 @@ fn trust_gives_the_certificate_with_which_https_works() {
     let (http, https) = (ready["http"].as_str().unwrap(), ready["https"].as_str().unwrap());
     let pem = dir.path().join("ca.pem");
     let pem = pem.to_str().unwrap();
-    ok(&["trust", http, "--out", pem]);
+    let said = support::run(&["trust", http, "--out", pem]);
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("limited to   localhost, 127.0.0.1, ::1, and no others"), "{said}");
+    assert!(said.contains("SHA-256 ") && said.contains("ends  "), "{said}");
     assert_eq!(ok(&["trust", "--data", data]), std::fs::read_to_string(pem).unwrap());
     let https = https.replace("127.0.0.1", "localhost");
     let untrusted = headwater(&["doctor", &https]).output().unwrap();
     let said = String::from_utf8(untrusted.stdout).unwrap();
     assert!(!untrusted.status.success() && said.contains("headwater trust"), "{said}");
     assert!(ok(&["doctor", &https, "--authority", pem]).contains("its certificate is trusted"));
+    let in_the_clear = headwater(&["doctor", &https.replace("https", "http")]).output().unwrap();
+    let said = String::from_utf8(in_the_clear.stdout).unwrap();
+    assert!(said.contains(&format!("speaks TLS; use {https}")), "{said}");
     assert!(fails(&["trust", &https]).contains("over the connection it is needed for"));
 }
 

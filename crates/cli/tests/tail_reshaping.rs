@@ -121,7 +121,7 @@ fn tail_that_is_started_again_and_again_loses_no_item_while_ranges_split_and_mer
 /// How many readers wait in the server.
 fn waiting_readers(served: &Served) -> String {
     let mut stream = TcpStream::connect(served.address()).unwrap();
-    let ask = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let ask = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(ask).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

@@ -8,11 +8,11 @@ use headwater_client::{
     Batch, Client, Container, Credential, Endpoint, FeedFrom, FeedRead, FeedScope, Options,
     PageRequest, Precondition, Query, Reason,
 };
-use headwater_model::{FeedMode, PartitionKey};
+use headwater_model::{FeedMode, PartitionKey, ResourceId};
 use headwater_protocol::auth::{EMULATOR_KEY, Grant, GrantMode, Key, mint};
 use headwater_runtime::Runtime;
 use headwater_server::{Config, Server};
-use headwater_store::Account;
+use headwater_store::{Account, ResourceType};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
@@ -336,7 +336,16 @@ async fn a_resource_token_opens_what_it_grants_and_nothing_else() {
     orders.create(&key("ann"), item("1", "ann")).await.unwrap();
     let database = world.account.find_database("shop").unwrap();
     let container = database.find_container("orders").unwrap();
+    let (owner, account) = (ResourceId::Database(database.rid()), &world.account);
+    let make = async |kind, owner, json: &str| {
+        account.create_resource(kind, owner, "ann", json, |_| false).await.unwrap().rid
+    };
+    let user = make(ResourceType::User, owner, r#"{"id":"ann"}"#).await;
+    let json = r#"{"id":"ann","permissionMode":"Read","resource":"dbs/shop/colls/orders"}"#;
+    let permission = make(ResourceType::Permission, user, json).await;
+    let ResourceId::Permission(permission) = permission else { panic!("{permission}") };
     let grant = Grant {
+        permission,
         resource: format!("dbs/{}/colls/{}", database.rid(), container.rid()),
         mode: GrantMode::Read,
         partition_key: None,

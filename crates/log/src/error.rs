@@ -40,7 +40,7 @@ pub enum OpenError {
     /// The operating system refused.
     #[error("cannot open the log in {}", dir.display())]
     Io {
-        /// The directory of the log.
+        /// The directory of the log, or the file in it.
         dir: PathBuf,
         /// What the operating system said.
         source: io::Error,

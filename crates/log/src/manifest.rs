@@ -92,7 +92,7 @@ impl Manifest {
     pub(crate) fn load(disk: &dyn Disk, dir: &Path) -> Result<Manifest, OpenError> {
         let path = path(dir);
         let bytes = read_file(disk, &path, BYTES_MAX)
-            .map_err(|source| OpenError::Io { dir: dir.to_owned(), source })?;
+            .map_err(|source| OpenError::Io { dir: path.clone(), source })?;
         Manifest::decode(&bytes, &path)
     }
 

@@ -110,7 +110,7 @@ impl Segment {
         let path = segment_path(dir, info.number);
         let damaged =
             |offset: u64, what: &str| Damage::new(&path, offset, Some(info.first_lsn), what);
-        let io = |source| OpenError::Io { dir: dir.to_owned(), source };
+        let io = |source| OpenError::Io { dir: path.clone(), source };
         let file = match disk.open(&path, false) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(damaged(0, "the file is missing").into());

@@ -218,6 +218,24 @@ impl Event {
                 | Event::LeaseStoreGone { .. }
         )
     }
+
+    /// Whether it tells of changes that were not handled, or of an obstacle to handling them, while the
+    /// processor continues by itself.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        matches!(
+            self,
+            Event::HandlerFailed { .. }
+                | Event::DeadLettered { .. }
+                | Event::Skipped { .. }
+                | Event::UnknownMember { .. }
+                | Event::FeedTrouble { .. }
+                | Event::StoreTrouble { .. }
+                | Event::Stalled { .. }
+                | Event::HandlerBlocks { .. }
+                | Event::CoverageGap { .. }
+        )
+    }
 }
 
 /// Listens to events. Must be quick, and cannot fail.
@@ -243,19 +261,12 @@ impl Events {
 
     pub(crate) fn tell(&self, event: Event) {
         match &event {
-            event if event.is_critical() => tracing::error!(?event, "change feed processor"),
-            Event::HandlerFailed { .. }
-            | Event::Skipped { .. }
-            | Event::UnknownMember { .. }
-            | Event::FeedTrouble { .. }
-            | Event::StoreTrouble { .. }
-            | Event::Stalled { .. }
-            | Event::HandlerBlocks { .. }
-            | Event::CoverageGap { .. } => tracing::warn!(?event, "change feed processor"),
+            event if event.is_critical() => tracing::error!("{event}"),
+            event if event.is_warning() => tracing::warn!("{event}"),
             Event::Read { .. } | Event::Handled { .. } | Event::Behind { .. } => {
-                tracing::trace!(?event, "change feed processor");
+                tracing::trace!("{event}");
             }
-            event => tracing::debug!(?event, "change feed processor"),
+            event => tracing::debug!("{event}"),
         }
         for sink in &self.0 {
             sink.on(&event);

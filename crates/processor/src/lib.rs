@@ -57,12 +57,14 @@
 //! # });
 //! ```
 
+mod activity;
 mod archive;
 pub mod balance;
 mod checkpoint;
 pub mod coverage;
 mod dead_letter;
 mod event;
+mod event_message;
 pub mod expiry;
 mod failure;
 mod handler;
@@ -89,6 +91,7 @@ pub mod trigger;
 mod unit;
 mod watermark;
 
+pub use activity::Activity;
 pub use archive::{Archive, ArchiveError, position_of};
 pub use checkpoint::{Checkpoint, Pace};
 pub use dead_letter::{DeadLetter, DeadLetterContainer, DeadLetterFile, DeadLetters};

@@ -17,6 +17,9 @@ const SIGNATURE: &str = concat!("Headwater/", env!("CARGO_PKG_VERSION"));
 /// The longest message we send; more than that is cut, since parts of it come from the request.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
+/// The same for one operation of a batch, which has up to a hundred.
+const OPERATION_MESSAGE_BYTES_MAX: usize = 4 * 1024;
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $status:literal, $substatus:literal, $code:literal;)*) => {
         /// A status with its sub-status. Two codes never share both numbers.
@@ -156,6 +159,14 @@ pub fn body_with_info(
     };
     // Texts always serialise; should that ever change, a plain answer is better than none.
     serde_json::to_vec(&error).unwrap_or_else(|_| b"{\"code\":\"InternalServerError\"}".to_vec())
+}
+
+/// The error of one operation of a batch, as the body of its result.
+#[must_use]
+pub fn operation_body(code: Code, message: &str) -> Vec<u8> {
+    let message = shortened(message, OPERATION_MESSAGE_BYTES_MAX);
+    let error = serde_json::json!({ "code": code.name(), "message": message });
+    error.to_string().into_bytes()
 }
 
 /// The beginning of a text, cut between two characters.

@@ -6,13 +6,16 @@
 
 use crate::auth::{self, EMULATOR_KEY, Grant, GrantMode, Key, Keys, Token};
 use crate::feed::{FeedHeaders, FeedRequest, TimeStart};
-use crate::headers::{self, ApiVersion, ConsistencyLevel, PostItems, Prefer};
+use crate::headers::{self, ApiVersion, ConsistencyLevel, Prefer};
+use crate::hybridrow::{self, OperationRow, Records, ResultRow};
+use crate::operation::Operation;
 use crate::resource::Throughput;
 use crate::route::{self, Route};
 use crate::session::SessionToken;
 use crate::{batch, binary};
 use headwater_model::{
-    ContainerRid, Continuation, Epk, Etag, KeyRange, Lsn, PartitionKey, RangePosition,
+    ContainerRid, Continuation, Epk, Etag, KeyRange, Lsn, PartitionKey, PermissionRid,
+    RangePosition, UserRid,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -35,8 +38,8 @@ pub fn request(bytes: &[u8]) {
     if let Ok(route) = route::parse(path) {
         check_route(&route, path);
         verify(verb, &route, path, header);
+        let _ = Operation::classify(verb, &route, header).map(Operation::access);
     }
-    let _ = PostItems::of(header);
     headers_of(header);
 }
 
@@ -149,6 +152,7 @@ pub fn authorization(bytes: &[u8]) {
         let _ = auth::verify_aad(&keys, &text, NOW_SECONDS, any);
     }
     let grant = Grant {
+        permission: PermissionRid::new(UserRid::new(1, 2), 3),
         resource: text.into_owned(),
         mode: GrantMode::Read,
         partition_key: None,
@@ -198,6 +202,70 @@ pub fn batch_body(bytes: &[u8]) {
         assert!(!operations.is_empty(), "a batch has operations");
     }
     let _ = Throughput::from_offer(bytes);
+}
+
+/// A body in HybridRow: as it is, and as the rows behind a header and a checksum that are right. A row
+/// that is understood is the same when it is written and read again.
+pub fn hybridrow_body(bytes: &[u8]) {
+    batch_body(bytes);
+    Records::new(bytes).for_each(drop);
+    let mut as_operation = Vec::new();
+    OperationRow::default().encode_into(&mut as_operation);
+    let mut as_result = Vec::new();
+    ResultRow::default().encode_into(&mut as_result);
+    // The version and the schema of a row, before its presence bits.
+    for header in [&[][..], &as_operation[..5], &as_result[..5]] {
+        let row = [header, bytes].concat();
+        if let Ok(operation) = OperationRow::decode(&row) {
+            let mut again = Vec::new();
+            operation.encode_into(&mut again);
+            assert_eq!(OperationRow::decode(&again), Ok(operation));
+        }
+        if let Ok(result) = ResultRow::decode(&row) {
+            let mut again = Vec::new();
+            result.encode_into(&mut again);
+            let read = ResultRow::decode(&again);
+            // A charge may be no number, which equals nothing.
+            assert_eq!(format!("{read:?}"), format!("{:?}", Ok::<_, ()>(result)));
+        }
+        let mut stream = Vec::new();
+        hybridrow::start(&mut stream);
+        hybridrow::append_record(&mut stream, |out| out.extend_from_slice(&row));
+        assert!(Records::new(&stream).eq([Ok(&row[..])]), "a record holds its row");
+        batch_body(&stream);
+    }
+}
+
+/// A request with one operation of the .NET SDK, and an answer with one result.
+fn rows() -> Vec<Vec<u8>> {
+    let operation = OperationRow {
+        operation_type: Some(5),
+        resource_type: Some(2),
+        partition_key: Some("[\"q\"]"),
+        id: Some("1"),
+        resource_body: Some(br#"{"id":"1","pk":"q"}"#),
+        indexing_directive: Some("Exclude"),
+        if_match: Some("\"e\""),
+        time_to_live_seconds: Some(10),
+        wants_minimal: Some(true),
+        ..OperationRow::default()
+    };
+    let result = ResultRow {
+        status: Some(429),
+        substatus: Some(3200),
+        etag: Some("\"e\""),
+        resource_body: Some(b"{}"),
+        retry_after_ms: Some(250),
+        request_charge: Some(0.38),
+    };
+    let (mut request, mut answer) = (Vec::new(), Vec::new());
+    hybridrow::start(&mut request);
+    hybridrow::append_record(&mut request, |out| operation.encode_into(out));
+    hybridrow::start(&mut answer);
+    hybridrow::append_record(&mut answer, |out| result.encode_into(out));
+    // The rows without their framing and header start where the fuzzer needs no checksum.
+    let bare = |stream: &[u8]| stream[28..].to_vec();
+    vec![bare(&request), bare(&answer), request, answer]
 }
 
 /// A position of two ranges.
@@ -268,5 +336,6 @@ pub fn examples() -> Vec<(&'static str, Vec<Vec<u8>>)> {
                 r#"{"content":{"offerThroughput":400},"offerResourceId":"a","offerVersion":"V2"}"#,
             ]),
         ),
+        ("wire_hybridrow_body", rows()),
     ]
 }

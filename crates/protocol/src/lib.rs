@@ -5,6 +5,7 @@
 //! |---|---|
 //! | who is asking | [`auth`] |
 //! | which resource a path names | [`route`] |
+//! | what a request asks of it, and what that asks of the caller | [`operation`] |
 //! | what a header says | [`headers`], [`session`] |
 //! | which changes are wanted, and how one looks | [`feed`] |
 //! | several operations in one request | [`batch`] |
@@ -12,6 +13,7 @@
 //! | what went wrong | [`error`] |
 //! | what it cost | [`charge`] |
 //! | the compact form of JSON | [`binary`] |
+//! | the rows of .NET's batches | [`hybridrow`] |
 //!
 //! Everything here is pure. It opens no socket, reads no clock, draws no random number and stores
 //! nothing: the same code parses in a server and formats in a client. All input is taken to be
@@ -27,6 +29,8 @@ pub mod feed;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod headers;
+pub mod hybridrow;
+pub mod operation;
 pub mod resource;
 pub mod route;
 pub mod session;

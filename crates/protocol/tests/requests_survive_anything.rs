@@ -144,3 +144,8 @@ fn bodies_in_text() {
 fn batches() {
     check("wire_batch_body", fuzzing::batch_body);
 }
+
+#[test]
+fn batches_in_hybridrow() {
+    check("wire_hybridrow_body", fuzzing::hybridrow_body);
+}

@@ -5,7 +5,9 @@
 use headwater_model::{Continuation, FeedStart, Lsn, PartitionKey};
 use headwater_protocol::batch;
 use headwater_protocol::feed::{FeedHeaders, FeedRequest, TimeStart};
-use headwater_protocol::headers::{self, PostItems};
+use headwater_protocol::headers;
+use headwater_protocol::operation::{ItemOperation, Operation};
+use headwater_protocol::route;
 use headwater_protocol::session::{Progress, SessionToken};
 use serde_json::{Value, json};
 
@@ -134,12 +136,15 @@ fn recorded_headers_are_understood() {
             assert_values_are_taken(value);
             let path = request["path"].as_str().unwrap().trim_end_matches('/');
             if request["method"] == "POST" && path.ends_with("/docs") {
-                let kind = PostItems::of(value);
+                let operation =
+                    Operation::classify("POST", &route::parse(path).unwrap(), value).unwrap();
+                let Operation::Items(kind) = operation else { panic!("{request}") };
                 let body = request["body"].as_str().unwrap();
-                assert_eq!(kind == PostItems::Batch, body.starts_with('['), "{request}");
-                let query = matches!(kind, PostItems::Query | PostItems::QueryPlan);
+                let is_batch = matches!(kind, ItemOperation::Transaction | ItemOperation::Bulk);
+                assert_eq!(is_batch, body.starts_with('['), "{request}");
+                let query = matches!(kind, ItemOperation::Query | ItemOperation::PlanQuery);
                 assert_eq!(query, body.contains("\"query\":"), "{request}");
-                if kind == PostItems::Batch {
+                if is_batch {
                     assert!(!batch::decode(body.as_bytes()).unwrap().is_empty(), "{body}");
                 }
                 *kinds.entry(format!("{kind:?}")).or_default() += 1;

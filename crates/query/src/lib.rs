@@ -55,6 +55,8 @@ pub use index_key::{IndexPath, KeyInterval, PathStep, index_keys, key_length};
 pub use limits::Limits;
 pub use meter::{Budget, Interruption, MemoryLease, MemoryPool, Watch};
 pub use order_key::{OrderKey, OrderPath, Ordering, order_key};
-pub use plan::{Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction};
+pub use plan::{
+    Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction, ResumePoint,
+};
 pub use query::{Parsed, Query};
 pub use value::{BadValue, Kind, Member, Number, Value};

@@ -94,7 +94,8 @@ fn messages_say_where_what_was_expected_and_what_was_meant() {
             "SELECT TOP -1 * FROM c",
             "1:12: Syntax error, incorrect syntax near '-'. Expected a number or a parameter.",
         ),
-        ("SELECT TOP 1.5 * FROM c", "1:12: TOP needs an integer that is not negative."),
+        ("SELECT TOP 1.5 * FROM c", "1:12: TOP needs an integer from 0 to 4294967295."),
+        ("SELECT TOP 4294967296 * FROM c", "1:12: TOP needs an integer from 0 to 4294967295."),
         (
             "SELECT * FROM c WHERE c.x IN (SELECT VALUE 1)",
             "1:31: Syntax error, incorrect syntax near 'SELECT'. Expected a list of values. Did you mean 'EXISTS(SELECT …)' or 'ARRAY_CONTAINS(ARRAY(SELECT …), …)'?",

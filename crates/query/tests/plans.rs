@@ -5,7 +5,7 @@
 mod common;
 
 use headwater_model::PartitionKeyDefinition;
-use headwater_query::{Query, Value};
+use headwater_query::{Query, ResumePoint, Value};
 use serde_json::Value as Json;
 
 fn plan(text: &str, definition: &PartitionKeyDefinition) -> Json {
@@ -142,7 +142,11 @@ fn rewritten_queries_answer_in_envelopes() {
         ),
         (
             "SELECT VALUE COUNT(1) FROM c WHERE c.n = 1 GROUP BY c.n",
-            r#"[{"groupByItems":[{"item":1}],"payload":{"item":1}}]"#,
+            r#"[{"groupByItems":[{"item":1}],"payload":[{"item":1}]}]"#,
+        ),
+        (
+            "SELECT VALUE c.n FROM c WHERE c.n = 1 GROUP BY c.n",
+            r#"[{"groupByItems":[{"item":1}],"payload":1}]"#,
         ),
         ("SELECT VALUE c.s FROM c OFFSET 1 LIMIT 1", r#"["b","a"]"#),
     ];
@@ -180,6 +184,87 @@ fn resume_filters_of_the_sdks_are_understood() {
     resume("( c.n >= 2 OR IS_STRING(c.n) )", r#"["r6","r2"]"#);
     resume("NOT IS_DEFINED(c.n) OR IS_NULL(c.n)", r#"["r4","r3"]"#);
     resume("IS_DEFINED(c.n) AND c.n != null", r#"["r7","r1","r6","r2","r5"]"#);
+}
+
+#[test]
+fn a_resume_filter_beside_the_text_starts_where_the_last_row_was() {
+    let items: Vec<String> = [
+        r#"{"_rid":"r1","n":1,"m":1}"#,
+        r#"{"_rid":"r2","n":"a"}"#,
+        r#"{"_rid":"r3","n":null}"#,
+        r#"{"_rid":"r4"}"#,
+        r#"{"_rid":"r5","n":[1]}"#,
+        r#"{"_rid":"r6","n":2,"m":5}"#,
+        r#"{"_rid":"r7","n":true}"#,
+        r#"{"_rid":"r8","n":false}"#,
+        r#"{"_rid":"r9","n":1,"m":2}"#,
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let resumed = |order: &str, values: &[&str], is_exclusive: bool| {
+        let text = format!("SELECT VALUE c._rid FROM c WHERE (true) ORDER BY {order}");
+        let values = values.iter().map(|text| Value::from_json(text.as_bytes()).unwrap()).collect();
+        ResumePoint { values, is_exclusive }.resumed(&text)
+    };
+    // Equal rows come in the order of the items.
+    for (order, values, is_exclusive, expected) in [
+        ("c.n", &["[]"][..], false, r#"["r4","r3","r8","r7","r1","r9","r6","r2","r5"]"#),
+        ("c.n", &["[]"], true, r#"["r3","r8","r7","r1","r9","r6","r2","r5"]"#),
+        ("c.n", &["null"], true, r#"["r8","r7","r1","r9","r6","r2","r5"]"#),
+        ("c.n", &["false"], true, r#"["r7","r1","r9","r6","r2","r5"]"#),
+        ("c.n", &["true"], false, r#"["r7","r1","r9","r6","r2","r5"]"#),
+        ("c.n", &["1"], true, r#"["r6","r2","r5"]"#),
+        ("c.n", &["1"], false, r#"["r1","r9","r6","r2","r5"]"#),
+        ("c.n", &["\"a\""], true, r#"["r5"]"#),
+        ("c.n DESC", &["2"], true, r#"["r1","r9","r7","r8","r3","r4"]"#),
+        ("c.n DESC", &["[]"], true, "[]"),
+        ("c.n, c.m", &["1", "1"], true, r#"["r9","r6","r2","r5"]"#),
+        ("c.n, c.m", &["1", "1"], false, r#"["r1","r9","r6","r2","r5"]"#),
+        ("c.n DESC, c.m", &["1", "1"], true, r#"["r9","r7","r8","r3","r4"]"#),
+    ] {
+        let text = resumed(order, values, is_exclusive).unwrap();
+        common::check(&items, &text, expected);
+    }
+    for (order, values) in [("c.n", &["1", "2"][..]), ("c.n", &[]), ("c.n", &["{}"])] {
+        let error = resumed(order, values, true).unwrap_err();
+        assert!(error.service_message().contains("resume filter"), "{error}");
+    }
+}
+
+#[test]
+fn a_sorted_plan_leaves_out_values_that_are_not_there() {
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    let rewritten = |text: &str| {
+        plan(text, &definition)["queryInfo"]["rewrittenQuery"].as_str().unwrap().to_owned()
+    };
+    let filter = "{documentdb-formattableorderbyquery-filter}";
+    for (text, expected) in [
+        ("SELECT VALUE c.s FROM c ORDER BY c.n", format!("(({filter}) AND IS_DEFINED(c.s))")),
+        (
+            "SELECT VALUE c.s FROM c WHERE c.n = 1 ORDER BY c.n",
+            format!("(((c.n = 1) AND ({filter})) AND IS_DEFINED(c.s))"),
+        ),
+        ("SELECT c.s FROM c ORDER BY c.n", format!("({filter})")),
+    ] {
+        let rewritten = rewritten(text);
+        assert!(rewritten.contains(&format!("WHERE {expected} ORDER BY")), "{rewritten}");
+    }
+    let items = [r#"{"_rid":"r1","n":1}"#, r#"{"_rid":"r2","n":2,"s":"x"}"#].map(str::to_owned);
+    let expected = r#"[{"_rid":"r2","orderByItems":[{"item":2}],"payload":"x"}]"#;
+    common::check(&items, &rewritten("SELECT VALUE c.s FROM c ORDER BY c.n"), expected);
+}
+
+#[test]
+fn only_sorted_values_are_distinct_in_order() {
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    for (text, expected) in [
+        ("SELECT DISTINCT VALUE c.x FROM c ORDER BY c.x", "Ordered"),
+        ("SELECT DISTINCT c.x FROM c ORDER BY c.x", "Unordered"),
+        ("SELECT DISTINCT VALUE c.x FROM c ORDER BY c.y", "Unordered"),
+        ("SELECT DISTINCT VALUE c.x FROM c", "Unordered"),
+    ] {
+        assert_eq!(plan(text, &definition)["queryInfo"]["distinctType"], expected, "{text}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What goes back to a client: a status, headers, bytes.
 
+use crate::budget::Held;
 use crate::names;
 use bytes::Bytes;
 use headwater_model::{Lsn, PartitionId};
@@ -25,6 +26,17 @@ pub(crate) enum Payload {
     Pieces(Vec<Bytes>),
     /// Pieces that come as they happen.
     Stream(mpsc::Receiver<Bytes>),
+}
+
+impl Payload {
+    /// How many bytes there are already.
+    pub(crate) fn byte_count(&self) -> usize {
+        match self {
+            Payload::Whole(bytes) => bytes.len(),
+            Payload::Pieces(pieces) => pieces.iter().map(Bytes::len).sum(),
+            Payload::Stream(_) => 0,
+        }
+    }
 }
 
 impl Body for Payload {
@@ -75,6 +87,8 @@ pub(crate) struct Answer {
     pub(crate) charge: Charge,
     /// The partition that served the request, for its budget.
     pub(crate) partition: Option<PartitionId>,
+    /// The memory it takes from `sending`, as far as it is counted.
+    pub(crate) memory: Option<Held>,
 }
 
 impl Answer {
@@ -85,6 +99,7 @@ impl Answer {
             payload: Payload::Whole(Bytes::new()),
             charge: Charge::ONE,
             partition: None,
+            memory: None,
         }
     }
 
@@ -163,11 +178,11 @@ impl Answer {
         self.header_if(&names::SESSION_TOKEN, token.map(|token| token.lsns_alone()))
     }
 
-    pub(crate) fn into_response(self) -> Response<Payload> {
+    pub(crate) fn into_response(self) -> (Response<Payload>, Option<Held>) {
         let mut response = Response::new(self.payload);
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
-        response
+        (response, self.memory)
     }
 }
 

@@ -1,21 +1,25 @@
-//! The server's own certificate authority and certificate.
+//! The server's certificate, and the authority behind it as it is kept.
 //!
-//! Both are made on first start and kept, so that trust given once stays good. The certificate is made
-//! anew when it is about to expire or lacks a name; the authority is not.
+//! Clients trust the authority, so it is kept in a directory and outlives the server. Near its end it is
+//! renewed, at a start and while the server runs (see `authority`). The server's own certificate is made
+//! with each of these and never stored.
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType,
-};
+use crate::authority::{Authority, Upkeep, certify_itself, names_of, server_params};
+use headwater_runtime::Runtime;
+use headwater_store::private;
+use parking_lot::RwLock;
+use rcgen::{Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::net::IpAddr;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const AUTHORITY: &str = "authority.pem";
 const AUTHORITY_KEY: &str = "authority-key.pem";
-const NAMES: [&str; 2] = ["localhost", "headwater"];
+/// After a renewal failed, how long until the next attempt.
+const RETRY_SECONDS: u64 = 60 * 60;
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -46,101 +50,217 @@ pub enum CertificateError {
 /// The authority clients trust, and what the server shows them.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    authority_pem: String,
+    current: Arc<Renewed>,
     pub(crate) tls: Arc<rustls::ServerConfig>,
+}
+
+/// The certificate in use, made anew when it is time.
+#[derive(Debug)]
+struct Renewed {
+    dir: Option<PathBuf>,
+    names: Vec<String>,
+    runtime: Runtime,
+    issued: RwLock<Issued>,
+}
+
+/// An authority and the certificate it gave the server.
+#[derive(Clone, Debug)]
+struct Issued {
+    authority_pem: String,
+    certificate: Arc<CertifiedKey>,
+    renew_at: u64,
 }
 
 impl Certificates {
     /// The certificate clients have to trust, as PEM.
     #[must_use]
-    pub fn authority_pem(&self) -> &str {
-        &self.authority_pem
+    pub fn authority_pem(&self) -> String {
+        self.current.issued().authority_pem
     }
 
-    /// Takes the authority from a directory, or makes one there; `None` makes one that is forgotten.
+    /// Takes the authority from a directory, or makes one there; `None` makes one that is forgotten. It is
+    /// limited to loopback and these hosts; a stored one that is not is replaced, with a warning in the log.
     ///
     /// # Errors
     /// When files cannot be read or written.
-    pub fn open(dir: Option<&Path>) -> Result<Certificates, CertificateError> {
-        let (authority_pem, key_pem) = match dir {
-            Some(dir) => kept_authority(dir)?,
-            None => new_authority()?,
-        };
-        let damaged = || CertificateError::Damaged {
-            path: dir.unwrap_or(Path::new("memory")).join(AUTHORITY),
-        };
-        let key = KeyPair::from_pem(&key_pem).map_err(|_| damaged())?;
-        let issuer = Issuer::from_ca_cert_pem(&authority_pem, key).map_err(|_| damaged())?;
-        let leaf_key = KeyPair::generate()?;
-        let leaf = leaf_params().signed_by(&leaf_key, &issuer)?;
-        let authority =
-            CertificateDer::from_pem_slice(authority_pem.as_bytes()).map_err(|_| damaged())?;
-        let chain = vec![leaf.der().clone(), authority];
-        let key = PrivateKeyDer::try_from(leaf_key.serialize_der()).map_err(|_| damaged())?;
+    pub fn open(
+        dir: Option<&Path>,
+        hosts: &[String],
+        runtime: &Runtime,
+    ) -> Result<Certificates, CertificateError> {
+        let names = names_of(hosts);
+        let issued = RwLock::new(issue(dir, &names, seconds(runtime))?);
+        let dir = dir.map(Path::to_owned);
+        let current = Arc::new(Renewed { dir, names, runtime: runtime.clone(), issued });
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(chain, key)?;
+            .with_cert_resolver(current.clone());
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Certificates { authority_pem, tls: Arc::new(tls) })
+        Ok(Certificates { current, tls: Arc::new(tls) })
     }
 }
 
-fn kept_authority(dir: &Path) -> Result<(String, String), CertificateError> {
+impl Renewed {
+    /// What is in use now. Renewed here, so that it needs no timer.
+    fn issued(&self) -> Issued {
+        let now = seconds(&self.runtime);
+        let is_due = |issued: &Issued| now >= issued.renew_at;
+        let issued = self.issued.read().clone();
+        if !is_due(&issued) {
+            return issued;
+        }
+        let mut issued = self.issued.write();
+        if is_due(&issued) {
+            match issue(self.dir.as_deref(), &self.names, now) {
+                Ok(new) => *issued = new,
+                Err(error) => {
+                    tracing::warn!(error = ?error, "cannot renew the certificate authority");
+                    issued.renew_at = now + RETRY_SECONDS;
+                }
+            }
+        }
+        issued.clone()
+    }
+}
+
+impl ResolvesServerCert for Renewed {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.issued().certificate)
+    }
+}
+
+fn seconds(runtime: &Runtime) -> u64 {
+    runtime.unix_millis() / 1000
+}
+
+/// Takes the authority, or makes one, and lets it certify the server.
+fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<Issued, CertificateError> {
+    let damaged =
+        || CertificateError::Damaged { path: dir.unwrap_or(Path::new("memory")).join(AUTHORITY) };
+    let (authority_pem, key) = match dir {
+        Some(dir) => kept_authority(dir, names, now)?,
+        None => new_authority(names, now)?,
+    };
+    let authority = Authority::parse(&authority_pem).ok_or_else(damaged)?;
+    let issuer = Issuer::from_ca_cert_pem(&authority_pem, key).map_err(|_| damaged())?;
+    let leaf_key = KeyPair::generate()?;
+    let leaf = server_params(names, now, authority.ends_at).signed_by(&leaf_key, &issuer)?;
+    let der = CertificateDer::from_pem_slice(authority_pem.as_bytes()).map_err(|_| damaged())?;
+    let key = PrivateKeyDer::try_from(leaf_key.serialize_der()).map_err(|_| damaged())?;
+    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)?;
+    let certificate = Arc::new(CertifiedKey::new(vec![leaf.der().clone(), der], key));
+    Ok(Issued { renew_at: authority.renew_at(), authority_pem, certificate })
+}
+
+fn kept_authority(
+    dir: &Path,
+    names: &[String],
+    now: u64,
+) -> Result<(String, KeyPair), CertificateError> {
     let (cert_path, key_path) = (dir.join(AUTHORITY), dir.join(AUTHORITY_KEY));
     let io = |path: &Path| {
         let path = path.to_owned();
         move |source| CertificateError::Io { path, source }
     };
+    private::create_dir_all(dir).map_err(io(dir))?;
     if cert_path.exists() && key_path.exists() {
+        let damaged = |path: &Path| CertificateError::Damaged { path: path.to_owned() };
         let cert = std::fs::read_to_string(&cert_path).map_err(io(&cert_path))?;
         let key = std::fs::read_to_string(&key_path).map_err(io(&key_path))?;
-        return Ok((cert, key));
+        let key = KeyPair::from_pem(&key).map_err(|_| damaged(&key_path))?;
+        let authority = Authority::parse(&cert).ok_or_else(|| damaged(&cert_path))?;
+        match authority.upkeep(names, &key, now) {
+            Upkeep::Keep => return Ok((cert, key)),
+            Upkeep::Renew => {
+                let cert = certify_itself(&key, names, now)?;
+                private::write(&cert_path, cert.as_bytes()).map_err(io(&cert_path))?;
+                tracing::warn!(
+                    dir = %dir.display(),
+                    "the certificate authority ends soon and was renewed with the same key; let programs \
+                     trust the new certificate with `headwater trust`"
+                );
+                return Ok((cert, key));
+            }
+            Upkeep::Replace(reason) => tracing::warn!(
+                dir = %dir.display(),
+                reason,
+                "the certificate authority was replaced; let programs trust the new one with \
+                 `headwater trust`, and remove the old one where it is installed"
+            ),
+        }
     }
-    std::fs::create_dir_all(dir).map_err(io(dir))?;
-    let (cert, key) = new_authority()?;
-    write_private(&key_path, &key).map_err(io(&key_path))?;
-    std::fs::write(&cert_path, &cert).map_err(io(&cert_path))?;
+    let (cert, key) = new_authority(names, now)?;
+    // A crash between the two leaves a certificate of another key, which is replaced at the next start.
+    private::write(&key_path, key.serialize_pem().as_bytes()).map_err(io(&key_path))?;
+    private::write(&cert_path, cert.as_bytes()).map_err(io(&cert_path))?;
     Ok((cert, key))
 }
 
-/// A key only its owner can read.
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(text.as_bytes())
-}
-
-fn new_authority() -> Result<(String, String), CertificateError> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = named("Headwater development authority");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+fn new_authority(names: &[String], now: u64) -> Result<(String, KeyPair), CertificateError> {
     let key = KeyPair::generate()?;
-    let cert = params.self_signed(&key)?;
-    Ok((cert.pem(), key.serialize_pem()))
+    Ok((certify_itself(&key, names, now)?, key))
 }
 
-fn leaf_params() -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = named("localhost");
-    let mut names: Vec<SanType> =
-        NAMES.iter().filter_map(|name| Some(SanType::DnsName((*name).try_into().ok()?))).collect();
-    names.push(SanType::IpAddress(IpAddr::from([127, 0, 0, 1])));
-    names.push(SanType::IpAddress(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16])));
-    params.subject_alt_names = names;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    params
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_runtime::Simulation;
+    use std::time::Duration;
 
-fn named(name: &str) -> DistinguishedName {
-    let mut distinguished = DistinguishedName::new();
-    distinguished.push(DnType::OrganizationName, "Headwater");
-    distinguished.push(DnType::CommonName, name);
-    distinguished
+    const DAYS: u64 = 24 * 60 * 60;
+
+    fn authority(pem: &str) -> Authority {
+        Authority::parse(pem).unwrap()
+    }
+
+    fn key_of(dir: &Path) -> String {
+        std::fs::read_to_string(dir.join(AUTHORITY_KEY)).unwrap()
+    }
+
+    #[test]
+    fn an_authority_is_renewed_with_its_key_while_the_server_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tls");
+        let simulation = Simulation::new(1);
+        let runtime = simulation.node().runtime();
+        simulation.run(async move {
+            let certificates = Certificates::open(Some(&path), &[], &runtime).unwrap();
+            let (first, key) = (certificates.authority_pem(), key_of(&path));
+            runtime.sleep(Duration::from_secs(600 * DAYS)).await;
+            assert_eq!(certificates.authority_pem(), first);
+            runtime.sleep(Duration::from_secs(100 * DAYS)).await;
+            let second = certificates.authority_pem();
+            assert!(authority(&second).ends_at > authority(&first).ends_at + 600 * DAYS);
+            assert_eq!(key_of(&path), key, "trust in the first is good until its end");
+            let stored = std::fs::read_to_string(path.join(AUTHORITY)).unwrap();
+            assert_eq!(stored, second);
+            let again = Certificates::open(Some(&path), &[], &runtime).unwrap();
+            assert_eq!(again.authority_pem(), second);
+        });
+    }
+
+    #[test]
+    fn an_authority_without_limits_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tls");
+        let runtime = Runtime::system();
+        let old_key = KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let old = params.self_signed(&old_key).unwrap().pem();
+        private::create_dir_all(&path).unwrap();
+        std::fs::write(path.join(AUTHORITY), &old).unwrap();
+        std::fs::write(path.join(AUTHORITY_KEY), old_key.serialize_pem()).unwrap();
+        assert!(authority(&old).names.is_empty());
+        let new = Certificates::open(Some(&path), &[], &runtime).unwrap().authority_pem();
+        assert_eq!(authority(&new).names, ["localhost", "127.0.0.1", "::1"]);
+        assert_ne!(key_of(&path), old_key.serialize_pem());
+        let hosts = ["db.example".to_owned()];
+        let more = Certificates::open(Some(&path), &hosts, &runtime).unwrap().authority_pem();
+        assert_eq!(authority(&more).names.len(), 4);
+        let fewer = Certificates::open(Some(&path), &[], &runtime).unwrap().authority_pem();
+        assert_eq!(fewer, more, "trust given once stays good");
+    }
 }

@@ -2,6 +2,7 @@
 //! a status here and nowhere else.
 
 use crate::answer::Answer;
+use crate::budget::Exceeded;
 use headwater_model::{BadPageLimit, BadPartitionKey, Lsn, PartitionId, PartitionKeyError};
 use headwater_protocol::auth::AuthError;
 use headwater_protocol::batch::BatchError;
@@ -17,6 +18,7 @@ use headwater_store::{
     ScriptFailure, StorageError, WriteError,
 };
 use hyper::StatusCode;
+use hyper::header::RETRY_AFTER;
 use std::time::Duration;
 
 /// The service's words for a key that does not fit, which clients look for.
@@ -82,7 +84,8 @@ impl Failure {
         let answer = Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
             .charged(Charge::ONE)
             .header_if(headers::SUBSTATUS, substatus)
-            .header_if(headers::RETRY_AFTER_MS, wait);
+            .header_if(headers::RETRY_AFTER_MS, wait)
+            .header_if(RETRY_AFTER, wait.map(|millis| millis.div_ceil(1000)));
         let answer = match self.served {
             Some((partition, lsn)) => answer.served_by(partition, lsn),
             None => answer,
@@ -248,6 +251,15 @@ impl From<CatalogError> for Failure {
             _ => (Code::BadRequest, ""),
         };
         Failure::new(code, format!("{prefix}{}", explain(&error)))
+    }
+}
+
+/// The share of an address is something SDKs can wait for by themselves, as they do at 429.
+impl From<Exceeded> for Failure {
+    fn from(error: Exceeded) -> Failure {
+        let code = if error.is_share { Code::TooManyRequests } else { Code::ServiceUnavailable };
+        let retry_after = Some(error.retry_after());
+        Failure { retry_after, ..Failure::new(code, error.to_string()) }
     }
 }
 

@@ -1,40 +1,42 @@
-//! From a request to its answer: limits, body, caller, route, operation.
+//! From a request to its answer: route, caller, operation, limits, body.
 //!
 //! Nothing here knows sockets, and nothing below it knows HTTP bodies.
 
 use crate::answer::{Answer, Payload};
+use crate::body;
+use crate::budget::{Budgets, Held, Peer, Resource, UNCOUNTED_BYTES};
 use crate::certificate::Certificates;
 use crate::config::Config;
+use crate::connection::Connection;
 use crate::failure::Failure;
+use crate::head::Head;
 use crate::metrics::Metrics;
 use crate::names;
 use crate::operations;
-use crate::operations::extension::Extension;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
-use bytes::Bytes;
+use crate::web::WebRules;
 use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
+use headwater_protocol::headers;
+use headwater_protocol::operation::Operation;
 use headwater_protocol::route::{self, Route};
-use headwater_protocol::{binary, headers};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
-use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-};
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::RwLock;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::Semaphore;
 
 /// What each request is logged under, at the level `info`.
 const REQUESTS: &str = "headwater_server::requests";
+/// What a page is counted as before its size is known.
+const PAGE_BYTES: usize = 2 << 20;
 /// Containers whose names are remembered; beyond it the memory starts anew.
 const NAMES_MAX: usize = 10_000;
 const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
@@ -53,8 +55,8 @@ pub(crate) struct Gateway {
     pub(crate) metrics: Metrics,
     pub(crate) throughput: Throughput,
     pub(crate) certificates: Option<Certificates>,
-    pub(crate) requests: Semaphore,
-    pub(crate) waiting: Arc<Semaphore>,
+    pub(crate) budgets: Arc<Budgets>,
+    web: WebRules,
     pub(crate) is_stopping: AtomicBool,
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
@@ -98,12 +100,11 @@ impl Gateway {
         runtime: Runtime,
         certificates: Option<Certificates>,
     ) -> Gateway {
-        let limits = config.limits;
         Gateway {
             metrics: Metrics::new(),
             throughput: Throughput::new(config.enforce_throughput),
-            requests: Semaphore::new(limits.requests),
-            waiting: Arc::new(Semaphore::new(limits.waiting_readers)),
+            budgets: Budgets::new(&config.limits),
+            web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
             stopping: Bell::default(),
             names: RwLock::default(),
@@ -118,15 +119,16 @@ impl Gateway {
     pub(crate) async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
-        scheme: &'static str,
-    ) -> Response<Payload> {
+        connection: &Arc<Connection>,
+    ) -> (Response<Payload>, Option<Held>) {
         let started = self.runtime.elapsed();
         let is_logged = tracing::enabled!(target: REQUESTS, tracing::Level::INFO);
         let path = is_logged.then(|| request.uri().path().to_owned());
         let activity = self.activity_of(request.headers());
-        let cross_origin = request.headers().contains_key(ORIGIN);
-        let verb = request.method().clone();
-        let answer = match self.answer(request, scheme).await {
+        let cors_origin = self.web.cors_origin(request.headers());
+        let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
+        let answered = self.answer(request, connection).await;
+        let answer = match answered.and_then(|answer| count(answer, &connection.peer, is_http2)) {
             Ok(answer) => answer,
             Err(failure) => {
                 let activity = text_of(&activity);
@@ -146,15 +148,16 @@ impl Gateway {
         let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
         answer = answer.header(&names::REQUEST_CHARGE, charge);
-        finish(&mut answer.headers, activity, cross_origin);
+        finish(&mut answer.headers, activity, cors_origin);
         answer.into_response()
     }
 
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        scheme: &'static str,
+        connection: &Arc<Connection>,
     ) -> Result<Answer, Failure> {
+        self.web.admit(&request)?;
         if request.method() == Method::OPTIONS {
             return Ok(Answer::empty(StatusCode::NO_CONTENT));
         }
@@ -166,80 +169,63 @@ impl Gateway {
             return Err(Failure::new(Code::ServiceUnavailable, message));
         }
         let path = path_of(request.uri());
-        let extension = operations::extension::route(&path);
-        let route = match &extension {
-            Some(extension) => extension.owner(),
-            None => route::parse(&path)?,
-        };
+        let route = route::parse(&path)?;
         let caller = self.caller(&request, &route, &path)?;
         let origin = match route {
-            Route::Account => origin_of(&request, scheme),
+            Route::Account => origin_of(&request, connection.scheme),
             _ => String::new(),
         };
         let (parts, body) = request.into_parts();
-        // Taken before the body is read: what waits here has cost nothing yet. Readers that wait for
-        // changes are counted where they wait, or they would keep everybody else out.
-        let _permit = match waits_for_changes(&parts.headers) {
-            true => None,
-            false => Some(self.requests.try_acquire().map_err(|_| too_busy())?),
+        let is_http2 = parts.version == Version::HTTP_2;
+        let _stream = match is_http2 {
+            true => Some(body::hold_stream(connection, &parts.headers)?),
+            false => None,
         };
-        let body = self.read_body(body).await?;
+        let head = Head::from(parts.headers);
+        let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
+            .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
+        let (body, _memory) = body::receive(connection, is_http2, body).await?;
+        // Taken when the body is there: a sender that stalls keeps no request out. Readers that wait for
+        // changes have a limit of their own, where they wait: they would keep all other requests out.
+        let is_waiting = operation.waits_for_changes();
+        let _permit = match is_waiting {
+            true => None,
+            false => Some(connection.peer.take_request()?),
+        };
         let call = Call {
-            verb: parts.method,
+            operation,
             route,
             query: parts.uri.query().map(str::to_owned),
-            head: parts.headers.into(),
+            head,
             body,
             caller,
             origin,
+            peer: connection.peer.clone(),
         };
-        if extension.is_none() && operations::is_brief(&call) {
+        if operations::is_brief(&call) {
             return operations::answer(self, &call).await;
         }
-        self.answer_elsewhere(call, extension).await
+        let memory = match makes_page(operation) && !is_waiting {
+            true => Some(self.hold_page(&call.peer).await?),
+            false => None,
+        };
+        let answer = self.answer_elsewhere(call).await?;
+        Ok(Answer { memory, ..answer })
+    }
+
+    /// Takes the memory of a page before it is made; others wait until it is sent.
+    async fn hold_page(&self, peer: &Arc<Peer>) -> Result<Held, Failure> {
+        let patience = self.config.limits.memory_time;
+        let held = peer.take_when_free(Resource::Sending, PAGE_BYTES, &self.runtime, patience);
+        Ok(Box::pin(held).await?)
     }
 
     /// Answers what may take long, on threads that serve no connections.
-    async fn answer_elsewhere(
-        self: &Arc<Self>,
-        call: Call,
-        extension: Option<Extension>,
-    ) -> Result<Answer, Failure> {
+    async fn answer_elsewhere(self: &Arc<Self>, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
-        let answered = self.runtime.run("operation", async move {
-            match extension {
-                Some(extension) => operations::extension::answer(&gateway, &call, &extension).await,
-                None => operations::answer(&gateway, &call).await,
-            }
-        });
+        let answered =
+            self.runtime.run("operation", async move { operations::answer(&gateway, &call).await });
         Box::pin(answered).await.unwrap_or_else(|| Err(unfinished()))
-    }
-
-    async fn read_body(&self, body: Incoming) -> Result<Bytes, Failure> {
-        if body.is_end_stream() {
-            return Ok(Bytes::new());
-        }
-        let limits = &self.config.limits;
-        let too_large = || Failure::too_large(&format!("send at most {} bytes", limits.body_bytes));
-        if body.size_hint().lower() > limits.body_bytes as u64 {
-            return Err(too_large());
-        }
-        let read = Limited::new(body, limits.body_bytes).collect();
-        let Some(read) = self.runtime.timeout(limits.body_time, read).await else {
-            let message = "the body did not arrive in time; send it faster or in smaller requests";
-            return Err(Failure::new(Code::RequestTimeout, message));
-        };
-        let bytes = match read {
-            Ok(collected) => collected.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
-            Err(_) => return Err(Failure::bad_request("the body ended before it was complete")),
-        };
-        if binary::is_binary(&bytes) {
-            let text = binary::decode(&bytes, binary::Limits::of_text_bytes(limits.body_bytes))
-                .map_err(|error| Failure::bad_request(format!("the binary body: {error}")))?;
-            return Ok(Bytes::from(text));
-        }
-        Ok(bytes)
     }
 
     /// The request's own id if it is one, or a new one.
@@ -262,8 +248,12 @@ impl Gateway {
         }
         let head = request.headers();
         let text = |name: &HeaderName| head.get(name).and_then(|value| value.to_str().ok());
-        let header =
-            text(&AUTHORIZATION).or_else(|| operations::extension::token_of(request.uri()));
+        // A browser that opens an event stream cannot send headers.
+        let in_address = || match route {
+            Route::ChangeStream { .. } => operations::extension::token_of(request.uri()),
+            _ => None,
+        };
+        let header = text(&AUTHORIZATION).or_else(in_address);
         let header = header.ok_or(AuthError::MissingAuthorization)?;
         let now = self.runtime.unix_millis() / 1000;
         let access = match auth::parse_token(header)? {
@@ -284,7 +274,9 @@ impl Gateway {
                 access
             }
             Token::Resource { sig } => {
-                return Ok(Caller::Guest(auth::open(&self.config.keys.primary, &sig, now)?));
+                let grant = auth::open(&self.config.keys.primary, &sig, now)?;
+                operations::check_living(self, &grant)?;
+                return Ok(Caller::Guest(grant));
             }
             Token::Aad { jwt } => {
                 auth::verify_aad(&self.config.keys, &jwt, now, self.config.any_identity)?
@@ -336,26 +328,27 @@ impl Gateway {
     }
 }
 
-/// Whether a request asks to wait until there is a change.
-fn waits_for_changes(head: &HeaderMap) -> bool {
-    let wait = || {
-        let text = head.get(&names::PREFER)?.to_str().ok()?;
-        headers::Prefer::parse(text).wait_seconds
-    };
-    head.contains_key(&names::A_IM) && wait().is_some_and(|seconds| seconds > 0)
-}
-
 /// What was done elsewhere ended without an answer.
 pub(crate) fn unfinished() -> Failure {
     let message = "the operation did not end; this is a defect of the server, please report it";
     Failure::new(Code::InternalServerError, message)
 }
 
-fn too_busy() -> Failure {
-    let message = "the server has as many requests under way as it takes; try again in a moment";
-    let mut failure = Failure::new(Code::ServiceUnavailable, message);
-    failure.retry_after = Some(std::time::Duration::from_millis(100));
-    failure
+/// Whether an operation answers with a page of unknown size.
+fn makes_page(operation: Operation) -> bool {
+    operation.access() == headwater_protocol::operation::Access::Read
+}
+
+/// Counts the memory of an answer, or refuses to send it.
+fn count(mut answer: Answer, peer: &Arc<Peer>, is_http2: bool) -> Result<Answer, Failure> {
+    let bytes = answer.payload.byte_count();
+    let uncounted = if is_http2 { 0 } else { UNCOUNTED_BYTES };
+    match &mut answer.memory {
+        _ if bytes <= uncounted => answer.memory = None,
+        Some(memory) => memory.resize(bytes)?,
+        memory => *memory = Some(peer.take(Resource::Sending, bytes)?),
+    }
+    Ok(answer)
 }
 
 fn uuid_of(random: u128) -> HeaderValue {
@@ -402,13 +395,13 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
 }
 
 /// What every answer carries.
-fn finish(head: &mut HeaderMap, activity: HeaderValue, cross_origin: bool) {
+fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<HeaderValue>) {
     head.insert(&names::ACTIVITY_ID, activity);
     head.insert(&names::VERSION, VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
-    if cross_origin {
-        operations::service::allow_cross_origin(head);
+    if let Some(origin) = cors_origin {
+        operations::service::allow_cross_origin(head, origin);
     }
 }
 

@@ -23,6 +23,12 @@ impl Head {
         }
     }
 
+    /// A header as text; one that is not text counts as absent.
+    #[inline]
+    pub(crate) fn text(&self, name: impl AsHeaderName + AsRef<str>) -> Option<&str> {
+        self.get(name).and_then(|value| value.to_str().ok())
+    }
+
     #[inline]
     pub(crate) fn contains(&self, name: impl AsHeaderName + AsRef<str>) -> bool {
         self.get(name).is_some()

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! connection   listen      accepts, speaks HTTP/1.1 and HTTP/2, in the clear or over TLS
-//! request      gateway     limits, reads the body, finds out who asks and for what
+//!              connection  whether it receives a head, works or is idle; budget: what its address may use
+//! page         web         which web pages may use the server
+//! request      gateway     finds out who asks and for what; body: receives the body
 //! operation    operations  one file per kind of resource: protocol in, store calls, protocol out
 //! answer       answer      status, headers, bytes; failures become the service's error shape
 //! ```
@@ -11,23 +13,28 @@
 //! happens to items is in `store`.
 
 mod answer;
+mod authority;
+mod body;
+mod budget;
 mod certificate;
 mod config;
+mod connection;
 mod failure;
 mod gateway;
 mod head;
-mod head_timer;
 mod listen;
 mod metrics;
 mod names;
 mod operations;
 mod pace;
-mod peers;
 mod request;
 #[cfg(test)]
 mod scenarios;
+mod socket;
 mod throughput;
+mod web;
 
+pub use authority::Authority;
 pub use certificate::{CertificateError, Certificates};
 pub use config::{Config, ConfigError, Limits, StartTimes};
 pub use listen::{Server, StartError};

@@ -6,10 +6,10 @@
 
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
+use crate::connection::Connection;
 use crate::gateway::Gateway;
-use crate::head_timer::HeadTimer;
-use crate::pace::{Pace, Paced};
-use crate::peers::{Addresses, Reading};
+use crate::pace::{Answering, Pace, Paced};
+use crate::socket::Socket;
 use headwater_runtime::{Runtime, Stop, TaskGroup};
 use headwater_store::Account;
 use hyper::body::Incoming;
@@ -32,8 +32,8 @@ use tokio_rustls::TlsAcceptor;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A TLS handshake that takes longer is not one.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// HTTP/2 streams of one connection at a time.
-const STREAMS_MAX: u32 = 256;
+/// What an idle client over HTTP/2 has to close its side.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -80,15 +80,16 @@ impl Server {
     ) -> Result<Server, StartError> {
         config.check()?;
         let certificates = match config.https {
-            Some(_) => Some(Certificates::open(config.certificates.as_deref())?),
+            Some(_) => {
+                let dir = config.certificates.as_deref();
+                Some(Certificates::open(dir, &config.hosts, &runtime)?)
+            }
             None => None,
         };
         let http = bind(config.http).await?;
         let https = bind(config.https).await?;
-        let room = Room {
-            connections: Arc::new(Semaphore::new(config.limits.connections)),
-            addresses: Addresses::new(config.limits.connections_per_address),
-        };
+        // On all listeners together.
+        let room = Arc::new(Semaphore::new(config.limits.connections));
         let threads = (0..config.threads.max(1)).map(|_| Thread::start());
         let threads: Arc<[Thread]> =
             threads.collect::<Result<_, _>>().map_err(StartError::Threads)?;
@@ -123,7 +124,7 @@ impl Server {
 
     /// The certificate clients have to trust, as PEM.
     #[must_use]
-    pub fn authority_pem(&self) -> Option<&str> {
+    pub fn authority_pem(&self) -> Option<String> {
         self.gateway.certificates.as_ref().map(Certificates::authority_pem)
     }
 
@@ -149,13 +150,6 @@ async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartE
     };
     let bound = TcpListener::bind(address).await;
     bound.map(Some).map_err(|source| StartError::Listen { address, source })
-}
-
-/// How many connections there may be, on all listeners together.
-#[derive(Clone)]
-struct Room {
-    connections: Arc<Semaphore>,
-    addresses: Arc<Addresses>,
 }
 
 /// A thread that serves connections.
@@ -197,14 +191,14 @@ async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     gateway: Arc<Gateway>,
-    room: Room,
+    room: Arc<Semaphore>,
     threads: Arc<[Thread]>,
     mut stop: Stop,
 ) {
     loop {
         // A connection beyond the limit waits in the kernel until another one ends.
         let next = async {
-            let permit = room.connections.clone().acquire_owned().await;
+            let permit = room.clone().acquire_owned().await;
             (permit, listener.accept().await)
         };
         let (permit, accepted) = tokio::select! {
@@ -220,7 +214,7 @@ async fn accept(
             }
         };
         // Beyond the limit of its address it is closed at once: if it waited, everybody would.
-        let Some(counted) = room.addresses.count(peer.ip()) else {
+        let Some(connected) = gateway.budgets.connect(peer.ip()) else {
             tracing::debug!(address = %peer.ip(), "an address has too many connections");
             continue;
         };
@@ -234,13 +228,14 @@ async fn accept(
         };
         let (gateway, tls) = (gateway.clone(), tls.clone());
         thread.serve(|stop| async move {
-            gateway.metrics.connections.inc();
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            let (runtime, limits) = (gateway.runtime.clone(), gateway.config.limits);
+            let connection = Connection::new(connected.peer().clone(), scheme, runtime, limits);
             match TcpStream::from_std(stream) {
-                Ok(stream) => connect(stream, tls, &gateway, stop).await,
+                Ok(stream) => connect(stream, tls, &gateway, &connection, stop).await,
                 Err(error) => tracing::warn!(%error, "cannot serve a connection"),
             }
-            gateway.metrics.connections.dec();
-            drop((permit, counted));
+            drop((permit, connected));
         });
     }
 }
@@ -259,15 +254,21 @@ where
     }
 }
 
-async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, gateway: &Arc<Gateway>, stop: Stop) {
+async fn connect(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    gateway: &Arc<Gateway>,
+    connection: &Arc<Connection>,
+    stop: Stop,
+) {
     let _ = stream.set_nodelay(true);
-    let stream = Reading::new(stream, gateway.runtime.clone(), gateway.config.limits.send_time);
+    let stream = Socket::new(stream, connection.clone());
     match tls {
-        None => serve(stream, "http", gateway, stop).await,
+        None => serve(stream, gateway, connection, stop).await,
         Some(tls) => {
             let shaken = gateway.runtime.timeout(HANDSHAKE_TIME, tls.accept(stream)).await;
             match shaken {
-                Some(Ok(stream)) => serve(stream, "https", gateway, stop).await,
+                Some(Ok(stream)) => serve(stream, gateway, connection, stop).await,
                 Some(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 None => tracing::debug!("a TLS handshake took too long"),
             }
@@ -277,54 +278,60 @@ async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, gateway: &Arc<Gate
 
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    scheme: &'static str,
     gateway: &Arc<Gateway>,
+    connection: &Arc<Connection>,
     mut stop: Stop,
 ) {
     let limits = &gateway.config.limits;
     let mut builder = auto::Builder::new(Streams(gateway.runtime.clone()));
+    // A client that closes its side has left: its request ends, above all one that waits for changes. How
+    // long heads take is watched by `connection`.
     builder
         .http1()
-        .timer(HeadTimer::default())
-        .header_read_timeout(limits.head_time)
+        .header_read_timeout(None)
         .max_buf_size(limits.head_bytes.max(8 << 10))
-        // A client that closes its side has left, and its request ends.
         .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
+        .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(Duration::from_secs(30));
-    let pace = Pace::new(gateway.runtime.clone(), limits.send_time);
+    let pace = Pace::new(connection.clone());
     let service = service_fn(|request: Request<Incoming>| {
-        let gateway = gateway.clone();
-        let watched = (request.version() == Version::HTTP_2).then(|| pace.clone());
+        let (gateway, connection) = (gateway.clone(), connection.clone());
+        let is_http2 = request.version() == Version::HTTP_2;
+        let under_way = connection.begin(is_http2);
+        let watched = is_http2.then(|| pace.clone());
         async move {
-            let answer = gateway.handle(request, scheme).await;
+            let (answer, memory) = gateway.handle(request, &connection).await;
+            let answering = Answering::new(under_way, memory);
             Ok::<_, std::convert::Infallible>(match watched {
-                Some(pace) => pace.watch(answer),
-                None => answer.map(Paced::from),
+                Some(pace) => pace.watch(answer, answering),
+                None => Paced::unwatched(answer, answering),
             })
         }
     });
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
+    let served = builder.serve_connection(TokioIo::new(stream), service);
+    let mut served = std::pin::pin!(served);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = served.as_mut() => Some(ended),
+        () = pace.stalled() => None,
+        () = connection.expired() => {
+            served.as_mut().graceful_shutdown();
+            gateway.runtime.timeout(CLOSE_TIME, served.as_mut()).await
+        }
         () = stop.requested() => {
-            connection.as_mut().graceful_shutdown();
+            served.as_mut().graceful_shutdown();
             tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = pace.stalled() => return,
+                ended = served.as_mut() => Some(ended),
+                () = pace.stalled() => None,
             }
         }
-        () = pace.stalled() => {
-            tracing::debug!("a client over HTTP/2 takes nothing of its answer");
-            return;
-        }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "a connection ended with an error"),
+        None => tracing::debug!("a client was too slow or idle for too long"),
     }
 }

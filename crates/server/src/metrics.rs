@@ -1,5 +1,6 @@
 //! What the server counts, for Prometheus.
 
+use crate::budget::{Budgets, Resource};
 use hyper::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -26,8 +27,10 @@ pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Kind, Counter>,
     seconds: Histogram,
-    pub(crate) connections: Gauge,
-    pub(crate) waiting_readers: Gauge,
+    connections: Gauge,
+    waiting_readers: Gauge,
+    receiving_bytes: Gauge,
+    sending_bytes: Gauge,
     pub(crate) throttled: Counter,
 }
 
@@ -37,15 +40,29 @@ impl Metrics {
         let requests = Family::default();
         let seconds = Histogram::new(SECONDS);
         let (connections, waiting_readers) = (Gauge::default(), Gauge::default());
+        let (receiving_bytes, sending_bytes) = (Gauge::default(), Gauge::default());
         let throttled = Counter::default();
         registry.register("requests", "Requests by verb and status", requests.clone());
         registry.register("request_seconds", "Time from head to answer", seconds.clone());
         registry.register("connections", "Open connections", connections.clone());
         let what = "Readers waiting for changes";
         registry.register("waiting_readers", what, waiting_readers.clone());
+        let what = "Memory of requests being received";
+        registry.register("receiving_bytes", what, receiving_bytes.clone());
+        let what = "Memory of answers being sent";
+        registry.register("sending_bytes", what, sending_bytes.clone());
         let what = "Requests beyond the provisioned throughput";
         registry.register("throttled_requests", what, throttled.clone());
-        Metrics { registry, requests, seconds, connections, waiting_readers, throttled }
+        Metrics {
+            registry,
+            requests,
+            seconds,
+            connections,
+            waiting_readers,
+            receiving_bytes,
+            sending_bytes,
+            throttled,
+        }
     }
 
     pub(crate) fn observe(&self, verb: &Method, status: StatusCode, took: Duration) {
@@ -61,7 +78,14 @@ impl Metrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn text(&self, budgets: &Budgets) -> String {
+        let set = |gauge: &Gauge, value: usize| {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        set(&self.connections, budgets.connections());
+        set(&self.waiting_readers, budgets.used(Resource::WaitingReaders));
+        set(&self.receiving_bytes, budgets.used(Resource::Receiving));
+        set(&self.sending_bytes, budgets.used(Resource::Sending));
         let mut text = String::new();
         // Writing into a text does not fail.
         let _ = encode(&mut text, &self.registry);

@@ -1,6 +1,7 @@
-//! Whether a client takes what it is sent over HTTP/2.
+//! The body of an answer on its way: its memory is counted until its last byte is with the operating
+//! system, and over HTTP/2 a client that does not read it is noticed.
 //!
-//! Over HTTP/1.1 a client that does not read leaves the socket full, and `peers` sees that. Over HTTP/2 it
+//! Over HTTP/1.1 a client that does not read leaves the socket full, and `socket` sees that. Over HTTP/2 it
 //! can read the socket, answer every ping, and still never open the window of a stream: the answer then lies
 //! in memory for as long as the connection lives. So answers go out in pieces that say when they are gone.
 //! A stream none of whose pieces goes for too long ends its connection.
@@ -13,8 +14,10 @@
 //! A stream that has nothing to send, such as events between two changes, has no piece and is left alone.
 
 use crate::answer::Payload;
+use crate::budget::Held;
+use crate::connection::{Connection, UnderWay};
 use bytes::Bytes;
-use headwater_runtime::{Bell, Runtime};
+use headwater_runtime::Bell;
 use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -31,8 +34,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The streams of one connection that are being sent something.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    runtime: Runtime,
-    still_max: Duration,
+    connection: Arc<Connection>,
     streams: Mutex<Streams>,
     /// Rung when there is something to watch again.
     begun: Bell,
@@ -74,20 +76,25 @@ impl Streams {
 }
 
 impl Pace {
-    pub(crate) fn new(runtime: Runtime, still_max: Duration) -> Arc<Pace> {
+    pub(crate) fn new(connection: Arc<Connection>) -> Arc<Pace> {
         let (streams, begun) = (Mutex::default(), Bell::default());
-        Arc::new(Pace { runtime, still_max, streams, begun })
+        Arc::new(Pace { connection, streams, begun })
     }
 
     /// The answer on a stream of HTTP/2, in pieces that are watched.
-    pub(crate) fn watch(self: &Arc<Pace>, answer: Response<Payload>) -> Response<Paced> {
+    pub(crate) fn watch(
+        self: &Arc<Pace>,
+        answer: Response<Payload>,
+        answering: Answering,
+    ) -> Response<Paced> {
         let id = {
             let mut streams = self.streams.lock();
             streams.next += 1;
             streams.next
         };
-        let stream = Arc::new(Stream { pace: self.clone(), id });
-        answer.map(|payload| Paced { payload, rest: Bytes::new(), stream: Some(stream) })
+        let stream = Arc::new(Stream { pace: self.clone(), id, _answering: answering });
+        let (rest, answering) = (Bytes::new(), None);
+        answer.map(|payload| Paced { payload, rest, stream: Some(stream), answering })
     }
 
     /// Completes when a client has taken nothing of an answer for too long.
@@ -99,11 +106,13 @@ impl Pace {
                 begun.rang().await;
                 continue;
             };
-            let still = self.runtime.elapsed().saturating_sub(since);
-            if still >= self.still_max {
+            let runtime = &self.connection.runtime;
+            let still = runtime.elapsed().saturating_sub(since);
+            let patience = self.connection.send_patience();
+            if still >= patience {
                 return;
             }
-            self.runtime.sleep(self.still_max - still).await;
+            runtime.sleep((patience - still).min(self.connection.send_check())).await;
         }
     }
 }
@@ -112,11 +121,12 @@ impl Pace {
 struct Stream {
     pace: Arc<Pace>,
     id: u64,
+    _answering: Answering,
 }
 
 impl Stream {
     fn piece(self: &Arc<Stream>, bytes: Bytes) -> Bytes {
-        let now = self.pace.runtime.elapsed();
+        let now = self.pace.connection.runtime.elapsed();
         let is_first = {
             let mut streams = self.pace.streams.lock();
             streams.sent(self.id, now);
@@ -144,9 +154,39 @@ impl AsRef<[u8]> for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         let pace = &self.stream.pace;
-        let now = pace.runtime.elapsed();
+        let now = pace.connection.runtime.elapsed();
         pace.streams.lock().taken(self.stream.id, now);
     }
+}
+
+/// What an answer keeps until its last byte is with the operating system.
+#[derive(Debug)]
+pub(crate) struct Answering {
+    _request: UnderWay,
+    memory: Option<Held>,
+}
+
+impl Answering {
+    pub(crate) fn new(request: UnderWay, memory: Option<Held>) -> Answering {
+        Answering { _request: request, memory }
+    }
+}
+
+/// Bytes that keep something until they are dropped.
+struct Kept<T> {
+    bytes: Bytes,
+    _with: T,
+}
+
+impl<T> AsRef<[u8]> for Kept<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Bytes whose memory is counted until they are dropped.
+pub(crate) fn counted(bytes: Bytes, memory: Held) -> Bytes {
+    Bytes::from_owner(Kept { bytes, _with: memory })
 }
 
 /// The body of an answer, watched or, where the socket tells enough, as it is.
@@ -155,11 +195,26 @@ pub(crate) struct Paced {
     payload: Payload,
     rest: Bytes,
     stream: Option<Arc<Stream>>,
+    answering: Option<Answering>,
 }
 
-impl From<Payload> for Paced {
-    fn from(payload: Payload) -> Paced {
-        Paced { payload, rest: Bytes::new(), stream: None }
+impl Paced {
+    /// The answer over HTTP/1.1.
+    pub(crate) fn unwatched(answer: Response<Payload>, answering: Answering) -> Response<Paced> {
+        let answering = Some(answering);
+        answer.map(|payload| Paced { payload, rest: Bytes::new(), stream: None, answering })
+    }
+
+    /// What is behind the last piece of an answer is sent too. A small answer needs no such care: the
+    /// system takes it at once.
+    fn keep_with_last(&mut self, piece: Bytes) -> Bytes {
+        let is_counted = |answering: &&Answering| answering.memory.is_some();
+        match self.answering.as_ref().filter(is_counted) {
+            Some(_) if self.payload.is_end_stream() => {
+                Bytes::from_owner(Kept { bytes: piece, _with: self.answering.take() })
+            }
+            _ => piece,
+        }
     }
 }
 
@@ -173,7 +228,10 @@ impl Body for Paced {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let paced = self.get_mut();
         let Some(stream) = &paced.stream else {
-            return Pin::new(&mut paced.payload).poll_frame(context);
+            let frame = ready!(Pin::new(&mut paced.payload).poll_frame(context));
+            return Poll::Ready(frame.map(|frame| {
+                frame.map(|frame| frame.map_data(|piece| paced.keep_with_last(piece)))
+            }));
         };
         if paced.rest.is_empty() {
             match ready!(Pin::new(&mut paced.payload).poll_frame(context)) {
@@ -201,6 +259,9 @@ impl Body for Paced {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Peer, Resource};
+    use crate::config::Limits;
+    use headwater_runtime::Runtime;
     use http_body_util::BodyExt;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -224,9 +285,12 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_the_same_in_pieces() {
         let whole: Bytes = (0..200_000u32).map(|number| number.to_le_bytes()[0]).collect();
-        let pace = Pace::new(Runtime::system(), SECOND);
+        let (peer, limits) = (Peer::for_tests(), Limits::default());
+        let connection = Connection::new(peer.clone(), "http", Runtime::system(), limits);
+        let pace = Pace::new(connection.clone());
         let answer = Response::new(Payload::Whole(whole.clone()));
-        let mut body = pace.watch(answer).into_body();
+        let answering = Answering::new(connection.begin(true), None);
+        let mut body = pace.watch(answer, answering).into_body();
         assert_eq!(body.size_hint().exact(), Some(200_000));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), PIECE_BYTES);
@@ -234,5 +298,33 @@ mod tests {
         let rest = body.collect().await.unwrap().to_bytes();
         assert_eq!([first, rest].concat(), whole);
         assert_eq!(pace.streams.lock().still_since(), None);
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_an_answer_is_counted_until_its_last_byte_is_dropped() {
+        let limits = Limits::default();
+        for is_http2 in [false, true] {
+            let peer = Peer::for_tests();
+            let connection = Connection::new(peer.clone(), "http", Runtime::system(), limits);
+            let pieces = [150_000, 50_000].map(|length| Bytes::from(vec![7; length])).to_vec();
+            let answer = Response::new(Payload::Pieces(pieces));
+            let memory = peer.take(Resource::Sending, 200_000).unwrap();
+            let answering = Answering::new(connection.begin(is_http2), Some(memory));
+            let mut body = match is_http2 {
+                true => Pace::new(connection.clone()).watch(answer, answering).into_body(),
+                false => Paced::unwatched(answer, answering).into_body(),
+            };
+            let mut pieces = Vec::new();
+            while let Some(frame) = body.frame().await {
+                pieces.push(frame.unwrap().into_data().unwrap());
+            }
+            assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>(), 200_000);
+            drop(body);
+            let last = pieces.pop().unwrap();
+            drop(pieces);
+            assert!(peer.used(Resource::Sending) >= 200_000, "{is_http2}");
+            drop(last);
+            assert_eq!(peer.used(Resource::Sending), 0, "{is_http2}");
+        }
     }
 }

@@ -1,5 +1,9 @@
-//! One request with its head understood: what operations ask about it.
+//! One request with its head parsed: the operation, and the parameters that operations read.
+//!
+//! What a request *is* was decided before, by `headwater_protocol::operation`: nothing here or later asks
+//! a header whether the request is a query, a batch or a feed.
 
+use crate::budget::Peer;
 use crate::failure::Failure;
 use crate::head::Head;
 use crate::names;
@@ -7,9 +11,10 @@ use bytes::Bytes;
 use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
 use headwater_protocol::auth::Grant;
 use headwater_protocol::headers::{self, ConsistencyLevel};
+use headwater_protocol::operation::Operation;
 use headwater_protocol::route::Route;
-use hyper::Method;
-use hyper::header::{AsHeaderName, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::header::{AsHeaderName, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Items on a page when the client leaves it to us.
@@ -35,7 +40,9 @@ pub(crate) enum Caller {
 /// A request.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) verb: Method,
+    /// What is asked for.
+    pub(crate) operation: Operation,
+    /// Of which resource.
     pub(crate) route: Route,
     /// Behind the question mark; only our own extensions read it.
     pub(crate) query: Option<String>,
@@ -44,6 +51,8 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// Scheme, host and port by which the client reached us.
     pub(crate) origin: String,
+    /// The address it came from.
+    pub(crate) peer: Arc<Peer>,
 }
 
 /// Which part of a container a list, feed or query is about.
@@ -57,7 +66,7 @@ pub(crate) struct Scope {
 impl Call {
     /// A header as text; one that is not text counts as absent.
     pub(crate) fn header(&self, name: impl AsHeaderName + AsRef<str>) -> Option<&str> {
-        self.head.get(name).and_then(|value| value.to_str().ok())
+        self.head.text(name)
     }
 
     /// A header whose value may hold UTF-8.
@@ -167,10 +176,6 @@ impl Call {
 
     pub(crate) fn if_none_match(&self) -> Option<&str> {
         self.header(IF_NONE_MATCH).filter(|text| !text.is_empty())
-    }
-
-    pub(crate) fn is_query(&self) -> bool {
-        headers::is_query(self.header(&names::IS_QUERY), self.header(CONTENT_TYPE))
     }
 }
 

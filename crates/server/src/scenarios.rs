@@ -5,10 +5,12 @@
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
+use crate::head::Head;
 use crate::operations;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::Timestamp;
+use headwater_protocol::operation::Operation;
 use headwater_protocol::route;
 use headwater_runtime::Simulation;
 use headwater_store::{
@@ -16,7 +18,6 @@ use headwater_store::{
     Options,
 };
 use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -66,14 +67,16 @@ fn head_of(headers: &Value, shift: u64) -> HeaderMap {
 }
 
 async fn ask(gateway: &Arc<Gateway>, path: &str, head: HeaderMap) -> Got {
+    let (route, head) = (route::parse(path).unwrap(), Head::from(head));
     let call = Call {
-        verb: Method::GET,
-        route: route::parse(path).unwrap(),
+        operation: Operation::classify("GET", &route, |name| head.text(name)).unwrap(),
+        route,
         query: None,
-        head: head.into(),
+        head,
         body: Bytes::new(),
         caller: Caller::Owner,
         origin: "http://localhost/".to_owned(),
+        peer: crate::budget::Peer::for_tests(),
     };
     let answer = operations::answer(gateway, &call).await;
     let answer = answer.unwrap_or_else(|failure: Failure| failure.into_answer("scenario"));

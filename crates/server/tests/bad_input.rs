@@ -186,8 +186,8 @@ async fn bodies_headers_paths_and_verbs_that_are_wrong_get_a_clear_answer() {
 async fn bytes_that_are_not_requests_end_their_own_connection_only() {
     let world = World::new().await.with_container().await;
     let mut steady = world.connect().await;
-    let flood = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "a: b\r\n".repeat(20_000));
-    let long = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(200_000));
+    let flood = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "a: b\r\n".repeat(20_000));
+    let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(200_000));
     let cases: [&[u8]; 9] = [
         b"\x00\x01\x02\x03\x04\x05\x06\x07\r\n\r\n",
         b"GET\r\n\r\n",
@@ -242,12 +242,16 @@ async fn slow_and_broken_senders_are_given_up_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_wait_for_their_turn() {
-    let world = World::with(|config| config.limits.connections = 2).await;
+    let world = World::with(|config| {
+        config.limits.connections = 2;
+        config.limits.address_share_percent = 100;
+    });
+    let world = world.await;
     let (first, second) = (world.connect().await, world.connect().await);
     // Both must have been accepted before a third asks.
     world.runtime.sleep(Duration::from_millis(100)).await;
     let mut third = world.connect().await;
-    third.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    third.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let early = world.runtime.timeout(Duration::from_millis(200), read_answer(&mut third)).await;
     assert!(early.is_none(), "{early:?}");
     drop(first);
@@ -260,11 +264,11 @@ async fn connections_beyond_the_limit_wait_for_their_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_holds_all_its_connections_keeps_nobody_else_out() {
     let world = World::with(|config| {
-        config.limits.connections = 6;
-        config.limits.connections_per_address = 4;
+        config.limits.connections = 5;
+        config.limits.address_share_percent = 80;
     });
     let world = world.await;
-    let ask = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n";
+    let ask = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut stream = world.connect().await;
@@ -303,7 +307,7 @@ async fn an_address_that_holds_all_its_connections_keeps_nobody_else_out() {
 async fn only_one_is_left(world: &World) {
     let mut open = String::new();
     for _ in 0..200 {
-        let metrics = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let metrics = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         let text = String::from_utf8(metrics.body).unwrap();
         open = text.lines().filter(|line| line.contains("connections ")).collect();
         if open.ends_with(" 1") {
@@ -395,7 +399,7 @@ async fn a_server_whose_connections_are_all_taken_still_stops() {
     });
     let world = world.await;
     let mut only = world.connect().await;
-    only.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    only.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     assert_eq!(read_answer(&mut only).await.unwrap().status, 200);
     let runtime = world.runtime.clone();
     assert!(runtime.timeout(Duration::from_secs(60), world.stop()).await.is_some());

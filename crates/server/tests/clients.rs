@@ -464,3 +464,40 @@ async fn a_continuation_of_azure_begins_anew_and_any_other_is_refused() {
     assert_eq!(ask("something").await.status, 400);
     world.stop().await;
 }
+
+/// .NET sends the place where a sorted query resumes beside the text, for each range.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sorted_query_resumes_at_the_filter_beside_its_text() {
+    let world = World::new().await.with_container().await;
+    for n in 0..5 {
+        let item = format!(r#"{{"id":"{n}","pk":"a","n":{n}}}"#);
+        assert_eq!(world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], &item).await.status, 201);
+    }
+    let head = [
+        ("content-type", "application/query+json"),
+        ("x-ms-documentdb-isquery", "True"),
+        ("x-ms-documentdb-partitionkeyrangeid", "0"),
+        ("x-ms-max-item-count", "2"),
+    ];
+    let text = r#""query":"SELECT VALUE c.n FROM c WHERE (true) ORDER BY c.n""#;
+    for (filter, pages) in [
+        (r#"{"value":[1],"exclude":true}"#, ["[2,3]", "[4]"]),
+        (r#"{"value":[1],"rid":"x","exclude":false}"#, ["[1,2]", "[3,4]"]),
+        (r#"{"value":[3],"exclude":false}"#, ["[3,4]", ""]),
+    ] {
+        let body = format!(r#"{{{text},"resumeFilter":{filter}}}"#);
+        let first = world.send("POST", ITEMS, &head, &body).await;
+        assert_eq!(first.json()["Documents"].to_string(), pages[0], "{first:?}");
+        let Some(next) = first.header("x-ms-continuation").filter(|_| !pages[1].is_empty()) else {
+            assert_eq!(pages[1], "", "{first:?}");
+            continue;
+        };
+        let mut head = head.to_vec();
+        head.push(("x-ms-continuation", next));
+        let second = world.send("POST", ITEMS, &head, &body).await;
+        assert_eq!(second.json()["Documents"].to_string(), pages[1], "{second:?}");
+    }
+    let body = format!(r#"{{{text},"resumeFilter":{{"value":[1,2],"exclude":true}}}}"#);
+    assert_eq!(world.send("POST", ITEMS, &head, &body).await.status, 400);
+    world.stop().await;
+}

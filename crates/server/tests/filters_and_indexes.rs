@@ -96,7 +96,7 @@ async fn an_event_stream_can_be_filtered() {
     }
     let mut stream = world.connect().await;
     let request = "GET /_headwater/changes/db/c?from=beginning&where=c.n+%3E+3&select=c.id HTTP/1.1\r\n\
-                   Host: x\r\n\r\n";
+                   Host: localhost\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut seen = String::new();
     let mut buffer = [0; 4096];
@@ -120,7 +120,8 @@ async fn an_event_stream_can_be_of_one_key_and_from_a_time_on() {
         ("from=Tue,+14+Nov+2023+22:13:20+GMT", "\"a2\"", "error"),
     ] {
         let mut stream = world.connect().await;
-        let request = format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request =
+            format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut seen = String::new();
         let mut buffer = [0; 4096];
@@ -133,7 +134,8 @@ async fn an_event_stream_can_be_of_one_key_and_from_a_time_on() {
         assert!(seen.contains("\"a1\"") && !seen.contains(sees_not), "{query}: {seen}");
     }
     for query in ["from=yesterday", "key=a", "key=%5B%22a%22,%22b%22%5D"] {
-        let request = format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request =
+            format!("GET /_headwater/changes/db/c?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(world.send_raw(request.as_bytes()).await.status, 400, "{query}");
     }
     world.stop().await;

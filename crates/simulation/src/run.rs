@@ -105,6 +105,7 @@ fn draw_ending(world: &World, random: &mut Random) -> Ending {
         _ if dice < weights.quiet => Ending::Quiet,
         _ if dice < weights.quiet + weights.close => Ending::Close,
         _ if dice < weights.quiet + weights.close + weights.kill => Ending::Kill,
+        _ if world.setup.needs_power() => Ending::Kill,
         _ => Ending::PowerCut,
     }
 }

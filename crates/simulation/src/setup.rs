@@ -7,7 +7,7 @@ use crate::model::{Key, Rules};
 use crate::sabotage::Sabotage;
 use headwater_model::{Epk, KeyRange, PartitionKey, PartitionKeyDefinition};
 use headwater_runtime::Random;
-use headwater_store::{ContainerDefinition, Options};
+use headwater_store::{ContainerDefinition, Durability, Options};
 use std::time::Duration;
 
 /// Chances, in percent unless said otherwise.
@@ -145,7 +145,7 @@ impl Setup {
         Setup {
             profile: profile.clone(),
             partitions: 1 + u32::try_from(random.below(4)).unwrap_or(0),
-            options: draw_options(random),
+            options: draw_options(profile, random),
             rules: Rules { default_ttl, has_unique_keys: random.chance(profile.unique) },
             retention,
             keys: (0..keys).map(key_info).collect(),
@@ -157,6 +157,13 @@ impl Setup {
             has_bad_network: random.chance(profile.bad_network),
             log_pause: Duration::from_micros(*random.pick(&[0, 100, 2_000, 20_000])),
         }
+    }
+
+    /// Whether acknowledged writes survive the process only. The power is not cut in such a world: what
+    /// is left then is a prefix per partition, which `store/tests/power_cuts.rs` checks.
+    #[must_use]
+    pub fn needs_power(&self) -> bool {
+        matches!(self.options.durability, Durability::Os)
     }
 
     /// Every item there can be.
@@ -221,8 +228,12 @@ fn key_info(number: u64) -> KeyInfo {
     KeyInfo { text, key, epk }
 }
 
-fn draw_options(random: &mut Random) -> Options {
+fn draw_options(profile: &Profile, random: &mut Random) -> Options {
     let mut options = Options::default();
+    // Failing syncs and sabotage are about what was synced.
+    if profile.sabotage.is_none() && profile.failing_syncs == 0 && random.chance(20) {
+        options.durability = Durability::Os;
+    }
     options.segment_bytes = *random.pick(&[2 << 10, 3 << 10, 5 << 10, 16 << 10]);
     options.ring_bytes = *random.pick(&[0, 600, 4 << 10, 1 << 20]);
     options.maintenance_interval = Duration::from_millis(*random.pick(&[0, 0, 7, 60, 1_000]));

@@ -106,7 +106,7 @@ impl World {
         loop {
             self.node = self.simulation.node();
             self.node.set_clock_offset_millis(self.clock_offset);
-            let unsteady = self.random.chance(25);
+            let unsteady = self.random.chance(25) && !self.setup.needs_power();
             if unsteady {
                 self.disk.cut_power_after(self.random.below(60));
             }
@@ -145,7 +145,13 @@ impl World {
         };
         let opening = Account::open_in(environment, Path::new("store"), self.setup.options.clone());
         match runtime.timeout(OPENING_MAX, opening).await {
-            Some(Ok(account)) => Some(account),
+            Some(Ok(account)) => {
+                let quarantined = account.quarantined();
+                if let Some(first) = quarantined.first().filter(|_| !self.disk.is_out_of_power()) {
+                    self.witness.object(Invariant::TheStoreOpens, first.to_string());
+                }
+                Some(account)
+            }
             _ if self.disk.is_out_of_power() => None,
             Some(Err(error)) => {
                 self.witness.object(Invariant::TheStoreOpens, error.to_string());

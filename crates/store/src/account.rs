@@ -8,9 +8,9 @@ use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::{Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
-use crate::{keys, maintenance, topology};
+use crate::{container_file, directory, keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog};
+use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, private};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -194,8 +194,11 @@ impl Account {
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
         let root = dir.as_ref().to_owned();
         let io = |source| OpenError::Io { dir: root.clone(), source };
-        std::fs::create_dir_all(&root).map_err(io)?;
-        let lock = File::create(root.join("LOCK")).map_err(io)?;
+        let full = |source| io(source).explained(&root, OsDisk.free_bytes(&root));
+        directory::prepare(&root).map_err(full)?;
+        let lock =
+            private::options().write(true).create(true).truncate(true).open(root.join("LOCK"));
+        let lock = lock.map_err(full)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::Locked { dir: root }),
@@ -243,6 +246,16 @@ impl Account {
         root: &Path,
         options: Options,
     ) -> Result<Account, OpenError> {
+        let disk = environment.disk.clone();
+        let opened = Account::open_all(environment, root, options).await;
+        opened.map_err(|error| error.explained(root, disk.free_bytes(root)))
+    }
+
+    async fn open_all(
+        environment: Environment,
+        root: &Path,
+        options: Options,
+    ) -> Result<Account, OpenError> {
         let Environment { runtime, disk, index, wrap_log } = environment;
         let io = |source| OpenError::Io { dir: root.to_owned(), source };
         disk.create_dir(&root.join("containers")).map_err(io)?;
@@ -250,12 +263,14 @@ impl Account {
             Some(index) => Arc::new(index),
             None => Arc::new(FjallIndex::open(&root.join("index"), runtime.clone())?),
         };
-        if disk.list(&root.join("catalog")).map_err(io)?.is_empty()
-            && !disk.list(&root.join("containers")).map_err(io)?.is_empty()
-        {
-            let file = root.join("catalog").display().to_string();
-            let what = "the catalog is missing, but there are containers".to_owned();
-            return Err(Damage { file, offset: 0, lsn: None, what }.into());
+        if disk.list(&root.join("catalog")).map_err(io)?.is_empty() {
+            if !disk.list(&root.join("containers")).map_err(io)?.is_empty() {
+                let file = root.join("catalog").display().to_string();
+                let what = "the catalog is missing, but there are containers".to_owned();
+                return Err(Damage { file, offset: 0, lsn: None, what }.into());
+            }
+            // The catalog makes its own name durable, and that of `containers` with it.
+            disk.sync_dir(root.parent().unwrap_or(Path::new(""))).map_err(io)?;
         }
         let query_memory = Arc::new(MemoryPool::new(options.queries.memory_bytes_together));
         let shared = Arc::new(Shared {
@@ -290,6 +305,7 @@ impl Account {
     async fn open_containers(&self) -> Result<(), OpenError> {
         let resources = self.0.catalog.resources();
         for entry in resources.containers.values() {
+            container_file::update(&self.0.shared, &resources, entry.rid);
             let state = ContainerState::open(&self.0, entry).await?;
             self.0.containers.write().insert(entry.rid, state);
         }
@@ -355,6 +371,17 @@ impl Account {
         });
         event.await?;
         self.database(id.as_str()).await
+    }
+
+    /// Creates a database, or finds the one of that id.
+    ///
+    /// # Errors
+    /// When the id is not allowed.
+    pub async fn create_database_if_absent(&self, id: &str) -> Result<Database, CatalogError> {
+        match self.create_database(id).await {
+            Err(CatalogError::AlreadyExists { .. }) => self.database(id).await,
+            made => made,
+        }
     }
 
     /// Finds a database.
@@ -509,6 +536,21 @@ impl Database {
         self.create_container_with(definition, partitions).await
     }
 
+    /// Creates a container, or finds the one of that id, whatever its definition is.
+    ///
+    /// # Errors
+    /// When the definition is not allowed.
+    pub async fn create_container_if_absent(
+        &self,
+        definition: ContainerDefinition,
+    ) -> Result<Container, CatalogError> {
+        let id = definition.id().to_string();
+        match self.create_container(definition).await {
+            Err(CatalogError::AlreadyExists { .. }) => self.container(&id).await,
+            made => made,
+        }
+    }
+
     /// Creates a container with so many partitions.
     ///
     /// # Errors
@@ -547,12 +589,14 @@ impl Database {
                 rid: new.as_u64(),
                 definition: definition.to_json(),
                 partitions: entries.clone(),
+                next_partition: 0,
             })
         });
         event.await?;
         let rid = rid.ok_or(StorageError::Closed)?;
         let resources = account.catalog.resources();
         let entry = resources.containers.get(&rid.as_u64()).ok_or(StorageError::Closed)?;
+        container_file::update(&account.shared, &resources, rid);
         let state = ContainerState::open(account, entry).await.map_err(|error| match error {
             OpenError::Storage(error) => error,
             other => StorageError::Index(other.to_string()),
@@ -621,6 +665,8 @@ impl Database {
         event.await?;
         let container = self.container(id.as_str()).await?;
         container.state().adopt_definition(&self.account.0.catalog)?;
+        let account = &self.account.0;
+        container_file::update(&account.shared, &account.catalog.resources(), container.rid());
         Ok(container)
     }
 

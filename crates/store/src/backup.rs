@@ -12,14 +12,16 @@ use crate::account::{Account, Options};
 use crate::container::ContainerState;
 use crate::error::{OpenError, StorageError};
 use crate::index::IndexView;
-use crate::keys;
 use crate::partition::{Answer, Cut, Refusal, Work};
-use headwater_log::{ReadError, Snapshot, SnapshotFile};
-use headwater_model::{ContainerRid, KeyRange, PartitionId};
+use crate::{directory, keys};
+use headwater_log::disk::{Disk, OsDisk};
+use headwater_log::{ReadError, Snapshot, SnapshotFile, private};
+use headwater_model::{ContainerRid, KeyRange, Lsn, PartitionId};
 use object_store::path::Path as ObjectPath;
 use object_store::{GetOptions, ObjectStore, PutOptions, PutPayload};
 use serde::{Deserialize, Serialize};
-use std::path::{Component, Path};
+use std::fs::File;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -212,6 +214,7 @@ impl Account {
         containers.sort_by_key(|container| container.rid);
         for container in containers {
             for partition in &container.topology().partitions {
+                partition.check_served()?;
                 let (items, state) =
                     state_of(&*container.shared.index, container.rid, &partition.range)?;
                 states.push(PartitionState {
@@ -233,6 +236,7 @@ type PartitionCut = (ContainerRid, PartitionId, KeyRange, Cut);
 async fn cut(container: &Arc<ContainerState>) -> Result<Vec<PartitionCut>, BackupError> {
     let mut cuts = Vec::new();
     for partition in &container.topology().partitions {
+        partition.check_served()?;
         match partition.submit(Work::Cut).await {
             Ok(Answer::Cut(cut)) => {
                 cuts.push((container.rid, partition.id, partition.range.clone(), cut));
@@ -301,19 +305,14 @@ pub async fn restore(
         return Err(BackupError::NotEmpty(dir.display().to_string()));
     }
     let contents = read_contents(place, prefix).await?;
+    directory::prepare(dir)?;
     for file in &contents.files {
         let target = dir.join(safe_path(&file.path)?);
         let bytes = get(place, &object_path(prefix, &file.path)).await?;
-        if bytes.len() as u64 != file.bytes || checksum(&bytes) != file.xxh3 {
-            let what = "its size or checksum is not the one that was written".to_owned();
-            return Err(BackupError::Damaged { file: file.path.clone(), what });
-        }
         if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent)?;
+            private::create_dir_all(parent)?;
         }
-        let written = std::fs::File::create(&target)?;
-        std::os::unix::fs::FileExt::write_all_at(&written, &bytes, 0)?;
-        written.sync_all()?;
+        write_checked(file, &bytes, &target)?;
     }
     let account = Account::open(dir, options).await?;
     let restored = account.partition_states()?;
@@ -326,6 +325,105 @@ pub async fn restore(
         }
     }
     Ok((account, contents.summary()))
+}
+
+/// A partition that was taken from a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RestoredPartition {
+    /// The newest change in the backup. Everything behind it is lost to the store.
+    pub lsn: Lsn,
+    /// Changes behind it that the damaged files still had.
+    pub newer_changes: u64,
+    /// The newest of them.
+    pub newest: Lsn,
+    /// Where the damaged files are now.
+    pub damaged_files: PathBuf,
+}
+
+/// Puts the files of a backup in the place of a partition's, in a data directory that is not open.
+///
+/// The damaged files are kept next to them. The index is rebuilt at the next open.
+///
+/// # Errors
+/// When the data directory is open, the backup does not have the partition or is damaged, or files
+/// cannot be written.
+pub async fn restore_partition(
+    place: &dyn ObjectStore,
+    prefix: &str,
+    data: &Path,
+    container: ContainerRid,
+    partition: PartitionId,
+) -> Result<RestoredPartition, BackupError> {
+    let _lock = lock_data(data)?;
+    let contents = read_contents(place, prefix).await?;
+    let state = contents
+        .partitions
+        .iter()
+        .find(|state| state.container == container.as_u64() && state.partition == partition.get());
+    let state = state.ok_or_else(|| {
+        let container = container.as_u64();
+        BackupError::Contents(format!(
+            "it has no partition {partition} of container {container:016x}"
+        ))
+    })?;
+    let lsn = Lsn::new(state.lsn);
+    let path = format!("containers/{:016x}/{:08}", container.as_u64(), partition.get());
+    let dir = data.join(&path);
+    let fresh = dir.with_extension("restoring");
+    OsDisk.remove_dir(&fresh)?;
+    OsDisk.create_dir(&fresh)?;
+    let of_partition = contents
+        .files
+        .iter()
+        .filter_map(|file| Some((file, file.path.strip_prefix(&path)?.strip_prefix('/')?)));
+    for (file, name) in of_partition {
+        let bytes = get(place, &object_path(prefix, &file.path)).await?;
+        write_checked(file, &bytes, &fresh.join(safe_path(name)?))?;
+    }
+    OsDisk.sync_dir(&fresh)?;
+    let (mut newer_changes, mut newest) = (0, lsn);
+    let mut count = |record: &headwater_log::Record| {
+        if record.position.lsn > lsn {
+            newer_changes += 1;
+            newest = newest.max(record.position.lsn);
+        }
+    };
+    headwater_log::salvage::inspect(&OsDisk, &dir, &mut count, &mut |_| ());
+    let damaged_files = (1..)
+        .map(|number: u32| dir.with_extension(format!("damaged-{number}")))
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| dir.with_extension("damaged"));
+    match std::fs::rename(&dir, &damaged_files) {
+        // It was the directory that was lost, or this was interrupted once already.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        other => other?,
+    }
+    std::fs::rename(&fresh, &dir)?;
+    OsDisk.sync_dir(dir.parent().unwrap_or(data))?;
+    crate::index::doubt_files(&data.join("index"))?;
+    Ok(RestoredPartition { lsn, newer_changes, newest, damaged_files })
+}
+
+/// Keeps other processes out of a data directory.
+pub(crate) fn lock_data(data: &Path) -> Result<File, OpenError> {
+    let io = |source| OpenError::Io { dir: data.to_owned(), source };
+    let lock = File::create(data.join("LOCK")).map_err(io)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::Locked { dir: data.to_owned() }),
+        Err(std::fs::TryLockError::Error(error)) => Err(io(error)),
+    }
+}
+
+fn write_checked(file: &FileEntry, bytes: &[u8], target: &Path) -> Result<(), BackupError> {
+    if bytes.len() as u64 != file.bytes || checksum(bytes) != file.xxh3 {
+        let what = "its size or checksum is not the one that was written".to_owned();
+        return Err(BackupError::Damaged { file: file.path.clone(), what });
+    }
+    let written = private::options().write(true).create(true).truncate(true).open(target)?;
+    std::os::unix::fs::FileExt::write_all_at(&written, bytes, 0)?;
+    Ok(written.sync_all()?)
 }
 
 async fn read_contents(place: &dyn ObjectStore, prefix: &str) -> Result<Contents, BackupError> {

@@ -8,20 +8,21 @@ use crate::definition::ContainerDefinition;
 use crate::error::{CatalogError, OpenError, StorageError};
 use crate::resource::ResourceType;
 use headwater_log::{
-    GroupBuilder, LocalLog, NewRecord, PartitionLog, ReadRequest, RecordKind, Tail, Which,
-    append_decided,
+    Durability, GroupBuilder, LocalLog, LogOptions, NewRecord, PartitionLog, ReadRequest,
+    RecordKind, Which, append_decided,
 };
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, KeyRange, Lsn, PartitionId,
     ResourceId, Timestamp,
 };
+use headwater_runtime::Runtime;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The catalog's log is partition 0 of no container.
-const PARTITION: PartitionId = PartitionId::new(0);
+pub(crate) const PARTITION: PartitionId = PartitionId::new(0);
 
 /// Something that happened to the resources of an account.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub(crate) enum Event {
         rid: u64,
         definition: String,
         partitions: Vec<PartitionEntry>,
+        /// No partition has had this number or a higher one.
+        #[serde(default)]
+        next_partition: u32,
     },
     ContainerReplaced {
         rid: u64,
@@ -183,7 +187,35 @@ impl Resources {
         }
     }
 
-    fn apply(&mut self, event: &Event, stamp: Stamp) -> Result<(), String> {
+    /// Events that lead to these resources.
+    pub(crate) fn to_events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for database in self.databases.values() {
+            let id = database.id.clone();
+            events.push(Event::DatabaseCreated { rid: database.rid.get(), id });
+        }
+        for container in self.containers.values() {
+            events.push(Event::ContainerCreated {
+                rid: container.rid.as_u64(),
+                definition: container.definition.to_json(),
+                partitions: container.partitions.clone(),
+                next_partition: container.next_partition,
+            });
+        }
+        // Owners were created before what they own.
+        let mut others: Vec<_> = self.others.values().collect();
+        others.sort_by_key(|entry| entry.number);
+        events.extend(others.into_iter().map(|entry| Event::ResourcePut {
+            kind: entry.kind,
+            owner: entry.owner.to_string(),
+            rid: entry.rid.to_string(),
+            id: entry.id.clone(),
+            json: entry.json.clone(),
+        }));
+        events
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event, stamp: Stamp) -> Result<(), String> {
         match event {
             Event::DatabaseCreated { rid, id } => {
                 self.last_database = self.last_database.max(*rid);
@@ -195,10 +227,11 @@ impl Resources {
                 self.containers.retain(|_, container| container.rid.database().get() != *rid);
                 self.drop_orphans();
             }
-            Event::ContainerCreated { rid, definition, partitions } => {
+            Event::ContainerCreated { rid, definition, partitions, next_partition } => {
                 let rid = ContainerRid::from_u64(*rid).map_err(|error| error.to_string())?;
                 self.last_container = self.last_container.max(rid.container());
-                let next_partition = partitions.iter().map(|entry| entry.id + 1).max().unwrap_or(0);
+                let next = partitions.iter().map(|entry| entry.id + 1).max().unwrap_or(0);
+                let next_partition = next.max(*next_partition);
                 let container = ContainerEntry {
                     rid,
                     definition: parse(definition)?,
@@ -262,13 +295,15 @@ pub(crate) struct Catalog {
 impl Catalog {
     pub(crate) fn open(shared: Arc<Shared>) -> Result<Catalog, OpenError> {
         let dir = shared.root.join("catalog");
+        // Files are removed because the catalog says so, hence it is synced at every durability.
+        let options = LogOptions { durability: Durability::Fsync, ..shared.options.log_options() };
         let opened = LocalLog::inherit(
             shared.disk.clone(),
             &dir,
             PARTITION,
             &[],
             Lsn::ZERO,
-            shared.options.log_options(),
+            options,
             shared.runtime.clone(),
         )?;
         let log = opened.log;
@@ -310,31 +345,33 @@ impl Catalog {
         let _deciding = self.deciding.lock().await;
         let before = self.resources();
         let event = decide(&before)?;
-        let tail = self.log.local_tail();
-        let stamp = self.write(&event, tail).await?;
+        let stamp = append(&self.log, &self.shared.runtime, &event).await?;
         let mut after = Resources::clone(&before);
         after.apply(&event, stamp).map_err(StorageError::Index)?;
         *self.resources.write() = Arc::new(after);
         Ok(event)
     }
+}
 
-    async fn write(&self, event: &Event, tail: Tail) -> Result<Stamp, StorageError> {
-        let runtime = &self.shared.runtime;
-        let mut group = GroupBuilder::new(PARTITION, 0, tail);
-        let now = Timestamp::from_millis(runtime.unix_millis());
-        let timestamp = group.begin(now, runtime.random_u128());
-        let meta =
-            serde_json::to_vec(event).map_err(|error| StorageError::Index(error.to_string()))?;
-        let position = group.record(&NewRecord {
-            kind: RecordKind::Put,
-            supersedes: None,
-            epk: &[],
-            meta: &meta,
-            body: &[],
-        });
-        group.finish();
-        let log: &dyn PartitionLog = &self.log;
-        append_decided(log, &group.build(), runtime).await?;
-        Ok(Stamp { lsn: position.lsn, timestamp })
-    }
+/// Writes an event behind the others.
+pub(crate) async fn append(
+    log: &Arc<LocalLog>,
+    runtime: &Runtime,
+    event: &Event,
+) -> Result<Stamp, StorageError> {
+    let mut group = GroupBuilder::new(PARTITION, 0, log.local_tail());
+    let now = Timestamp::from_millis(runtime.unix_millis());
+    let timestamp = group.begin(now, runtime.random_u128());
+    let meta = serde_json::to_vec(event).map_err(|error| StorageError::Index(error.to_string()))?;
+    let position = group.record(&NewRecord {
+        kind: RecordKind::Put,
+        supersedes: None,
+        epk: &[],
+        meta: &meta,
+        body: &[],
+    });
+    group.finish();
+    let log: &dyn PartitionLog = log;
+    append_decided(log, &group.build(), runtime).await?;
+    Ok(Stamp { lsn: position.lsn, timestamp })
 }

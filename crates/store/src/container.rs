@@ -111,7 +111,9 @@ impl ContainerState {
 
     pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
         for partition in &self.topology().partitions {
-            partition.local.checkpoint()?;
+            if let Ok(log) = partition.log() {
+                log.checkpoint()?;
+            }
         }
         Ok(())
     }
@@ -141,6 +143,7 @@ impl ContainerState {
             let Some(partition) = topology.partition_of(epk) else {
                 return Err(Refusal::Storage(StorageError::Closed));
             };
+            let log = partition.log().map_err(Refusal::Storage)?;
             match partition.submit(work).await {
                 Err(Refusal::Gone(returned)) => work = *returned,
                 decided => return decided,
@@ -155,7 +158,7 @@ impl ContainerState {
             if partition.is_abandoned() {
                 return Err(Refusal::Storage(StorageError::Interrupted));
             }
-            if !partition.local.is_sealed() {
+            if !log.is_sealed() {
                 return Err(Refusal::Storage(StorageError::Closed));
             }
             changed.rang().await;
@@ -413,6 +416,7 @@ impl Container {
         let topology = self.state.topology();
         let partition = topology.partition_of(epk.as_bytes());
         let partition = partition.ok_or(ItemReadError::ContainerGone)?;
+        partition.check_served()?;
         Ok((partition.id, partition.visible()))
     }
 

@@ -1,13 +1,19 @@
 //! What can go wrong, by what the caller was doing, each with what to do next.
 
 use crate::body::{BodyError, PatchError};
+use crate::quarantine::Quarantine;
 use headwater_log::{AppendError, Damage, OpenError as LogOpenError, ReadError};
 use headwater_model::{
     BadContinuation, BadPartitionKeyDefinition, BadPartitionKeyPath, Etag, IdError, KeyRange, Lsn,
     PartitionId, PartitionKeyError,
 };
 use headwater_query::EvaluationError;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An index that fails with less room than this on its disk has failed for that reason.
+const ROOM_TO_OPEN: u64 = 1 << 20;
 
 /// What a caller should do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +43,16 @@ pub enum Remedy {
 pub enum StorageError {
     /// Reading the log failed.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(ReadError),
+    /// A read met bytes that are not what was written.
+    #[error(
+        "{0}. Stop the server and run `headwater doctor`: it says what is lost, takes the partition \
+         from a backup or exports what is readable"
+    )]
+    Damaged(Damage),
+    /// The partition was set aside when the store was opened, because its files are damaged.
+    #[error(transparent)]
+    Quarantined(Arc<Quarantine>),
     /// Appending to the log failed.
     #[error(transparent)]
     Append(#[from] AppendError),
@@ -59,7 +74,7 @@ impl StorageError {
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
-            StorageError::Read(ReadError::Damaged(_)) => Remedy::Restore,
+            StorageError::Damaged(_) | StorageError::Quarantined(_) => Remedy::Restore,
             StorageError::Append(AppendError::DiskFull) => Remedy::FreeDisk,
             StorageError::Append(AppendError::Poisoned)
             | StorageError::Index(_)
@@ -67,6 +82,27 @@ impl StorageError {
             StorageError::Read(_) | StorageError::Append(_) | StorageError::Closed => {
                 Remedy::RetryLater
             }
+        }
+    }
+}
+
+impl StorageError {
+    /// The damaged place, if the error is about one.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Damage> {
+        match self {
+            StorageError::Damaged(damage) => Some(damage),
+            StorageError::Quarantined(quarantine) => Some(&quarantine.damage),
+            _ => None,
+        }
+    }
+}
+
+impl From<ReadError> for StorageError {
+    fn from(error: ReadError) -> StorageError {
+        match error {
+            ReadError::Damaged(damage) => StorageError::Damaged(damage),
+            other => StorageError::Read(other),
         }
     }
 }
@@ -82,6 +118,17 @@ pub enum OpenError {
         dir: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
+    },
+    /// The disk is full.
+    #[error(
+        "cannot open the data directory {}: its disk is full{}. Make room and start again; nothing \
+         that was acknowledged is lost", dir.display(), free_text(.free)
+    )]
+    DiskFull {
+        /// The directory of the store.
+        dir: PathBuf,
+        /// Bytes that are free, where that is known.
+        free: Option<u64>,
     },
     /// Another process has the store open.
     #[error("{} is in use by another process; close it first", dir.display())]
@@ -106,6 +153,41 @@ pub enum OpenError {
         /// What was wrong with it.
         what: String,
     },
+}
+
+fn free_text(free: &Option<u64>) -> String {
+    free.map(|bytes| format!(" ({bytes} bytes free)")).unwrap_or_default()
+}
+
+impl OpenError {
+    /// Whether the operating system said that the disk is full.
+    fn is_about_room(&self) -> bool {
+        if matches!(self, OpenError::Storage(StorageError::Append(AppendError::DiskFull))) {
+            return true;
+        }
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            let io = error.downcast_ref::<std::io::Error>();
+            if io.is_some_and(|io| {
+                matches!(io.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            }) {
+                return true;
+            }
+            cause = error.source();
+        }
+        // What the engine of the index says is only text.
+        false
+    }
+
+    /// The same error, or that the disk is full if this is why.
+    pub(crate) fn explained(self, dir: &Path, free: Option<u64>) -> OpenError {
+        let is_tight = free.is_some_and(|free| free < ROOM_TO_OPEN);
+        let is_index = matches!(self, OpenError::Storage(StorageError::Index(_)));
+        if self.is_about_room() || (is_index && is_tight) {
+            return OpenError::DiskFull { dir: dir.to_owned(), free };
+        }
+        self
+    }
 }
 
 impl From<ReadError> for OpenError {

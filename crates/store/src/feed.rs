@@ -246,6 +246,7 @@ impl Container {
             let Some(range) = partition.range.intersect(&wanted) else {
                 continue;
             };
+            partition.check_served()?;
             for (range, after) in starts_of(partition, &range, request)? {
                 let filter = (range != partition.range).then(|| range.clone());
                 parts.push(Part { partition: partition.clone(), filter, range, after });
@@ -343,7 +344,7 @@ impl Container {
 
 fn position_at(partition: &Partition, time: Timestamp) -> Result<Lsn, FeedError> {
     let visible = partition.visible();
-    Ok(partition.local.position_before(time)?.min(visible))
+    Ok(partition.log()?.position_before(time)?.min(visible))
 }
 
 /// Where to start in a range of a partition: usually one position, but after a merge a reader may

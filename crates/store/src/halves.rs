@@ -52,7 +52,7 @@ impl Container {
             return Ok(None);
         }
         let Some((partition, after)) = self.one_log(request)? else { return Ok(None) };
-        let extent = partition.local.extent(&ReadRequest {
+        let extent = partition.log()?.extent(&ReadRequest {
             after,
             upto: partition.visible(),
             which: Which::Live,

@@ -38,8 +38,10 @@ mod backup;
 pub mod body;
 mod catalog;
 mod container;
+mod container_file;
 mod count;
 mod definition;
+mod directory;
 mod error;
 mod feed;
 mod filter;
@@ -52,9 +54,12 @@ mod listing;
 mod maintenance;
 mod partition;
 mod prepare;
+mod quarantine;
 pub mod query;
 mod recent;
+mod repair;
 mod resource;
+mod salvage;
 mod scan;
 mod script;
 mod secondary;
@@ -64,7 +69,7 @@ mod topology;
 mod transaction;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
-pub use backup::{BackupError, BackupSummary, restore};
+pub use backup::{BackupError, BackupSummary, RestoredPartition, restore, restore_partition};
 pub use body::{BodyError, Patch, PatchError};
 pub use container::Container;
 pub use definition::ContainerDefinition;
@@ -76,7 +81,8 @@ pub use feed::{FeedPage, FeedRequest};
 pub use filter::{BadFilter, FeedFilter};
 pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
-pub use headwater_log::{Damage, Durability};
+pub use headwater_log::salvage::{Hole, Inspection};
+pub use headwater_log::{Damage, Durability, private};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,
@@ -84,7 +90,10 @@ pub use headwater_model::{
 pub use index::MemoryIndex;
 pub use item::{Condition, Item, ItemWrite, Precondition, Written};
 pub use partition::feed::Change;
+pub use quarantine::Quarantine;
+pub use repair::{RepairedCatalog, repair_catalog};
 pub use resource::{Resource, ResourceType};
+pub use salvage::{PartitionReport, Salvaged};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use script::{
     ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,

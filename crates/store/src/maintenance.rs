@@ -49,23 +49,37 @@ pub(crate) fn start(account: &Account) {
 
 /// Sweeps and compacts every container as far as there is something to do.
 pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
+    // What goes wrong in one container keeps no other from its turn.
+    let mut first_error = None;
     for container in account.open_container_states() {
-        sweep(&container).await?;
-        compact(&container)?;
-        let shared = &container.shared;
-        shared.runtime.blocking(|| container.secondary.maintain(&container))?;
+        if let Err(error) = maintain(&container).await {
+            first_error.get_or_insert(error);
+        }
         // Other tasks may have waited while a segment was rewritten.
         tokio::task::yield_now().await;
     }
-    Ok(())
+    first_error.map_or(Ok(()), Err)
 }
 
-/// Compacts the logs of a container until nothing is worth it any more.
+async fn maintain(container: &Arc<ContainerState>) -> Result<(), StorageError> {
+    let swept = sweep(container).await;
+    let compacted = compact(container);
+    let shared = &container.shared;
+    shared.runtime.blocking(|| container.secondary.maintain(container))?;
+    swept.and(compacted)
+}
+
+/// Compacts the logs of a container until nothing is worth it any more. A damaged log is left as it is:
+/// its files are what can be salvaged.
 pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
     let shared = &container.shared;
     let retention = container.settings.read().definition.all_versions_retention();
     let mut has_compacted = false;
     for partition in &container.topology().partitions {
+        let Ok(log) = partition.log() else { continue };
+        if partition.known_damage().is_some() {
+            continue;
+        }
         let retain_from = if retention.is_zero() {
             Timestamp::from_millis(u64::MAX)
         } else {
@@ -74,9 +88,19 @@ pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
         };
         let policy =
             CompactionPolicy { retain_from, dead_percent: shared.options.compaction_dead_percent };
-        while let Some(done) = shared.runtime.blocking(|| partition.local.compact(&policy))? {
-            tracing::debug!(partition = %partition.id, ?done, "compacted");
-            has_compacted = true;
+        loop {
+            match shared.runtime.blocking(|| log.compact(&policy)).map_err(StorageError::from) {
+                Ok(Some(done)) => {
+                    tracing::debug!(partition = %partition.id, ?done, "compacted");
+                    has_compacted = true;
+                }
+                Ok(None) => break,
+                Err(error @ StorageError::Damaged(_)) => {
+                    partition.note_damage(&error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
     // An index that has not applied what a log no longer has would have to be made anew after a crash.
@@ -95,8 +119,15 @@ async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
         let second = container.shared.runtime.unix_millis() / 1000;
         let (from, to) = keys::expired_until(container.rid, second);
         let mut due: Vec<(Key, Key)> = Vec::new();
+        let topology = container.topology();
+        let is_served = |item: &Key| {
+            let epk = keys::parse_item(item).map(|(epk, _)| epk);
+            let owner = epk.and_then(|epk| topology.partition_of(epk.as_bytes()));
+            owner.is_none_or(|owner| owner.quarantine().is_none())
+        };
         container.shared.index.scan(&from, &to, &mut |key, _| {
-            if let Some(item) = keys::item_of_expiry(container.rid, key) {
+            let item = keys::item_of_expiry(container.rid, key);
+            if let Some(item) = item.filter(is_served) {
                 due.push((Key::from_slice(key), item));
             }
             due.len() < SWEEP_ROWS

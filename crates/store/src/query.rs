@@ -31,7 +31,9 @@ use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
 use headwater_query::{Budget, Context, Kind, Limits, MemoryLease, Next, OrderMark, Run};
 use std::sync::Arc;
 
-pub use headwater_query::{ComputedProperty, EvaluationError, Problem, Query, QueryError, Value};
+pub use headwater_query::{
+    ComputedProperty, EvaluationError, Problem, Query, QueryError, ResumePoint, Value,
+};
 pub(crate) use leftovers::Leftovers;
 use leftovers::{Owner, Rows};
 pub use source::IndexUsage;

@@ -128,6 +128,8 @@ impl Container {
         }
     }
 
+    /// The rows of a scope. Refuses a scope that reaches into a quarantined partition: what is missing
+    /// there must not look like items that do not exist.
     pub(crate) fn bounds(&self, scope: &ScanScope) -> Result<(Key, Key), ItemReadError> {
         let range = match scope {
             ScanScope::Container => KeyRange::full(),
@@ -142,11 +144,16 @@ impl Container {
                     let epk = definition.epk(key)?;
                     let mut encoded = Vec::new();
                     key.encode_into(&mut encoded);
+                    let topology = self.state().topology();
+                    topology
+                        .partition_of(epk.as_bytes())
+                        .map_or(Ok(()), |one| one.check_served())?;
                     return Ok(keys::items_of(self.rid(), epk.as_bytes(), &encoded));
                 }
                 definition.prefix_range(key)?
             }
         };
+        self.state().topology().check_served(&range)?;
         Ok(keys::items_in(self.rid(), &range))
     }
 

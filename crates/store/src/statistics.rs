@@ -7,6 +7,7 @@ use crate::container::Container;
 use crate::error::StorageError;
 use crate::keys;
 use crate::partition::Partition;
+use headwater_log::LogStatistics;
 use headwater_model::{PartitionId, PartitionKey};
 
 /// Counting more would take longer than anybody waits for an estimate.
@@ -20,6 +21,8 @@ const KEYS_MAX: usize = 10;
 pub struct RangeStatistics {
     /// The range.
     pub id: PartitionId,
+    /// Whether it is set aside because its files are damaged; nothing is counted then.
+    pub is_quarantined: bool,
     /// Bytes of what exists in its log.
     pub bytes: u64,
     /// Items; at least so many if there are a million or more.
@@ -51,11 +54,13 @@ impl Container {
     fn statistics_of(&self, partition: &Partition) -> Result<RangeStatistics, StorageError> {
         let mut counted = RangeStatistics {
             id: partition.id,
+            is_quarantined: partition.quarantine().is_some(),
             bytes: 0,
             items: 0,
             distinct_keys: 0,
             largest_keys: Vec::new(),
         };
+        let Ok(log) = partition.log() else { return Ok(counted) };
         let mut largest: Vec<Run> = Vec::new();
         let mut run: Option<Run> = None;
         let mut malformed = false;
@@ -77,7 +82,7 @@ impl Container {
             return Err(self.state().shared.index.doubt("a row is malformed"));
         }
         keep(&mut largest, run);
-        counted.bytes = bytes_of(partition, counted.items);
+        counted.bytes = bytes_of(&log.statistics(), counted.items);
         let share = |items: u64| {
             let share = u128::from(counted.bytes) * u128::from(items);
             u64::try_from(share / u128::from(counted.items.max(1))).unwrap_or(u64::MAX)
@@ -88,8 +93,7 @@ impl Container {
 }
 
 /// Bytes of what exists in a partition's log.
-fn bytes_of(partition: &Partition, items: u64) -> u64 {
-    let log = partition.local.statistics();
+fn bytes_of(log: &LogStatistics, items: u64) -> u64 {
     let live = log.bytes.saturating_sub(log.dead_bytes);
     if !log.shared {
         return live;

@@ -14,12 +14,14 @@
 use crate::account::Shared;
 use crate::catalog::{Catalog, Event, PartitionEntry};
 use crate::container::{Container, ContainerState};
+use crate::container_file;
 use crate::error::{CatalogError, OpenError, StorageError, TopologyError};
 use crate::index::Batch;
 use crate::keys::{self, PartitionRow};
 use crate::partition::control::Seal;
 use crate::partition::recover::{catch_up, first_rid};
 use crate::partition::{Answer, Identity, Partition, Prepared, Refusal, Work};
+use crate::quarantine::{Quarantine, damage_of};
 use headwater_log::{
     Ancestor, AppendError, Damage, LocalLog, OpenError as LogOpenError, Opened, ReadRequest,
     RecordKind, Which,
@@ -67,6 +69,12 @@ impl Topology {
         if interrupted { Err(StorageError::Interrupted) } else { Ok(()) }
     }
 
+    /// Refuses when a quarantined partition has a part of this range.
+    pub(crate) fn check_served(&self, range: &KeyRange) -> Result<(), StorageError> {
+        let asked = |one: &&Arc<Partition>| one.range.intersect(range).is_some();
+        self.partitions.iter().filter(asked).try_for_each(|partition| partition.check_served())
+    }
+
     pub(crate) fn partition(&self, id: PartitionId) -> Option<&Arc<Partition>> {
         self.partitions.iter().find(|partition| partition.id == id)
     }
@@ -85,7 +93,7 @@ impl Topology {
     }
 }
 
-/// Opens all partitions of a container, finishing what a crash has interrupted.
+/// Opens all partitions of a container, finishing what a crash has interrupted. Sets damaged ones aside.
 pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Result<(), OpenError> {
     let resources = catalog.resources();
     let Some(entry) = resources.containers.get(&state.rid.as_u64()) else {
@@ -94,15 +102,14 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
     let mut partitions = Vec::new();
     let mut sealed: BTreeMap<u32, (Arc<Partition>, Seal)> = BTreeMap::new();
     for partition in &entry.partitions {
-        let opened = open_log(&state.shared, state.rid, PartitionId::new(partition.id))?;
-        let seal = if opened.log.is_sealed() { None } else { last_seal(&opened.log)? };
-        if seal.is_some() {
-            // The last entry was written, but the log was not closed behind it yet.
-            opened.log.seal().map_err(StorageError::from)?;
-        }
-        let seal = seal.map_or_else(|| last_seal(&opened.log), |seal| Ok(Some(seal)))?;
-        let prepared = start_partition(state, partition, &opened)?;
-        match seal.filter(|_| opened.log.is_sealed()) {
+        let (prepared, seal) = match open_partition(state, partition) {
+            Ok(opened) => opened,
+            Err(error) => {
+                partitions.push(quarantine(state, partition, error)?);
+                continue;
+            }
+        };
+        match seal {
             Some(seal) => {
                 sealed.insert(partition.id, (prepared.partition.clone(), seal));
             }
@@ -116,16 +123,69 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
         Topology { partitions, next_partition: entry.next_partition, ..Topology::default() };
     state.install(topology);
     let interrupted = unfinished(state, sealed).await?;
-    if interrupted.is_empty() {
+    // Directories next to a damaged partition may be all that is left of it.
+    let is_whole = state.topology().check_served(&KeyRange::full()).is_ok();
+    if interrupted.is_empty() && is_whole {
         remove_strangers(state, &entry.partitions);
     }
     for (parents, seal) in interrupted {
-        finish(state, catalog, &parents, &seal).await.map_err(|error| match error {
-            CatalogError::Storage(error) => OpenError::Storage(error),
-            other => OpenError::Storage(StorageError::Index(other.to_string())),
-        })?;
+        match finish(state, catalog, &parents, &seal).await {
+            Ok(()) => {}
+            Err(CatalogError::Storage(error)) if error.damage().is_some() => {
+                tracing::error!(container = %state.rid, %error, "a split or merge cannot be finished");
+                state.abandon(&parents);
+            }
+            Err(CatalogError::Storage(error)) => return Err(OpenError::Storage(error)),
+            Err(other) => {
+                return Err(OpenError::Storage(StorageError::Index(other.to_string())));
+            }
+        }
     }
     Ok(())
+}
+
+/// Opens one partition. With what its last entry says, if that sealed it.
+fn open_partition(
+    state: &ContainerState,
+    entry: &PartitionEntry,
+) -> Result<(Prepared, Option<Seal>), OpenError> {
+    let opened = open_log(&state.shared, state.rid, PartitionId::new(entry.id))?;
+    let seal = if opened.log.is_sealed() { None } else { last_seal(&opened.log)? };
+    if seal.is_some() {
+        // The last entry was written, but the log was not closed behind it yet.
+        opened.log.seal().map_err(StorageError::from)?;
+    }
+    let seal = seal.map_or_else(|| last_seal(&opened.log), |seal| Ok(Some(seal)))?;
+    let prepared = start_partition(state, entry, &opened)?;
+    Ok((prepared, seal.filter(|_| opened.log.is_sealed())))
+}
+
+/// Sets a partition aside that could not be opened, if the error is about this partition alone.
+fn quarantine(
+    state: &ContainerState,
+    entry: &PartitionEntry,
+    error: OpenError,
+) -> Result<Arc<Partition>, OpenError> {
+    let id = PartitionId::new(entry.id);
+    let dir = state.shared.partition_dir(state.rid, id);
+    let quarantine = Arc::new(Quarantine {
+        container: state.settings.read().definition.id().clone(),
+        partition: id,
+        data: state.shared.root.clone(),
+        damage: damage_of(error, &dir)?,
+    });
+    tracing::error!("{quarantine}");
+    let (shared, settings) = (state.shared.clone(), state.settings.clone());
+    Ok(Partition::quarantined(identity_of(state, entry), shared, settings, quarantine))
+}
+
+fn identity_of(state: &ContainerState, entry: &PartitionEntry) -> Identity {
+    Identity {
+        container: state.rid,
+        id: PartitionId::new(entry.id),
+        range: entry.range.clone(),
+        ancestors: entry.ancestors.iter().copied().map(PartitionId::new).collect(),
+    }
 }
 
 /// Splits and merges whose last step is missing, with all their parents sealed.
@@ -147,6 +207,11 @@ async fn unfinished(
                     let topology = state.topology();
                     let other = topology.partition(PartitionId::new(*with));
                     let other = other.ok_or(StorageError::Closed)?.clone();
+                    if other.quarantine().is_some() {
+                        // The merge waits for its other half. Until then this one is only read.
+                        state.abandon(&parents);
+                        continue;
+                    }
                     seal_partition(&other, Seal::Merge { with: id, into: *into }).await?;
                     parents.push(other);
                 }
@@ -177,7 +242,7 @@ fn last_seal(log: &LocalLog) -> Result<Option<Seal>, OpenError> {
     Ok(control.and_then(|record| Seal::decode(record.meta())))
 }
 
-/// Writes the empty logs of a new container.
+/// Writes the empty logs of a new container, and the name of its directory.
 pub(crate) fn create_logs(
     shared: &Shared,
     container: ContainerRid,
@@ -187,7 +252,8 @@ pub(crate) fn create_logs(
         for entry in entries {
             inherit_log(shared, container, PartitionId::new(entry.id), &[], Lsn::ZERO)?;
         }
-        Ok(())
+        let synced = shared.disk.sync_dir(&shared.root.join("containers"));
+        synced.map_err(|error| AppendError::Io(error).into())
     })
 }
 
@@ -209,6 +275,7 @@ fn inherit_log(
     );
     opened.map_err(|error| match error {
         LogOpenError::Io { source, .. } => AppendError::Io(source).into(),
+        LogOpenError::Damaged(damage) => StorageError::Damaged(damage),
         other => StorageError::Index(other.to_string()),
     })
 }
@@ -256,14 +323,14 @@ fn start_partition(
     opened: &Opened,
 ) -> Result<Prepared, OpenError> {
     let next_rid = catch_up(&state.shared, state.rid, &entry.range, opened)?;
-    let identity = Identity {
-        container: state.rid,
-        id: PartitionId::new(entry.id),
-        range: entry.range.clone(),
-        ancestors: entry.ancestors.iter().copied().map(PartitionId::new).collect(),
-    };
     let (shared, settings) = (state.shared.clone(), state.settings.clone());
-    Ok(Partition::prepare(identity, shared, settings, opened.log.clone(), next_rid))
+    Ok(Partition::prepare(
+        identity_of(state, entry),
+        shared,
+        settings,
+        opened.log.clone(),
+        next_rid,
+    ))
 }
 
 async fn seal_partition(partition: &Partition, seal: Seal) -> Result<Lsn, StorageError> {
@@ -281,17 +348,23 @@ async fn finish(
     parents: &[Arc<Partition>],
     seal: &Seal,
 ) -> Result<(), CatalogError> {
-    let start =
-        parents.iter().map(|parent| parent.local.local_tail().lsn).max().unwrap_or_default();
+    let mut logs = Vec::new();
+    for parent in parents {
+        logs.push(parent.log()?.clone());
+    }
+    let start = logs.iter().map(|log| log.local_tail().lsn).max().unwrap_or_default();
     let entries = successors(parents, seal)?;
     let mut children = Vec::new();
     for entry in &entries {
-        let ancestors: Vec<Ancestor> = parents
+        let ancestors: Vec<Ancestor> = logs
             .iter()
-            .map(|parent| Ancestor { log: parent.local.clone(), range: entry.range.clone() })
+            .map(|log| Ancestor { log: log.clone(), range: entry.range.clone() })
             .collect();
         let storage = |error: OpenError| match error {
             OpenError::Storage(error) => error,
+            OpenError::Damaged(damage) | OpenError::Log(LogOpenError::Damaged(damage)) => {
+                StorageError::Damaged(damage)
+            }
             other => StorageError::Index(other.to_string()),
         };
         let id = PartitionId::new(entry.id);
@@ -317,6 +390,7 @@ async fn finish(
         new: entries,
     };
     catalog.change(|_| Ok(event)).await?;
+    container_file::update(&state.shared, &catalog.resources(), state.rid);
     let mut new = Vec::new();
     for child in children {
         state.shared.writers.spawn("partition writer", |stop| child.writer.run(stop));
@@ -404,6 +478,7 @@ impl Container {
         let topology = state.topology();
         topology.refuse_if_interrupted()?;
         let parent = topology.partition(range).ok_or(TopologyError::RangeGone(range))?.clone();
+        parent.check_served()?;
         let at = at
             .unwrap_or_else(|| self.settings().definition.partition_key().middle_of(&parent.range));
         if parent.range.split_at(&at).is_err() {
@@ -451,6 +526,7 @@ impl Container {
         topology.refuse_if_interrupted()?;
         let find = |id| topology.partition(id).cloned().ok_or(TopologyError::RangeGone(id));
         let mut parents = vec![find(one)?, find(two)?];
+        parents.iter().try_for_each(|parent| parent.check_served())?;
         parents.sort_by(|one, two| one.range.min().cmp(two.range.min()));
         if parents[0].range.merge(&parents[1].range).is_err() {
             return Err(TopologyError::NotNeighbours(one, two).into());
@@ -467,7 +543,7 @@ impl Container {
         if let Err(error) = self.seal_and_replace(&parents, &seal).await {
             let nothing_written =
                 matches!(error, CatalogError::Storage(StorageError::Append(AppendError::DiskFull)))
-                    && parents.iter().all(|parent| !parent.local.is_sealed());
+                    && parents.iter().all(|one| one.log().is_ok_and(|log| !log.is_sealed()));
             if !nothing_written {
                 self.state().abandon(&parents);
             }

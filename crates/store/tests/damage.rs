@@ -1,9 +1,10 @@
-//! Damage is reported, never skipped, and never changes an answer.
+//! Damage is contained: it is reported, never skipped, and keeps nothing else from being served.
 //!
-//! A closed store is damaged in one place at a time (a flipped bit, a cut, a deleted file) and opened
-//! again, and everything in it is read. Two ends are allowed: an error that says which file, where, and
-//! what; or exactly the answers of the undamaged store, because what was hit is derived and was found
-//! out again from the log. A wrong answer is not allowed, and neither is a panic.
+//! A closed store is damaged in one place at a time (a flipped bit, a zeroed page, a cut, garbage behind
+//! the end, a deleted or unreadable file) and opened again, and everything in it is read. It opens.
+//! Questions that do not need the damaged partition get the answers of the undamaged store. The others
+//! get the same answer, because what was hit is derived and was rebuilt from the log, or an error that
+//! names the file, the byte and what is wrong. Only a damaged catalog keeps a store from opening.
 //!
 //! The log and the catalog are damaged densely on a disk in memory, once with the index they had and
 //! once with none; the index, whose files belong to its engine, is damaged on a real disk.
@@ -12,13 +13,13 @@
 
 mod support;
 
+use headwater_log::OpenError as LogOpenError;
 use headwater_log::disk::{Disk, MemoryDisk};
-use headwater_log::{OpenError as LogOpenError, ReadError};
 use headwater_runtime::{Node, Random, Runtime, Simulation};
 use headwater_store::{
     Account, Container, ContainerDefinition, Continuation, Damage, Environment, FeedError,
-    FeedStart, ItemReadError, ItemWrite, Lsn, MemoryIndex, OpenError, Options, PageLimit,
-    ScanScope, StorageError,
+    FeedStart, ItemReadError, ItemWrite, Lsn, MemoryIndex, OpenError, Options, PageLimit, Remedy,
+    ScanScope, StorageError, WriteError,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -107,9 +108,12 @@ async fn fill(container: &Container, random: &mut Random, writes: u64) {
 
 // ---- everything a store says
 
-/// All answers, as text, by what was asked.
-type Answers = BTreeMap<String, String>;
+/// What was answered, as text, or the damage that keeps it from being answered.
+type Answer = Result<String, Damage>;
+/// All answers by what was asked. A question about one partition names it: `db/kept r1 latest`.
+type Answers = BTreeMap<String, Answer>;
 
+/// An error that is not about damaged bytes.
 #[derive(Debug)]
 enum Refusal {
     Open(OpenError),
@@ -121,32 +125,31 @@ enum Refusal {
 impl Refusal {
     /// The place that is damaged, if that is what the error is about.
     fn damage(&self) -> Option<&Damage> {
-        let storage = |error| match error {
-            &StorageError::Read(ReadError::Damaged(ref damage)) => Some(damage),
-            _ => None,
-        };
         match self {
             Refusal::Open(OpenError::Damaged(damage))
             | Refusal::Open(OpenError::Log(LogOpenError::Damaged(damage))) => Some(damage),
-            Refusal::Open(OpenError::Storage(error)) | Refusal::Storage(error) => storage(error),
-            Refusal::Read(ItemReadError::Storage(error)) => storage(error),
-            Refusal::Feed(FeedError::Storage(error)) => storage(error),
+            Refusal::Open(OpenError::Storage(error))
+            | Refusal::Storage(error)
+            | Refusal::Read(ItemReadError::Storage(error))
+            | Refusal::Feed(FeedError::Storage(error)) => error.damage(),
             _ => None,
         }
     }
 
-    /// Says what to do or where to look, although no byte is known to be wrong.
-    fn is_about(&self, file: &str) -> bool {
-        match self {
-            Refusal::Open(OpenError::Log(LogOpenError::WrongPartition { .. })) => {
-                file.ends_with("MANIFEST")
-            }
-            Refusal::Open(OpenError::Log(LogOpenError::NewerFormat { file: named, .. })) => {
-                named.ends_with(file)
-            }
-            _ => false,
-        }
+    /// An answer if the error is about damage; the error itself if not.
+    fn answer(self) -> Result<Answer, Refusal> {
+        self.damage().cloned().map(|damage| Ok(Err(damage))).unwrap_or(Err(self))
     }
+}
+
+/// Notes an answer, or the damage in its place.
+fn note(all: &mut Answers, asked: String, answer: Result<String, Refusal>) -> Result<(), Refusal> {
+    let answer = match answer {
+        Ok(text) => Ok(text),
+        Err(refusal) => refusal.answer()?,
+    };
+    all.insert(asked, answer);
+    Ok(())
 }
 
 async fn answers(account: &Account) -> Result<Answers, Refusal> {
@@ -157,43 +160,62 @@ async fn answers(account: &Account) -> Result<Answers, Refusal> {
         for container in database.containers() {
             let name = format!("{}/{}", database.id(), container.id());
             let about = (container.rid(), container.etag(), container.definition().to_json());
-            all.insert(name.clone(), format!("{about:?} {:?}", container.ranges()));
+            let ranges: Vec<_> = container
+                .ranges()
+                .into_iter()
+                .map(|one| (one.id, one.range, one.ancestors))
+                .collect();
+            all.insert(name.clone(), Ok(format!("{about:?} {ranges:?}")));
             items(&container, &name, &mut all).await?;
             feeds(&container, &name, &mut all).await?;
         }
     }
-    all.insert("databases".to_owned(), format!("{databases:?}"));
-    let hash = account.state_hash().map_err(Refusal::Storage)?;
-    all.insert("state".to_owned(), hash);
+    all.insert("databases".to_owned(), Ok(format!("{databases:?}")));
+    note(&mut all, "state".to_owned(), account.state_hash().map_err(Refusal::Storage))?;
     Ok(all)
 }
 
 async fn items(container: &Container, name: &str, all: &mut Answers) -> Result<(), Refusal> {
     let limit = PageLimit::items(10_000).unwrap();
-    let page = container.scan(&ScanScope::Container, None, limit).await.map_err(Refusal::Read)?;
-    all.insert(format!("{name} scan"), format!("{:?}", page.items));
+    let page = container.scan(&ScanScope::Container, None, limit).await.map_err(Refusal::Read);
+    note(all, format!("{name} scan"), page.map(|page| format!("{:?}", page.items)))?;
     for key in 0..4 {
+        let key = format!("k{key}");
+        let range = range_of(container, &key);
         for id in 0..9 {
-            let key = format!("k{key}");
             for id in [format!("{id}"), format!("{id}b")] {
-                let item = container.read(key.as_str(), &id).await.map_err(Refusal::Read)?;
-                all.insert(format!("{name} {key} {id}"), format!("{item:?}"));
+                let item = container.read(key.as_str(), &id).await.map_err(Refusal::Read);
+                note(
+                    all,
+                    format!("{name} r{range} {key} {id}"),
+                    item.map(|item| format!("{item:?}")),
+                )?;
             }
         }
     }
     Ok(())
 }
 
+/// The range that has a partition key.
+fn range_of(container: &Container, key: &str) -> u32 {
+    let epk = container.definition().partition_key().epk(&key.into()).unwrap();
+    let ranges = container.ranges();
+    let owner = ranges.iter().find(|range| range.range.contains(epk.as_bytes()));
+    owner.expect("ranges have no gaps").id.get()
+}
+
 async fn feeds(container: &Container, name: &str, all: &mut Answers) -> Result<(), Refusal> {
     for range in container.ranges() {
         let latest = Reader::latest(Scope::Range(range.id), 7);
-        let (changes, end) =
-            latest.drain(container, FeedStart::Beginning).await.map_err(Refusal::Feed)?;
-        let text: Vec<String> = changes
-            .iter()
-            .map(|change| format!("{change:?} {}", String::from_utf8_lossy(&change.body())))
-            .collect();
-        all.insert(format!("{name} latest {}", range.id), format!("{text:?} {end}"));
+        let read = latest.drain(container, FeedStart::Beginning).await.map_err(Refusal::Feed);
+        let text = read.map(|(changes, end)| {
+            let text: Vec<String> = changes
+                .iter()
+                .map(|change| format!("{change:?} {}", String::from_utf8_lossy(&change.body())))
+                .collect();
+            format!("{text:?} {end}")
+        });
+        note(all, format!("{name} r{} latest", range.id), text)?;
 
         let versions = Reader::all_versions(Scope::Range(range.id), 7);
         let start = |lsn| FeedStart::After(Continuation::Single(lsn));
@@ -203,15 +225,17 @@ async fn feeds(container: &Container, name: &str, all: &mut Answers) -> Result<(
             }
             other => other,
         };
-        let (changes, end) = read.map_err(Refusal::Feed)?;
-        let text: Vec<String> = changes
-            .iter()
-            .map(|change| {
-                let (item, previous) = (change.item(), change.previous());
-                format!("{change:?} {item:?} {previous:?} {}", change.timestamp().as_millis())
-            })
-            .collect();
-        all.insert(format!("{name} versions {}", range.id), format!("{text:?} {end}"));
+        let text = read.map_err(Refusal::Feed).map(|(changes, end)| {
+            let text: Vec<String> = changes
+                .iter()
+                .map(|change| {
+                    let (item, previous) = (change.item(), change.previous());
+                    format!("{change:?} {item:?} {previous:?} {}", change.timestamp().as_millis())
+                })
+                .collect();
+            format!("{text:?} {end}")
+        });
+        note(all, format!("{name} r{} versions", range.id), text)?;
     }
     Ok(())
 }
@@ -220,12 +244,12 @@ async fn feeds(container: &Container, name: &str, all: &mut Answers) -> Result<(
 fn difference(expected: &Answers, found: &Answers) -> String {
     let differs = expected.iter().find(|(asked, answer)| found.get(*asked) != Some(answer));
     match differs {
-        Some((asked, answer)) => format!("{asked}: {answer}\n  became {:?}", found.get(asked)),
+        Some((asked, answer)) => format!("{asked}: {answer:?}\n  became {:?}", found.get(asked)),
         None => "more answers than before".to_owned(),
     }
 }
 
-/// Which files were opened to no avail, and which were found out again.
+/// Which kinds of files kept something from being answered, and which were rebuilt.
 #[derive(Debug, Default)]
 struct Tally {
     reported: BTreeMap<String, u64>,
@@ -233,7 +257,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Judges one damaged place.
+    /// Judges one damaged place: what does not need the file is answered as before, the rest is
+    /// answered as before or refused with an error that names the file.
     fn judge(
         &mut self,
         file: &str,
@@ -242,21 +267,57 @@ impl Tally {
         found: Result<Answers, Refusal>,
     ) {
         let kind = kind_of(file);
-        match found {
-            Ok(found) => {
-                let same = found == *expected;
-                assert!(same, "{file}, {what}: a wrong answer: {}", difference(expected, &found));
-                *self.unharmed.entry(kind).or_default() += 1;
-            }
+        let found = match found {
+            Ok(found) => found,
             Err(refusal) => {
-                match refusal.damage() {
-                    Some(damage) => check_damage(damage, file, what),
-                    None => assert!(refusal.is_about(file), "{file}, {what}: {refusal:?}"),
+                // Without its catalog a store does not know what it holds.
+                assert!(file.starts_with("catalog"), "{file}, {what}: {refusal:?}");
+                match (&refusal, refusal.damage()) {
+                    (_, Some(damage)) => check_damage(damage, file, what),
+                    (Refusal::Open(OpenError::Log(LogOpenError::Io { dir, .. })), _) => {
+                        assert!(dir.ends_with(file), "{file}, {what}: {refusal:?}");
+                    }
+                    _ => panic!("{file}, {what}: {refusal:?}"),
                 }
                 *self.reported.entry(kind).or_default() += 1;
+                return;
+            }
+        };
+        assert!(found.len() == expected.len(), "{file}, {what}: some things were not asked");
+        let mut is_reported = false;
+        for (asked, answer) in &found {
+            match answer {
+                Ok(_) => assert!(
+                    expected.get(asked) == Some(answer),
+                    "{file}, {what}: a wrong answer: {asked}: {answer:?}"
+                ),
+                Err(damage) => {
+                    check_damage(damage, file, what);
+                    let needed = needs(asked, file, expected);
+                    assert!(needed, "{file}, {what}: {asked} does not need it, yet: {damage}");
+                    is_reported = true;
+                }
             }
         }
+        let tally = if is_reported { &mut self.reported } else { &mut self.unharmed };
+        *tally.entry(kind).or_default() += 1;
     }
+}
+
+/// Whether an answer depends on a file: it is about the same partition, or about all of them.
+fn needs(asked: &str, file: &str, expected: &Answers) -> bool {
+    if asked == "state" {
+        return true;
+    }
+    let mut parts = file.split('/').skip(1);
+    let (rid, partition) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    let container = asked.split(' ').next().unwrap_or(asked);
+    let about = expected.get(container).and_then(|answer| answer.as_ref().ok());
+    let rid = u64::from_str_radix(rid, 16).unwrap();
+    let rid = headwater_store::ContainerRid::from_u64(rid).unwrap();
+    let is_same = about.is_some_and(|about| about.starts_with(&format!("({rid:?},")));
+    let number: u32 = partition.parse().unwrap();
+    is_same && (asked.ends_with(" scan") || asked.contains(&format!(" r{number} ")))
 }
 
 /// `catalog seg` for `catalog/00000003.seg`.
@@ -272,7 +333,8 @@ fn check_damage(damage: &Damage, file: &str, what: &str) {
     let named = damage.file.ends_with(file) || damage.file.contains(dir);
     assert!(named, "{file}, {what}: another file is blamed: {damage}");
     assert!(!damage.what.is_empty() && damage.to_string().contains("at byte"), "{damage}");
-    if damage.file.ends_with(".seg") {
+    let is_unreadable = damage.what.starts_with("cannot be read");
+    if damage.file.ends_with(".seg") && !is_unreadable {
         assert!(damage.lsn.is_some(), "an entry has an LSN: {damage}");
     }
 }
@@ -330,15 +392,45 @@ async fn open_in_memory(disk: &MemoryDisk, index: &MemoryIndex) -> Result<Accoun
 async fn look(disk: &MemoryDisk, index: &MemoryIndex) -> Result<Answers, Refusal> {
     let account = open_in_memory(disk, index).await?;
     let found = answers(&account).await;
+    write_everywhere(&account).await;
     // Ends its tasks; a store that was opened with damage in it may well refuse.
     let _ = account.close().await;
     found
 }
 
+/// Writes to every partition that is served: damage elsewhere does not matter.
+async fn write_everywhere(account: &Account) {
+    let set_aside = account.quarantined();
+    for database in account.databases() {
+        for container in database.containers() {
+            for key in 0..4 {
+                let key = format!("k{key}");
+                let range = range_of(&container, &key);
+                let body = format!(r#"{{"id":"new","pk":"{key}","n":"new-{key}","ttl":1000000}}"#);
+                let written = container.upsert(body).await;
+                let is_set_aside = set_aside
+                    .iter()
+                    .any(|one| one.container == container.id() && one.partition.get() == range);
+                match written {
+                    Ok(_) => assert!(!is_set_aside, "{range} is quarantined and takes writes"),
+                    Err(WriteError::Storage(error)) => {
+                        assert!(error.damage().is_some(), "{error}");
+                        assert_eq!(error.remedy(), Remedy::Restore);
+                        let text = error.to_string();
+                        assert!(text.contains("headwater doctor"), "no way out: {text}");
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+}
+
 /// The index a store would have had: made from the undamaged log.
 async fn index_of(disk: &MemoryDisk) -> MemoryIndex {
     let index = MemoryIndex::default();
-    look(&disk.fork(), &index).await.unwrap();
+    let account = open_in_memory(&disk.fork(), &index).await.unwrap();
+    account.close().await.unwrap();
     index
 }
 
@@ -417,7 +509,9 @@ async fn a_cut_or_missing_file_is_reported_or_changes_nothing() {
             let what = format!("deleted, with index: {with_index}");
             let found = look(&disk, &index).await;
             if name.ends_with(".seg") || name.ends_with("MANIFEST") {
-                assert!(found.is_err(), "{name} is missing and nobody says so");
+                let is_said =
+                    found.as_ref().map_or(true, |found| found.values().any(Result::is_err));
+                assert!(is_said, "{name} is missing and nothing says so");
             }
             tally.judge(name, &what, &closed.expected, found);
         }
@@ -425,6 +519,50 @@ async fn a_cut_or_missing_file_is_reported_or_changes_nothing() {
     assert!(tally.reported.contains_key("partition seg"), "{tally:?}");
     assert!(!tally.reported.contains_key("partition tab"), "{tally:?}");
     assert!(!tally.reported.contains_key("partition LIVENESS"), "{tally:?}");
+}
+
+/// Every kind of file, damaged in every way: the store opens, what is undamaged is served, and the rest
+/// is refused by name.
+#[tokio::test]
+async fn damage_of_one_file_keeps_nothing_else_from_being_served() {
+    const PAGE: usize = 4096;
+    let closed = closed_store().await;
+    let mut random = Random::seeded(8);
+    let mut tally = Tally::default();
+    let mut kinds = BTreeMap::<String, u64>::new();
+    for (name, bytes) in &closed.files {
+        let path = Path::new(ROOT).join(name);
+        // A few files of each kind are enough; the other tests damage all of them.
+        let tried = kinds.entry(kind_of(name)).or_default();
+        *tried += 1;
+        if *tried > rounds("HEADWATER_FILES", 4, 100) {
+            continue;
+        }
+        for what in ["flip", "zero a page", "truncate", "delete", "append garbage", "deny access"] {
+            let disk = closed.disk.fork();
+            let index = index_of(&disk).await;
+            let file = disk.open(&path, false).unwrap();
+            match what {
+                "flip" => assert!(disk.flip(&path, random.index(bytes.len()), 3)),
+                "zero a page" => {
+                    let at = random.index(bytes.len()) / PAGE * PAGE;
+                    let zeros = vec![0; PAGE.min(bytes.len() - at)];
+                    file.write_at(&zeros, at as u64).unwrap();
+                }
+                "truncate" => file.truncate(random.below(bytes.len() as u64)).unwrap(),
+                "delete" => disk.remove(&path).unwrap(),
+                "append garbage" => file.write_at(&[0xa5; 300], bytes.len() as u64).unwrap(),
+                _ => disk.deny(&path),
+            }
+            tally.judge(name, what, &closed.expected, look(&disk, &index).await);
+        }
+    }
+    for kind in ["partition seg", "partition MANIFEST", "catalog seg", "catalog MANIFEST"] {
+        assert!(tally.reported.contains_key(kind), "{kind}: {tally:?}");
+    }
+    for kind in ["partition tab", "partition LIVENESS"] {
+        assert!(!tally.reported.contains_key(kind), "{kind} is derived: {tally:?}");
+    }
 }
 
 /// A store whose catalog is lost still has its items. Opening it must not take it for an empty one,
@@ -457,8 +595,15 @@ async fn a_lost_partition_is_reported() {
         let disk = closed.disk.fork();
         let index = index_of(&disk).await;
         disk.remove_dir(&Path::new(ROOT).join(dir)).unwrap();
-        let refusal = look(&disk, &index).await.unwrap_err();
-        assert!(refusal.damage().is_some_and(|damage| damage.file.contains(dir)), "{refusal:?}");
+        let account = open_in_memory(&disk, &index).await.unwrap();
+        let quarantined = account.quarantined();
+        assert_eq!(quarantined.len(), 1, "{dir}");
+        assert!(quarantined[0].damage.file.contains(dir), "{dir}: {quarantined:?}");
+        account.close().await.unwrap();
+        let mut tally = Tally::default();
+        let manifest = format!("{dir}/MANIFEST");
+        tally.judge(&manifest, "lost", &closed.expected, look(&disk, &index).await);
+        assert_eq!(tally.reported.len(), 1, "{dir}: nothing says so");
     }
 }
 
@@ -497,10 +642,25 @@ fn what_the_index_has_seen_cannot_have_been_torn() {
     file.read_at(&mut bytes, 0).unwrap();
     let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     assert!(disk.flip(&segment, last - 20, 3));
-    let opened = simulation.run(open(&simulation.node()));
-    let refusal = Refusal::Open(opened.unwrap_err());
-    let damage = refusal.damage().unwrap_or_else(|| panic!("{refusal:?}"));
-    assert_eq!(damage.lsn, Some(Lsn::new(3)), "{damage}");
+    let account = simulation.run(open(&simulation.node())).unwrap();
+    let quarantined = account.quarantined();
+    assert_eq!(quarantined.len(), 1, "{quarantined:?}");
+    assert_eq!(quarantined[0].damage.lsn, Some(Lsn::new(3)), "{quarantined:?}");
+}
+
+/// A store that cannot be opened because its disk is full says so, and opens when there is room.
+#[tokio::test]
+async fn a_full_disk_at_the_start_says_make_room() {
+    let disk = MemoryDisk::with_faults();
+    disk.set_room(10);
+    let refused = open_in_memory(&disk, &MemoryIndex::default()).await.unwrap_err();
+    let Refusal::Open(OpenError::DiskFull { dir, free }) = &refused else { panic!("{refused:?}") };
+    assert_eq!((dir.as_path(), *free), (Path::new(ROOT), Some(0)));
+    let Refusal::Open(error) = &refused else { unreachable!() };
+    assert!(error.to_string().contains("Make room and start again"), "{error}");
+    disk.set_room(u64::MAX);
+    let account = open_in_memory(&disk, &MemoryIndex::default()).await.unwrap();
+    account.close().await.unwrap();
 }
 
 // ---- the index, on a real disk

@@ -23,7 +23,7 @@ pub(super) struct Client {
 }
 
 /// A command. `{home}` stands for the private folder, `{source}` for the program's.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     words: &'static [&'static str],
     env: &'static [(&'static str, &'static str)],
@@ -189,6 +189,28 @@ pub(super) const CLIENTS: &[Client] = &[
         ],
         install_time: INSTALL_TIME,
         run: Step::new(&["java", "-cp", "{home}/lib/*:{home}/classes", "headwater.Main"]),
+    },
+    Client {
+        name: "dotnet",
+        sdk: ".NET Microsoft.Azure.Cosmos 3.51.0, gateway mode",
+        home: "dotnet",
+        // The package with the .NET runtime is for this platform alone.
+        needs: &[
+            &["sh", "-c", "test \"$(uname -sm)\" = \"Linux x86_64\""],
+            &["npm", "--version"],
+            &["python3", "-m", "venv", "--help"],
+        ],
+        install: &[
+            Step::new(&["cp", "{source}/package.json", "{source}/package-lock.json", "{home}/"]),
+            Step::new(NPM_INSTALL),
+            PYTHON_INSTALL[0],
+            PYTHON_INSTALL[1],
+        ],
+        install_time: INSTALL_TIME,
+        run: Step::with(
+            &["{home}/venv/bin/python", "main.py"],
+            &[("HEADWATER_MODULES", "{home}"), ("PYTHONDONTWRITEBYTECODE", "1")],
+        ),
     },
     Client {
         name: "rust",

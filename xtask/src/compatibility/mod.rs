@@ -14,7 +14,7 @@
 
 mod clients;
 mod page;
-mod process;
+pub(crate) mod process;
 mod program;
 mod results;
 mod server;
@@ -59,7 +59,7 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Client>> {
 }
 
 /// Builds the server; the path of its binary.
-fn build(root: &Path) -> Result<PathBuf> {
+pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "-p", "headwater"]).current_dir(root);

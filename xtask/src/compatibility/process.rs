@@ -48,7 +48,7 @@ pub(super) fn wait(child: &mut Child, at_most: Duration) -> Result<ExitStatus> {
 }
 
 /// Ends a child we started, whatever it does.
-pub(super) fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     // It may have ended by itself meanwhile, which is as good.
     let _ = child.kill();
     let _ = child.wait();

@@ -116,6 +116,17 @@ pub(super) const SUITES: &[Suite] = &[
         when: When::Full,
         ..CARGO_TEST
     },
+    // Pages in a real browser, which try what a page can try.
+    Suite {
+        name: "browser",
+        args: &["xtask", "browser"],
+        when: When::Full,
+        tool: Some(Tool {
+            probe: &["chromium", "--version"],
+            missing: "chromium is not installed; apt-get install chromium",
+        }),
+        ..CARGO_TEST
+    },
     // Official SDKs, installed in private folders; a language that is missing here is skipped.
     Suite {
         name: "compatibility",

@@ -5,15 +5,21 @@ use crate::connect::{Connect, block_on};
 use crate::output::say;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use headwater_client::{ClientError, Options as ClientOptions, RetryPolicy};
+use headwater_client::{ClientError, Endpoint, Options as ClientOptions, RetryPolicy};
+use headwater_runtime::Runtime;
 use headwater_store::{Account, FeedMode, FeedRequest, FeedStart, Options, PageLimit};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// A signature is refused when the clocks differ by more than a quarter of an hour.
 const SKEW_MAX_SECONDS: u64 = 15 * 60;
 const SKEW_ODD_SECONDS: u64 = 60;
 const PAGE_ITEMS: u32 = 1000;
+/// How a record of TLS that holds an alert begins.
+const TLS_ALERT: u8 = 21;
+const ALERT_TIME: Duration = Duration::from_secs(3);
 
 /// What to look at.
 #[derive(Debug, Args)]
@@ -86,7 +92,12 @@ async fn check_server(doctor: &Doctor, findings: &mut Findings) -> Result<()> {
     let health = match client.health().await {
         Ok(health) => health,
         Err(error) => {
-            findings.problem(&explain(&error));
+            if !endpoint.is_tls() && speaks_tls(&endpoint).await {
+                let address = format!("{}:{}", endpoint.host(), endpoint.port());
+                findings.problem(&format!("{address} speaks TLS; use https://{address}"));
+            } else {
+                findings.problem(&explain(&error));
+            }
             return Ok(());
         }
     };
@@ -117,6 +128,18 @@ async fn check_server(doctor: &Doctor, findings: &mut Findings) -> Result<()> {
         Err(error) => findings.problem(&explain(&error)),
     }
     Ok(())
+}
+
+/// Whether a request in the clear is answered with an alert of TLS.
+async fn speaks_tls(endpoint: &Endpoint) -> bool {
+    let asked = async {
+        let address = (endpoint.host().to_owned(), endpoint.port());
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.ok()?;
+        stream.read_u8().await.ok()
+    };
+    let first = Runtime::system().timeout(ALERT_TIME, asked).await.flatten();
+    first == Some(TLS_ALERT)
 }
 
 fn explain(error: &ClientError) -> String {

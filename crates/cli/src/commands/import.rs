@@ -35,7 +35,7 @@ pub(crate) struct Import {
     /// How items are written [default: by the name of the file, NDJSON from standard input]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Create the database and the container if they are not there, with this partition key
+    /// Create the database and the container with this partition key; an existing container must have it
     #[arg(long, value_name = "PATH")]
     partition_key: Option<PartitionKeyPath>,
     /// Writes at the same time
@@ -256,7 +256,17 @@ async fn paths(
         (Err(error), _) => return Err(error.into()),
     };
     let document: Document = serde_json::from_slice(&document).context("an odd container")?;
-    let parsed = document.partition_key.paths.iter().map(|path| PartitionKeyPath::parse(path));
+    let paths = document.partition_key.paths;
+    if let Some(wanted) = wanted.filter(|wanted| paths != [wanted.as_str()]) {
+        let (database, id) = (container.database(), container.id());
+        bail!(
+            "the container {database}/{id} is partitioned by {}, not by {}; leave --partition-key out, or \
+             import into another container",
+            if paths.is_empty() { "no key".to_owned() } else { paths.join(" and ") },
+            wanted.as_str(),
+        );
+    }
+    let parsed = paths.iter().map(|path| PartitionKeyPath::parse(path));
     parsed.collect::<Result<_, _>>().context("the container has an odd partition key")
 }
 

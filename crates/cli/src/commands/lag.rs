@@ -4,7 +4,7 @@ use super::scaler::{self, Place};
 use super::units::Monitored;
 use crate::connect::block_on;
 use crate::output::say;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use headwater_model::FeedMode;
 use headwater_processor::lag::Lag as Behind;
@@ -20,9 +20,8 @@ Show how far a processor is behind
     headwater lag shop/orders --leases shop/leases --processor mailer --max 1000
     headwater lag shop/orders --serve 9090
 
-Counts transactions that were not handled yet, lease by lease, and the age of the first of them. With --max
-the command fails when there are more, for scripts and health checks. `headwater watch` shows the same as it
-changes.
+Counts unhandled transactions by processor and lease, and the age of the oldest. With --max the command fails
+when a processor is further behind, for scripts and health checks. `headwater watch` shows the same as it changes.
 
 With --serve it answers over HTTP, on this machine unless another address is given: how much waits as the
 Functions scale controller counts it (legacyLag), how many leases there are, and how many hosts should run
@@ -32,9 +31,7 @@ valueLocation instances and targetValue 1. What is not known is said as an error
 /// Of what.
 #[derive(Debug, Args)]
 pub(crate) struct Lag {
-    #[command(flatten)]
-    monitored: Monitored,
-    /// Fail when there are more transactions than this, or nobody knows
+    /// Fail when the processor is further behind than this, or its lag is unknown
     #[arg(long, value_name = "N")]
     max: Option<u64>,
     /// Print only the total
@@ -49,6 +46,8 @@ pub(crate) struct Lag {
     /// How often to look, in seconds
     #[arg(long, value_name = "SECONDS", requires = "serve", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
+    #[command(flatten)]
+    monitored: Monitored,
 }
 
 /// Runs the command.
@@ -67,33 +66,47 @@ pub(crate) fn run(lag: Lag) -> Result<()> {
 async fn show(lag: Lag) -> Result<()> {
     let places = lag.monitored.places()?;
     let runtime = Runtime::system();
-    let mut all = Vec::new();
-    for unit in places.units().await? {
-        let snapshot = unit.look().await?;
-        for info in &snapshot.leases {
+    let units = places.units().await?;
+    let several = units.len() > 1;
+    let names =
+        || units.iter().map(|unit| unit.namespace().as_str()).collect::<Vec<_>>().join(", ");
+    ensure!(
+        !several || (lag.max.is_none() && !lag.total),
+        "--max and --total look at one processor, and {} keep leases here ({}); name one with --processor",
+        units.len(),
+        names()
+    );
+    for unit in &units {
+        if !lag.total {
+            say(format_args!("{}", unit.namespace().as_str()));
+        }
+        let mut all = Vec::new();
+        for info in &unit.look().await?.leases {
             let mode = info.lease.mode.unwrap_or(FeedMode::LatestVersion);
             let now = runtime.unix_millis() / 1000;
             let behind = lag_of(&places.source, &info.lease, mode, now).await?;
             if !lag.total {
-                let owner = info.lease.owner.as_deref().unwrap_or("nobody");
+                let owner = info.lease.owner.as_deref().unwrap_or("-");
                 let (lease, text) = (&info.lease.token, describe(behind));
-                say(format_args!("{lease:<36}  {text:<28}  {owner}"));
+                say(format_args!("  {lease:<36}  {text:<28}  {owner}"));
             }
             all.push(behind);
         }
+        let total = Behind::total(all);
+        match lag.total {
+            true => say(format_args!(
+                "{}",
+                total.transactions.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX))
+            )),
+            false => say(format_args!("  {:<36}  {}", "total", describe(total))),
+        }
+        if let Some(max) = lag.max {
+            let Some(behind) = total.transactions else {
+                bail!("the lag of some leases is unknown");
+            };
+            ensure!(behind <= max, "{behind} transactions behind; at most {max} are allowed");
+        }
     }
-    let total = Behind::total(all);
-    match lag.total {
-        true => say(format_args!(
-            "{}",
-            total.transactions.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX))
-        )),
-        false => say(format_args!("{:<36}  {}", "total", describe(total))),
-    }
-    let Some(max) = lag.max else { return Ok(()) };
-    ensure!(total.transactions.is_some(), "nobody knows how far some leases are behind");
-    let behind = total.transactions.unwrap_or(0);
-    ensure!(behind <= max, "{behind} transactions behind; at most {max} are allowed");
     Ok(())
 }
 

@@ -327,7 +327,7 @@ pub(crate) fn start_of(text: &str) -> Result<Start> {
 fn show(unit: &Unit, snapshot: &Snapshot, json: bool) {
     if json {
         for info in &snapshot.leases {
-            say(format_args!("{}", to_json(unit, info)));
+            say(format_args!("{}", to_json(unit, snapshot, info)));
         }
         return;
     }
@@ -346,7 +346,7 @@ fn show(unit: &Unit, snapshot: &Snapshot, json: bool) {
             lease.token,
             lease.owner.as_deref().unwrap_or("-"),
             lease.extra.epoch,
-            lease.extra.state.as_str(),
+            snapshot.activity(info).as_str(),
         ));
     }
     for member in &snapshot.members {
@@ -359,7 +359,7 @@ fn show(unit: &Unit, snapshot: &Snapshot, json: bool) {
     }
 }
 
-pub(crate) fn to_json(unit: &Unit, info: &LeaseInfo) -> serde_json::Value {
+pub(crate) fn to_json(unit: &Unit, snapshot: &Snapshot, info: &LeaseInfo) -> serde_json::Value {
     let lease = &info.lease;
     serde_json::json!({
         "processor": unit.namespace().as_str(),
@@ -367,7 +367,7 @@ pub(crate) fn to_json(unit: &Unit, info: &LeaseInfo) -> serde_json::Value {
         "owner": lease.owner,
         "position": lease.position.as_ref().map(Position::as_str),
         "epoch": lease.extra.epoch,
-        "state": lease.extra.state.as_str(),
+        "state": snapshot.activity(info).as_str(),
         "flavour": lease.flavour().to_string(),
         "ageSeconds": info.age.map(|age| age.as_secs()),
     })

@@ -12,6 +12,7 @@ mod import;
 mod lag;
 mod leases;
 mod partitions;
+mod program;
 mod run;
 mod scaler;
 mod serve;
@@ -92,6 +93,9 @@ pub(crate) enum Command {
 
 /// Runs a command to its end.
 pub(crate) fn run(command: Command) -> Result<()> {
+    if command.keeps_data() {
+        restrict_new_files();
+    }
     match command {
         Command::Serve(settings) => serve::run(*settings),
         Command::Demo(demo) => demo::run(demo),
@@ -113,4 +117,20 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Completions(completions) => completions::run(&completions),
         Command::Man(man) => completions::run_man(&man),
     }
+}
+
+impl Command {
+    /// Whether it makes files of a data directory or a backup.
+    fn keeps_data(&self) -> bool {
+        matches!(
+            self,
+            Command::Serve(_) | Command::Backup(_) | Command::Restore(_) | Command::Doctor(_)
+        )
+    }
+}
+
+/// Lets only their owner read the files this process makes, whichever library makes them.
+fn restrict_new_files() {
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }

@@ -14,12 +14,12 @@ pub(crate) enum Partitions {
     List(Which),
     /// Split a range in two, in its middle or at a given hash (Headwater only)
     ///
-    /// Readers of the range are told that it is gone and go on in both children at the position they had.
+    /// Readers of the range get an answer that it is gone, and continue in both children from their position.
     Split {
         #[command(flatten)]
         which: Which,
-        /// The id of the range
-        range: u32,
+        /// The id of the range [default: the range with the most changes]
+        range: Option<u32>,
         /// The first hash of the upper half, in hexadecimal
         #[arg(long, value_name = "HEX")]
         at: Option<String>,
@@ -58,7 +58,11 @@ pub(crate) fn run(command: Partitions) -> Result<()> {
             Partitions::Split { which, range, at } => {
                 let at = at.as_deref().map(Epk::from_hex).transpose().context("--at")?;
                 let container = which.container()?;
-                let children = container.split(PartitionId::new(range), at.as_ref()).await?;
+                let range = match range {
+                    Some(range) => PartitionId::new(range),
+                    None => busiest(&container.partitions().await?)?,
+                };
+                let children = container.split(range, at.as_ref()).await?;
                 (which, children)
             }
             Partitions::Merge { which, one, other } => {
@@ -77,6 +81,11 @@ impl Which {
     fn container(&self) -> Result<Container> {
         self.connect.container(&self.address, Options::default())
     }
+}
+
+fn busiest(partitions: &[Partition]) -> Result<PartitionId> {
+    let busiest = partitions.iter().max_by_key(|partition| partition.lsn);
+    Ok(busiest.context("the container has no ranges")?.range.id)
 }
 
 /// Ranges with their positions, or without them on a server that is not ours.

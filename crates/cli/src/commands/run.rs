@@ -1,22 +1,20 @@
 //! `headwater run`: runs a program for every batch of changes, on as many machines as one likes.
 
 use super::leases::{Form, start_of};
+use super::program::Program;
 use super::units::leases_beside;
 use crate::connect::{Connect, block_on};
 use crate::output::say;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use headwater_client::Options as ClientOptions;
+use headwater_client::{Container, Options as ClientOptions};
 use headwater_processor::lease_store::{ContainerLeases, Layout};
 use headwater_processor::source::RemoteFeed;
 use headwater_processor::{
-    Ack, Batch, DeadLetter, DeadLetterFile, Event, HandlerError, Options, Processor,
-    RetryThenDeadLetter,
+    Batch, DeadLetter, DeadLetterFile, Event, Options, Processor, RetryThenDeadLetter,
 };
-use headwater_runtime::Runtime;
-use std::io::{BufRead, Seek, Write};
+use std::io::BufRead;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,7 +77,7 @@ pub(crate) struct Run {
     /// Share the leases with hosts of .NET or Java, in their form; --name is their lease prefix then
     #[arg(long, value_enum, value_name = "FORM")]
     shared: Option<Form>,
-    /// Say what happens
+    /// Print every event: leases taken and released, pages read, checkpoints
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
@@ -101,14 +99,16 @@ pub(crate) struct Replay {
 
 /// Runs until it is interrupted.
 pub(crate) fn run(run: Run) -> Result<()> {
+    let program = Program::find(run.exec.clone(), run.arguments.clone())?;
     block_on(async {
         let container = run.connect.container(&run.address, ClientOptions::default())?;
+        // Looked for before the lease container is created, so that a misspelt name leaves nothing behind.
+        ensure_exists(&container).await?;
         let leases = run.leases.clone().unwrap_or_else(|| leases_beside(&run.address));
         let leases = run.connect.container(&leases, ClientOptions::default())?;
         // Java wants every document by itself; ours are quickest together.
         let layout = if run.shared.is_some() { Layout::Id } else { Layout::PartitionKey };
         let leases = ContainerLeases::open_or_create(leases, layout, None).await?;
-        let program = Program { path: run.exec.clone(), arguments: run.arguments.clone() };
         let processor = Processor::builder()
             .source(RemoteFeed::new(container))
             .leases(leases)
@@ -124,15 +124,28 @@ pub(crate) fn run(run: Run) -> Result<()> {
             interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for Ctrl-C")?,
             () = terminated() => {}
             report = running.ended() => {
-                let why = report.fatal.map_or_else(|| "it ended".to_owned(), |why| why.to_string());
-                anyhow::bail!(why);
+                let why = report.fatal.map_or_else(|| "the host ended".to_owned(), |why| why.to_string());
+                bail!(why);
             }
         }
         let report = running.stop().await;
         let orderly = report.stopped.iter().filter(|stopped| stopped.orderly).count();
-        eprintln!("let go of {orderly} of {} leases", report.stopped.len());
+        eprintln!("released {orderly} of {} leases", report.stopped.len());
         Ok(())
     })
+}
+
+async fn ensure_exists(container: &Container) -> Result<()> {
+    let (database, id) = (container.database(), container.id());
+    match container.definition().await {
+        Err(error) if error.is_not_found() => {
+            bail!("there is no container {database}/{id}; create it first, or correct the address")
+        }
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot read the container {database}/{id}"))
+        }
+        Ok(_) => Ok(()),
+    }
 }
 
 /// Completes when the process is asked to end.
@@ -170,75 +183,10 @@ impl Run {
         }
         let verbose = self.verbose;
         Ok(options.on_event(move |event: &Event| {
-            if verbose || event.is_critical() {
-                eprintln!("{event:?}");
+            if verbose || event.is_critical() || event.is_warning() {
+                eprintln!("{event}");
             }
         }))
-    }
-}
-
-/// A program that handles what it reads.
-#[derive(Clone, Debug)]
-struct Program {
-    path: PathBuf,
-    arguments: Vec<String>,
-}
-
-impl Program {
-    async fn handle(&self, batch: &Batch) -> Result<Ack, HandlerError> {
-        let mut lines = Vec::new();
-        for change in batch.changes.iter() {
-            // A line break inside a JSON text is white space, so one change stays one line.
-            lines
-                .extend(change.body().iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
-            lines.push(b'\n');
-        }
-        let lease = batch.context.lease();
-        let about = [
-            ("HEADWATER_LEASE", lease.lease.clone()),
-            ("HEADWATER_EPOCH", lease.epoch.to_string()),
-            ("HEADWATER_ATTEMPT", batch.context.delivery_attempt().to_string()),
-        ];
-        self.feed(&lines, &about).await.map_err(HandlerError::new)?;
-        Ok(Ack::Done)
-    }
-
-    /// Runs the program with something to read. It is killed if nobody waits for it any more.
-    async fn feed(&self, input: &[u8], about: &[(&str, String)]) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", self.path.display());
-        // A file and not a pipe: nobody has to write while the program does not read.
-        let mut file = tempfile::tempfile().map_err(failed)?;
-        file.write_all(input).and_then(|()| file.rewind()).map_err(failed)?;
-        let child = std::process::Command::new(&self.path)
-            .args(&self.arguments)
-            .envs(about.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::from(file))
-            .spawn()
-            .map_err(|error| format!("{} cannot be started: {error}", self.path.display()))?;
-        let mut child = Watched(child);
-        let runtime = Runtime::system();
-        let mut pause = Duration::from_millis(1);
-        loop {
-            if let Some(ended) = child.0.try_wait().map_err(failed)? {
-                return match ended.success() {
-                    true => Ok(()),
-                    false => Err(format!("{} ended with {ended}", self.path.display())),
-                };
-            }
-            runtime.sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(20));
-        }
-    }
-}
-
-/// A child that does not outlive whoever waits for it.
-struct Watched(Child);
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        // Both do nothing to one that has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -246,7 +194,7 @@ impl Drop for Watched {
 pub(crate) fn replay(replay: Replay) -> Result<()> {
     let name = replay.file.display().to_string();
     let file = std::fs::File::open(&replay.file).with_context(|| format!("cannot open {name}"))?;
-    let program = Program { path: replay.exec, arguments: replay.arguments };
+    let program = Program::find(replay.exec, replay.arguments)?;
     let mut left = Vec::new();
     let (mut handled, mut kept) = (0_usize, 0_usize);
     block_on(async {

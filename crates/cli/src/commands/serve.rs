@@ -12,7 +12,7 @@ use headwater_server::{Config, Server};
 use headwater_store::{Account, Durability, Options};
 use serde::Deserialize;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,11 @@ Run a server that Cosmos DB SDKs connect to
     HEADWATER_KEY=$(openssl rand -base64 64 | tr -d '\\n') headwater serve --http 0.0.0.0:8080
 
 Without a key of your own it takes the one every emulator has, and then listens on this machine only. A key
-comes from HEADWATER_KEY, from a file or from a command, and never has to be on a command line.
+comes from HEADWATER_KEY, from a file or from a command, and never has to be on a command line. It has at least
+32 bytes where other machines can reach the server.
+
+Web pages: with the emulator's key or --no-auth, pages of localhost may use the server, and pages of the
+origins given by --cors-origin. With a key of your own, only the latter.
 
 Every option can also be set in the environment, or under [serve] in headwater.toml by the same name:
 
@@ -52,13 +56,19 @@ pub(crate) struct Serve {
     ephemeral: bool,
     /// Where to listen in the clear; port 0 takes any free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTP")]
-    http: Option<SocketAddr>,
+    http: Option<String>,
     /// Where to listen with TLS; port 0 takes any free one [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTPS")]
-    https: Option<SocketAddr>,
+    https: Option<String>,
     /// Do not listen with TLS
     #[arg(long, env = "HEADWATER_NO_HTTPS")]
     no_https: bool,
+    /// Another name clients reach this server by, besides localhost; can be repeated
+    #[arg(long, value_name = "NAME", env = "HEADWATER_HOST", value_delimiter = ',')]
+    host: Vec<String>,
+    /// Allow web pages of this origin, such as https://app.example; can be repeated
+    #[arg(long, value_name = "ORIGIN", env = "HEADWATER_CORS_ORIGIN", value_delimiter = ',')]
+    cors_origin: Vec<String>,
     /// How many partitions new containers get, 1 to 1000 [default: 1]
     #[arg(long, value_name = "N", env = "HEADWATER_PARTITIONS")]
     partitions: Option<u32>,
@@ -86,7 +96,7 @@ pub(crate) struct Serve {
     /// Accept requests whatever their date says
     #[arg(long, env = "HEADWATER_ANY_DATE")]
     any_date: bool,
-    /// Accept requests whoever signed them (loopback only)
+    /// Accept requests without a signature (loopback only)
     #[arg(long, env = "HEADWATER_NO_AUTH")]
     no_auth: bool,
     /// Accept any well-formed identity token (loopback only)
@@ -171,6 +181,8 @@ impl Serve {
             http: self.http.or(file.http),
             https: self.https.or(file.https),
             no_https: self.no_https || file.no_https,
+            host: or_else(self.host, file.host),
+            cors_origin: or_else(self.cors_origin, file.cors_origin),
             partitions: self.partitions.or(file.partitions),
             durability: self.durability.or(file.durability),
             account: self.account.or(file.account),
@@ -211,26 +223,29 @@ impl Serve {
 
     fn server_config(&self) -> Result<Config> {
         let mut config = Config::emulator()?;
-        config.http = Some(self.http.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))));
-        let https = self.https.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8081)));
-        config.https = Some(https).filter(|_| !self.no_https);
+        if let Some(text) = &self.http {
+            config.http = Some(resolve(text)?);
+        }
+        if let Some(text) = &self.https {
+            config.https = Some(resolve(text)?);
+        }
+        if self.no_https {
+            config.https = None;
+        }
+        config.hosts.clone_from(&self.host);
+        config.cors_origins.clone_from(&self.cors_origin);
         config.certificates = Some(self.data_dir().join("tls")).filter(|_| !self.ephemeral);
         if let Some(account) = &self.account {
             config.account.clone_from(account);
         }
         if let Some(keys) = self.keys()? {
             config.keys = keys;
-            config.keys_are_public = false;
         }
         config.enforce_throughput = self.enforce_throughput;
         config.clock_skew = Some(Duration::from_secs(15 * 60)).filter(|_| !self.any_date);
         config.any_identity = self.any_identity;
         config.previous_images = self.previous_images;
         config.check_signatures = !self.no_auth;
-        let open = [config.http, config.https].into_iter().flatten();
-        if (self.no_auth || self.any_identity) && open.clone().any(|at| !at.ip().is_loopback()) {
-            bail!("--no-auth and --any-identity are for loopback only; listen on 127.0.0.1");
-        }
         Ok(config)
     }
 
@@ -264,6 +279,21 @@ impl Serve {
     }
 }
 
+/// What the command line says, or else the file.
+fn or_else(given: Vec<String>, file: Vec<String>) -> Vec<String> {
+    if given.is_empty() { file } else { given }
+}
+
+/// The address to listen on. A name may have several; IPv4 is what most clients try first.
+fn resolve(text: &str) -> Result<SocketAddr> {
+    let found = text.to_socket_addrs().with_context(|| {
+        format!("cannot listen on {text:?}; give an address and a port, such as 127.0.0.1:8080")
+    })?;
+    let found: Vec<SocketAddr> = found.collect();
+    let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    first.copied().with_context(|| format!("cannot listen on {text:?}; the name has no address"))
+}
+
 fn read_key(path: &Path) -> Result<Key> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the key in {}", path.display()))?;
@@ -276,16 +306,26 @@ fn announce(server: &Server, settings: &Serve) -> Result<()> {
     };
     let (http, https) = (at("http", server.http()), at("https", server.https()));
     let mut out = std::io::stdout().lock();
+    let data = match settings.ephemeral {
+        true => None,
+        false => Some(std::path::absolute(settings.data_dir())?),
+    };
     if settings.ready_json {
-        let line = serde_json::json!({ "ready": true, "http": http, "https": https });
+        let data = data.map(|dir| dir.display().to_string());
+        let authentication = !settings.no_auth;
+        let line = serde_json::json!({
+            "ready": true, "http": http, "https": https, "data": data, "authentication": authentication
+        });
         writeln!(out, "{line}")?;
     } else {
         let both: Vec<String> = http.into_iter().chain(https).collect();
-        let kept = match settings.ephemeral {
-            true => "in memory".to_owned(),
-            false => format!("in {}", settings.data_dir().display()),
+        let kept = data.map_or("in memory".to_owned(), |dir| format!("in {}", dir.display()));
+        let warning = match (settings.no_auth, settings.any_identity) {
+            (true, _) => "; authentication is off (--no-auth)",
+            (false, true) => "; any identity token is accepted (--any-identity)",
+            (false, false) => "",
         };
-        writeln!(out, "headwater is ready at {}, data {kept}", both.join(" and "))?;
+        writeln!(out, "headwater is ready at {}, data {kept}{warning}", both.join(" and "))?;
     }
     out.flush()?;
     Ok(())

@@ -6,6 +6,8 @@ use crate::output::say;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use headwater_client::Options;
+use headwater_protocol::auth::format_http_date;
+use headwater_server::Authority;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,8 +41,9 @@ Show or install the certificate that makes https work
     sudo headwater trust --install       let the whole machine trust it (Debian, Ubuntu)
 
 A server makes its own certificate authority on first start and keeps it in its data directory under tls. \
-Trusting it lets SDKs connect to https://localhost:8081 without switching checks off. Nobody but this \
-server has its key.";
+Trusting it lets SDKs connect to https://localhost:8081 without switching checks off. The authority is \
+limited to localhost, loopback addresses and the server's --host names, so it can vouch for no other site. \
+It ends after two years; the server renews it 60 days before, and says so.";
 
 /// Runs the command.
 pub(crate) fn run(trust: Trust) -> Result<()> {
@@ -53,9 +56,11 @@ pub(crate) fn run(trust: Trust) -> Result<()> {
         }
         None => block_on(ask(&trust))?,
     };
+    let authority = Authority::parse(&pem).context("what the server sent is not a certificate")?;
     if trust.install {
-        return install(&pem);
+        return install(&pem, &authority);
     }
+    eprintln!("{}", describe(&authority));
     match &trust.out {
         Some(file) => {
             std::fs::write(file, &pem)
@@ -107,7 +112,31 @@ How programs are told to trust it:
     )
 }
 
-fn install(pem: &str) -> Result<()> {
+/// What trusting an authority means.
+fn describe(authority: &Authority) -> String {
+    let names = match authority.names.is_empty() {
+        true => "any name; start the server once with this version to limit it".to_owned(),
+        false => format!("{}, and no others", authority.names.join(", ")),
+    };
+    format!(
+        "The certificate authority of this server:
+  subject      {}
+  fingerprint  SHA-256 {}
+  limited to   {names}
+  ends         {}",
+        authority.subject,
+        authority.fingerprint,
+        format_http_date(authority.ends_at)
+    )
+}
+
+fn install(pem: &str, authority: &Authority) -> Result<()> {
+    say(format_args!("{}", describe(authority)));
+    ensure!(
+        !authority.names.is_empty(),
+        "not installed: this authority could vouch for any site. Start the server once with this version, \
+         which replaces it"
+    );
     if !Path::new(DEBIAN).is_dir() {
         bail!("there is no {DEBIAN} here; `headwater trust` says how other systems do it");
     }
@@ -118,6 +147,6 @@ fn install(pem: &str) -> Result<()> {
     let run = run.context("cannot run update-ca-certificates; install ca-certificates")?;
     let complaint = String::from_utf8_lossy(&run.stderr);
     ensure!(run.status.success(), "update-ca-certificates failed: {}", complaint.trim());
-    say(format_args!("this machine trusts it now, as {}", path.display()));
+    say(format_args!("installed in {}; this machine trusts it now", path.display()));
     Ok(())
 }

@@ -83,7 +83,7 @@ impl Hostile {
     fn head(&self, verb: &str, path: &str, length: usize) -> String {
         let (token, date) = self.world.sign(verb, &route::parse(path).unwrap());
         format!(
-            "{verb} {path} HTTP/1.1\r\nHost: x\r\nx-ms-version: 2020-07-15\r\nx-ms-date: {date}\r\n\
+            "{verb} {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-version: 2020-07-15\r\nx-ms-date: {date}\r\n\
              authorization: {token}\r\nContent-Length: {length}\r\n"
         )
     }
@@ -214,7 +214,7 @@ impl Hostile {
         None
     }
 
-    /// Says all it has to say, closes its side, and still gets its answer.
+    /// Says all it has to say and closes its side. It has left, unless the answer was quicker.
     async fn half_closed(&mut self) -> Status {
         let path = format!("/dbs/{DATABASE}/colls/{ITEMS}");
         let request = format!("{}\r\n", self.head("GET", &path, 0));

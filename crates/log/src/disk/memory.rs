@@ -29,6 +29,8 @@ struct State {
     room: AtomicU64,
     /// Changes the disk still carries out before the power goes.
     changes_left: AtomicU64,
+    /// Files that may not be opened.
+    denied: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl State {
@@ -51,16 +53,93 @@ impl State {
 
 #[derive(Debug, Default)]
 struct Tree {
+    /// As everybody sees them.
+    names: Names,
+    /// As they are after a power cut; kept only by a disk with faults.
+    durable: Names,
+    /// What leads from `durable` to `names`, oldest first; kept only by a disk with faults.
+    pending: Vec<NameChange>,
+}
+
+/// Which files and directories there are.
+#[derive(Clone, Debug, Default)]
+struct Names {
     files: BTreeMap<PathBuf, Arc<MemoryFile>>,
     dirs: BTreeSet<PathBuf>,
-    /// How to take back names that were changed since their directory was synced, oldest first.
-    undo: Vec<(PathBuf, Undo)>,
+}
+
+/// A change to the names in one directory.
+#[derive(Debug)]
+struct NameChange {
+    /// Syncing this directory makes the change durable.
+    dir: PathBuf,
+    steps: Vec<NameStep>,
 }
 
 #[derive(Debug)]
-struct Undo {
-    path: PathBuf,
-    before: Option<Arc<MemoryFile>>,
+enum NameStep {
+    Put(PathBuf, Arc<MemoryFile>),
+    Remove(PathBuf, Arc<MemoryFile>),
+    PutDir(PathBuf),
+    RemoveDir(PathBuf),
+}
+
+impl Names {
+    fn apply(&mut self, step: &NameStep) {
+        match step {
+            NameStep::Put(path, file) => {
+                self.files.insert(path.clone(), file.clone());
+            }
+            // The name may be that of another file by now.
+            NameStep::Remove(path, file) => {
+                if self.files.get(path).is_some_and(|known| Arc::ptr_eq(known, file)) {
+                    self.files.remove(path);
+                }
+            }
+            NameStep::PutDir(path) => {
+                self.dirs.insert(path.clone());
+            }
+            NameStep::RemoveDir(path) => {
+                self.dirs.remove(path);
+            }
+        }
+    }
+}
+
+impl Tree {
+    fn change(&mut self, dir: &Path, steps: Vec<NameStep>, tracked: bool) {
+        steps.iter().for_each(|step| self.names.apply(step));
+        if tracked {
+            self.pending.push(NameChange { dir: dir.to_owned(), steps });
+        }
+    }
+
+    /// The names a power cut leaves. Without `in_order`, changes survive independently of each other, as
+    /// POSIX allows; with it, up to some point, as a journal has it. Removing a directory is many
+    /// changes, of which some may have happened.
+    fn crash(&mut self, random: &mut Random) {
+        let in_order = random.chance(50);
+        let keep = if random.chance(50) { 0 } else { random.index(self.pending.len() + 1) };
+        let mut left = std::mem::take(&mut self.durable);
+        for (number, change) in std::mem::take(&mut self.pending).iter().enumerate() {
+            let survives = if in_order { number < keep } else { random.chance(50) };
+            let removes_a_tree = matches!(change.steps.last(), Some(NameStep::RemoveDir(_)));
+            for step in &change.steps {
+                let is_file = matches!(step, NameStep::Remove(..));
+                if survives || (removes_a_tree && is_file && number <= keep && random.chance(50)) {
+                    left.apply(step);
+                }
+            }
+        }
+        // What is in a directory that was lost cannot be reached.
+        let lost: Vec<PathBuf> =
+            self.names.dirs.iter().filter(|dir| !left.dirs.contains(*dir)).cloned().collect();
+        let is_lost =
+            |path: &Path| path.ancestors().skip(1).any(|dir| lost.iter().any(|one| one == dir));
+        left.files.retain(|path, _| !is_lost(path));
+        left.dirs.retain(|path| !is_lost(path));
+        self.names = left;
+    }
 }
 
 #[derive(Debug)]
@@ -155,6 +234,7 @@ impl MemoryDisk {
             fail_syncs: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
             changes_left: AtomicU64::new(u64::MAX),
+            denied: Mutex::default(),
         }))
     }
 
@@ -166,6 +246,11 @@ impl MemoryDisk {
     /// Lets files grow by only so many more bytes; what they already have may be written over.
     pub fn set_room(&self, bytes: u64) {
         self.0.room.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Refuses to open a file from now on, as if its permissions had been taken away.
+    pub fn deny(&self, path: &Path) {
+        self.0.denied.lock().insert(path.to_owned());
     }
 
     /// Cuts the power after so many more changes (writes, syncs, new names): whatever comes then
@@ -183,27 +268,18 @@ impl MemoryDisk {
     /// The power goes: of what was not synced, `random` decides what is still there.
     ///
     /// Writes of one file survive independently of each other (a disk may reorder them), and one of
-    /// them may be torn at any byte. Names survive up to some point of their history.
+    /// them may be torn at any byte. Changes of names survive up to some point of their history, or
+    /// independently of each other; a directory that is lost takes what is in it with it.
     pub fn crash(&self, random: &mut Random) {
         assert!(self.0.track_unsynced, "a disk without faults cannot crash");
         let mut tree = self.0.tree.lock();
         // Open handles belong to the dead process; files get new identities so that nothing the
         // dead process still holds can reach the disk.
-        let keep_names = if random.chance(50) { 0 } else { random.index(tree.undo.len() + 1) };
-        while tree.undo.len() > keep_names {
-            let Some((_, undo)) = tree.undo.pop() else {
-                break;
-            };
-            match undo.before {
-                Some(file) => tree.files.insert(undo.path, file),
-                None => tree.files.remove(&undo.path),
-            };
-        }
-        tree.undo.clear();
+        tree.crash(random);
         let mut renewed: Vec<(*const MemoryFile, Arc<MemoryFile>)> = Vec::new();
-        let paths: Vec<PathBuf> = tree.files.keys().cloned().collect();
+        let paths: Vec<PathBuf> = tree.names.files.keys().cloned().collect();
         for path in paths {
-            let file = tree.files[&path].clone();
+            let file = tree.names.files[&path].clone();
             let known = renewed.iter().find(|(old, _)| *old == Arc::as_ptr(&file));
             let fresh = match known {
                 Some((_, fresh)) => fresh.clone(),
@@ -217,8 +293,9 @@ impl MemoryDisk {
                     fresh
                 }
             };
-            tree.files.insert(path, fresh);
+            tree.names.files.insert(path, fresh);
         }
+        tree.durable = tree.names.clone();
         drop(tree);
         self.fail_syncs(false);
         self.set_room(u64::MAX);
@@ -229,16 +306,14 @@ impl MemoryDisk {
     #[must_use]
     pub fn files(&self) -> Vec<(PathBuf, usize)> {
         let tree = self.0.tree.lock();
-        tree.files
-            .iter()
-            .map(|(path, file)| (path.clone(), file.content.lock().bytes.len()))
-            .collect()
+        let files = &tree.names.files;
+        files.iter().map(|(path, file)| (path.clone(), file.content.lock().bytes.len())).collect()
     }
 
     /// Flips one bit of a file, as a failing medium would. False when there is no such byte.
     pub fn flip(&self, path: &Path, offset: usize, bit: u8) -> bool {
         let tree = self.0.tree.lock();
-        let Some(file) = tree.files.get(path) else {
+        let Some(file) = tree.names.files.get(path) else {
             return false;
         };
         let mut content = file.content.lock();
@@ -258,32 +333,29 @@ impl MemoryDisk {
         let copy = MemoryDisk::make(self.0.track_unsynced);
         let tree = self.0.tree.lock();
         let mut target = copy.0.tree.lock();
-        target.dirs.clone_from(&tree.dirs);
-        for (path, file) in &tree.files {
+        target.names.dirs.clone_from(&tree.names.dirs);
+        for (path, file) in &tree.names.files {
             let bytes = file.content.lock().bytes.clone();
             let content = Content::whole(bytes, self.0.track_unsynced);
-            target.files.insert(
-                path.clone(),
-                Arc::new(MemoryFile {
-                    disk: Arc::downgrade(&copy.0),
-                    content: Mutex::new(content),
-                }),
-            );
+            let disk = Arc::downgrade(&copy.0);
+            let file = Arc::new(MemoryFile { disk, content: Mutex::new(content) });
+            target.names.files.insert(path.clone(), file);
+        }
+        if self.0.track_unsynced {
+            target.durable = target.names.clone();
         }
         drop(target);
         copy
     }
 
-    fn change_name(&self, tree: &mut Tree, path: &Path, file: Option<Arc<MemoryFile>>) {
-        let before = match file {
-            Some(file) => tree.files.insert(path.to_owned(), file),
-            None => tree.files.remove(path),
-        };
-        if self.0.track_unsynced {
-            let dir = path.parent().unwrap_or(Path::new("")).to_owned();
-            tree.undo.push((dir, Undo { path: path.to_owned(), before }));
-        }
+    /// Changes names in the directory of `path`, as one step of a crash.
+    fn change_names(&self, tree: &mut Tree, path: &Path, steps: Vec<NameStep>) {
+        tree.change(parent_of(path), steps, self.0.track_unsynced);
     }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
 }
 
 /// What is left of a file: what is durable, and a random part of what was on its way.
@@ -325,13 +397,21 @@ fn not_found(path: &Path) -> io::Error {
 
 impl Disk for MemoryDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.0.tree.lock().dirs.insert(dir.to_owned());
+        let mut tree = self.0.tree.lock();
+        let mut missing: Vec<&Path> = dir
+            .ancestors()
+            .filter(|dir| !dir.as_os_str().is_empty() && !tree.names.dirs.contains(*dir))
+            .collect();
+        // From the top: each is a name in the one above it.
+        while let Some(dir) = missing.pop() {
+            self.change_names(&mut tree, dir, vec![NameStep::PutDir(dir.to_owned())]);
+        }
         Ok(())
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let tree = self.0.tree.lock();
-        let names = tree.files.keys().chain(tree.dirs.iter()).filter_map(|path| {
+        let names = tree.names.files.keys().chain(tree.names.dirs.iter()).filter_map(|path| {
             let rest = path.strip_prefix(dir).ok()?;
             Some(rest.components().next()?.as_os_str().to_string_lossy().into_owned())
         });
@@ -342,56 +422,58 @@ impl Disk for MemoryDisk {
         if create {
             self.0.change()?;
         }
+        if self.0.denied.lock().contains(path) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         let mut tree = self.0.tree.lock();
         if create {
             let file =
                 Arc::new(MemoryFile { disk: Arc::downgrade(&self.0), content: Mutex::default() });
-            self.change_name(&mut tree, path, Some(file.clone()));
+            let put = NameStep::Put(path.to_owned(), file.clone());
+            self.change_names(&mut tree, path, vec![put]);
             return Ok(file);
         }
-        let file = tree.files.get(path).ok_or_else(|| not_found(path))?;
+        let file = tree.names.files.get(path).ok_or_else(|| not_found(path))?;
         Ok(file.clone())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.change()?;
         let mut tree = self.0.tree.lock();
-        let file = tree.files.get(from).cloned().ok_or_else(|| not_found(from))?;
-        self.change_name(&mut tree, to, Some(file));
-        self.change_name(&mut tree, from, None);
+        let file = tree.names.files.get(from).cloned().ok_or_else(|| not_found(from))?;
+        let put = NameStep::Put(to.to_owned(), file.clone());
+        self.change_names(&mut tree, to, vec![put, NameStep::Remove(from.to_owned(), file)]);
         Ok(())
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.change()?;
         let mut tree = self.0.tree.lock();
-        let file = tree.files.get(from).cloned().ok_or_else(|| not_found(from))?;
-        if tree.files.contains_key(to) {
+        let file = tree.names.files.get(from).cloned().ok_or_else(|| not_found(from))?;
+        if tree.names.files.contains_key(to) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the name is taken"));
         }
-        self.change_name(&mut tree, to, Some(file));
+        self.change_names(&mut tree, to, vec![NameStep::Put(to.to_owned(), file)]);
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.change()?;
         let mut tree = self.0.tree.lock();
-        if !tree.files.contains_key(path) {
-            return Err(not_found(path));
-        }
-        self.change_name(&mut tree, path, None);
+        let file = tree.names.files.get(path).cloned().ok_or_else(|| not_found(path))?;
+        self.change_names(&mut tree, path, vec![NameStep::Remove(path.to_owned(), file)]);
         Ok(())
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
         self.0.change()?;
         let mut tree = self.0.tree.lock();
-        let paths: Vec<PathBuf> =
-            tree.files.keys().filter(|path| path.starts_with(dir)).cloned().collect();
-        for path in paths {
-            self.change_name(&mut tree, &path, None);
-        }
-        tree.dirs.retain(|path| !path.starts_with(dir));
+        let files = tree.names.files.iter().filter(|(path, _)| path.starts_with(dir));
+        let mut steps: Vec<NameStep> =
+            files.map(|(path, file)| NameStep::Remove(path.clone(), file.clone())).collect();
+        let dirs = tree.names.dirs.iter().filter(|path| path.starts_with(dir));
+        steps.extend(dirs.rev().map(|path| NameStep::RemoveDir(path.clone())));
+        self.change_names(&mut tree, dir, steps);
         Ok(())
     }
 
@@ -400,8 +482,20 @@ impl Disk for MemoryDisk {
         if self.0.fail_syncs.load(Ordering::SeqCst) {
             return Err(io::Error::other("the disk failed to sync a directory"));
         }
-        self.0.tree.lock().undo.retain(|(changed, _)| changed != dir);
+        let mut tree = self.0.tree.lock();
+        let Tree { durable, pending, .. } = &mut *tree;
+        pending.retain(|change| {
+            if change.dir != dir {
+                return true;
+            }
+            change.steps.iter().for_each(|step| durable.apply(step));
+            false
+        });
         Ok(())
+    }
+
+    fn free_bytes(&self, _dir: &Path) -> Option<u64> {
+        Some(self.0.room.load(Ordering::SeqCst))
     }
 }
 
@@ -533,6 +627,38 @@ mod tests {
             lengths.insert(super::super::read_file(&disk, Path::new("a"), 100).unwrap().len());
         }
         assert!(lengths.contains(&0) && lengths.contains(&8) && lengths.len() > 4, "{lengths:?}");
+    }
+
+    /// A synced file in a directory whose own name was never synced.
+    #[test]
+    fn a_directory_that_was_not_synced_may_be_lost_with_what_is_in_it() {
+        let mut found = BTreeSet::new();
+        for seed in 0..50 {
+            let disk = MemoryDisk::with_faults();
+            disk.create_dir(Path::new("top/new")).unwrap();
+            disk.sync_dir(Path::new("")).unwrap();
+            write(&disk, "top/new/a", b"synced", false);
+            disk.open(Path::new("top/new/a"), false).unwrap().sync().unwrap();
+            disk.sync_dir(Path::new("top/new")).unwrap();
+            disk.crash(&mut Random::seeded(seed));
+            found.insert(disk.files().len());
+        }
+        assert_eq!(found, BTreeSet::from([0, 1]));
+    }
+
+    #[test]
+    fn names_that_were_not_synced_survive_in_any_order() {
+        let mut found = BTreeSet::new();
+        for seed in 0..100 {
+            let disk = MemoryDisk::with_faults();
+            write(&disk, "a", b"", false);
+            write(&disk, "b", b"", false);
+            disk.crash(&mut Random::seeded(seed));
+            let names: Vec<String> =
+                disk.files().iter().map(|(path, _)| path.display().to_string()).collect();
+            found.insert(names.concat());
+        }
+        assert_eq!(found, BTreeSet::from(["", "a", "b", "ab"].map(str::to_owned)));
     }
 
     #[test]

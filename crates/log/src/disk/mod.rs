@@ -33,6 +33,10 @@ pub trait Disk: Send + Sync + std::fmt::Debug + 'static {
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Bytes that can still be written below a directory, where that is known.
+    fn free_bytes(&self, _dir: &Path) -> Option<u64> {
+        None
+    }
 }
 
 /// An open file.

@@ -1,8 +1,9 @@
 //! The real disk: files and directories of the operating system, synced when asked.
 
 use super::{Disk, DiskFile};
+use crate::private;
 use headwater_runtime::slow_read;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -24,7 +25,7 @@ pub struct OsDisk;
 
 impl Disk for OsDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        private::create_dir_all(dir)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -38,7 +39,7 @@ impl Disk for OsDisk {
 
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
         let file =
-            OpenOptions::new().read(true).write(true).create(create).truncate(create).open(path)?;
+            private::options().read(true).write(true).create(create).truncate(create).open(path)?;
         Ok(Arc::new(OsFile(file)))
     }
 
@@ -62,7 +63,14 @@ impl Disk for OsDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        // A relative path of one part lies in the working directory.
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         File::open(dir)?.sync_all()
+    }
+
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        let found = rustix::fs::statvfs(dir).ok()?;
+        found.f_bavail.checked_mul(found.f_frsize)
     }
 }
 

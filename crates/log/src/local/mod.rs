@@ -176,6 +176,14 @@ impl LocalLog {
         self.sealed.load(Ordering::Acquire)
     }
 
+    /// Whether a power cut may take entries at the end of the log, because they were not synced one by
+    /// one when they were written.
+    #[must_use]
+    pub fn may_lose_its_end(&self) -> bool {
+        let active = self.appender.lock().active.clone();
+        active.is_some_and(|active| active.info.relaxed)
+    }
+
     /// All versions are complete after this position.
     #[must_use]
     pub fn complete_after(&self) -> Lsn {

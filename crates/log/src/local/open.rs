@@ -87,7 +87,7 @@ impl LocalLog {
                 create_files(&disk, dir, partition, ancestors, start).map_err(io)?;
             }
             // Not being able to look is no reason to start anew.
-            Err(error) => return Err(io(error)),
+            Err(source) => return Err(OpenError::Io { dir: manifest::path(dir), source }),
         }
         LocalLog::open(disk, dir, partition, options, runtime)
     }

@@ -1,7 +1,6 @@
 //! Resource tokens: a permission in the hands of a client that has no account key.
 //!
-//! The token carries its grant and our signature over it, so opening one needs no lookup and every
-//! server with the same key opens it:
+//! The token carries its grant and our signature over it, so every server with the same key opens it:
 //!
 //! ```text
 //! type=resource&ver=1&sig=<base64 signature>;<base64 grant>;
@@ -10,12 +9,13 @@
 //! The signed text starts in upper case, which no signed request does (its verb is lower-cased). So a
 //! token can never pass for the signature of a request, nor the other way round.
 //!
-//! A grant cannot be taken back before it expires, which is why grants are short.
+//! An open token is not valid yet. It names its permission, and the server compares the two with
+//! [`Grant::includes`]: a permission that was deleted or narrowed takes its tokens back.
 
 use super::{AuthError, Key, check_expiry};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use headwater_model::PartitionKey;
+use headwater_model::{PartitionKey, PermissionRid};
 use hmac::Mac;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
@@ -29,6 +29,8 @@ const TOKEN_BYTES_MAX: usize = 16 * 1024;
 /// What a resource token permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
+    /// The permission it was minted for.
+    pub permission: PermissionRid,
     /// The resource and everything under it: a link by resource ids, such as `dbs/…/colls/…`.
     pub resource: String,
     /// What may be done with it.
@@ -51,6 +53,7 @@ pub enum GrantMode {
 /// The grant as it is signed. Names are short because the token is sent with every request.
 #[derive(Serialize, Deserialize)]
 struct Claims {
+    i: String,
     r: String,
     m: GrantMode,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -74,6 +77,14 @@ impl Grant {
         }
     }
 
+    /// Whether it permits everything that `other` permits, whenever either ends.
+    #[must_use]
+    pub fn includes(&self, other: &Grant) -> bool {
+        self.covers(&other.resource)
+            && (self.may_write() || !other.may_write())
+            && (self.partition_key.is_none() || self.partition_key == other.partition_key)
+    }
+
     /// Whether it permits to change things.
     #[must_use]
     pub fn may_write(&self) -> bool {
@@ -85,6 +96,7 @@ impl Grant {
 #[must_use]
 pub fn mint(secret: &Key, grant: &Grant) -> String {
     let claims = Claims {
+        i: grant.permission.to_string(),
         r: grant.resource.clone(),
         m: grant.mode,
         p: grant.partition_key.as_ref().map(PartitionKey::to_json),
@@ -120,8 +132,10 @@ pub fn open(secret: &Key, token: &str, now_seconds: u64) -> Result<Grant, AuthEr
     let claims: Claims = serde_json::from_slice(&claims).map_err(|_| AuthError::ForeignGrant)?;
     let partition_key = claims.p.as_deref().map(PartitionKey::parse).transpose();
     let partition_key = partition_key.map_err(|_| AuthError::ForeignGrant)?;
+    let permission = PermissionRid::parse(&claims.i).map_err(|_| AuthError::ForeignGrant)?;
     check_expiry(claims.e, now_seconds)?;
-    Ok(Grant { resource: claims.r, mode: claims.m, partition_key, expires: claims.e })
+    let (resource, mode, expires) = (claims.r, claims.m, claims.e);
+    Ok(Grant { permission, resource, mode, partition_key, expires })
 }
 
 /// The signature and the claims it covers.
@@ -134,6 +148,7 @@ fn parts(sig: &str) -> Option<(Vec<u8>, Vec<u8>)> {
 mod tests {
     use super::super::EMULATOR_KEY;
     use super::*;
+    use headwater_model::UserRid;
 
     const NOW: u64 = 1_700_000_000;
 
@@ -143,6 +158,7 @@ mod tests {
 
     fn grant() -> Grant {
         Grant {
+            permission: PermissionRid::new(UserRid::new(1, 2), 3),
             resource: "dbs/AQAAAA==/colls/AQAAAIAAAAE=".to_owned(),
             mode: GrantMode::Read,
             partition_key: Some(PartitionKey::parse("[\"é\",1]").unwrap()),
@@ -180,6 +196,29 @@ mod tests {
                 let changed = format!("{}{other}{}", &token[..position], &token[position + 1..]);
                 assert_eq!(open(&key(), &changed, NOW).is_ok(), changed == token, "{changed}");
             }
+        }
+    }
+
+    #[test]
+    fn a_grant_includes_equal_and_smaller_ones() {
+        let whole = Grant { mode: GrantMode::All, partition_key: None, ..grant() };
+        let of_key = Grant { mode: GrantMode::All, ..grant() };
+        let other_key = Grant { partition_key: Some(PartitionKey::from("x")), ..grant() };
+        let item = Grant { resource: format!("{}/docs/1", whole.resource), ..whole.clone() };
+        let database = Grant { resource: "dbs/AQAAAA==".to_owned(), ..whole.clone() };
+        for (one, other, expected) in [
+            (&whole, &whole, true),
+            (&whole, &of_key, true),
+            (&whole, &item, true),
+            (&database, &whole, true),
+            (&whole, &database, false),
+            (&item, &whole, false),
+            (&of_key, &whole, false),
+            (&of_key, &other_key, false),
+            (&of_key, &grant(), true),
+            (&grant(), &of_key, false),
+        ] {
+            assert_eq!(one.includes(other), expected, "{one:?} {other:?}");
         }
     }
 

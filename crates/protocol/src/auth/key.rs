@@ -25,6 +25,7 @@ pub(super) type Signature = [u8; 32];
 pub struct Key {
     /// As users know it: base64. Identity tokens of the emulator carry this text.
     text: String,
+    bytes: usize,
     state: Hmac<Sha256>,
 }
 
@@ -57,7 +58,19 @@ impl Key {
             return Err(BadKey::Empty);
         }
         let state = Hmac::new_from_slice(&bytes).map_err(|_| BadKey::Form)?;
-        Ok(Key { text: text.to_owned(), state })
+        Ok(Key { text: text.to_owned(), bytes: bytes.len(), state })
+    }
+
+    /// Length of the key in bytes, without its base64 form.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether this is the key of every emulator. Base64 is read strictly, so a key has one text.
+    #[must_use]
+    pub fn is_well_known(&self) -> bool {
+        self.is(EMULATOR_KEY.as_bytes()).into()
     }
 
     /// Signs what `write` puts in, piece by piece.
@@ -109,6 +122,14 @@ impl Keys {
         Keys { primary, secondary: None, primary_read_only: None, secondary_read_only: None }
     }
 
+    /// Every key, with the name people use for it.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Key)> {
+        let names = ["primary key", "secondary key", "read-only key", "secondary read-only key"];
+        let optional = [&self.secondary, &self.primary_read_only, &self.secondary_read_only];
+        let keys = std::iter::once(Some(&self.primary)).chain(optional.map(Option::as_ref));
+        names.into_iter().zip(keys).filter_map(|(name, key)| Some((name, key?)))
+    }
+
     /// Each key there is with what it permits, the most used first.
     pub(super) fn each(&self) -> impl Iterator<Item = (&Key, super::Access)> {
         let writers = std::iter::once(&self.primary).chain(&self.secondary);
@@ -147,5 +168,22 @@ mod tests {
         let key = Key::from_base64(EMULATOR_KEY).unwrap();
         assert_eq!(key, key.clone());
         assert_ne!(key, Key::from_base64("QUJD").unwrap());
+    }
+
+    #[test]
+    fn a_key_says_how_long_it_is_and_whether_everybody_knows_it() {
+        for (text, bytes, is_well_known) in [("QUJD", 3, false), (EMULATOR_KEY, 64, true)] {
+            let key = Key::from_base64(text).unwrap();
+            assert_eq!((key.bytes(), key.is_well_known()), (bytes, is_well_known), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_name() {
+        let key = || Key::from_base64("QUJD").unwrap();
+        let mut keys = Keys::new(key());
+        keys.primary_read_only = Some(key());
+        let names: Vec<&str> = keys.named().map(|(name, _)| name).collect();
+        assert_eq!(names, ["primary key", "read-only key"]);
     }
 }

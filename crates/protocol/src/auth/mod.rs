@@ -2,7 +2,7 @@
 //!
 //! Three kinds of token arrive in `authorization`. A master token signs the request itself with an
 //! account key, so nothing is looked up to check it; a resource token is a grant we minted earlier
-//! and signed ourselves; an identity token is a JWT:
+//! and signed ourselves, good while its permission grants as much; an identity token is a JWT:
 //!
 //! ```text
 //! authorization   type%3Dmaster%26ver%3D1.0%26sig%3D…

@@ -237,41 +237,6 @@ impl ApiVersion {
     }
 }
 
-/// What a `POST …/docs` is. The same path is five operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PostItems {
-    /// Only the plan of a query.
-    QueryPlan,
-    /// A batch or bulk request.
-    Batch,
-    /// A query.
-    Query,
-    /// Create or replace an item.
-    Upsert,
-    /// Create an item.
-    Create,
-}
-
-impl PostItems {
-    /// Decides by the headers, the values of which are given by name.
-    ///
-    /// The order matters: some clients mark a plan request as a query too, and some do not.
-    #[must_use]
-    pub fn of<'a>(header: impl Fn(&'static str) -> Option<&'a str>) -> PostItems {
-        if flag(header(IS_QUERY_PLAN)) {
-            PostItems::QueryPlan
-        } else if flag(header(IS_BATCH)) {
-            PostItems::Batch
-        } else if is_query(header(IS_QUERY), header(CONTENT_TYPE)) {
-            PostItems::Query
-        } else if flag(header(IS_UPSERT)) {
-            PostItems::Upsert
-        } else {
-            PostItems::Create
-        }
-    }
-}
-
 /// Whether a POST to any list is a query.
 #[must_use]
 pub fn is_query(is_query: Option<&str>, content_type: Option<&str>) -> bool {

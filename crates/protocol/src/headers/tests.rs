@@ -133,33 +133,6 @@ fn versions_are_ordered_by_date() {
 }
 
 #[test]
-fn one_path_is_five_operations() {
-    let yes = Some("True");
-    for (plan, batch, query, content_type, upsert, expected) in [
-        (None, None, None, None, None, PostItems::Create),
-        (None, None, None, Some("application/json"), None, PostItems::Create),
-        (None, None, None, None, yes, PostItems::Upsert),
-        (None, None, yes, None, None, PostItems::Query),
-        (None, None, None, Some("application/query+json"), None, PostItems::Query),
-        (None, None, None, Some("Application/Query+JSON; charset=utf-8"), None, PostItems::Query),
-        (None, yes, None, None, None, PostItems::Batch),
-        (yes, None, None, Some("application/json"), None, PostItems::QueryPlan), // Python, JS
-        (yes, None, yes, Some("application/query+json"), None, PostItems::QueryPlan), // Rust
-        (Some("False"), None, yes, None, None, PostItems::Query),
-    ] {
-        let header = |name| match name {
-            IS_QUERY_PLAN => plan,
-            IS_BATCH => batch,
-            IS_QUERY => query,
-            CONTENT_TYPE => content_type,
-            IS_UPSERT => upsert,
-            _ => None,
-        };
-        assert_eq!(PostItems::of(header), expected);
-    }
-}
-
-#[test]
 fn lists_and_ids() {
     assert_eq!(names_in(" a,b ,,c").collect::<Vec<_>>(), ["a", "b", "c"]);
     assert!(is_activity_id("0b0c0d0e-0000-4000-8000-00000000000F"));

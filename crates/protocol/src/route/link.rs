@@ -45,9 +45,14 @@ impl Route {
         match self {
             Route::Account | Route::Addresses => "",
             Route::Databases | Route::Database { .. } => "dbs",
+            // Headwater's own requests are signed as requests for their container.
             Route::Containers { .. }
             | Route::Container { .. }
-            | Route::PartitionKeyDelete { .. } => "colls",
+            | Route::PartitionKeyDelete { .. }
+            | Route::ChangeStream { .. }
+            | Route::Partitions { .. }
+            | Route::PartitionSplit { .. }
+            | Route::PartitionMerge { .. } => "colls",
             Route::Items { .. } | Route::Item { .. } => "docs",
             Route::PkRanges { .. } | Route::PkRange { .. } => "pkranges",
             Route::StoredProcedures { .. } | Route::StoredProcedure { .. } => "sprocs",
@@ -78,8 +83,17 @@ impl Route {
     /// Whether the path ends in a type: a list, or the place to create in.
     #[must_use]
     pub fn is_feed(&self) -> bool {
-        !matches!(self, Route::Account | Route::Addresses | Route::PartitionKeyDelete { .. })
-            && self.own_name().is_none()
+        let is_neither = matches!(
+            self,
+            Route::Account
+                | Route::Addresses
+                | Route::PartitionKeyDelete { .. }
+                | Route::ChangeStream { .. }
+                | Route::Partitions { .. }
+                | Route::PartitionSplit { .. }
+                | Route::PartitionMerge { .. }
+        );
+        !is_neither && self.own_name().is_none()
     }
 
     /// The links a client may have signed, from the decoded names alone.
@@ -107,6 +121,15 @@ impl Route {
             links.sent = Some(sent.to_owned()).filter(|sent| *sent != links.name);
         }
         links
+    }
+
+    /// The database and the container along the path, for everything inside of a container.
+    #[must_use]
+    pub fn container(&self) -> Option<(&str, &str)> {
+        match self.owner() {
+            (Some(db), Some(("colls", coll))) => Some((db, coll)),
+            _ => None,
+        }
     }
 
     /// The name of the resource itself, if the path ends in one.
@@ -166,7 +189,11 @@ impl Route {
             | Route::Conflict { db, coll, .. }
             | Route::Schemas { db, coll }
             | Route::Schema { db, coll, .. }
-            | Route::PartitionKeyDelete { db, coll } => (Some(db), Some(("colls", coll))),
+            | Route::PartitionKeyDelete { db, coll }
+            | Route::ChangeStream { db, coll }
+            | Route::Partitions { db, coll }
+            | Route::PartitionSplit { db, coll }
+            | Route::PartitionMerge { db, coll } => (Some(db), Some(("colls", coll))),
         }
     }
 
@@ -235,6 +262,8 @@ mod tests {
             &["dbs/a/clientencryptionkeys/k"],
         );
         check("/offers", "offers", &[""]);
+        check("/_headwater/changes/a/b", "colls", &["dbs/a/colls/b"]);
+        check("/_headwater/partitions/a/b/split", "colls", &["dbs/a/colls/b"]);
         check("/offers/QH8O", "offers", &["qh8o", "offers/QH8O"]);
         check("/offers/o0/", "offers", &["o0", "offers/o0"]);
     }

@@ -5,8 +5,10 @@
 //! a plus is a plus. A name may also be a resource id; which of the two it is only the catalog knows,
 //! so names pass through as they are.
 //!
+//! Headwater's own paths are below `/_headwater/`; each of them is about one container.
+//!
 //! This module does not know verbs or headers: `POST /dbs/a/colls/b/docs` is `Items` whatever is
-//! asked of them.
+//! asked of them. [`crate::operation`] decides that.
 
 mod link;
 
@@ -84,6 +86,14 @@ pub enum Route {
     Offer { rid: String },
     /// `/addresses`, which clients in direct mode ask for.
     Addresses,
+    /// `/_headwater/changes/{db}/{coll}`
+    ChangeStream { db: String, coll: String },
+    /// `/_headwater/partitions/{db}/{coll}`
+    Partitions { db: String, coll: String },
+    /// `/_headwater/partitions/{db}/{coll}/split`
+    PartitionSplit { db: String, coll: String },
+    /// `/_headwater/partitions/{db}/{coll}/merge`
+    PartitionMerge { db: String, coll: String },
 }
 
 /// Why a path names nothing.
@@ -150,6 +160,7 @@ pub fn parse(path: &str) -> Result<Route, RouteError> {
         ["dbs", db, "colls", coll, kind, id] => {
             in_container(name(db)?, name(coll)?, kind, name(id)?)
         }
+        ["_headwater", kind, db, coll, rest @ ..] => extension(kind, name(db)?, name(coll)?, rest),
         _ => Err(RouteError::Unknown),
     }
 }
@@ -233,6 +244,16 @@ fn in_container(db: String, coll: String, kind: &str, id: String) -> Result<Rout
     }
 }
 
+fn extension(kind: &str, db: String, coll: String, rest: &[&str]) -> Result<Route, RouteError> {
+    match (kind, rest) {
+        ("changes", []) => Ok(Route::ChangeStream { db, coll }),
+        ("partitions", []) => Ok(Route::Partitions { db, coll }),
+        ("partitions", ["split"]) => Ok(Route::PartitionSplit { db, coll }),
+        ("partitions", ["merge"]) => Ok(Route::PartitionMerge { db, coll }),
+        _ => Err(RouteError::Unknown),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,6 +294,22 @@ mod tests {
             ("/offers", Route::Offers),
             ("/offers/QH8O/", Route::Offer { rid: "QH8O".to_owned() }),
             ("//addresses/?$resolveFor=dbs", Route::Addresses),
+            (
+                "/_headwater/changes/d/c?from=now",
+                Route::ChangeStream { db: db.clone(), coll: coll.clone() },
+            ),
+            (
+                "/_headwater/partitions/d/c/",
+                Route::Partitions { db: db.clone(), coll: coll.clone() },
+            ),
+            (
+                "/_headwater/partitions/d/c/split",
+                Route::PartitionSplit { db: db.clone(), coll: coll.clone() },
+            ),
+            (
+                "/_headwater/partitions/%64/c/merge",
+                Route::PartitionMerge { db: db.clone(), coll: coll.clone() },
+            ),
         ] {
             assert_eq!(parse(path), Ok(expected), "{path}");
         }
@@ -290,6 +327,9 @@ mod tests {
             ("/dbs/d/colls/c/docs/1/attachments/2", 404),
             ("/dbs/d/users/u/docs", 404),
             ("/dbs/d/colls/c/operations/other", 404),
+            ("/_headwater/partitions/d", 404),
+            ("/_headwater/partitions/d/c/other", 404),
+            ("/_headwater/changes/d/c/split", 404),
             ("/offers/a/b", 400),
             ("/dbs/%FF", 400),
             (&format!("/dbs/{}", "a".repeat(PATH_BYTES_MAX)), 400),

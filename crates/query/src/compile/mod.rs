@@ -296,9 +296,10 @@ impl Compiler<'_> {
         crate::plan::constant(expression, self.parameters)
             .ok_or_else(|| self.missing(expression))?
             .as_integer()
-            .and_then(|count| u64::try_from(count).ok())
+            .and_then(|count| u32::try_from(count).ok())
+            .map(u64::from)
             .ok_or_else(|| {
-                let problem = format!("{word} needs an integer that is not negative");
+                let problem = format!("{word} needs an integer from 0 to {}", u32::MAX);
                 self.meaning(problem, expression.span)
             })
     }

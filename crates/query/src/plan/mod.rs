@@ -6,6 +6,7 @@
 //! ranges.rs      candidates of the partition key             → ranges of hashed keys
 //! rewrite.rs     the query                                   → the query for one range
 //! document.rs    all of it in the shape SDKs read
+//! resume.rs      where the query for one range starts, if not at its beginning
 //! ```
 //!
 //! The rewritten text is a query like any other: `Query::parse` takes it, and a run over one range
@@ -15,6 +16,7 @@ mod candidates;
 mod document;
 mod ranges;
 mod restrictions;
+mod resume;
 mod rewrite;
 
 pub use candidates::Candidate;
@@ -23,3 +25,4 @@ pub use document::{DistinctCount, PlanDocument, QueryInfo, QueryRange};
 pub(crate) use document::{plan, plan_of_one_key};
 pub use restrictions::Restriction;
 pub(crate) use restrictions::{order_paths, restrictions};
+pub use resume::ResumePoint;

@@ -135,6 +135,11 @@ fn order(tree: &Select, info: &mut QueryInfo) {
         Some(filter) => format!("(({filter}) AND ({ORDER_BY_FILTER}))"),
         None => format!("({ORDER_BY_FILTER})"),
     };
+    // A row without a value is no row, but in the envelope it would be one without a payload.
+    let filter = match &tree.projection {
+        Projection::Value(expression) => format!("({filter} AND IS_DEFINED({expression}))"),
+        Projection::All | Projection::List(_) => filter,
+    };
     // Equal rows are dropped behind the merge, so nobody knows how many a range has to send.
     let bounded = !tree.distinct;
     let top = info.top.filter(|_| bounded).map_or(String::new(), |top| format!("TOP {top} "));
@@ -158,15 +163,13 @@ fn from(tree: &Select) -> String {
     tree.from.as_ref().map_or(String::new(), |from| format!(" FROM {from}"))
 }
 
-/// Whether equal rows come one after the other because they are sorted by themselves.
+/// Whether equal rows come one after the other because they are sorted by themselves. The service says
+/// so of bare values only.
 fn is_ordered_distinct(tree: &Select) -> bool {
-    let projected: Vec<&Expression> = match &tree.projection {
-        Projection::All => return false,
-        Projection::Value(expression) => vec![expression],
-        Projection::List(columns) => columns.iter().map(|column| &column.expression).collect(),
-    };
-    projected.len() == tree.order_by.len()
-        && projected.iter().all(|one| tree.order_by.iter().any(|item| item.expression == **one))
+    match (&tree.projection, tree.order_by.as_slice()) {
+        (Projection::Value(expression), [only]) => only.expression == *expression,
+        _ => false,
+    }
 }
 
 /// Aggregates in pieces that can be merged, and the keys of groups beside them.
@@ -190,10 +193,12 @@ fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), Query
         Projection::Value(expression) => {
             let (text, kind) = mergeable(query, expression)?;
             info.aggregates.extend(kind);
+            // The piece of an aggregate stands in an array, as the service has it.
+            let payload = if kind.is_some() { format!("[{text}]") } else { text };
             info.rewritten_query = if items.is_empty() {
-                format!("SELECT VALUE [{text}]{clauses}")
+                format!("SELECT VALUE {payload}{clauses}")
             } else {
-                format!("SELECT {envelope}{text} AS payload{clauses}")
+                format!("SELECT {envelope}{payload} AS payload{clauses}")
             };
         }
         Projection::List(columns) => {

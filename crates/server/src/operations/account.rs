@@ -1,22 +1,19 @@
 //! The account document: who we are, and where clients go on.
 
-use super::{Outcome, no_such_verb};
+use super::Outcome;
 use crate::answer::Answer;
 use crate::gateway::Gateway;
 use crate::request::Call;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::headers;
 use headwater_protocol::resource::Account;
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 
 /// The one region there is. Clients put names of regions into lists of preferences, so it is a real one.
 const REGION: &str = "South Central US";
 
 /// `/`
-pub(super) fn answer(gateway: &Gateway, call: &Call) -> Outcome {
-    if call.verb != Method::GET {
-        return Err(no_such_verb(call));
-    }
+pub(super) fn read(gateway: &Gateway, call: &Call) -> Outcome {
     let account = Account::single(&gateway.config.account, &call.origin, REGION);
     Ok(Answer::json(StatusCode::OK, account.to_json())
         .charged(Charge::METADATA_READ)

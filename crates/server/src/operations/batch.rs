@@ -1,17 +1,25 @@
-//! Several operations in one request: all or nothing for one partition key, or each for itself.
+//! Several operations in one request: a transaction on one partition key, or bulk, each on its own. The answer
+//! has the encoding of the request, JSON or HybridRow.
+//!
+//! What is wrong with the request as a whole is refused before its first operation, and then nothing was
+//! done: a range that is gone, a session that is ahead, a partition key that the caller's token is not for.
+//! A range that is split after that refuses nothing. Operations go by their keys, so those that are left run
+//! in the new ranges, and the answer names the range of the last one.
 
-use super::{Outcome, items, query};
+use super::{Outcome, items, permit, query};
 use crate::answer::Answer;
 use crate::failure::{Failure, write_code};
 use crate::gateway::Target;
 use crate::names;
-use crate::request::Call;
+use crate::request::{Call, Caller};
 use bytes::Bytes;
-use headwater_model::{PartitionId, PartitionKey};
-use headwater_protocol::batch::{self, Operation, OperationKind, OperationResult};
+use headwater_model::PartitionKey;
+use headwater_protocol::auth::Grant;
+use headwater_protocol::batch::{self, Encoding, Operation, OperationKind, OperationResult};
 use headwater_protocol::charge::Charge;
-use headwater_protocol::error::Code;
+use headwater_protocol::error::{self, Code};
 use headwater_protocol::headers;
+use headwater_protocol::operation::ItemOperation;
 use headwater_store::{Item, ItemReadError, ItemWrite, Patch, Written};
 use hyper::StatusCode;
 use std::borrow::Cow;
@@ -27,14 +35,32 @@ struct Done {
     charge: Charge,
     etag: Option<String>,
     body: Option<Bytes>,
+    retry_after_ms: Option<u32>,
 }
 
 impl Done {
-    fn failed(code: Code) -> Done {
-        let (status, substatus) = (code.status(), code.substatus());
-        // What was not tried costs nothing; clients add up what the operations say.
-        let charge = if code == Code::FailedDependency { Charge::ZERO } else { Charge::ONE };
-        Done { status, substatus, charge, etag: None, body: None }
+    /// An operation that failed. .NET shows the body of its result as the error, others take none.
+    fn failed(call: &Call, failure: &Failure) -> Done {
+        let encoding = Encoding::of(&call.body);
+        let body = (encoding == Encoding::HybridRow)
+            .then(|| Bytes::from(error::operation_body(failure.code, &failure.message)));
+        let wait = failure.retry_after.map(|wait| wait.as_millis().max(1));
+        Done {
+            status: failure.code.status(),
+            substatus: failure.substatus.unwrap_or(failure.code.substatus()),
+            charge: Charge::ONE,
+            etag: None,
+            body,
+            retry_after_ms: wait.map(|wait| u32::try_from(wait).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// An operation that was not tried. It costs nothing: clients add up what the operations say.
+    fn not_tried() -> Done {
+        let (status, substatus) =
+            (Code::FailedDependency.status(), Code::FailedDependency.substatus());
+        let charge = Charge::ZERO;
+        Done { status, substatus, charge, etag: None, body: None, retry_after_ms: None }
     }
 
     fn written(written: &Written, call: &Call, operation: &Operation<'_>) -> Done {
@@ -42,7 +68,8 @@ impl Done {
         if let Some(item) = item.filter(|item| is_known(operation, item)) {
             let etag = Some(item.etag().to_string());
             let charge = items::charge_of(written);
-            return Done { status: 304, substatus: 0, charge, etag, body: None };
+            let (body, retry_after_ms) = (None, None);
+            return Done { status: 304, substatus: 0, charge, etag, body, retry_after_ms };
         }
         let is_minimal = call.wants_minimal() || operation.wants_minimal;
         let shown = item.filter(|_| !is_minimal || written.change.is_none());
@@ -52,6 +79,7 @@ impl Done {
             charge: items::charge_of(written),
             etag: item.map(|item| item.etag().to_string()),
             body: shown.map(Item::to_bytes),
+            retry_after_ms: None,
         }
     }
 
@@ -62,7 +90,7 @@ impl Done {
             charge: self.charge,
             etag: self.etag.as_deref(),
             body: self.body.as_deref(),
-            retry_after_ms: None,
+            retry_after_ms: self.retry_after_ms,
         }
     }
 }
@@ -73,30 +101,42 @@ fn is_known(operation: &Operation<'_>, item: &Item) -> bool {
     operation.kind == OperationKind::Read && known.is_some_and(|etag| item.etag().matches(etag))
 }
 
-pub(super) async fn answer(call: &Call, target: &Target) -> Outcome {
-    let operations = batch::decode(&call.body)?;
-    if is_atomic(call) {
-        transaction(call, target, &operations).await
-    } else {
-        each(call, target, &operations).await
-    }
-}
-
-fn is_atomic(call: &Call) -> bool {
-    call.header(headers::BATCH_ATOMIC).is_none_or(headers::bool_of)
-}
-
 /// A transaction that was refused names its container as little as any other refusal does: Java keeps the
 /// session of what an answer names, and looks after that of a refusal itself.
-pub(super) fn nameless_if_refused(call: &Call, mut answer: Answer) -> Answer {
-    if answer.status == StatusCode::MULTI_STATUS && is_atomic(call) {
+pub(super) fn nameless_if_refused(operation: ItemOperation, mut answer: Answer) -> Answer {
+    if answer.status == StatusCode::MULTI_STATUS && operation == ItemOperation::Transaction {
         answer.headers.remove(&names::CONTENT_PATH);
         answer.headers.remove(&names::ALT_CONTENT_PATH);
     }
     answer
 }
 
-async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
+/// Refuses a request that cannot be carried out as it was meant, before any of it is.
+fn check_whole(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Result<(), Failure> {
+    // A client that names a range that is gone has an old map, and must look up where its keys are now.
+    // A key in another range than the client thought is no error: some clients hash keys of old containers
+    // differently.
+    if let Some(range) = call.scope()?.range
+        && target.container.newest(range).is_none()
+    {
+        return Err(ItemReadError::RangeGone(range).into());
+    }
+    if let Caller::Guest(Grant { partition_key: Some(granted), .. }) = &call.caller {
+        let mut named = operations.iter().filter_map(|operation| operation.partition_key.as_ref());
+        if named.any(|key| key != granted) {
+            return Err(permit::other_key());
+        }
+    }
+    if operations.iter().any(|operation| operation.kind == OperationKind::Read) {
+        items::check_session(call, &target.container)?;
+    }
+    Ok(())
+}
+
+/// All operations on one partition key, or none.
+pub(super) async fn transaction(call: &Call, target: &Target) -> Outcome {
+    let operations = &batch::decode(&call.body)?;
+    check_whole(call, target, operations)?;
     let key = call.required_partition_key()?;
     // A key that no item can have is the fault of the request and not of its first operation.
     target.container.locate(&key)?;
@@ -105,14 +145,14 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
         match write_of(operation, &call.body, &key) {
             Ok(write) => writes.push(write),
             Err(failure) => {
-                let answer = undone(operations.len(), index, failure.code);
+                let answer = undone(call, operations.len(), index, &failure);
                 return Ok(seen_by(target, &key, answer));
             }
         }
     }
     // After the commit it would be too late to refuse.
     if let Some(index) = beyond_answer(call, target, operations, &key).await? {
-        let answer = undone(operations.len(), index, Code::BatchAnswerTooLarge);
+        let answer = undone(call, operations.len(), index, &answer_too_large());
         return Ok(seen_by(target, &key, answer));
     }
     match target.container.batch(key.clone(), writes).await {
@@ -122,7 +162,7 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
                 .zip(operations)
                 .map(|(one, operation)| Done::written(one, call, operation))
                 .collect();
-            let answer = answer_all(&done);
+            let answer = answer_all(call, &done);
             Ok(match written.first() {
                 Some(first) => answer.served_by(first.partition, first.lsn),
                 None => answer,
@@ -133,7 +173,11 @@ async fn transaction(call: &Call, target: &Target, operations: &[Operation<'_>])
             Code::RequestEntityTooLarge => Err(Failure::too_large(&error.to_string())),
             code @ Code::OwnerResourceNotFound => Err(Failure::new(code, error.to_string())),
             code if code.status() >= 500 => Err(error.error.into()),
-            code => Ok(seen_by(target, &key, undone(operations.len(), error.index, code))),
+            _ => {
+                let (count, index) = (operations.len(), error.index);
+                let answer = undone(call, count, index, &Failure::from(error.error));
+                Ok(seen_by(target, &key, answer))
+            }
         },
     }
 }
@@ -155,7 +199,7 @@ async fn beyond_answer(
     let mut total = 0;
     for (index, operation) in operations.iter().enumerate() {
         let Some(id) = id_of(operation) else { continue };
-        let sent = operation.body.map_or(0, <[u8]>::len);
+        let sent = operation.body.as_ref().map_or(0, |body| body.len());
         let size = match (operation.kind, written.get(&id)) {
             (OperationKind::Read, Some(size)) => *size,
             (OperationKind::Read, None) => match find(target, key, &id).await? {
@@ -189,7 +233,7 @@ fn id_of<'o>(operation: &'o Operation<'_>) -> Option<Cow<'o, str>> {
         #[serde(borrow)]
         id: Cow<'b, str>,
     }
-    match (&operation.id, operation.body) {
+    match (&operation.id, operation.body.as_deref()) {
         (Some(id), _) => Some(Cow::Borrowed(id.as_str())),
         (None, Some(body)) => serde_json::from_slice(body).ok().map(|named: Named<'_>| named.id),
         (None, None) => None,
@@ -214,15 +258,26 @@ fn seen_by(target: &Target, key: &PartitionKey, answer: Answer) -> Answer {
 }
 
 /// Nothing was done because of one operation.
-fn undone(count: usize, failed: usize, code: Code) -> Answer {
-    let done: Vec<Done> = (0..count)
-        .map(|index| Done::failed(if index == failed { code } else { Code::FailedDependency }))
-        .collect();
-    answer_all(&done)
+fn undone(call: &Call, count: usize, failed: usize, failure: &Failure) -> Answer {
+    let done_at = |index| match index == failed {
+        true => Done::failed(call, failure),
+        false => Done::not_tried(),
+    };
+    let done: Vec<Done> = (0..count).map(done_at).collect();
+    answer_all(call, &done)
 }
 
-async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Outcome {
-    let range = call.scope()?.range;
+fn answer_too_large() -> Failure {
+    let message = format!(
+        "the items of the answer are more than {ANSWER_BYTES_MAX} bytes; send fewer operations at once"
+    );
+    Failure::new(Code::BatchAnswerTooLarge, message)
+}
+
+/// Each operation on its own.
+pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
+    let operations = &batch::decode(&call.body)?;
+    check_whole(call, target, operations)?;
     let default = call.partition_key()?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
     let mut done = Vec::with_capacity(operations.len());
@@ -230,22 +285,30 @@ async fn each(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Out
     for operation in operations {
         let stopped = !goes_on && done.iter().any(|one: &Done| one.status >= 400);
         if stopped {
-            done.push(Done::failed(Code::FailedDependency));
+            done.push(Done::not_tried());
             continue;
         }
-        match one(call, target, operation, default.as_ref(), range).await {
+        // A patch is small and its item is not: it is refused before it is done. Alone it fits.
+        if operation.kind == OperationKind::Patch && shown > ANSWER_BYTES_MAX {
+            done.push(Done::failed(call, &answer_too_large()));
+            continue;
+        }
+        match one(call, target, operation, default.as_ref()).await {
             Ok(written) => {
                 served = Some((written.partition, written.lsn));
                 let one = Done::written(&written, call, operation);
                 shown += one.body.as_ref().map_or(0, Bytes::len);
                 // What was written stays so and is said; what was only read can be asked for again.
                 let is_too_much = operation.kind == OperationKind::Read && shown > ANSWER_BYTES_MAX;
-                done.push(if is_too_much { Done::failed(Code::BatchAnswerTooLarge) } else { one });
+                done.push(match is_too_much {
+                    true => Done::failed(call, &answer_too_large()),
+                    false => one,
+                });
             }
-            Err(failure) => done.push(Done::failed(failure.code)),
+            Err(failure) => done.push(Done::failed(call, &failure)),
         }
     }
-    let answer = answer_all(&done);
+    let answer = answer_all(call, &done);
     Ok(match served {
         Some((partition, lsn)) => answer.served_by(partition, lsn),
         None => answer,
@@ -257,16 +320,9 @@ async fn one(
     target: &Target,
     operation: &Operation<'_>,
     default: Option<&PartitionKey>,
-    range: Option<PartitionId>,
 ) -> Result<Written, Failure> {
     let key = operation.partition_key.as_ref().or(default);
     let key = key.ok_or_else(|| Failure::bad_request("an operation has no partition key"))?;
-    // A range that is gone is news to the client; a key in another range than it thought is not: some
-    // clients hash keys of old containers differently.
-    if let Some(range) = range.filter(|range| target.container.newest(*range).is_none()) {
-        let message = format!("range {range} is gone; list the ranges again");
-        return Err(Failure::new(Code::PartitionKeyRangeGone, message));
-    }
     let write = write_of(operation, &call.body, key)?;
     let mut written = target
         .container
@@ -281,9 +337,13 @@ fn write_of(
     request: &Bytes,
     key: &PartitionKey,
 ) -> Result<ItemWrite, Failure> {
+    if let Some(problem) = &operation.problem {
+        return Err(Failure::bad_request(problem));
+    }
     let id = || operation.id.as_deref().ok_or_else(|| Failure::bad_request("an id is missing"));
-    let body = || match operation.body {
-        Some(body) => Ok(request.slice_ref(body)),
+    let body = || match &operation.body {
+        Some(Cow::Borrowed(body)) => Ok(request.slice_ref(body)),
+        Some(Cow::Owned(body)) => Ok(Bytes::copy_from_slice(body)),
         None => Err(Failure::bad_request("a resourceBody is missing")),
     };
     let write = match operation.kind {
@@ -315,11 +375,19 @@ fn write_of(
     })
 }
 
-fn answer_all(done: &[Done]) -> Answer {
+fn answer_all(call: &Call, done: &[Done]) -> Answer {
+    let encoding = Encoding::of(&call.body);
     let results: Vec<OperationResult<'_>> = done.iter().map(Done::as_result).collect();
     let mut body = Vec::with_capacity(128 * done.len());
-    let status = batch::encode(&results, &mut body);
+    let status = batch::encode(encoding, &results, &mut body);
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::MULTI_STATUS);
     let charge: Charge = done.iter().map(|one| one.charge).sum();
-    Answer::json(status, body).charged(charge.max(Charge::ONE))
+    let answer = match encoding {
+        Encoding::Json => Answer::json(status, body),
+        Encoding::HybridRow => Answer::text(status, "application/octet-stream", body),
+    };
+    answer.charged(charge.max(Charge::ONE))
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,29 +7,42 @@
 use crate::names;
 use crate::request::{Call, Caller};
 use headwater_model::ItemRid;
-use headwater_protocol::headers::{self, PostItems};
+use headwater_protocol::headers;
+use headwater_protocol::operation::{ItemOperation, Operation, Resource};
 use headwater_protocol::route::Route;
-use hyper::Method;
 
 pub(crate) fn is_brief(call: &Call) -> bool {
     // What a guest may do can depend on an item that has to be looked for.
     if matches!(call.caller, Caller::Guest(_)) {
         return false;
     }
-    match (&call.route, &call.verb) {
-        (Route::Account, _) => true,
-        (Route::Items { .. }, &Method::GET) => reads_one_log(call),
-        (Route::Items { .. }, &Method::POST) => {
-            let posted = PostItems::of(|name| call.header(name));
-            matches!(posted, PostItems::Create | PostItems::Upsert) && !runs_triggers(call)
-        }
-        // An item that is named by its resource id has to be looked for.
-        (Route::Item { id, .. }, _) => ItemRid::parse(id).is_err() && !runs_triggers(call),
-        _ => false,
+    match call.operation {
+        Operation::Define(resource, _) => resource == Resource::Account,
+        Operation::Extension(_) => false,
+        Operation::Items(operation) => match operation {
+            ItemOperation::ReadFeed { .. } => reads_one_log(call),
+            ItemOperation::Create | ItemOperation::Upsert => !runs_triggers(call),
+            ItemOperation::Read
+            | ItemOperation::Replace
+            | ItemOperation::Patch
+            | ItemOperation::Delete => !names_rid(&call.route) && !runs_triggers(call),
+            ItemOperation::List
+            | ItemOperation::Query
+            | ItemOperation::PlanQuery
+            | ItemOperation::Transaction
+            | ItemOperation::Bulk
+            | ItemOperation::DeletePartitionKey
+            | ItemOperation::ExecuteProcedure => false,
+        },
     }
 }
 
-/// Whether it is a page of the change feed for which nothing is read that is not on it.
+/// An item named by its resource id has to be looked for.
+fn names_rid(route: &Route) -> bool {
+    matches!(route, Route::Item { id, .. } if ItemRid::parse(id).is_ok())
+}
+
+/// Whether a page of the change feed reads nothing that is not on it.
 fn reads_one_log(call: &Call) -> bool {
     let picks = [
         &names::PARTITION_KEY,
@@ -38,8 +51,7 @@ fn reads_one_log(call: &Call) -> bool {
         &names::FEED_OPS,
         &names::FEED_CHANGED,
     ];
-    call.head.contains(&names::A_IM)
-        && !picks.into_iter().any(|name| call.head.contains(name))
+    !picks.into_iter().any(|name| call.head.contains(name))
         && !call.head.contains(headers::START_EPK)
 }
 
@@ -52,6 +64,8 @@ fn runs_triggers(call: &Call) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::Head;
+    use hyper::Method;
     use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
     fn is_brief_with(verb: Method, route: Route, head: &[(&'static str, &str)]) -> bool {
@@ -59,9 +73,12 @@ mod tests {
         for (name, value) in head {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
+        let head = Head::from(headers);
+        let operation = Operation::classify(verb.as_str(), &route, |name| head.text(name)).unwrap();
         let (query, body, origin) = (None, bytes::Bytes::new(), String::new());
         let caller = Caller::Owner;
-        is_brief(&Call { verb, route, query, head: headers.into(), body, caller, origin })
+        let peer = crate::budget::Peer::for_tests();
+        is_brief(&Call { operation, route, query, head, body, caller, origin, peer })
     }
 
     #[test]
@@ -87,6 +104,8 @@ mod tests {
             (Method::POST, items.clone(), vec![(headers::IS_QUERY, "True")], false),
             (Method::POST, items.clone(), vec![(headers::IS_BATCH, "True")], false),
             (Method::GET, items.clone(), vec![], false),
+            // A blank name of a feed asks for a list, which may sort thousands of rows.
+            (Method::GET, items.clone(), vec![(headers::A_IM, " ")], false),
             (Method::GET, items.clone(), vec![feed, (headers::FEED_WHERE, "c.a = 1")], false),
             (Method::GET, items.clone(), vec![feed, (headers::PARTITION_KEY, "[1]")], false),
             (Method::GET, items, vec![feed, (headers::START_EPK, "10")], false),

@@ -2,6 +2,7 @@
 
 use super::{Outcome, items};
 use crate::answer::{Answer, Payload};
+use crate::budget::{Peer, Resource};
 use crate::config::StartTimes;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target, unfinished};
@@ -10,7 +11,6 @@ use crate::request::{Call, Scope};
 use bytes::Bytes;
 use headwater_model::{Continuation, FeedMode, FeedStart, KeyRange, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
-use headwater_protocol::error::Code;
 use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
@@ -44,7 +44,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         let page = read_by_two(gateway, container, form, halves).await?;
         return Ok(served(container, &scope, page));
     }
-    let page = match read_page(gateway, container, &request, wait).await {
+    let page = match read_page(gateway, &call.peer, container, &request, wait).await {
         // A reader ahead of us (a container made anew, say) is told to stay where it is.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
         Err(Unread::Failed(failure)) => return Err(failure),
@@ -207,9 +207,11 @@ pub(super) enum Unread {
     Failed(Failure),
 }
 
-/// Reads a page; a reader that waits is counted, and does not count as a request meanwhile.
+/// Reads a page, and waits for one until there is a change or the server stops. Waiting takes the permit of
+/// a waiting reader.
 pub(super) async fn read_page(
     gateway: &Arc<Gateway>,
+    peer: &Arc<Peer>,
     container: &Container,
     request: &FeedRequest,
     wait: Duration,
@@ -221,13 +223,11 @@ pub(super) async fn read_page(
     if wait.is_zero() {
         return container.read_feed(request).await.map_err(failed);
     }
-    let Ok(_permit) = gateway.waiting.try_acquire() else {
-        let message = "as many readers wait as the server takes; ask without waiting";
-        return Err(Unread::Failed(Failure::new(Code::ServiceUnavailable, message)));
-    };
-    gateway.metrics.waiting_readers.inc();
+    // Given back also when the client leaves and this is dropped.
+    let waiting = peer.take(Resource::WaitingReaders, 1);
+    let waiting = waiting.map_err(|error| Unread::Failed(error.into()))?;
     let waited = gateway.unless_stopping(container.read_feed(request)).await;
-    gateway.metrics.waiting_readers.dec();
+    drop(waiting);
     match waited {
         Some(page) => page.map_err(failed),
         // What there is now; the client comes back to whoever serves next.

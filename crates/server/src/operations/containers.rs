@@ -1,6 +1,6 @@
 //! Containers: create, read, replace, delete, list, query.
 
-use super::{Outcome, databases, list, no_such_verb, offers, query};
+use super::{Outcome, databases, list, offers, query, unknown_action};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
@@ -10,11 +10,12 @@ use headwater_model::ResourceId;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::{self, ApiVersion};
+use headwater_protocol::operation::Action;
 use headwater_protocol::resource::{self, System, Throughput};
 use headwater_store::{
     Container, ContainerDefinition, Database, ItemReadError, RangeStatistics, ResourceType,
 };
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 /// Request units of a container nobody asked for more of.
@@ -36,16 +37,21 @@ const SYSTEM: [&str; 10] = [
 ];
 
 /// `/dbs/{db}/colls`
-pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
+pub(super) async fn collection(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+) -> Outcome {
     let database = gateway.database(db)?;
     let rid = database.rid().to_string();
-    match call.verb {
-        Method::POST if call.is_query() => {
+    match action {
+        Action::Query => {
             query::documents(gateway, call, "DocumentCollections", &rid, &documents(&database)?)
         }
-        Method::POST => create(gateway, call, &database).await,
-        Method::GET => list::documents(call, "DocumentCollections", &rid, &documents(&database)?),
-        _ => Err(no_such_verb(call)),
+        Action::Create => create(gateway, call, &database).await,
+        Action::List => list::documents(call, "DocumentCollections", &rid, &documents(&database)?),
+        other => Err(unknown_action(other)),
     }
 }
 
@@ -156,19 +162,25 @@ fn same_key(json: &mut Map<String, Value>, before: &Map<String, Value>) {
 }
 
 /// `/dbs/{db}/colls/{coll}`
-pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Outcome {
+pub(super) async fn one(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    coll: &str,
+) -> Outcome {
     let database = gateway.database(db)?;
     let found = database.find_container(coll);
     let container = found.ok_or_else(|| Failure::not_found("container", coll))?;
-    match call.verb {
-        Method::GET => {
+    match action {
+        Action::Read => {
             let seen = container.etag().zip(call.if_none_match());
             if let Some((etag, _)) = seen.filter(|(etag, wanted)| etag.matches(wanted)) {
                 return Ok(Answer::empty(StatusCode::NOT_MODIFIED).etag(etag));
             }
             answer(gateway, call, &container, StatusCode::OK)
         }
-        Method::PUT => {
+        Action::Replace => {
             check_etag(call, &container)?;
             let definition = definition_of(call, Some(&container))?;
             if definition.id() != &container.id() {
@@ -178,12 +190,12 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str) ->
             let answer = answer(gateway, call, &container, StatusCode::OK)?;
             Ok(answer.charged(Charge::METADATA_WRITE))
         }
-        Method::DELETE => {
+        Action::Delete => {
             check_etag(call, &container)?;
             database.drop_container(container.id().as_str()).await?;
             Ok(Answer::empty(StatusCode::NO_CONTENT).charged(Charge::METADATA_WRITE))
         }
-        _ => Err(no_such_verb(call)),
+        other => Err(unknown_action(other)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Databases: create, read, delete, list, query.
 
-use super::{Outcome, list, no_such_verb, offers, query};
+use super::{Outcome, list, offers, query, unknown_action};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
@@ -9,9 +9,10 @@ use bytes::Bytes;
 use headwater_model::ResourceId;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::headers;
+use headwater_protocol::operation::Action;
 use headwater_protocol::resource::{self, System, Throughput};
 use headwater_store::Database;
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -20,15 +21,15 @@ struct Definition {
 }
 
 /// `/dbs`
-pub(super) async fn collection(gateway: &Gateway, call: &Call) -> Outcome {
-    match call.verb {
-        Method::POST if call.is_query() => {
+pub(super) async fn collection(gateway: &Gateway, call: &Call, action: Action) -> Outcome {
+    match action {
+        Action::Query => {
             let all = documents(gateway);
             query::documents(gateway, call, "Databases", "", &all)
         }
-        Method::POST => create(gateway, call).await,
-        Method::GET => list::documents(call, "Databases", "", &documents(gateway)),
-        _ => Err(no_such_verb(call)),
+        Action::Create => create(gateway, call).await,
+        Action::List => list::documents(call, "Databases", "", &documents(gateway)),
+        other => Err(unknown_action(other)),
     }
 }
 
@@ -54,16 +55,16 @@ pub(super) fn throughput_of(call: &Call) -> Result<Option<Throughput>, Failure> 
 }
 
 /// `/dbs/{db}`
-pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
+pub(super) async fn one(gateway: &Gateway, action: Action, db: &str) -> Outcome {
     let found = gateway.account.find_database(db);
     let database = found.ok_or_else(|| Failure::not_found("database", db))?;
-    match call.verb {
-        Method::GET => Ok(answer(&database, StatusCode::OK)),
-        Method::DELETE => {
+    match action {
+        Action::Read => Ok(answer(&database, StatusCode::OK)),
+        Action::Delete => {
             gateway.account.drop_database(database.id().as_str()).await?;
             Ok(Answer::empty(StatusCode::NO_CONTENT).charged(Charge::METADATA_WRITE))
         }
-        _ => Err(no_such_verb(call)),
+        other => Err(unknown_action(other)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What users, permissions and scripts have in common: documents their clients wrote, kept by the
 //! catalog, with create, upsert, read, replace, delete, list and query.
 
-use super::{Outcome, list, no_such_verb, query};
+use super::{Outcome, list, query, unknown_action};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
@@ -10,9 +10,9 @@ use bytes::Bytes;
 use headwater_model::ResourceId;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
-use headwater_protocol::headers;
+use headwater_protocol::operation::Action;
 use headwater_store::{Resource, ResourceType};
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use serde_json::{Map, Value};
 
 /// Checks what a client sent.
@@ -35,37 +35,47 @@ pub(super) struct Kind<'a> {
 const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_ts", "_token", "_permissions"];
 
 impl Kind<'_> {
-    pub(super) async fn collection(&self, gateway: &Gateway, call: &Call) -> Outcome {
+    pub(super) async fn collection(
+        &self,
+        gateway: &Gateway,
+        call: &Call,
+        action: Action,
+    ) -> Outcome {
         let rid = self.owner.to_string();
-        match call.verb {
-            Method::POST if call.is_query() => {
-                query::documents(gateway, call, self.key, &rid, &self.all(gateway)?)
-            }
-            Method::POST => self.create(gateway, call).await,
-            Method::GET => list::documents(call, self.key, &rid, &self.all(gateway)?),
-            _ => Err(no_such_verb(call)),
+        match action {
+            Action::Query => query::documents(gateway, call, self.key, &rid, &self.all(gateway)?),
+            Action::Create => self.create(gateway, call, false).await,
+            Action::Upsert => self.create(gateway, call, true).await,
+            Action::List => list::documents(call, self.key, &rid, &self.all(gateway)?),
+            other => Err(unknown_action(other)),
         }
     }
 
-    pub(super) async fn one(&self, gateway: &Gateway, call: &Call, name: &str) -> Outcome {
+    pub(super) async fn one(
+        &self,
+        gateway: &Gateway,
+        call: &Call,
+        action: Action,
+        name: &str,
+    ) -> Outcome {
         let resource = self.find(gateway, name)?;
-        match call.verb {
-            Method::GET => {
+        match action {
+            Action::Read => {
                 let seen = |wanted: &str| resource.etag.matches(wanted);
                 if call.if_none_match().is_some_and(seen) {
                     return Ok(Answer::empty(StatusCode::NOT_MODIFIED).etag(resource.etag));
                 }
                 self.answer(&resource, StatusCode::OK)
             }
-            Method::PUT => {
+            Action::Replace => {
                 let (id, json) = self.body(call)?;
                 self.replace(gateway, call, &resource, &id, &json).await
             }
-            Method::DELETE => {
+            Action::Delete => {
                 gateway.account.drop_resource(resource.rid, call.if_match()).await?;
                 Ok(Answer::empty(StatusCode::NO_CONTENT).charged(Charge::METADATA_WRITE))
             }
-            _ => Err(no_such_verb(call)),
+            other => Err(unknown_action(other)),
         }
     }
 
@@ -80,10 +90,10 @@ impl Kind<'_> {
         found.ok_or_else(|| Failure::not_found(self.kind.as_str(), name))
     }
 
-    async fn create(&self, gateway: &Gateway, call: &Call) -> Outcome {
+    async fn create(&self, gateway: &Gateway, call: &Call, replaces: bool) -> Outcome {
         let (id, json) = self.body(call)?;
         let known = gateway.account.resource(self.kind, self.owner, &id);
-        if let Some(known) = known.filter(|_| call.flag(headers::IS_UPSERT)) {
+        if let Some(known) = known.filter(|_| replaces) {
             return self.replace(gateway, call, &known, &id, &json).await;
         }
         let text = json.to_string();

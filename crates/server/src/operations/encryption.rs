@@ -4,27 +4,38 @@
 //! with its database.
 
 use super::documents::Kind;
-use super::{Outcome, no_such_verb};
+use super::{Outcome, unknown_action};
 use crate::failure::Failure;
 use crate::gateway::Gateway;
 use crate::request::Call;
 use headwater_model::ResourceId;
+use headwater_protocol::operation::Action;
 use headwater_protocol::resource::{self, System};
 use headwater_store::{Resource, ResourceType};
-use hyper::Method;
 use serde_json::{Map, Value};
 
 /// `/dbs/{db}/clientencryptionkeys`
-pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
-    keys(gateway, db)?.collection(gateway, call).await
+pub(super) async fn collection(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+) -> Outcome {
+    keys(gateway, db)?.collection(gateway, call, action).await
 }
 
 /// `/dbs/{db}/clientencryptionkeys/{id}`
-pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, id: &str) -> Outcome {
+pub(super) async fn one(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    id: &str,
+) -> Outcome {
     let keys = keys(gateway, db)?;
-    match call.verb {
-        Method::DELETE => Err(no_such_verb(call)),
-        _ => keys.one(gateway, call, id).await,
+    match action {
+        Action::Delete => Err(unknown_action(action)),
+        _ => keys.one(gateway, call, action, id).await,
     }
 }
 

@@ -11,13 +11,15 @@
 //! `select=`, `ops=` and `changed=`; an event's id is the position behind it, so a browser that reconnects
 //! goes on where it was by sending `Last-Event-ID`. A browser cannot send headers: it passes a resource
 //! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
-//! when the token does.
+//! when the token expires or its permission is deleted.
 
-use super::Outcome;
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
+use super::{Outcome, check_living, no_id};
 use crate::answer::{Answer, Payload};
+use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
 use crate::gateway::Gateway;
+use crate::pace::counted;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
@@ -25,12 +27,11 @@ use headwater_model::{
     PartitionKeyPath, Timestamp,
 };
 use headwater_protocol::auth::Grant;
-use headwater_protocol::error::Code;
-use headwater_protocol::route::Route;
+use headwater_protocol::operation::Extension;
 use headwater_store::{
     Change, Container, FeedFilter, FeedPage, FeedRequest, ItemReadError, RangeInfo,
 };
-use hyper::{Method, StatusCode, Uri};
+use hyper::{StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
@@ -44,86 +45,22 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Pages that may wait for a slow client; then the feed waits for it.
 const PAGES_AHEAD: usize = 2;
 const PAGE_ITEMS: u32 = 100;
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Changes,
-    Partitions,
-    Split,
-    Merge,
-}
-
-/// A request beyond the protocol.
-#[derive(Debug)]
-pub(crate) struct Extension {
-    what: What,
-    db: String,
-    coll: String,
-}
-
-impl Extension {
-    /// The resource it is about, which is what its signature covers.
-    pub(crate) fn owner(&self) -> Route {
-        Route::Container { db: self.db.clone(), coll: self.coll.clone() }
-    }
-}
-
-/// Finds out what a path asks for; `None` if it is not one of ours.
-pub(crate) fn route(path: &str) -> Option<Extension> {
-    let mut segments = path.strip_prefix("/_headwater/")?.trim_end_matches('/').split('/');
-    let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
-    let (kind, db, coll) = (segments.next()?, segments.next()?, segments.next()?);
-    let what = match (kind, segments.next(), segments.next()) {
-        ("changes", None, None) => What::Changes,
-        ("partitions", None, None) => What::Partitions,
-        ("partitions", Some("split"), None) => What::Split,
-        ("partitions", Some("merge"), None) => What::Merge,
-        _ => return None,
-    };
-    Some(Extension { what, db: decode(db)?, coll: decode(coll)? })
-}
+const PAGE_BYTES: u32 = 1 << 20;
 
 /// The token in the address of an event stream, escaped as a header would have it.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
-    let is_stream = route(uri.path()).is_some_and(|asked| asked.what == What::Changes);
-    let mut pairs = uri.query().filter(|_| is_stream)?.split('&');
-    pairs.find_map(|pair| pair.strip_prefix("token="))
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
 
-pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call, asked: &Extension) -> Outcome {
-    let writes = matches!(asked.what, What::Split | What::Merge);
-    super::permit(gateway, call).await?;
-    if writes && !matches!(call.caller, Caller::Owner) {
-        return Err(Failure::new(Code::Forbidden, "only the account's own key moves ranges"));
+pub(super) async fn answer(gateway: &Arc<Gateway>, call: &Call, extension: Extension) -> Outcome {
+    let (db, coll) = call.route.container().ok_or_else(|| no_id(call))?;
+    let container = gateway.container(db, coll)?;
+    match extension {
+        Extension::StreamChanges => stream(gateway, call, container),
+        Extension::ListPartitions => Ok(show(&container.ranges())),
+        Extension::SplitPartition => split(call, &container).await,
+        Extension::MergePartitions => merge(call, &container).await,
     }
-    let verb = if writes { Method::POST } else { Method::GET };
-    if call.verb != verb {
-        return Err(super::no_such_verb(call));
-    }
-    let container = gateway.container(&asked.db, &asked.coll)?;
-    match asked.what {
-        What::Changes => {
-            check_items_granted(gateway, call, asked)?;
-            stream(gateway, call, container)
-        }
-        What::Partitions => Ok(show(&container.ranges())),
-        What::Split => split(call, &container).await,
-        What::Merge => merge(call, &container).await,
-    }
-}
-
-/// A token for less than the items of the container may learn which ranges there are, but listens to none.
-fn check_items_granted(gateway: &Gateway, call: &Call, asked: &Extension) -> Result<(), Failure> {
-    let Caller::Guest(grant) = &call.caller else {
-        return Ok(());
-    };
-    let items = Route::Items { db: asked.db.clone(), coll: asked.coll.clone() };
-    if grant.covers(&super::link_of(gateway, &items)?) {
-        return Ok(());
-    }
-    let message = "the resource token does not cover the items of this container";
-    Err(Failure::new(Code::Forbidden, message))
 }
 
 #[derive(Deserialize)]
@@ -182,8 +119,8 @@ struct Listening {
     start: FeedStart,
     /// Only items of this key, for whoever wants or was granted no more.
     key: Option<PartitionKey>,
-    /// The second from which the listener's token is no longer good.
-    until: Option<u64>,
+    /// What the listener's token permits, for as long as it does.
+    grant: Option<Grant>,
     filter: FeedFilter,
 }
 
@@ -197,9 +134,7 @@ fn key_of(
     let Some(named) = named.map(PartitionKey::parse).transpose()? else { return Ok(granted) };
     container.definition().partition_key().prefix_range(&named).map_err(ItemReadError::from)?;
     match granted {
-        Some(granted) if granted != named => {
-            Err(Failure::new(Code::Forbidden, "the resource token is for another partition key"))
-        }
+        Some(granted) if granted != named => Err(super::permit::other_key()),
         _ => Ok(Some(named)),
     }
 }
@@ -250,62 +185,98 @@ fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
         Caller::Owner | Caller::Reader => None,
     };
     let key = key_of(words("key").as_deref(), grant, container)?;
-    Ok(Listening { mode, start, key, until: grant.map(|grant| grant.expires), filter })
+    Ok(Listening { mode, start, key, grant: grant.cloned(), filter })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
     let listening = listening(call, &container)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
-    let listener = gateway.clone();
+    let (listener, peer) = (gateway.clone(), call.peer.clone());
     gateway.runtime.spawn("event stream", async move {
-        send_events(&listener, &container, listening, &sender).await;
+        send_events(&listener, &peer, &container, listening, &sender).await;
     });
     let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
     answer.payload = Payload::Stream(receiver);
     Ok(answer)
 }
 
+/// Sends pages as events. A page for which there is no memory is dropped and read again when there is:
+/// nothing is held for a client that does not read.
 async fn send_events(
     gateway: &Arc<Gateway>,
+    peer: &Arc<Peer>,
     container: &Container,
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { mode, mut start, key, until, filter } = listening;
+    let Listening { mode, mut start, key, grant, filter } = listening;
     let is_filtered = !filter.is_empty();
-    let limit = PageLimit::items(PAGE_ITEMS).unwrap_or_default();
-    let is_over = || until.is_some_and(|until| gateway.runtime.unix_millis() / 1000 >= until);
+    let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
+    let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
+    let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
-        let request = FeedRequest::new(start).mode(mode).limit(limit).wait(HEARTBEAT);
+        let request = FeedRequest::new(start.clone()).mode(mode).limit(limit).wait(HEARTBEAT);
         let request = request.filter(filter.clone());
         let request = match &key {
             Some(key) => request.of_key(key.clone()),
             None => request,
         };
-        let read = read_page(gateway, container, &request, HEARTBEAT);
+        let read = read_page(gateway, peer, container, &request, HEARTBEAT);
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
         };
-        let text = match read {
+        // The page may have been waited for, and the token have ended meanwhile.
+        if is_over() {
+            return;
+        }
+        let (text, next) = match read {
             Ok(page) => {
-                start = FeedStart::After(page.continuation.clone());
-                events_of(container, &page, mode, is_filtered)
+                let next = FeedStart::After(page.continuation.clone());
+                (events_of(container, &page, mode, is_filtered), next)
             }
-            Err(unread) => {
-                let what = match unread {
-                    Unread::Ahead => "the position is ahead of everything".to_owned(),
-                    Unread::Failed(failure) => failure.message,
-                };
-                let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
-                let _ = out.send(Bytes::from(text)).await;
-                return;
-            }
+            Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,
+            Err(Unread::Failed(failure)) => return end(out, &failure.message).await,
         };
-        if out.send(Bytes::from(text)).await.is_err() {
+        let held = match memory.take() {
+            Some(held) => resized(held, text.len()),
+            None => peer.take(Resource::Sending, text.len()),
+        };
+        let Ok(held) = held else {
+            let (bytes, patience) = (text.len(), gateway.config.limits.send_time);
+            drop(text);
+            let room = peer.take_when_free(Resource::Sending, bytes, &gateway.runtime, patience);
+            let room = tokio::select! {
+                room = room => room,
+                () = out.closed() => return,
+            };
+            match room {
+                Ok(held) => memory = Some(held),
+                Err(exceeded) => return end(out, &exceeded.to_string()).await,
+            }
+            continue;
+        };
+        start = next;
+        if out.send(counted(text.into(), held)).await.is_err() {
             return;
         }
     }
+}
+
+fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
+    held.resize(bytes)?;
+    Ok(held)
+}
+
+/// Says why a stream ends.
+async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
+    let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
+    let _ = out.send(Bytes::from(text)).await;
+}
+
+/// Whether a token has expired or was taken back.
+fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
+    gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
 }
 
 /// The last event of a page carries its position: a reader that stops in between reads the page again.

@@ -1,6 +1,6 @@
 //! Items: create, upsert, read, replace, patch, delete, and delete of a partition key.
 
-use super::{Outcome, batch, by_rid, changes, list, no_such_verb, query, scripts};
+use super::{Outcome, batch, by_rid, changes, list, no_id, query, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
@@ -11,51 +11,60 @@ use headwater_model::{ChangeKind, PartitionKey};
 use headwater_protocol::binary;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::error::Code;
-use headwater_protocol::headers::{self, PostItems};
+use headwater_protocol::headers;
+use headwater_protocol::operation::ItemOperation;
+use headwater_protocol::route::Route;
 use headwater_protocol::session::SessionToken;
 use headwater_store::{Container, Item, ItemWrite, Patch, Written};
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use std::sync::Arc;
 
-/// `…/docs`
-pub(super) async fn collection(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
-    match call.verb {
-        Method::GET if call.header(&names::A_IM).is_some_and(|text| !text.trim().is_empty()) => {
-            Box::pin(changes::read(gateway, call, target)).await
+/// Carries out an operation on the items of a container.
+pub(super) async fn answer(
+    gateway: &Arc<Gateway>,
+    call: &Call,
+    target: &Target,
+    operation: ItemOperation,
+) -> Outcome {
+    match operation {
+        ItemOperation::Read
+        | ItemOperation::Replace
+        | ItemOperation::Patch
+        | ItemOperation::Delete => one(gateway, call, target, operation).await,
+        ItemOperation::Create => {
+            let write = ItemWrite::create(call.body.clone());
+            write_body(gateway, call, target, write, "Create").await
         }
-        Method::GET => Box::pin(list::items(call, target)).await,
-        Method::POST => match PostItems::of(|name| call.header(name)) {
-            PostItems::QueryPlan => query::plan(call, target),
-            PostItems::Batch => Box::pin(batch::answer(call, target)).await,
-            PostItems::Query => Box::pin(query::items(gateway, call, target)).await,
-            PostItems::Upsert => {
-                let write = ItemWrite::upsert(call.body.clone());
-                write_body(gateway, call, target, write, "Upsert").await
-            }
-            PostItems::Create => {
-                let write = ItemWrite::create(call.body.clone());
-                write_body(gateway, call, target, write, "Create").await
-            }
-        },
-        _ => Err(no_such_verb(call)),
+        ItemOperation::Upsert => {
+            let write = ItemWrite::upsert(call.body.clone());
+            write_body(gateway, call, target, write, "Upsert").await
+        }
+        ItemOperation::ReadFeed { .. } => Box::pin(changes::read(gateway, call, target)).await,
+        ItemOperation::List => Box::pin(list::items(call, target)).await,
+        ItemOperation::Query => Box::pin(query::items(gateway, call, target)).await,
+        ItemOperation::PlanQuery => query::plan(call, target),
+        ItemOperation::Transaction => Box::pin(batch::transaction(call, target)).await,
+        ItemOperation::Bulk => Box::pin(batch::bulk(call, target)).await,
+        ItemOperation::DeletePartitionKey => Box::pin(delete_partition_key(call, target)).await,
+        ItemOperation::ExecuteProcedure => Box::pin(scripts::execute(gateway, call, target)).await,
     }
 }
 
 /// `…/docs/{id}`
-pub(super) async fn one(gateway: &Gateway, call: &Call, target: &Target, id: &str) -> Outcome {
+async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOperation) -> Outcome {
+    let Route::Item { id, .. } = &call.route else { return Err(no_id(call)) };
     let key = call.partition_key()?;
     let by_rid = match by_rid::may_be(target, id) {
         true => Box::pin(by_rid::id_of(target, id, key.as_ref(), &call.body)).await?,
         false => None,
     };
     let id = by_rid.as_deref().unwrap_or(id);
-    match call.verb {
-        Method::GET => read(call, target, key, id).await,
-        Method::PUT => {
+    match operation {
+        ItemOperation::Replace => {
             let write = ItemWrite::replace(id, call.body.clone());
             write_body(gateway, call, target, write, "Replace").await
         }
-        Method::PATCH => {
+        ItemOperation::Patch => {
             let patch = Patch::parse(&call.body)?;
             let condition = query::condition_of(&patch)?;
             let mut write = ItemWrite::patch(call.required_partition_key()?, id, patch);
@@ -65,11 +74,11 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, target: &Target, id: &st
             // Triggers see it as the replace it comes to.
             carry_out(gateway, call, target, write, "Replace").await
         }
-        Method::DELETE => {
+        ItemOperation::Delete => {
             let write = ItemWrite::delete(call.required_partition_key()?, id);
             carry_out(gateway, call, target, write, "Delete").await
         }
-        _ => Err(no_such_verb(call)),
+        _ => read(call, target, key, id).await,
     }
 }
 
@@ -196,10 +205,7 @@ pub(super) fn check_session(call: &Call, container: &Container) -> Result<(), Fa
 }
 
 /// `…/operations/partitionkeydelete`
-pub(super) async fn delete_partition_key(call: &Call, target: &Target) -> Outcome {
-    if call.verb != Method::POST {
-        return Err(no_such_verb(call));
-    }
+async fn delete_partition_key(call: &Call, target: &Target) -> Outcome {
     let key = call.required_partition_key()?;
     target.container.delete_partition_key(key.clone()).await?;
     let (partition, lsn) = target.container.locate(&key)?;

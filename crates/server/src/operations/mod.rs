@@ -1,7 +1,7 @@
-//! What a request asks for, by route and verb: one file per kind of resource.
+//! Carries out operations: one file per kind of resource, and the dispatch on [`Operation`].
 //!
-//! An operation takes a [`Call`], asks the store, and makes an [`Answer`]. Whether the caller may do it is
-//! decided here, before any of them runs.
+//! An operation takes a [`Call`], asks the store, and makes an [`Answer`]. `permit` checks the caller
+//! before any of them runs. Nothing here reads a header to find out what a request is.
 
 mod account;
 mod batch;
@@ -17,6 +17,7 @@ mod items;
 mod list;
 mod offers;
 mod permissions;
+mod permit;
 mod query;
 mod query_metrics;
 mod ranges;
@@ -27,24 +28,23 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::names;
-use crate::request::{Call, Caller};
-use headwater_model::PartitionKey;
-use headwater_protocol::auth::{Grant, GrantMode};
+use crate::request::Call;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::ApiVersion;
+use headwater_protocol::operation::{Action, Operation, Resource};
 use headwater_protocol::route::Route;
 use headwater_store::ResourceType;
-use hyper::Method;
 use std::sync::Arc;
 
 pub(crate) use brief::is_brief;
 pub(crate) use list::content_path;
+pub(crate) use permissions::check_living;
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// Carries out a request.
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
-    permit(gateway, call).await?;
+    permit::check(gateway, call).await?;
     call.check_consistency()?;
     let is_for_old_client = reads_old_sessions(call);
     let answer = carry_out(gateway, call)
@@ -82,93 +82,95 @@ fn owner_path(route: &Route) -> Option<String> {
     }
 }
 
-/// What is asked for rarely is boxed: the size of all this is moved about with every request, and items
-/// alone are small.
+/// Dispatches on the operation alone. Rare operations are boxed: the size of this future is moved with every
+/// request, and that of items is small.
 async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
+    match call.operation {
+        Operation::Items(operation) => {
+            let target = target_of(gateway, call)?;
+            let answer = items::answer(gateway, call, &target, operation).await;
+            let answer = target.spend(gateway, answer)?;
+            Ok(batch::nameless_if_refused(operation, answer))
+        }
+        Operation::Define(Resource::Account, Action::Read) => account::read(gateway, call),
+        Operation::Define(_, action) => Box::pin(define(gateway, call, action)).await,
+        Operation::Extension(extension) => {
+            Box::pin(extension::answer(gateway, call, extension)).await
+        }
+    }
+}
+
+/// An action on the definition that the route names.
+async fn define(gateway: &Arc<Gateway>, call: &Call, action: Action) -> Outcome {
+    let kind = ResourceType::StoredProcedure;
     match &call.route {
-        Route::Account => account::answer(gateway, call),
-        Route::Addresses => Err(Failure::not_found("path", "/addresses")),
-        Route::Databases => Box::pin(databases::collection(gateway, call)).await,
-        Route::Database { db } => Box::pin(databases::one(gateway, call, db)).await,
-        Route::Containers { db } => Box::pin(containers::collection(gateway, call, db)).await,
-        Route::Container { db, coll } => Box::pin(containers::one(gateway, call, db, coll)).await,
-        Route::Items { db, coll } => {
-            let target = target_of(gateway, call, db, coll)?;
-            let answer = target.spend(gateway, items::collection(gateway, call, &target).await)?;
-            Ok(batch::nameless_if_refused(call, answer))
+        Route::Databases => databases::collection(gateway, call, action).await,
+        Route::Database { db } => databases::one(gateway, action, db).await,
+        Route::Containers { db } => containers::collection(gateway, call, action, db).await,
+        Route::Container { db, coll } => containers::one(gateway, call, action, db, coll).await,
+        Route::PkRanges { db, coll } if action == Action::List => {
+            ranges::collection(gateway, call, db, coll)
         }
-        Route::Item { db, coll, id } => {
-            let target = target_of(gateway, call, db, coll)?;
-            target.spend(gateway, items::one(gateway, call, &target, id).await)
+        Route::PkRange { db, coll, id } if action == Action::Read => {
+            ranges::one(gateway, db, coll, id)
         }
-        Route::PartitionKeyDelete { db, coll } => {
-            let target = target_of(gateway, call, db, coll)?;
-            target.spend(gateway, Box::pin(items::delete_partition_key(call, &target)).await)
-        }
-        Route::PkRanges { db, coll } => ranges::collection(gateway, call, db, coll),
-        Route::PkRange { db, coll, id } => ranges::one(gateway, call, db, coll, id),
         Route::StoredProcedures { db, coll } => {
-            Box::pin(scripts::collection(gateway, call, ResourceType::StoredProcedure, db, coll))
-                .await
+            scripts::collection(gateway, call, action, kind, db, coll).await
         }
         Route::StoredProcedure { db, coll, id } => {
-            Box::pin(scripts::one(gateway, call, ResourceType::StoredProcedure, db, coll, id)).await
+            scripts::one(gateway, call, action, kind, (db, coll), id).await
         }
         Route::Triggers { db, coll } => {
-            Box::pin(scripts::collection(gateway, call, ResourceType::Trigger, db, coll)).await
+            scripts::collection(gateway, call, action, ResourceType::Trigger, db, coll).await
         }
         Route::Trigger { db, coll, id } => {
-            Box::pin(scripts::one(gateway, call, ResourceType::Trigger, db, coll, id)).await
+            scripts::one(gateway, call, action, ResourceType::Trigger, (db, coll), id).await
         }
         Route::Udfs { db, coll } => {
-            Box::pin(scripts::collection(
-                gateway,
-                call,
-                ResourceType::UserDefinedFunction,
-                db,
-                coll,
-            ))
-            .await
+            let kind = ResourceType::UserDefinedFunction;
+            scripts::collection(gateway, call, action, kind, db, coll).await
         }
         Route::Udf { db, coll, id } => {
-            Box::pin(scripts::one(gateway, call, ResourceType::UserDefinedFunction, db, coll, id))
-                .await
+            let kind = ResourceType::UserDefinedFunction;
+            scripts::one(gateway, call, action, kind, (db, coll), id).await
         }
-        Route::Conflicts { db, coll } => {
+        Route::Conflicts { db, coll } if matches!(action, Action::List | Action::Query) => {
             let container = gateway.container(db, coll)?;
-            if call.is_query() {
+            if action == Action::Query {
                 query::check_crossing(call, &container, &call.scope()?, None)?;
             }
             list::nothing(call, "Conflicts", &container.rid().to_string())
         }
-        Route::Schemas { db, coll } => {
+        Route::Schemas { db, coll } if matches!(action, Action::List | Action::Query) => {
             let container = gateway.container(db, coll)?;
             list::nothing(call, "Schemas", &container.rid().to_string())
         }
         Route::Conflict { id, .. } => Err(Failure::not_found("conflict", id)),
         Route::Schema { id, .. } => Err(Failure::not_found("schema", id)),
-        Route::Users { db } => Box::pin(permissions::users(gateway, call, db)).await,
-        Route::User { db, user } => Box::pin(permissions::user(gateway, call, db, user)).await,
+        Route::Addresses => Err(Failure::not_found("path", "/addresses")),
+        Route::Users { db } => permissions::users(gateway, call, action, db).await,
+        Route::User { db, user } => permissions::user(gateway, call, action, db, user).await,
         Route::Permissions { db, user } => {
-            Box::pin(permissions::collection(gateway, call, db, user)).await
+            permissions::collection(gateway, call, action, db, user).await
         }
         Route::Permission { db, user, id } => {
-            Box::pin(permissions::one(gateway, call, db, user, id)).await
+            permissions::one(gateway, call, action, db, user, id).await
         }
         Route::ClientEncryptionKeys { db } => {
-            Box::pin(encryption::collection(gateway, call, db)).await
+            encryption::collection(gateway, call, action, db).await
         }
         Route::ClientEncryptionKey { db, id } => {
-            Box::pin(encryption::one(gateway, call, db, id)).await
+            encryption::one(gateway, call, action, db, id).await
         }
-        Route::Offers => offers::collection(gateway, call),
-        Route::Offer { rid } => Box::pin(offers::one(gateway, call, rid)).await,
-        other => Err(Failure::not_found("path", other.resource_type())),
+        Route::Offers => offers::collection(gateway, call, action),
+        Route::Offer { rid } => offers::one(gateway, call, action, rid).await,
+        _ => Err(unknown_action(action)),
     }
 }
 
 /// The container a request is about, checked against what the client believes it to be.
-fn target_of(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
+fn target_of(gateway: &Gateway, call: &Call) -> Result<Arc<Target>, Failure> {
+    let (db, coll) = call.route.container().ok_or_else(|| no_id(call))?;
     let target = gateway.target(db, coll)?;
     let intended = call.head.get(&names::INTENDED_COLLECTION_RID);
     // Only a name can have come to mean another container; a resource id is what it is.
@@ -212,108 +214,25 @@ impl Target {
     }
 }
 
-async fn permit(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
-    let reads = call.verb == Method::GET || (call.verb == Method::POST && call.is_query());
-    match &call.caller {
-        Caller::Owner => Ok(()),
-        Caller::Reader if reads => Ok(()),
-        Caller::Reader => Err(Failure::new(Code::Forbidden, "a read-only key cannot write")),
-        Caller::Guest(_) if call.route == Route::Account => Ok(()),
-        Caller::Guest(grant) => Box::pin(permit_guest(gateway, call, grant, reads)).await,
-    }
+/// The resource has no such operation.
+pub(crate) fn not_supported(what: &str) -> Failure {
+    Failure::new(Code::MethodNotAllowed, format!("this resource does not support {what}"))
 }
 
-async fn permit_guest(
-    gateway: &Gateway,
-    call: &Call,
-    grant: &Grant,
-    reads: bool,
-) -> Result<(), Failure> {
-    let link = link_of(gateway, &call.route)?;
-    // A client that may read items must also learn which ranges there are.
-    let covered = grant.covers(&link)
-        || (reads
-            && matches!(call.route, Route::PkRanges { .. } | Route::Container { .. })
-            && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
-    if !covered && !is_granted_item(gateway, call, grant).await? {
-        let message = "the resource token does not cover this resource";
-        return Err(Failure::new(Code::Forbidden, message));
-    }
-    if grant.mode == GrantMode::Read && !reads {
-        return Err(Failure::new(Code::Forbidden, "the resource token only reads"));
-    }
-    match &grant.partition_key {
-        Some(key) => permit_key(call, key, reads),
-        None => Ok(()),
-    }
+fn unknown_action(action: Action) -> Failure {
+    not_supported(match action {
+        Action::Create => "create",
+        Action::Upsert => "upsert",
+        Action::Read => "read",
+        Action::Replace => "replace",
+        Action::Delete => "delete",
+        Action::List => "list",
+        Action::Query => "query",
+    })
 }
 
-/// A grant for one partition key is for its items, and for nothing that others have a part in.
-fn permit_key(call: &Call, granted: &PartitionKey, reads: bool) -> Result<(), Failure> {
-    // A stored procedure that runs works on items too.
-    let is_of_items = match call.route {
-        Route::Items { .. } | Route::Item { .. } | Route::PartitionKeyDelete { .. } => true,
-        Route::StoredProcedure { .. } => call.verb == Method::POST,
-        _ => false,
-    };
-    if is_of_items && call.partition_key()?.as_ref() != Some(granted) {
-        let message = "the resource token is for another partition key";
-        return Err(Failure::new(Code::Forbidden, message));
-    }
-    if !is_of_items && !reads {
-        let message = "the resource token is for the items of one partition key";
-        return Err(Failure::new(Code::Forbidden, message));
-    }
-    Ok(())
-}
-
-/// Whether a grant for one item is for the one a call is about, where one of them names it by its
-/// resource id and the other by its id. Links alone cannot tell: only the item knows both.
-async fn is_granted_item(gateway: &Gateway, call: &Call, grant: &Grant) -> Result<bool, Failure> {
-    let Route::Item { db, coll, id } = &call.route else {
-        return Ok(false);
-    };
-    let items = link_of(gateway, &Route::Items { db: db.clone(), coll: coll.clone() })?;
-    let granted = grant.resource.trim_matches('/').strip_prefix(&items);
-    let Some(granted) = granted.and_then(|rest| rest.strip_prefix('/')) else {
-        return Ok(false);
-    };
-    let Some(key) = call.partition_key()? else {
-        return Ok(false);
-    };
-    let target = gateway.target(db, coll)?;
-    by_rid::is_same(&target, &key, id, granted).await
-}
-
-/// The link of what a route names, by resource ids as far as there are any.
-fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
-    let of_container = |db: &str, coll: &str, rest: &str| {
-        let container = gateway.container(db, coll)?;
-        let rid = container.rid();
-        Ok(format!("dbs/{}/colls/{rid}{rest}", rid.database()))
-    };
-    match route {
-        Route::Container { db, coll } => of_container(db, coll, ""),
-        Route::Items { db, coll } => of_container(db, coll, "/docs"),
-        Route::Item { db, coll, id } => of_container(db, coll, &format!("/docs/{id}")),
-        Route::PkRanges { db, coll } => of_container(db, coll, "/pkranges"),
-        Route::StoredProcedures { db, coll } => of_container(db, coll, "/sprocs"),
-        Route::Triggers { db, coll } => of_container(db, coll, "/triggers"),
-        Route::Udfs { db, coll } => of_container(db, coll, "/udfs"),
-        Route::StoredProcedure { db, coll, id } => of_container(db, coll, &format!("/sprocs/{id}")),
-        Route::Trigger { db, coll, id } => of_container(db, coll, &format!("/triggers/{id}")),
-        Route::Udf { db, coll, id } => of_container(db, coll, &format!("/udfs/{id}")),
-        Route::Conflicts { db, coll } => of_container(db, coll, "/conflicts"),
-        Route::PartitionKeyDelete { db, coll } => of_container(db, coll, "/operations"),
-        Route::Database { db } | Route::Containers { db } => {
-            Ok(format!("dbs/{}", gateway.database(db)?.rid()))
-        }
-        _ => Err(Failure::new(Code::Forbidden, "resource tokens do not cover this resource")),
-    }
-}
-
-/// The verb is not one this resource knows.
-fn no_such_verb(call: &Call) -> Failure {
-    let message = format!("{} cannot be done to this resource", call.verb);
-    Failure::new(Code::MethodNotAllowed, message)
+/// An operation on a path that lacks the name it needs, which classification rules out.
+fn no_id(call: &Call) -> Failure {
+    let what = call.route.resource_type();
+    Failure::bad_request(format!("the path names no single resource of type {what:?}"))
 }

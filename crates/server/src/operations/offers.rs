@@ -1,6 +1,6 @@
 //! Offers: the throughput of databases and containers.
 
-use super::{Outcome, list, no_such_verb, query};
+use super::{Outcome, list, query, unknown_action};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
@@ -9,29 +9,30 @@ use bytes::Bytes;
 use headwater_model::{OfferRid, ResourceId};
 use headwater_protocol::charge::Charge;
 use headwater_protocol::headers;
+use headwater_protocol::operation::Action;
 use headwater_protocol::resource::{Offer, Throughput};
 use headwater_store::{Container, Resource, ResourceType};
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use serde_json::json;
 
 /// `/offers`
-pub(super) fn collection(gateway: &Gateway, call: &Call) -> Outcome {
+pub(super) fn collection(gateway: &Gateway, call: &Call, action: Action) -> Outcome {
     let all = documents(gateway)?;
-    match call.verb {
-        Method::POST if call.is_query() => query::documents(gateway, call, "Offers", "", &all),
-        Method::GET => list::documents(call, "Offers", "", &all),
-        _ => Err(no_such_verb(call)),
+    match action {
+        Action::Query => query::documents(gateway, call, "Offers", "", &all),
+        Action::List => list::documents(call, "Offers", "", &all),
+        other => Err(unknown_action(other)),
     }
 }
 
 /// `/offers/{rid}`
-pub(super) async fn one(gateway: &Gateway, call: &Call, rid: &str) -> Outcome {
+pub(super) async fn one(gateway: &Gateway, call: &Call, action: Action, rid: &str) -> Outcome {
     let known = OfferRid::parse(rid).ok().map(ResourceId::Offer);
     let found = known.and_then(|rid| gateway.account.resource_by_rid(rid));
     let resource = found.ok_or_else(|| Failure::not_found("offer", rid))?;
-    match call.verb {
-        Method::GET => answer(&resource),
-        Method::PUT => {
+    match action {
+        Action::Read => answer(&resource),
+        Action::Replace => {
             let before = Throughput::from_offer(resource.json.as_bytes())?;
             let throughput = if call.flag(headers::MIGRATE_OFFER_TO_AUTOPILOT) {
                 before.to_autoscale()
@@ -46,7 +47,7 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, rid: &str) -> Outcome {
             make_room(gateway, resource.owner, throughput).await?;
             Ok(answer(&replaced)?.charged(Charge::METADATA_WRITE))
         }
-        _ => Err(no_such_verb(call)),
+        other => Err(unknown_action(other)),
     }
 }
 

@@ -5,9 +5,11 @@ use super::documents::Kind;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
 use crate::request::Call;
-use headwater_model::{PartitionKey, ResourceId};
+use headwater_model::{PartitionKey, PermissionRid, ResourceId};
 use headwater_protocol::auth::{self, Grant, GrantMode};
+use headwater_protocol::error::Code;
 use headwater_protocol::headers;
+use headwater_protocol::operation::Action;
 use headwater_protocol::resource::{self, System};
 use headwater_protocol::route::{self, Route};
 use headwater_store::{Resource, ResourceType};
@@ -17,25 +19,44 @@ use serde_json::{Map, Value};
 const TOKEN_SECONDS: u32 = 3600;
 
 /// `/dbs/{db}/users`
-pub(super) async fn users(gateway: &Gateway, call: &Call, db: &str) -> Outcome {
-    kind_of_users(gateway, db)?.collection(gateway, call).await
+pub(super) async fn users(gateway: &Gateway, call: &Call, action: Action, db: &str) -> Outcome {
+    kind_of_users(gateway, db)?.collection(gateway, call, action).await
 }
 
 /// `/dbs/{db}/users/{user}`
-pub(super) async fn user(gateway: &Gateway, call: &Call, db: &str, user: &str) -> Outcome {
-    kind_of_users(gateway, db)?.one(gateway, call, user).await
+pub(super) async fn user(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    user: &str,
+) -> Outcome {
+    kind_of_users(gateway, db)?.one(gateway, call, action, user).await
 }
 
 /// `/dbs/{db}/users/{user}/permissions`
-pub(super) async fn collection(gateway: &Gateway, call: &Call, db: &str, user: &str) -> Outcome {
+pub(super) async fn collection(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    user: &str,
+) -> Outcome {
     let show = shower(gateway, call)?;
-    kind_of_permissions(gateway, db, user, &show)?.collection(gateway, call).await
+    kind_of_permissions(gateway, db, user, &show)?.collection(gateway, call, action).await
 }
 
 /// `/dbs/{db}/users/{user}/permissions/{id}`
-pub(super) async fn one(gateway: &Gateway, call: &Call, db: &str, user: &str, id: &str) -> Outcome {
+pub(super) async fn one(
+    gateway: &Gateway,
+    call: &Call,
+    action: Action,
+    db: &str,
+    user: &str,
+    id: &str,
+) -> Outcome {
     let show = shower(gateway, call)?;
-    kind_of_permissions(gateway, db, user, &show)?.one(gateway, call, id).await
+    kind_of_permissions(gateway, db, user, &show)?.one(gateway, call, action, id).await
 }
 
 fn kind_of_users(gateway: &Gateway, db: &str) -> Result<Kind<'static>, Failure> {
@@ -107,24 +128,54 @@ fn shower<'a>(
         let ResourceId::Permission(rid) = resource.rid else {
             return Err(Failure::not_found("permission", &resource.id));
         };
-        let token = token_of(gateway, resource, seconds)?;
+        let token = token_of(gateway, rid, resource, seconds)?;
         let (etag, ts) = (resource.etag.to_string(), resource.timestamp.as_seconds());
         Ok(resource::permission(&resource.json, &token, &System::permission(rid, &etag, ts))?)
     })
 }
 
-fn token_of(gateway: &Gateway, resource: &Resource, seconds: u32) -> Result<String, Failure> {
-    let json: Value = serde_json::from_str(&resource.json).unwrap_or_default();
+fn token_of(
+    gateway: &Gateway,
+    rid: PermissionRid,
+    resource: &Resource,
+    seconds: u32,
+) -> Result<String, Failure> {
+    let expires = gateway.runtime.unix_millis() / 1000 + u64::from(seconds);
+    let grant = grant_of(gateway, rid, &resource.json, expires)?;
+    Ok(auth::mint(&gateway.config.keys.primary, &grant))
+}
+
+/// Refuses a token whose permission was deleted, or grants less now than the token says.
+pub(crate) fn check_living(gateway: &Gateway, grant: &Grant) -> Result<(), Failure> {
+    let rid = grant.permission;
+    let living = gateway.account.resource_by_rid(ResourceId::Permission(rid));
+    let living = living.and_then(|living| grant_of(gateway, rid, &living.json, 0).ok());
+    if living.is_some_and(|living| living.includes(grant)) {
+        return Ok(());
+    }
+    let message = "the permission of this resource token was deleted or grants less now; read the \
+                   permission again to get a new token";
+    Err(Failure::new(Code::Forbidden, message))
+}
+
+/// What a permission grants.
+fn grant_of(
+    gateway: &Gateway,
+    permission: PermissionRid,
+    json: &str,
+    expires: u64,
+) -> Result<Grant, Failure> {
+    let json: Value = serde_json::from_str(json).unwrap_or_default();
     let link = json.get("resource").and_then(Value::as_str).unwrap_or_default();
     let key = json.get("resourcePartitionKey").filter(|key| !key.is_null());
-    let grant = Grant {
+    Ok(Grant {
+        permission,
         // A link to what does not exist yet grants nothing, but may be kept.
         resource: canonical(gateway, link).unwrap_or_else(|| link.to_owned()),
         mode: mode_of(json.get("permissionMode")).unwrap_or(GrantMode::Read),
         partition_key: key.map(|key| PartitionKey::parse(&key.to_string())).transpose()?,
-        expires: gateway.runtime.unix_millis() / 1000 + u64::from(seconds),
-    };
-    Ok(auth::mint(&gateway.config.keys.primary, &grant))
+        expires,
+    })
 }
 
 /// A link by names or resource ids, by resource ids as far as there are any.
@@ -132,6 +183,6 @@ fn canonical(gateway: &Gateway, link: &str) -> Option<String> {
     let route = route::parse(&format!("/{}", link.trim_matches('/'))).ok()?;
     match &route {
         Route::Database { db } => Some(format!("dbs/{}", gateway.database(db).ok()?.rid())),
-        _ => super::link_of(gateway, &route).ok(),
+        _ => super::permit::link_of(gateway, &route).ok(),
     }
 }

@@ -14,13 +14,14 @@ use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{
-    EvaluationError, Query, QueryError, QueryFailure, QueryPage, Value, condition,
+    EvaluationError, Query, QueryError, QueryFailure, QueryPage, ResumePoint, Value, condition,
 };
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Clients that send a query as it is first, and plan it when they are told to, by what they call
@@ -40,6 +41,28 @@ struct Body<'a> {
     query: String,
     #[serde(borrow, default)]
     parameters: Vec<Parameter<'a>>,
+    /// Where a sorted query resumes on one range. Only .NET sends it; others have it in the text.
+    #[serde(rename = "resumeFilter", borrow, default)]
+    resume_filter: Option<ResumeFilter<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ResumeFilter<'a> {
+    #[serde(borrow)]
+    value: Vec<&'a RawValue>,
+    #[serde(default)]
+    exclude: bool,
+}
+
+impl ResumeFilter<'_> {
+    fn point(&self) -> Result<ResumePoint, Failure> {
+        let value = |text: &&RawValue| {
+            Value::from_json(text.get().as_bytes())
+                .map_err(|error| Failure::bad_request(format!("the resume filter: {error}")))
+        };
+        let values = self.value.iter().map(value).collect::<Result<_, _>>()?;
+        Ok(ResumePoint { values, is_exclusive: self.exclude })
+    }
 }
 
 #[derive(Deserialize)]
@@ -271,13 +294,15 @@ fn parse(call: &Call, container: Option<&Container>) -> Result<Query, Failure> {
 struct Asked {
     text: String,
     parameters: Vec<(String, Value<'static>)>,
+    resume: Option<ResumePoint>,
 }
 
 impl Asked {
     fn of(call: &Call) -> Result<Asked, Failure> {
         let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
         if headers::has_media_type(kind, "application/sql") {
-            return Ok(Asked { text: call.text()?.to_owned(), parameters: Vec::new() });
+            let text = call.text()?.to_owned();
+            return Ok(Asked { text, parameters: Vec::new(), resume: None });
         }
         let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
             Failure::bad_request(format!(
@@ -295,7 +320,8 @@ impl Asked {
             };
             parameters.push((parameter.name, value));
         }
-        Ok(Asked { text: body.query, parameters })
+        let resume = body.resume_filter.map(|filter| filter.point()).transpose()?;
+        Ok(Asked { text: body.query, parameters, resume })
     }
 
     /// Leaves parameters that did not come undefined. True if there are any.
@@ -312,9 +338,13 @@ impl Asked {
     }
 
     fn understand(&self, container: Option<&Container>) -> Result<Query, QueryError> {
+        let text = match &self.resume {
+            Some(point) => Cow::Owned(point.resumed(&self.text)?),
+            None => Cow::Borrowed(self.text.as_str()),
+        };
         match container {
-            Some(container) => container.parse_query(&self.text, &self.parameters),
-            None => Query::parse(&self.text, &self.parameters),
+            Some(container) => container.parse_query(&text, &self.parameters),
+            None => Query::parse(&text, &self.parameters),
         }
     }
 }

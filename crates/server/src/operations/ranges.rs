@@ -3,7 +3,7 @@
 //! Clients ask again with the etag of the last answer until they are told that nothing is newer. A
 //! server that never says so keeps them asking for ever.
 
-use super::{Outcome, no_such_verb};
+use super::Outcome;
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::Gateway;
@@ -14,13 +14,10 @@ use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::{self, FeedWriter, PkRange};
 use headwater_store::{Container, RangeInfo};
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 
 /// `…/pkranges`
 pub(super) fn collection(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Outcome {
-    if call.verb != Method::GET {
-        return Err(no_such_verb(call));
-    }
     let container = gateway.container(db, coll)?;
     let ranges = container.ranges();
     let etag = etag_of(&ranges);
@@ -47,10 +44,7 @@ pub(super) fn collection(gateway: &Gateway, call: &Call, db: &str, coll: &str) -
 }
 
 /// `…/pkranges/{id}`
-pub(super) fn one(gateway: &Gateway, call: &Call, db: &str, coll: &str, id: &str) -> Outcome {
-    if call.verb != Method::GET {
-        return Err(no_such_verb(call));
-    }
+pub(super) fn one(gateway: &Gateway, db: &str, coll: &str, id: &str) -> Outcome {
     let container = gateway.container(db, coll)?;
     let ranges = container.ranges();
     let wanted: Option<PartitionId> = id.parse().ok();

@@ -2,7 +2,7 @@
 //! run. What running them means is the store's business.
 
 use super::documents::{Check, Kind};
-use super::{Outcome, items, target_of};
+use super::{Outcome, items, no_id};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
@@ -10,12 +10,14 @@ use crate::request::Call;
 use headwater_model::ResourceId;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::headers;
+use headwater_protocol::operation::Action;
 use headwater_protocol::resource::{self, System};
+use headwater_protocol::route::Route;
 use headwater_store::query::Query;
 use headwater_store::{
     Container, Executed, ItemWrite, ProcedureCall, Resource, ResourceType, Script, Triggers,
 };
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
@@ -29,39 +31,39 @@ const LOG_HEADER_BYTES: usize = 8 << 10;
 pub(super) async fn collection(
     gateway: &Gateway,
     call: &Call,
+    action: Action,
     kind: ResourceType,
     db: &str,
     coll: &str,
 ) -> Outcome {
     let owner = ResourceId::Container(gateway.container(db, coll)?.rid());
-    scripts(kind, owner).collection(gateway, call).await
+    scripts(kind, owner).collection(gateway, call, action).await
 }
 
 /// `…/sprocs/{id}` and so on
 pub(super) async fn one(
     gateway: &Gateway,
     call: &Call,
+    action: Action,
     kind: ResourceType,
-    db: &str,
-    coll: &str,
+    (db, coll): (&str, &str),
     id: &str,
 ) -> Outcome {
     let owner = ResourceId::Container(gateway.container(db, coll)?.rid());
-    let scripts = scripts(kind, owner);
-    if call.verb == Method::POST && kind == ResourceType::StoredProcedure {
-        let target = target_of(gateway, call, db, coll)?;
-        let procedure = scripts.find(gateway, id)?;
-        return target.spend(gateway, execute(gateway, call, &target, &procedure).await);
-    }
-    scripts.one(gateway, call, id).await
+    scripts(kind, owner).one(gateway, call, action, id).await
 }
 
 /// `POST …/sprocs/{id}`
-async fn execute(gateway: &Gateway, call: &Call, target: &Target, procedure: &Resource) -> Outcome {
+pub(super) async fn execute(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
+    let Route::StoredProcedure { id, .. } = &call.route else {
+        return Err(no_id(call));
+    };
+    let owner = ResourceId::Container(target.container.rid());
+    let procedure = scripts(ResourceType::StoredProcedure, owner).find(gateway, id)?;
     let key = call.required_partition_key()?;
     items::check_session(call, &target.container)?;
     let procedure = ProcedureCall {
-        script: script_of(procedure),
+        script: script_of(&procedure),
         arguments: arguments_of(call)?,
         functions: all_functions(gateway, &target.container),
     };

@@ -1,4 +1,4 @@
-//! What is not about data: health, metrics, the certificate, and leave for browsers.
+//! What is not about data: health, metrics, the certificate, and the headers of CORS.
 
 use crate::answer::Answer;
 use crate::gateway::Gateway;
@@ -8,7 +8,8 @@ use hyper::{Method, Request, StatusCode};
 use std::sync::atomic::Ordering;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS");
-const ANY: HeaderValue = HeaderValue::from_static("*");
+/// Where metrics are read, without a key.
+pub(crate) const METRICS: &str = "/metrics";
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, accept, a-im, if-match, if-none-match, if-modified-since, prefer, \
      cache-control, last-event-id, user-agent, x-headwater-feed-changed, x-headwater-feed-ops, \
@@ -44,14 +45,13 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
             Some(Answer::text(StatusCode::SERVICE_UNAVAILABLE, text, "stopping\n"))
         }
         "/health/ready" => Some(Answer::text(StatusCode::OK, text, "ready\n")),
-        "/metrics" => {
+        METRICS => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text()))
+            Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text(&gateway.budgets)))
         }
         "/_explorer/emulator.pem" => Some(match &gateway.certificates {
             Some(known) => {
-                let pem = known.authority_pem().to_owned();
-                Answer::text(StatusCode::OK, "application/x-pem-file", pem)
+                Answer::text(StatusCode::OK, "application/x-pem-file", known.authority_pem())
             }
             None => Answer::text(StatusCode::NOT_FOUND, text, "this server does not speak TLS\n"),
         }),
@@ -59,9 +59,10 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
     }
 }
 
-/// Lets scripts of any page read the answer. Whoever has a key may use it from anywhere.
-pub(crate) fn allow_cross_origin(head: &mut HeaderMap) {
-    head.insert("access-control-allow-origin", ANY);
+/// Lets the scripts of a page read the answer.
+pub(crate) fn allow_cross_origin(head: &mut HeaderMap, origin: HeaderValue) {
+    head.insert("access-control-allow-origin", origin);
+    head.insert("vary", HeaderValue::from_static("origin"));
     head.insert("access-control-allow-methods", METHODS);
     head.insert("access-control-allow-headers", HEADERS);
     head.insert("access-control-expose-headers", EXPOSED);

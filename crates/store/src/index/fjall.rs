@@ -214,6 +214,11 @@ fn is_of_another_layout(dir: &Path) -> bool {
     dir.join("keyspaces").exists() && !dir.join(layout_file()).exists()
 }
 
+/// Has the index in this directory rebuilt from the log at the next open.
+pub(crate) fn doubt_files(dir: &Path) -> std::io::Result<()> {
+    if dir.is_dir() { std::fs::write(dir.join(DOUBT), b"") } else { Ok(()) }
+}
+
 /// A failing index must not be believed after the next open either.
 fn failed(dir: &Path, error: &dyn std::fmt::Display) -> StorageError {
     tracing::error!(dir = %dir.display(), %error, "index failed; it is rebuilt at the next open");

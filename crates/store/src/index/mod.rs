@@ -14,7 +14,7 @@ use crate::error::StorageError;
 use crate::keys::{Key, Value};
 use std::sync::Arc;
 
-pub(crate) use fjall::FjallIndex;
+pub(crate) use fjall::{FjallIndex, doubt_files};
 pub use memory::MemoryIndex;
 
 /// Rows to put and keys to remove, all or nothing.

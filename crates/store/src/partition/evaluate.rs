@@ -137,7 +137,7 @@ impl<'a> Evaluation<'a> {
         next_rid: u64,
         bytes: usize,
     ) -> Evaluation<'a> {
-        let epoch = partition.local.epoch();
+        let epoch = partition.epoch();
         Evaluation {
             settings: partition.current_settings(),
             now: partition.now(),
@@ -497,7 +497,7 @@ impl<'a> Evaluation<'a> {
         if self.rows.contains_key(key) {
             return Err(Postponed::NextGroup);
         }
-        let record = self.partition.local.record(row.position, operation.key.epk.as_bytes())?;
+        let record = self.partition.log()?.record(row.position, operation.key.epk.as_bytes())?;
         record.as_ref().and_then(item_of).ok_or_else(|| {
             let index = &self.partition.shared.index;
             index.doubt("a row points to a record that is not in the log").into()

@@ -213,6 +213,15 @@ impl Partition {
         &self,
         request: &PartitionRequest<'_>,
     ) -> Result<PartitionPage, FeedError> {
+        let page = self.read_page(request);
+        if let Err(FeedError::Storage(error)) = &page {
+            self.note_damage(error);
+        }
+        page
+    }
+
+    fn read_page(&self, request: &PartitionRequest<'_>) -> Result<PartitionPage, FeedError> {
+        self.check_served()?;
         let visible = self.visible();
         if request.after >= visible {
             return self.nothing_newer(request, visible);
@@ -253,7 +262,7 @@ impl Partition {
         let now = self.now();
         let mut after = request.after;
         loop {
-            let batch = self.local.read_as::<Change>(&ReadRequest {
+            let batch = self.log()?.read_as::<Change>(&ReadRequest {
                 after,
                 upto: visible,
                 which: Which::Live,
@@ -290,7 +299,7 @@ impl Partition {
         request: &PartitionRequest<'_>,
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
-        let batch = self.local.read_as::<Change>(&ReadRequest {
+        let batch = self.log()?.read_as::<Change>(&ReadRequest {
             after: request.after,
             upto: visible,
             which: Which::AllVersions,
@@ -307,7 +316,8 @@ impl Partition {
     /// A change with the version before it, where that is still kept.
     pub(super) fn with_previous(&self, mut change: Change) -> Result<Change, FeedError> {
         let record = &change.record;
-        let prior = record.supersedes.map(|prior| self.local.record(prior, record.epk()));
+        let log = self.log()?;
+        let prior = record.supersedes.map(|prior| log.record(prior, record.epk()));
         let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
         change.previous = previous.map(Box::new);
         Ok(change)

@@ -56,7 +56,7 @@ impl Partition {
         let (mut bytes_left, mut records_left) = (request.scan_bytes, RECORDS_PER_PAGE);
         let mut after = request.after;
         while after < visible && bytes_left > 0 && records_left > 0 && !filling.is_full() {
-            let batch = self.local.read_as::<Change>(&ReadRequest {
+            let batch = self.log()?.read_as::<Change>(&ReadRequest {
                 after,
                 upto: visible,
                 which,

@@ -25,14 +25,15 @@ use crate::error::StorageError;
 use crate::item::{Item, ItemKey, Meta, Written, item_of, item_with};
 use crate::keys::{self, ItemRow};
 use crate::prepare::{Looked, Operation};
+use crate::quarantine::Quarantine;
 use crate::recent::Kept;
-use headwater_log::{LocalLog, PartitionLog, Position, RecordKind};
+use headwater_log::{Damage, LocalLog, PartitionLog, Position, RecordKind, Tail};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{Bell, Listener};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -88,7 +89,10 @@ pub(crate) struct Partition {
     /// Oldest first.
     pub(crate) ancestors: Vec<PartitionId>,
     pub(crate) container: ContainerRid,
-    pub(crate) local: Arc<LocalLog>,
+    /// Its log, or why there is none.
+    log: Result<Arc<LocalLog>, Arc<Quarantine>>,
+    /// Damage that a read has met since the partition was opened.
+    damage: OnceLock<Damage>,
     pub(crate) settings: Arc<RwLock<Arc<Settings>>>,
     /// What the `_self` of every item here begins with.
     self_prefix: String,
@@ -129,9 +133,33 @@ impl Partition {
         local: Arc<LocalLog>,
         next_rid: u64,
     ) -> Prepared {
-        let (requests, queue) = mpsc::channel(QUEUE_REQUESTS_MAX);
         let tail = local.local_tail();
         let log: Arc<dyn PartitionLog> = shared.wrap_log(local.clone());
+        let (partition, queue) =
+            Partition::new(identity, shared, settings, Ok(local.clone()), tail);
+        let writer = writer::Writer::new(partition.clone(), local, log, queue, next_rid);
+        Prepared { partition, writer }
+    }
+
+    /// A partition that is not served. It has no writer.
+    pub(crate) fn quarantined(
+        identity: Identity,
+        shared: Arc<Shared>,
+        settings: Arc<RwLock<Arc<Settings>>>,
+        quarantine: Arc<Quarantine>,
+    ) -> Arc<Partition> {
+        let tail = Tail::start(Lsn::ZERO);
+        Partition::new(identity, shared, settings, Err(quarantine), tail).0
+    }
+
+    fn new(
+        identity: Identity,
+        shared: Arc<Shared>,
+        settings: Arc<RwLock<Arc<Settings>>>,
+        log: Result<Arc<LocalLog>, Arc<Quarantine>>,
+        tail: Tail,
+    ) -> (Arc<Partition>, mpsc::Receiver<Request>) {
+        let (requests, queue) = mpsc::channel(QUEUE_REQUESTS_MAX);
         let partition = Arc::new(Partition {
             id: identity.id,
             range: identity.range,
@@ -148,13 +176,50 @@ impl Partition {
             changed: Bell::default(),
             touched: touched::Touched::since(tail.lsn),
             population: population::Population::new(tail.lsn == Lsn::ZERO),
+            damage: OnceLock::new(),
             requests,
             settings,
-            local,
+            log,
             shared,
         });
-        let writer = writer::Writer::new(partition.clone(), log, queue, tail, next_rid);
-        Prepared { partition, writer }
+        (partition, queue)
+    }
+
+    /// The partition's log.
+    ///
+    /// # Errors
+    /// When the partition is quarantined.
+    pub(crate) fn log(&self) -> Result<&Arc<LocalLog>, StorageError> {
+        self.log.as_ref().map_err(|quarantine| StorageError::Quarantined(quarantine.clone()))
+    }
+
+    /// Refuses when the partition is quarantined. Called before the index is asked for its rows.
+    pub(crate) fn check_served(&self) -> Result<(), StorageError> {
+        self.log().map(|_| ())
+    }
+
+    /// Why the partition is not served, if it is not.
+    pub(crate) fn quarantine(&self) -> Option<&Arc<Quarantine>> {
+        self.log.as_ref().err()
+    }
+
+    /// Remembers damage that was met while the partition was in use, and logs it once.
+    pub(crate) fn note_damage(&self, error: &StorageError) {
+        if let StorageError::Damaged(damage) = error
+            && self.damage.set(damage.clone()).is_ok()
+        {
+            tracing::error!(partition = %self.id, %error, "damage found; the rest of the partition is served");
+        }
+    }
+
+    /// Damage that was met while the partition was in use.
+    pub(crate) fn known_damage(&self) -> Option<&Damage> {
+        self.damage.get()
+    }
+
+    /// How often the partition has changed hands.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.log.as_ref().map_or(0, |log| log.epoch())
     }
 
     /// Everything up to here can be read.
@@ -229,6 +294,11 @@ impl Partition {
 
     /// Looks for one item as it is now.
     pub(crate) fn look(&self, key: &ItemKey) -> Result<Look, StorageError> {
+        self.find_newest(key).inspect_err(|error| self.note_damage(error))
+    }
+
+    fn find_newest(&self, key: &ItemKey) -> Result<Look, StorageError> {
+        let log = self.log()?;
         let row_key = keys::item(self.container, key.epk.as_bytes(), &key.tail);
         let ticket = match self.shared.recent.look(&row_key) {
             Ok(Kept { row, .. }) if self.is_expired(&row) => return Ok(Look::Found(None)),
@@ -238,7 +308,7 @@ impl Partition {
         let Some(row) = self.row(&row_key)?.filter(|row| !self.is_expired(row)) else {
             return Ok(Look::Found(None));
         };
-        let Some(record) = self.local.record(row.position, key.epk.as_bytes())? else {
+        let Some(record) = log.record(row.position, key.epk.as_bytes())? else {
             return Ok(Look::Moved);
         };
         self.shared.recent.keep(ticket, row_key, row, &record);
@@ -253,7 +323,7 @@ impl Partition {
         epk: &[u8],
         tail: &[u8],
     ) -> Result<Look, StorageError> {
-        let Some(record) = self.local.live_record(position, epk)? else { return Ok(Look::Moved) };
+        let Some(record) = self.log()?.live_record(position, epk)? else { return Ok(Look::Moved) };
         let meta = Meta::decode(record.meta()).filter(|meta| {
             record.kind == RecordKind::Put && meta.tail == tail && record.epk() == epk
         });
@@ -275,8 +345,9 @@ impl Partition {
     /// Waits for the index to have applied what is in the log, but not for long: whoever waits looks
     /// again anyway.
     pub(crate) async fn until_applied(&self) {
+        let Ok(log) = self.log() else { return };
         let mut changed = self.listen();
-        if self.visible() < self.local.local_tail().lsn {
+        if self.visible() < log.local_tail().lsn {
             let _ = self.shared.runtime.timeout(APPLYING_MAX, changed.rang()).await;
         }
     }
@@ -287,7 +358,7 @@ impl Partition {
         row: &ItemRow,
         epk: &[u8],
     ) -> Result<Vec<u8>, StorageError> {
-        let record = self.local.record(row.position, epk)?;
+        let record = self.log()?.record(row.position, epk)?;
         let unique = record
             .as_ref()
             .and_then(|record| Meta::decode(record.meta()).map(|meta| meta.unique.to_vec()));

@@ -3,6 +3,9 @@
 //! Usually a few entries after the last applied LSN. If the index does not know the partition, or its
 //! dead bits are lost, everything is applied again, by key: what an item's newest record is, the log
 //! itself says.
+//!
+//! An index can be ahead of its log. Where every append was synced, the log has lost entries: damage.
+//! With durability `os` a power cut may take the end of the log, and the index is rebuilt from the rest.
 
 use super::apply::apply;
 use crate::account::Shared;
@@ -36,8 +39,10 @@ pub(crate) fn catch_up(
     let tail = log.local_tail().lsn;
     let row = shared.index.get(&keys::partition(container, log.partition()))?;
     let state = row.and_then(|value| PartitionRow::decode(&value));
+    let is_ahead = state.is_some_and(|state| state.applied > tail);
     if let Some(state) = state
-        && state.applied > tail
+        && is_ahead
+        && !log.may_lose_its_end()
     {
         let file = shared.partition_dir(container, log.partition()).display().to_string();
         let what =
@@ -46,7 +51,8 @@ pub(crate) fn catch_up(
     }
     // An index from before a compaction missed entries that the log no longer has.
     let complete_after = log.complete_after().max(log.start());
-    let known = state.filter(|state| state.applied >= complete_after && !opened.liveness_lost);
+    let known =
+        state.filter(|state| state.applied >= complete_after && !opened.liveness_lost && !is_ahead);
     let mut replay = Replay {
         shared,
         container,
@@ -58,7 +64,10 @@ pub(crate) fn catch_up(
         Some(state) => replay.run(state.applied, Which::Everything, false)?,
         None => {
             if tail > Lsn::ZERO {
-                tracing::warn!(partition = %log.partition(), "index does not know the partition, rebuilt from the log");
+                tracing::warn!(
+                    partition = %log.partition(),
+                    "index does not know the partition or is ahead of its log, rebuilt from the log"
+                );
             }
             // First of all the index forgets the partition: a crash halfway must start over.
             let mut forget = Batch::default();
@@ -81,6 +90,7 @@ pub(crate) fn catch_up(
             }
             // Ids of deleted items may be unknown now; never give out one that may have been used.
             replay.next_rid += tail.get();
+            replay.next_rid = replay.next_rid.max(state.map_or(0, |state| state.next_rid));
         }
     }
     let next_rid = replay.next_rid;

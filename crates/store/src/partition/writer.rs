@@ -14,7 +14,7 @@ use crate::index::Batch;
 use crate::item::{ItemKey, Precondition};
 use crate::keys::{self, ItemRow, PartitionRow};
 use crate::prepare::{Action, Operation};
-use headwater_log::{AppendError, Group, PartitionLog, Tail, append_decided, entry};
+use headwater_log::{AppendError, Group, LocalLog, PartitionLog, Tail, append_decided, entry};
 use headwater_model::{Epk, Lsn, PartitionKey};
 use headwater_runtime::Stop;
 use std::collections::VecDeque;
@@ -34,6 +34,7 @@ type Reply = oneshot::Sender<Result<Answer, Refusal>>;
 
 pub(crate) struct Writer {
     partition: Arc<Partition>,
+    local: Arc<LocalLog>,
     log: Arc<dyn PartitionLog>,
     queue: mpsc::Receiver<Request>,
     tail: Tail,
@@ -52,12 +53,13 @@ enum State {
 impl Writer {
     pub(crate) fn new(
         partition: Arc<Partition>,
+        local: Arc<LocalLog>,
         log: Arc<dyn PartitionLog>,
         queue: mpsc::Receiver<Request>,
-        tail: Tail,
         next_rid: u64,
     ) -> Writer {
-        Writer { partition, log, queue, tail, next_rid, state: State::Open }
+        let tail = local.local_tail();
+        Writer { partition, local, log, queue, tail, next_rid, state: State::Open }
     }
 
     /// Works until told to stop, or until nobody can ask for anything any more.
@@ -106,7 +108,7 @@ impl Writer {
                 }
                 (State::Open, Work::Cut) => {
                     // Between two groups log and index agree.
-                    let log = self.partition.local.snapshot();
+                    let log = self.local.snapshot();
                     let cut = self.partition.shared.index.view().map(|index| Cut { log, index });
                     let _ = request.reply.send(cut.map(Answer::Cut).map_err(Refusal::Storage));
                 }
@@ -180,7 +182,7 @@ impl Writer {
                 error,
                 AppendError::DiskFull | AppendError::Io(_) | AppendError::TooLarge { .. }
             );
-            if !nothing_written || self.partition.local.is_poisoned() {
+            if !nothing_written || self.local.is_poisoned() {
                 tracing::error!(partition = %self.partition.id, %error, "partition refuses writes until reopened");
                 self.state = State::Broken;
             }
@@ -253,7 +255,7 @@ impl Writer {
         evaluation.control(&seal.encode());
         let (group, next_rid) = evaluation.finish();
         self.commit(&group, next_rid).await?;
-        let sealed = partition.shared.runtime.blocking(|| partition.local.seal());
+        let sealed = partition.shared.runtime.blocking(|| self.local.seal());
         match sealed {
             Ok(lsn) => {
                 self.state = State::Sealed;

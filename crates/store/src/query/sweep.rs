@@ -113,7 +113,7 @@ impl Container {
             return Ok(swept);
         }
         // Whatever was skipped because of a newer entry, that entry is up to here.
-        let end = partition.local.local_tail().lsn;
+        let end = partition.log()?.local_tail().lsn;
         for _ in 0..WAITS_MAX {
             if partition.visible() >= end {
                 break;
@@ -194,7 +194,7 @@ impl Container {
             after = batch.1;
         }
         // Looked at last: whatever was taken away before is noted by now.
-        let log = &partition.local;
+        let log = partition.log()?;
         let is_whole = log.complete_after().max(log.start()) <= bound;
         Ok(is_whole.then_some(missed))
     }
@@ -223,7 +223,7 @@ fn read(
     upto: Lsn,
     which: Which,
 ) -> Result<(Vec<Record>, Lsn), StorageError> {
-    let batch = partition.local.read(&ReadRequest {
+    let batch = partition.log()?.read(&ReadRequest {
         after,
         upto,
         which,

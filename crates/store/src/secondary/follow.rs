@@ -89,6 +89,7 @@ impl PathIndex {
         partition: &Partition,
         budget: &mut Budget,
     ) -> Result<bool, StorageError> {
+        partition.check_served()?;
         let visible = partition.visible();
         let mut following = self.progress.lock();
         if self.is_dropped() || container.topology().dropped {
@@ -136,7 +137,7 @@ impl PathIndex {
     ) -> Result<Progress, StorageError> {
         let behind = visible.get().saturating_sub(progress.applied.get());
         let skims = !progress.built && behind > SKIMMED_MIN;
-        let read = partition.local.read(&ReadRequest {
+        let read = partition.log()?.read(&ReadRequest {
             after: progress.applied,
             upto: visible,
             which: if skims { Which::Live } else { Which::Everything },
@@ -154,7 +155,7 @@ impl PathIndex {
         if read.scanned <= progress.applied {
             return Err(ReadError::Unavailable.into());
         }
-        let log = &partition.local;
+        let log = partition.log()?;
         let is_compacted = log.complete_after().max(log.start()) > progress.applied;
         if skims || is_compacted {
             progress.needs = progress.needs.max(log.local_tail().lsn);

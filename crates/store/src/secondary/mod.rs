@@ -185,6 +185,9 @@ impl Secondary {
             }
             let mut budget = Budget::default();
             for partition in &container.topology().partitions {
+                if partition.quarantine().is_some() {
+                    continue;
+                }
                 if !index.catch_up(container, partition, &mut budget)? {
                     break;
                 }

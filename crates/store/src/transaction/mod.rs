@@ -142,6 +142,7 @@ impl Transaction {
         let topology = container.state().topology();
         let partition = topology.partition_of(epk.as_bytes()).cloned();
         let partition = partition.ok_or(ItemReadError::ContainerGone)?;
+        partition.check_served()?;
         let mut encoded = Vec::new();
         key.encode_into(&mut encoded);
         let runtime = &container.state().shared.runtime;

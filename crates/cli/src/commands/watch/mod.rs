@@ -4,9 +4,11 @@
 
 mod view;
 
+use super::run::terminated;
 use super::units::{Monitored, Places};
 use crate::connect::block_on;
-use crate::output::{Screen, say};
+use crate::output::say;
+use crate::screen::Screen;
 use anyhow::{Context, Result};
 use clap::Args;
 use headwater_model::FeedMode;
@@ -28,8 +30,9 @@ Watch a processor: its hosts, their leases, how far behind they are and how fast
 Shows every processor that keeps leases for the container, those of .NET and Java as well: who takes part, who
 owns which lease, its position, how many transactions are behind it that were not handled yet and the age of the
 first of them, how many were handled in a second, how long ago the lease was written, and whether it is paused or
-halted. On a terminal the table is drawn anew every second; elsewhere each is printed below the last. With --json it
-is one line for each processor every time. Every look costs a small read for each lease; --every makes them rarer.";
+halted. On a terminal the table is redrawn every second, and q quits; elsewhere each is printed below the last. With
+--json it is one line for each processor every time. Every look costs a small read for each lease; --every makes them
+rarer.";
 
 /// What to watch, and how.
 #[derive(Debug, Args)]
@@ -61,9 +64,12 @@ pub(crate) fn run(watch: Watch) -> Result<()> {
             return Ok(());
         }
         let every = Duration::from_secs(watch.every);
+        let screen =
+            if watch.json { None } else { Screen::enter().context("cannot use the terminal")? };
         tokio::select! {
-            ended = looking.watch(views, every, watch.json) => ended,
+            ended = looking.watch(views, every, screen, watch.json) => ended,
             interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for Ctrl-C"),
+            () = terminated() => Ok(()),
         }
     })
 }
@@ -75,20 +81,50 @@ struct Looking {
 }
 
 impl Looking {
-    async fn watch(&mut self, mut views: Vec<View>, every: Duration, json: bool) -> Result<()> {
-        let screen = if json { None } else { Screen::new() };
+    /// Looks again and again until a key quits; without a screen, until the command is ended.
+    async fn watch(
+        &mut self,
+        mut views: Vec<View>,
+        every: Duration,
+        screen: Option<Screen>,
+        json: bool,
+    ) -> Result<()> {
+        let mut trouble = None;
         loop {
             match &screen {
-                Some(screen) => screen.draw(picture(&views, Some(screen.size().1))),
+                Some(screen) => {
+                    let mut lines = picture(&views, Some(Screen::columns()));
+                    lines.extend(trouble.take());
+                    screen.draw(&lines)?;
+                }
                 None => print(&views, json),
             }
-            self.runtime.sleep(every).await;
+            match &screen {
+                Some(screen) if self.quits_within(screen, every).await? => return Ok(()),
+                Some(_) => {}
+                None => self.runtime.sleep(every).await,
+            }
             match self.look().await {
                 Ok(seen) => views = seen,
-                // A server that restarts comes back; whoever watches wants to see that as well.
-                Err(error) => eprintln!("cannot look: {error:#}"),
+                // A server that restarts comes back; the last view stays until then.
+                Err(error) if screen.is_some() => {
+                    trouble = Some(format!("cannot read the leases: {error:#}"));
+                }
+                Err(error) => eprintln!("cannot read the leases: {error:#}"),
             }
         }
+    }
+
+    /// Whether a key that quits is pressed before the next look.
+    async fn quits_within(&self, screen: &Screen, every: Duration) -> Result<bool> {
+        let until = self.runtime.elapsed() + every;
+        while self.runtime.elapsed() < until {
+            if screen.is_quit_pressed()? {
+                return Ok(true);
+            }
+            self.runtime.sleep(KEY_POLL).await;
+        }
+        Ok(false)
     }
 
     /// Everything there is to see. Processors may come and go, so they are looked for every time.
@@ -117,6 +153,8 @@ impl Looking {
     }
 }
 
+/// How often keys are looked for.
+const KEY_POLL: Duration = Duration::from_millis(50);
 const UNKNOWN: Lag = Lag { transactions: None, time: None };
 
 /// One processor below the other, no wider than the terminal.

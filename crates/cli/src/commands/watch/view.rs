@@ -57,9 +57,9 @@ impl View {
             lsn: info.lease.position.as_ref().and_then(Position::lsn),
             lag: *lag,
             age: info.age,
-            state: info.lease.extra.state.as_str(),
+            state: snapshot.activity(info).as_str(),
             rate: None,
-            json: to_json(unit, info),
+            json: to_json(unit, snapshot, info),
         };
         let rows: Vec<Row> = snapshot.leases.iter().zip(lags).map(row).collect();
         View {

@@ -1,7 +1,9 @@
 //! Several operations in one request: transactional batches and bulk.
 //!
-//! Both are a JSON array of operations and an array of results in the same order. Bodies stay bytes:
-//! they are cut out of the request as they are, and results are copied into the answer as they are.
+//! A request is a list of operations, an answer a list of results in the same order. There are two
+//! forms, and the first byte of a request tells them apart: JSON (`json`), and HybridRow of the .NET
+//! SDK (`rows`). An answer has the form of its request. Bodies stay bytes: they are slices of the
+//! request, and results are copied into the answer as they are.
 //!
 //! ```text
 //! [{"operationType":"Create","resourceBody":{…}},{"operationType":"Read","id":"1"}]
@@ -9,23 +11,46 @@
 //! ```
 //!
 //! A batch is all or nothing: when one operation fails with its status, all others are 424 and the
-//! whole answer is 207. In bulk each stands alone, and the answer is 207 as soon as one failed. SDKs
-//! of .NET send a binary form instead, which is refused with a message that says so.
+//! whole answer is 207. In bulk each stands alone, and the answer is 207 as soon as one failed.
+
+mod json;
+mod rows;
 
 use crate::charge::Charge;
 use crate::error::Code;
+use crate::hybridrow::{self, HybridRowError};
 use headwater_model::{BadPartitionKey, PartitionKey};
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-use std::fmt;
-use std::io::Write as _;
+use std::borrow::Cow;
 
 /// The most operations in one request.
 pub const OPERATIONS_MAX: usize = 100;
 
-/// The largest request.
-pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The form of a request and of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// A JSON array.
+    Json,
+    /// Rows in the binary format of the .NET SDK.
+    HybridRow,
+}
+
+impl Encoding {
+    /// The form of a request, by its first byte: no header announces it.
+    #[must_use]
+    pub fn of(body: &[u8]) -> Encoding {
+        if hybridrow::is_hybridrow(body) { Encoding::HybridRow } else { Encoding::Json }
+    }
+
+    /// The largest request, and the most that its binary items may unfold to. The .NET SDK splits bulk
+    /// requests with its own idea of the limit in mind.
+    #[must_use]
+    pub const fn body_bytes_max(self) -> usize {
+        match self {
+            Encoding::Json => 2 * 1024 * 1024,
+            Encoding::HybridRow => 2_202_010,
+        }
+    }
+}
 
 /// What one operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,20 +70,6 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    fn parse(text: &str) -> Option<OperationKind> {
-        [
-            ("Create", OperationKind::Create),
-            ("Upsert", OperationKind::Upsert),
-            ("Read", OperationKind::Read),
-            ("Replace", OperationKind::Replace),
-            ("Delete", OperationKind::Delete),
-            ("Patch", OperationKind::Patch),
-        ]
-        .into_iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(text))
-        .map(|(_, kind)| kind)
-    }
-
     fn needs_id(self) -> bool {
         !matches!(self, OperationKind::Create | OperationKind::Upsert)
     }
@@ -81,27 +92,44 @@ pub struct Operation<'a> {
     pub if_match: Option<String>,
     /// Only if the item is not at this etag.
     pub if_none_match: Option<String>,
-    /// The item, or the patch, as it was sent.
-    pub body: Option<&'a [u8]>,
+    /// The item, or the patch, as JSON. Only what was sent in binary JSON is not a slice of the request.
+    pub body: Option<Cow<'a, [u8]>>,
     /// Do not send back what was written.
     pub wants_minimal: bool,
+    /// Why this operation fails with 400, whatever the state of the item.
+    pub problem: Option<String>,
+}
+
+impl Operation<'_> {
+    /// Checks for the id and the body that its kind needs.
+    fn checked(self, index: usize) -> Result<Self, BatchError> {
+        if self.kind.needs_id() && self.id.is_none() {
+            return Err(BatchError::Missing { index, property: "id" });
+        }
+        if self.kind.needs_body() && self.body.is_none() {
+            return Err(BatchError::Missing { index, property: "resourceBody" });
+        }
+        Ok(self)
+    }
 }
 
 /// Why a whole request is refused. What is wrong with one operation's item shows when it runs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// The binary form of .NET.
-    #[error(
-        "the batch is in HybridRow, which is not supported here; send a JSON array of operations, \
-         or the operations one by one"
-    )]
-    HybridRow,
     /// Larger than allowed.
-    #[error("batch request is {bytes} bytes; send at most {BODY_BYTES_MAX} at once")]
+    #[error("batch request is {bytes} bytes; send at most {bytes_max} at once")]
     TooLarge {
         /// How large it is.
         bytes: usize,
+        /// How large it may be.
+        bytes_max: usize,
+    },
+    /// Binary JSON that stands for more than it may.
+    #[error("the items of the batch are more than {bytes_max} bytes as text; send fewer at once")]
+    TextTooLarge {
+        /// How many bytes they may have.
+        bytes_max: usize,
     },
     /// Nothing to do.
     #[error("Batch request has no operations.")]
@@ -112,6 +140,22 @@ pub enum BatchError {
     /// Not an array of operations.
     #[error("batch request is not a JSON array of operations: {0}")]
     Json(String),
+    /// Not a stream of rows.
+    #[error("batch request is not HybridRow at operation {index}: {problem}")]
+    HybridRow {
+        /// Which operation, from 0.
+        index: usize,
+        /// What is wrong with it.
+        problem: HybridRowError,
+    },
+    /// Not an operation on an item.
+    #[error("operation {index} of the batch has resourceType {found}; only items (2) have batches")]
+    ResourceType {
+        /// Which operation, from 0.
+        index: usize,
+        /// Its type.
+        found: i32,
+    },
     /// No such kind.
     #[error("operation {index} of the batch has an operationType there is not: `{kind}`")]
     Kind {
@@ -143,65 +187,11 @@ impl BatchError {
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
-            BatchError::TooLarge { .. } => Code::RequestEntityTooLarge,
+            BatchError::TooLarge { .. } | BatchError::TextTooLarge { .. } => {
+                Code::RequestEntityTooLarge
+            }
             _ => Code::BadRequest,
         }
-    }
-}
-
-/// An operation as it is written.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Wire<'a> {
-    operation_type: String,
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(borrow, default)]
-    partition_key: Option<&'a RawValue>,
-    #[serde(default)]
-    if_match: Option<String>,
-    #[serde(default)]
-    if_none_match: Option<String>,
-    #[serde(borrow, default)]
-    resource_body: Option<&'a RawValue>,
-    #[serde(default)]
-    minimal_return_preference: Option<bool>,
-}
-
-/// The operations as they are written, never more than are allowed.
-struct Wires<'a> {
-    operations: Vec<Wire<'a>>,
-    too_many: bool,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Wires<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Wires<'a>, D::Error> {
-        deserializer.deserialize_seq(WiresVisitor)
-    }
-}
-
-struct WiresVisitor;
-
-impl<'de> Visitor<'de> for WiresVisitor {
-    type Value = Wires<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of operations")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Wires<'de>, A::Error> {
-        let mut operations = Vec::new();
-        while operations.len() < OPERATIONS_MAX {
-            match sequence.next_element()? {
-                Some(operation) => operations.push(operation),
-                None => return Ok(Wires { operations, too_many: false }),
-            }
-        }
-        let mut too_many = false;
-        while sequence.next_element::<IgnoredAny>()?.is_some() {
-            too_many = true;
-        }
-        Ok(Wires { operations, too_many })
     }
 }
 
@@ -210,64 +200,16 @@ impl<'de> Visitor<'de> for WiresVisitor {
 /// # Errors
 /// When the request as a whole makes no sense or is too large.
 pub fn decode(body: &[u8]) -> Result<Vec<Operation<'_>>, BatchError> {
-    if body.len() > BODY_BYTES_MAX {
-        return Err(BatchError::TooLarge { bytes: body.len() });
+    let encoding = Encoding::of(body);
+    let (bytes, bytes_max) = (body.len(), encoding.body_bytes_max());
+    if bytes > bytes_max {
+        return Err(BatchError::TooLarge { bytes, bytes_max });
     }
-    match body.trim_ascii_start().first() {
-        None => return Err(BatchError::Empty),
-        Some(b'[') => {}
-        // An object or a string is somebody's mistake in JSON; the binary form starts with 0x81.
-        Some(byte) if byte.is_ascii_graphic() => {
-            return Err(BatchError::Json("it does not start with [".to_owned()));
-        }
-        Some(_) => return Err(BatchError::HybridRow),
-    }
-    let wires: Wires<'_> =
-        serde_json::from_slice(body).map_err(|error| BatchError::Json(error.to_string()))?;
-    if wires.too_many {
-        return Err(BatchError::TooManyOperations);
-    }
-    if wires.operations.is_empty() {
-        return Err(BatchError::Empty);
-    }
-    wires.operations.into_iter().enumerate().map(|(index, wire)| operation(index, wire)).collect()
-}
-
-fn operation(index: usize, wire: Wire<'_>) -> Result<Operation<'_>, BatchError> {
-    let kind = OperationKind::parse(&wire.operation_type).ok_or_else(|| BatchError::Kind {
-        index,
-        kind: crate::error::shortened(&wire.operation_type, 100).to_owned(),
-    })?;
-    // A null is the same as no body: a RawValue keeps it as text.
-    let body = wire.resource_body.map(RawValue::get).filter(|body| *body != "null");
-    if kind.needs_id() && wire.id.is_none() {
-        return Err(BatchError::Missing { index, property: "id" });
-    }
-    if kind.needs_body() && body.is_none() {
-        return Err(BatchError::Missing { index, property: "resourceBody" });
-    }
-    let partition_key = wire.partition_key.map(RawValue::get).filter(|key| *key != "null");
-    let partition_key = partition_key
-        .map(parse_partition_key)
-        .transpose()
-        .map_err(|problem| BatchError::PartitionKey { index, problem })?;
-    Ok(Operation {
-        kind,
-        id: wire.id,
-        partition_key,
-        if_match: wire.if_match,
-        if_none_match: wire.if_none_match,
-        body: body.map(str::as_bytes),
-        wants_minimal: wire.minimal_return_preference.unwrap_or(false),
-    })
-}
-
-/// A string that holds the JSON of a key, or that JSON itself.
-fn parse_partition_key(json: &str) -> Result<PartitionKey, BadPartitionKey> {
-    match serde_json::from_str::<String>(json) {
-        Ok(text) => PartitionKey::parse(&text),
-        Err(_) => PartitionKey::parse(json),
-    }
+    let operations = match encoding {
+        Encoding::Json => json::decode(body)?,
+        Encoding::HybridRow => rows::decode(body)?,
+    };
+    if operations.is_empty() { Err(BatchError::Empty) } else { Ok(operations) }
 }
 
 /// What became of one operation.
@@ -281,7 +223,7 @@ pub struct OperationResult<'a> {
     pub charge: Charge,
     /// The etag of the item, with its quotes.
     pub etag: Option<&'a str>,
-    /// The item, as JSON.
+    /// The item, or the error, as JSON.
     pub body: Option<&'a [u8]>,
     /// When to try it again.
     pub retry_after_ms: Option<u32>,
@@ -311,28 +253,6 @@ impl OperationResult<'_> {
     fn failed(&self) -> bool {
         self.status >= 400
     }
-
-    fn write_into(&self, out: &mut Vec<u8>) {
-        // Writing into a vector does not fail.
-        let _ = write!(out, "{{\"statusCode\":{}", self.status);
-        if self.substatus != 0 {
-            let _ = write!(out, ",\"subStatusCode\":{}", self.substatus);
-        }
-        let _ = write!(out, ",\"requestCharge\":{}", self.charge);
-        if let Some(wait) = self.retry_after_ms {
-            let _ = write!(out, ",\"retryAfterMilliseconds\":{wait}");
-        }
-        if let Some(etag) = self.etag {
-            // The capital T is what clients look for.
-            out.extend_from_slice(b",\"eTag\":");
-            let _ = serde_json::to_writer(&mut *out, etag);
-        }
-        if let Some(body) = self.body {
-            out.extend_from_slice(b",\"resourceBody\":");
-            out.extend_from_slice(body);
-        }
-        out.push(b'}');
-    }
 }
 
 /// The results of a batch that was undone because the operation at `index` failed: its own status
@@ -347,17 +267,13 @@ pub fn undone<'a>(
     (0..operations).map(|at| if at == index { failure } else { other }).collect()
 }
 
-/// Appends the body of the answer; says which status the answer has.
+/// Appends the body of the answer; returns the status of the answer.
 #[must_use]
-pub fn encode(results: &[OperationResult<'_>], out: &mut Vec<u8>) -> u16 {
-    out.push(b'[');
-    for (index, result) in results.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        result.write_into(out);
+pub fn encode(encoding: Encoding, results: &[OperationResult<'_>], out: &mut Vec<u8>) -> u16 {
+    match encoding {
+        Encoding::Json => json::encode(results, out),
+        Encoding::HybridRow => rows::encode(results, out),
     }
-    out.push(b']');
     if results.iter().any(OperationResult::failed) { 207 } else { 200 }
 }
 
@@ -384,7 +300,7 @@ mod tests {
         use OperationKind::{Create, Delete, Patch, Read, Replace, Upsert};
         assert_eq!(kinds, [Create, Upsert, Read, Replace, Delete, Patch]);
         // Not a byte of an item is changed.
-        assert_eq!(operations[0].body, Some(br#"{"id":"1","n":1.50}"#.as_slice()));
+        assert_eq!(operations[0].body.as_deref(), Some(br#"{"id":"1","n":1.50}"#.as_slice()));
         assert_eq!(operations[1].if_match.as_deref(), Some("x"));
         assert_eq!(operations[2].if_none_match.as_deref(), Some("\"e\""));
         assert_eq!(operations[3].partition_key, Some(PartitionKey::from("a")));
@@ -424,15 +340,8 @@ mod tests {
             assert_eq!(refused.code(), Code::BadRequest);
         }
         assert_eq!(kinds(&many(100)).unwrap().len(), 100);
-        let large = vec![b' '; BODY_BYTES_MAX + 1];
+        let large = vec![b' '; Encoding::Json.body_bytes_max() + 1];
         assert_eq!(decode(&large).unwrap_err().code(), Code::RequestEntityTooLarge);
-    }
-
-    #[test]
-    fn the_binary_form_is_refused_with_a_reason() {
-        let refused = decode(&[0x81, 1, 2, 3]).unwrap_err();
-        assert_eq!(refused, BatchError::HybridRow);
-        assert!(refused.to_string().contains("HybridRow") && refused.code().status() == 400);
     }
 
     /// How deep an item may be is decided where it is looked into.
@@ -440,7 +349,7 @@ mod tests {
     fn deep_items_pass_as_bytes_and_deep_requests_do_not() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         let body = format!(r#"[{{"operationType":"Create","resourceBody":{deep}}}]"#);
-        assert_eq!(decode(body.as_bytes()).unwrap()[0].body, Some(deep.as_bytes()));
+        assert_eq!(decode(body.as_bytes()).unwrap()[0].body.as_deref(), Some(deep.as_bytes()));
         assert!(decode(deep.as_bytes()).is_err());
     }
 
@@ -453,7 +362,10 @@ mod tests {
             ..OperationResult::of_status(201)
         };
         let mut out = Vec::new();
-        assert_eq!(encode(&[created, OperationResult::of_status(304)], &mut out), 200);
+        assert_eq!(
+            encode(Encoding::Json, &[created, OperationResult::of_status(304)], &mut out),
+            200
+        );
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
@@ -466,7 +378,7 @@ mod tests {
     fn one_failure_undoes_the_batch() {
         let mut out = Vec::new();
         let failure = OperationResult::of_code(Code::Conflict);
-        assert_eq!(encode(&undone(3, 1, failure), &mut out), 207);
+        assert_eq!(encode(Encoding::Json, &undone(3, 1, failure), &mut out), 207);
         let results: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
         let statuses: Vec<_> = results.iter().map(|result| result["statusCode"].clone()).collect();
         assert_eq!(statuses, [424, 409, 424]);

@@ -1,0 +1,189 @@
+//! What commands say to people: refusals that name the cause, tables that tell states apart, and no colour codes
+//! where there is no terminal.
+
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use support::fleet::{seen, signal, start, until};
+use support::{Running, Served, fails, headwater, import, items, ok, run, run_with_input};
+
+const ESCAPE: char = '\u{1b}';
+
+#[test]
+fn import_refuses_a_partition_key_that_is_not_the_containers() {
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..1));
+    let arguments = ["import", &served.orders(), "-", "--partition-key", "/id"];
+    let output = run_with_input(&arguments, &items(1..2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("shop/orders is partitioned by /customer, not by /id"), "{said}");
+    assert_eq!(ok(&["export", &served.orders(), "-"]).lines().count(), 1, "nothing was written");
+}
+
+#[test]
+fn run_refuses_a_program_that_is_not_there_before_anything_starts() {
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..1));
+    let text = tempfile::NamedTempFile::new().unwrap();
+    let not_executable = text.path().to_str().unwrap();
+    for missing in ["no-such-program", "./no-such-program", not_executable] {
+        let said = fails(&["run", &served.orders(), "--name", "test", "--exec", missing]);
+        assert!(said.contains("no such executable file"), "{missing}: {said}");
+    }
+    let leases = fails(&["leases", "list", &format!("{}/shop/leases", served.url)]);
+    assert!(!leases.contains("no leases"), "the lease container was not created: {leases}");
+}
+
+#[test]
+fn run_on_a_missing_container_says_that_and_nothing_else() {
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..1));
+    let missing = format!("{}/shop/odrers", served.url);
+    let output = run(&["run", &missing, "--name", "test", "--exec", "cat"]);
+    assert!(!output.status.success());
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "error: there is no container shop/odrers; create it first, or correct the address\n"
+    );
+    let leases = fails(&["export", &format!("{}/shop/leases", served.url), "-"]);
+    assert!(!leases.is_empty(), "the lease container was not created");
+}
+
+#[test]
+fn a_change_that_is_put_away_is_announced_in_a_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let (dead, said) = (directory.path().join("dead"), directory.path().join("said"));
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..1));
+    let (orders, dead) = (served.orders(), dead.to_str().unwrap().to_owned());
+    let arguments = ["run", &orders, "--name", "test", "--from", "beginning", "--attempts", "1"];
+    let more = ["--dead-letters", &dead, "--exec", "false"];
+    let mut child = headwater(&[&arguments[..], &more].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    let text = || std::fs::read_to_string(&said).unwrap();
+    until(&served, || text().contains("a change was moved to the dead letters: false ended with"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let text = text();
+    assert!(!text.contains('{') && !text.contains(ESCAPE), "a sentence, no value: {text}");
+    let told = text.lines().filter(|line| line.contains("moved to the dead letters")).count();
+    assert_eq!(told, 1, "said once: {text}");
+}
+
+#[test]
+fn lag_is_shown_by_processor_and_a_bound_looks_at_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("seen");
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..5));
+    let orders = served.orders();
+    let ahead = start(&served, "ahead", &into, &[]);
+    until(&served, || seen(&into).len() == 5);
+    let arguments = ["run", &orders, "--name", "late", "--from", "beginning", "--exec", "false"];
+    let late = Running::start(&arguments);
+    until(&served, || ok(&["lag", &orders]).matches("total").count() == 2);
+    let table = ok(&["lag", &orders]);
+    let heads: Vec<&str> = table.lines().filter(|line| !line.starts_with(' ')).collect();
+    assert_eq!(heads.len(), 2, "{table}");
+    assert!(heads[0].starts_with("late") && heads[1].starts_with("test"), "{table}");
+    for bound in [&["--max", "9"][..], &["--total"]] {
+        let said = fails(&[&["lag", &orders], bound].concat());
+        assert!(said.contains("name one with --processor"), "{said}");
+    }
+    until(&served, || ok(&["lag", &orders, "--processor", "test", "--total"]).trim() == "0");
+    let said = fails(&["lag", &orders, "--processor", "late", "--max", "0"]);
+    assert!(said.contains("5 transactions behind"), "{said}");
+    ahead.kill();
+    late.kill();
+}
+
+#[test]
+fn leases_list_tells_running_from_ownerless_and_paused() {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("seen");
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..5));
+    let running = start(&served, "only", &into, &[]);
+    until(&served, || seen(&into).len() == 5);
+    let leases = format!("{}/shop/leases", served.url);
+    let state = || {
+        let table = ok(&["leases", "list", &leases]);
+        table
+            .lines()
+            .find(|line| line.contains("-FF"))
+            .unwrap()
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    until(&served, || state() == "running");
+    ok(&["leases", "pause", &leases]);
+    assert_eq!(state(), "paused");
+    ok(&["leases", "resume", &leases]);
+    until(&served, || state() == "running");
+    signal(&running, "-TERM");
+    until(&served, || state() == "ownerless");
+}
+
+#[test]
+fn watch_uses_the_alternate_screen_and_quits_by_q() {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("seen");
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..5));
+    let running = start(&served, "only", &into, &[]);
+    until(&served, || seen(&into).len() == 5);
+    // util-linux's `script` gives the command a terminal and passes its own input on.
+    let watch = format!("{} watch {}", env!("CARGO_BIN_EXE_headwater"), served.orders());
+    let mut script = support::without_settings(std::process::Command::new("script"));
+    script.args(["--quiet", "--return", "--command", &watch, "/dev/null"]);
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let clock = headwater_runtime::Runtime::system();
+    let started = clock.elapsed();
+    // Pressed again and again: what is typed before the screen is there may be lost.
+    while child.try_wait().unwrap().is_none() {
+        assert!(clock.elapsed() - started < support::PATIENCE, "q did not end it");
+        std::io::Write::write_all(&mut keys, b"q").unwrap_or_default();
+        // Asking takes the time in between.
+        ok(&["lag", &served.orders(), "--total"]);
+    }
+    let output = child.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("\u{1b}[?1049h") && shown.contains("\u{1b}[?1049l"), "{shown:?}");
+    running.kill();
+}
+
+#[test]
+fn a_log_that_is_not_a_terminal_has_no_colour_codes() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let mut serve = headwater(&["serve", "--ephemeral", "--http", "127.0.0.1:0", "--no-https"]);
+    let mut child = serve
+        .arg("--ready-json")
+        .env("HEADWATER_LOG", "info")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    ok(&["doctor", ready["http"].as_str().unwrap()]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("answered"), "requests were logged: {text}");
+    assert!(!text.contains(ESCAPE), "{text}");
+}

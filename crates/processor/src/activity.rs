@@ -1,0 +1,49 @@
+//! What goes on at a lease, as operators see it: stored state, owner and the unit's pause in one word.
+
+use crate::lease::LeaseState;
+use crate::unit::{LeaseInfo, Snapshot};
+
+/// Whether a host works on a lease, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activity {
+    /// A host owns it.
+    Running,
+    /// No host owns it, or its owner no longer takes part. The next host that looks takes it.
+    Ownerless,
+    /// Paused, alone or with its whole processor, until it is resumed.
+    Paused,
+    /// Stopped for all hosts after a failure, until it is resumed.
+    Halted,
+}
+
+impl Activity {
+    /// One word for tables and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Activity::Running => "running",
+            Activity::Ownerless => "ownerless",
+            Activity::Paused => "paused",
+            Activity::Halted => "halted",
+        }
+    }
+}
+
+impl Snapshot {
+    /// What goes on at one of its leases.
+    #[must_use]
+    pub fn activity(&self, info: &LeaseInfo) -> Activity {
+        // Hosts of .NET and Java keep no member documents, so an absent member proves nothing there.
+        let takes_part = |owner: &str| {
+            self.members.is_empty() || self.members.iter().any(|member| member.host.name == owner)
+        };
+        match info.lease.extra.state {
+            LeaseState::Halted => Activity::Halted,
+            LeaseState::Paused => Activity::Paused,
+            _ if self.control.paused => Activity::Paused,
+            _ if info.lease.owner.as_deref().is_some_and(takes_part) => Activity::Running,
+            _ => Activity::Ownerless,
+        }
+    }
+}

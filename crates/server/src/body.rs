@@ -1,0 +1,106 @@
+//! Receives the body of a request, within the limits of its sender.
+//!
+//! Memory is counted once a body outgrows what is not counted: first a step, then, when the sender has shown
+//! that it sends, the whole body. A body of unknown length counts as the largest there may be until it ends.
+//! Where there is no memory left, the sender waits: over HTTP/1.1 its bytes stay in the socket. Over HTTP/2
+//! they would be stored on arrival, so it is refused at once.
+
+use crate::budget::{Held, Resource, UNCOUNTED_BYTES};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use bytes::{Bytes, BytesMut};
+use headwater_protocol::binary;
+use headwater_protocol::error::Code;
+use http_body_util::BodyExt;
+use hyper::HeaderMap;
+use hyper::body::{Body, Incoming};
+use std::time::Duration;
+
+/// What a body is counted as before its sender has sent as much.
+const STEP_BYTES: usize = 64 << 10;
+/// The memory of a request over HTTP/2 besides its head and body.
+const STREAM_BYTES: usize = 2 << 10;
+
+/// Counts the memory of a request over HTTP/2, of which a connection has many at a time.
+pub(crate) fn hold_stream(connection: &Connection, head: &HeaderMap) -> Result<Held, Failure> {
+    let lengths = head.iter().map(|(name, value)| name.as_str().len() + value.len());
+    let bytes = lengths.sum::<usize>() + STREAM_BYTES;
+    Ok(connection.peer.take(Resource::Receiving, bytes)?)
+}
+
+/// A body that has arrived, and its memory.
+pub(crate) type Received = (Bytes, Option<Held>);
+
+pub(crate) async fn receive(
+    connection: &Connection,
+    is_http2: bool,
+    body: Incoming,
+) -> Result<Received, Failure> {
+    if body.is_end_stream() {
+        return Ok((Bytes::new(), None));
+    }
+    let limits = connection.limits();
+    if body.size_hint().lower() > limits.body_bytes as u64 {
+        return Err(too_large(limits.body_bytes));
+    }
+    let collected = collect(connection, is_http2, body);
+    let Some(collected) = connection.runtime.timeout(limits.body_time, collected).await else {
+        let message = "the body did not arrive in time; send it faster or in smaller requests";
+        return Err(Failure::new(Code::RequestTimeout, message));
+    };
+    let (bytes, held) = collected?;
+    if binary::is_binary(&bytes) {
+        let text = binary::decode(&bytes, binary::Limits::of_text_bytes(limits.body_bytes))
+            .map_err(|error| Failure::bad_request(format!("the binary body: {error}")))?;
+        return Ok((Bytes::from(text), held));
+    }
+    Ok((bytes, held))
+}
+
+async fn collect(
+    connection: &Connection,
+    is_http2: bool,
+    mut body: Incoming,
+) -> Result<Received, Failure> {
+    let limits = connection.limits();
+    let uncounted = if is_http2 { 0 } else { UNCOUNTED_BYTES };
+    let patience = if is_http2 { Duration::ZERO } else { limits.memory_time };
+    let whole = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    let whole = whole.unwrap_or(limits.body_bytes);
+    let (mut first, mut joined, mut length) = (Bytes::new(), BytesMut::new(), 0);
+    let (mut held, mut counted) = (None, uncounted);
+    while let Some(frame) = body.frame().await {
+        let broken = |_| Failure::bad_request("the body ended before it was complete");
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        length += data.len();
+        if length > limits.body_bytes {
+            return Err(too_large(limits.body_bytes));
+        }
+        if length > counted {
+            let wanted = if length <= STEP_BYTES { STEP_BYTES.min(whole) } else { whole };
+            let (peer, runtime) = (&connection.peer, &connection.runtime);
+            // The step is given back first: senders that each hold some and wait for more would wait forever.
+            drop(held.take());
+            let receiving = Resource::Receiving;
+            held = Some(peer.take_when_free(receiving, wanted, runtime, patience).await?);
+            counted = wanted;
+        }
+        // A body that arrives as one piece is not copied.
+        if first.is_empty() && joined.is_empty() {
+            first = data;
+            continue;
+        }
+        joined.reserve(counted.max(length) - joined.len());
+        joined.extend_from_slice(&std::mem::take(&mut first));
+        joined.extend_from_slice(&data);
+    }
+    let bytes = if joined.is_empty() { first } else { joined.freeze() };
+    if let Some(held) = &mut held {
+        held.resize(bytes.len())?;
+    }
+    Ok((bytes, held))
+}
+
+fn too_large(limit: usize) -> Failure {
+    Failure::too_large(&format!("send at most {limit} bytes"))
+}

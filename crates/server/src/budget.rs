@@ -1,0 +1,434 @@
+//! Budgets: what all clients together, and each address alone, may use at a time.
+//!
+//! ```text
+//! requests         being worked on
+//! waiting readers  long polls and event streams that wait for a change
+//! receiving        memory of heads and bodies, until the request is answered
+//! sending          memory of answers, until the last byte is with the operating system
+//! ```
+//!
+//! One address gets at most a share of each and of the connections (`Limits::address_share_percent`), so that
+//! the others are served whatever it does. Memory is counted in units of 1 KiB. Small requests and answers
+//! over HTTP/1.1 are not counted: their connection is, and it has one of them at a time.
+//!
+//! Knows neither HTTP nor sockets.
+
+use crate::config::Limits;
+use headwater_runtime::Runtime;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Bytes of a head, a body or an answer over HTTP/1.1 that are not counted.
+pub(crate) const UNCOUNTED_BYTES: usize = 8 << 10;
+/// The unit in which memory is counted.
+const UNIT_BYTES: usize = 1 << 10;
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Requests,
+    WaitingReaders,
+    /// In bytes.
+    Receiving,
+    /// In bytes.
+    Sending,
+}
+
+impl Resource {
+    const COUNT: usize = 4;
+
+    fn unit(self) -> usize {
+        match self {
+            Resource::Requests | Resource::WaitingReaders => 1,
+            Resource::Receiving | Resource::Sending => UNIT_BYTES,
+        }
+    }
+}
+
+/// A budget that is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.sentence())]
+pub(crate) struct Exceeded {
+    pub(crate) resource: Resource,
+    /// Whether it is the share of one address, and not what the server has for all.
+    pub(crate) is_share: bool,
+}
+
+impl Exceeded {
+    fn sentence(&self) -> String {
+        let place = if self.is_share { "from this address" } else { "on this server" };
+        match self.resource {
+            Resource::Requests => format!("too many requests are under way {place}; retry later"),
+            Resource::WaitingReaders => format!(
+                "too many readers {place} wait for changes; ask without waiting, or retry later"
+            ),
+            Resource::Receiving => format!(
+                "requests being received {place} use all the memory there is for them; send fewer \
+                 or smaller ones at a time, and retry later"
+            ),
+            Resource::Sending => format!(
+                "answers {place} that were not read use all the memory there is for them; read \
+                 them, and retry later"
+            ),
+        }
+    }
+
+    /// When another attempt makes sense.
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self.resource {
+            Resource::Requests => Duration::from_millis(100),
+            _ => Duration::from_secs(1),
+        }
+    }
+}
+
+/// The units of every resource, used and free.
+#[derive(Debug)]
+struct Pool {
+    sizes: [usize; Resource::COUNT],
+    free: [Semaphore; Resource::COUNT],
+}
+
+impl Pool {
+    fn new(sizes: [usize; Resource::COUNT]) -> Pool {
+        Pool { sizes, free: sizes.map(Semaphore::new) }
+    }
+
+    fn free(&self, resource: Resource) -> &Semaphore {
+        &self.free[resource as usize]
+    }
+
+    fn size(&self, resource: Resource) -> usize {
+        self.sizes[resource as usize]
+    }
+
+    fn used(&self, resource: Resource) -> usize {
+        self.size(resource).saturating_sub(self.free(resource).available_permits())
+    }
+
+    /// Whether less than a quarter is left.
+    fn is_scarce(&self, resource: Resource) -> bool {
+        self.free(resource).available_permits() < self.size(resource) / 4
+    }
+}
+
+/// The budgets of a server.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    all: Pool,
+    share: [usize; Resource::COUNT],
+    connections_each: usize,
+    connections: AtomicUsize,
+    /// By address, as long as it has a connection.
+    peers: Mutex<HashMap<IpAddr, Arc<Peer>>>,
+}
+
+impl Budgets {
+    pub(crate) fn new(limits: &Limits) -> Arc<Budgets> {
+        let share = |size: usize| (size * limits.address_share_percent / 100).max(1);
+        let sizes = [
+            limits.requests,
+            limits.waiting_readers,
+            limits.receiving_bytes / UNIT_BYTES,
+            limits.sending_bytes / UNIT_BYTES,
+        ];
+        Arc::new(Budgets {
+            all: Pool::new(sizes),
+            share: sizes.map(share),
+            connections_each: share(limits.connections),
+            connections: AtomicUsize::new(0),
+            peers: Mutex::default(),
+        })
+    }
+
+    /// Counts a connection; `None` if its address has as many as it may have.
+    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Option<Connected> {
+        let address = owner_of(address);
+        let mut peers = self.peers.lock();
+        let peer = peers.entry(address).or_insert_with(|| {
+            let (budgets, own) = (self.clone(), Pool::new(self.share));
+            Arc::new(Peer { budgets, address, own, connections: AtomicUsize::new(0) })
+        });
+        if peer.connections.load(Ordering::Relaxed) >= self.connections_each {
+            return None;
+        }
+        peer.connections.fetch_add(1, Ordering::Relaxed);
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Some(Connected(peer.clone()))
+    }
+
+    /// Connections that are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// How much of a resource is used, memory in bytes.
+    pub(crate) fn used(&self, resource: Resource) -> usize {
+        self.all.used(resource) * resource.unit()
+    }
+}
+
+/// One connection of an address, as long as it is kept.
+#[derive(Debug)]
+pub(crate) struct Connected(Arc<Peer>);
+
+impl Connected {
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
+        &self.0
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let (peer, budgets) = (&self.0, &self.0.budgets);
+        let mut peers = budgets.peers.lock();
+        budgets.connections.fetch_sub(1, Ordering::Relaxed);
+        if peer.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
+            peers.remove(&peer.address);
+        }
+    }
+}
+
+/// The owner of one IPv6 address also has the other 2^64 of its network.
+fn owner_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            IpAddr::V6(network.into())
+        }
+        address => address,
+    }
+}
+
+/// An address and what it uses.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    budgets: Arc<Budgets>,
+    address: IpAddr,
+    own: Pool,
+    /// Changes only while `Budgets::peers` is locked.
+    connections: AtomicUsize,
+}
+
+impl Peer {
+    /// Takes the place of one request.
+    pub(crate) fn take_request(
+        &self,
+    ) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), Exceeded> {
+        self.try_take(Resource::Requests, 1)
+    }
+
+    /// Takes an amount of a resource, memory in bytes.
+    pub(crate) fn take(
+        self: &Arc<Peer>,
+        resource: Resource,
+        amount: usize,
+    ) -> Result<Held, Exceeded> {
+        let units = self.units(resource, amount);
+        let (own, all) = self.try_take(resource, units)?;
+        own.forget();
+        all.forget();
+        Ok(Held { peer: self.clone(), resource, units })
+    }
+
+    /// Takes an amount of a resource when there is enough, in the order of arrival.
+    pub(crate) async fn take_when_free(
+        self: &Arc<Peer>,
+        resource: Resource,
+        amount: usize,
+        runtime: &Runtime,
+        patience: Duration,
+    ) -> Result<Held, Exceeded> {
+        let exceeded = match self.take(resource, amount) {
+            Ok(held) => return Ok(held),
+            Err(exceeded) => exceeded,
+        };
+        let units = self.units(resource, amount);
+        let taken = async {
+            let count = u32::try_from(units).ok()?;
+            let own = self.own.free(resource).acquire_many(count).await.ok()?;
+            let all = self.budgets.all.free(resource).acquire_many(count).await.ok()?;
+            own.forget();
+            all.forget();
+            Some(Held { peer: self.clone(), resource, units })
+        };
+        runtime.timeout(patience, taken).await.flatten().ok_or(exceeded)
+    }
+
+    /// Whether little is left of a resource, for this address or for all.
+    pub(crate) fn is_scarce(&self, resource: Resource) -> bool {
+        self.own.is_scarce(resource) || self.budgets.all.is_scarce(resource)
+    }
+
+    fn try_take(
+        &self,
+        resource: Resource,
+        units: usize,
+    ) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), Exceeded> {
+        let count = u32::try_from(units).unwrap_or(u32::MAX);
+        let exceeded = |is_share| move |_| Exceeded { resource, is_share };
+        let own = self.own.free(resource).try_acquire_many(count).map_err(exceeded(true))?;
+        let all =
+            self.budgets.all.free(resource).try_acquire_many(count).map_err(exceeded(false))?;
+        Ok((own, all))
+    }
+
+    /// An amount in units. What is larger than the whole share counts as the whole share, or it could never
+    /// be had.
+    fn units(&self, resource: Resource, amount: usize) -> usize {
+        amount.div_ceil(resource.unit()).min(self.own.size(resource))
+    }
+
+    /// How much of a resource it uses, memory in bytes.
+    #[cfg(test)]
+    pub(crate) fn used(&self, resource: Resource) -> usize {
+        self.own.used(resource) * resource.unit()
+    }
+
+    /// An address without limits to speak of.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Arc<Peer> {
+        let connected = Budgets::new(&Limits::default()).connect(IpAddr::from([127, 0, 0, 1]));
+        connected.unwrap().peer().clone()
+    }
+}
+
+/// An amount of a resource, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    peer: Arc<Peer>,
+    resource: Resource,
+    units: usize,
+}
+
+impl Held {
+    /// Changes the amount. A smaller one is always possible.
+    pub(crate) fn resize(&mut self, amount: usize) -> Result<(), Exceeded> {
+        let units = self.peer.units(self.resource, amount);
+        if units > self.units {
+            let (own, all) = self.peer.try_take(self.resource, units - self.units)?;
+            own.forget();
+            all.forget();
+        } else {
+            self.give_back(self.units - units);
+        }
+        self.units = units;
+        Ok(())
+    }
+
+    fn give_back(&self, units: usize) {
+        self.peer.own.free(self.resource).add_permits(units);
+        self.peer.budgets.all.free(self.resource).add_permits(units);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.give_back(self.units);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budgets(change: impl FnOnce(&mut Limits)) -> Arc<Budgets> {
+        let mut limits = Limits { address_share_percent: 80, ..Limits::default() };
+        change(&mut limits);
+        Budgets::new(&limits)
+    }
+
+    fn connect(budgets: &Arc<Budgets>, text: &str) -> Option<Connected> {
+        budgets.connect(text.parse().unwrap())
+    }
+
+    #[test]
+    fn an_address_has_its_share_of_the_connections_and_gets_it_back() {
+        let budgets = budgets(|limits| limits.connections = 3);
+        let one = connect(&budgets, "10.0.0.1").unwrap();
+        let two = connect(&budgets, "::ffff:10.0.0.1").unwrap();
+        assert!(connect(&budgets, "10.0.0.1").is_none(), "both forms of one address are one");
+        let other = connect(&budgets, "10.0.0.2");
+        assert!(other.is_some());
+        assert_eq!(budgets.connections(), 3);
+        drop(two);
+        let again = connect(&budgets, "10.0.0.1");
+        assert!(again.is_some());
+        drop((one, other, again));
+        assert!(
+            budgets.peers.lock().is_empty(),
+            "nothing is kept of addresses without connections"
+        );
+        assert_eq!(budgets.connections(), 0);
+    }
+
+    #[test]
+    fn neighbours_of_one_network_share() {
+        let budgets = budgets(|limits| limits.connections = 1);
+        let one = connect(&budgets, "2001:db8::1");
+        assert!(one.is_some());
+        assert!(connect(&budgets, "2001:db8::ffff:1").is_none());
+        assert!(connect(&budgets, "2001:db8:0:1::1").is_some());
+    }
+
+    #[test]
+    fn one_address_uses_its_share_of_the_memory_and_all_of_them_no_more_than_there_is() {
+        let budgets = budgets(|limits| limits.sending_bytes = 100 << 10);
+        let one = connect(&budgets, "10.0.0.1").unwrap();
+        let two = connect(&budgets, "10.0.0.2").unwrap();
+        let sending = Resource::Sending;
+        let first = one.peer().take(sending, 79 << 10).unwrap();
+        let exceeded = one.peer().take(sending, 2 << 10).unwrap_err();
+        assert_eq!(exceeded, Exceeded { resource: sending, is_share: true });
+        assert!(one.peer().is_scarce(sending));
+        let second = two.peer().take(sending, 21 << 10).unwrap();
+        let exceeded = two.peer().take(sending, 1).unwrap_err();
+        assert_eq!(exceeded, Exceeded { resource: sending, is_share: false });
+        assert!(exceeded.to_string().contains("on this server"), "{exceeded}");
+        assert_eq!(budgets.used(sending), 100 << 10);
+        drop(first);
+        assert_eq!(budgets.used(sending), 21 << 10);
+        drop(second);
+        // What is larger than a share takes the whole of it.
+        let whole = one.peer().take(sending, 1 << 30).unwrap();
+        assert_eq!(budgets.used(sending), 80 << 10);
+        drop(whole);
+        assert_eq!(budgets.used(sending), 0);
+    }
+
+    #[test]
+    fn an_amount_can_shrink_and_grow_as_far_as_there_is_room() {
+        let budgets = budgets(|limits| limits.receiving_bytes = 10 << 10);
+        let one = connect(&budgets, "10.0.0.1").unwrap();
+        let mut held = one.peer().take(Resource::Receiving, 4 << 10).unwrap();
+        held.resize(8 << 10).unwrap();
+        assert_eq!(budgets.used(Resource::Receiving), 8 << 10);
+        let other = connect(&budgets, "10.0.0.2").unwrap();
+        let _rest = other.peer().take(Resource::Receiving, 2 << 10).unwrap();
+        held.resize(100).unwrap();
+        assert_eq!(budgets.used(Resource::Receiving), 3 << 10);
+        drop(held);
+        assert_eq!(budgets.used(Resource::Receiving), 2 << 10);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_gets_what_is_given_back_or_is_refused_in_time() {
+        let budgets = budgets(|limits| limits.sending_bytes = 10 << 10);
+        let one = connect(&budgets, "10.0.0.1").unwrap();
+        let (peer, runtime) = (one.peer().clone(), Runtime::system());
+        let held = peer.take(Resource::Sending, 8 << 10).unwrap();
+        let wait = |millis| {
+            let patience = Duration::from_millis(millis);
+            peer.take_when_free(Resource::Sending, 4 << 10, &runtime, patience)
+        };
+        assert!(wait(10).await.unwrap_err().is_share);
+        let (got, ()) = tokio::join!(wait(60_000), async { drop(held) });
+        assert_eq!(got.unwrap().units, 4);
+        assert_eq!(budgets.used(Resource::Sending), 0);
+    }
+}

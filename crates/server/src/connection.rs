@@ -1,0 +1,256 @@
+//! One connection: whose it is, and whether it receives a head, works on requests or is idle.
+//!
+//! ```text
+//! opened ──head──► requests under way ──last answer sent──► idle ──head──► …
+//!   └ head_time                                              └ idle_time
+//! ```
+//!
+//! The socket reports what it reads, requests report their beginning and end, and [`Connection::expired`]
+//! completes when the connection has taken longer than it may. A request costs a few atomics and one look
+//! at the clock; the timer is armed once per deadline, not once per request.
+
+use crate::budget::{Exceeded, Held, Peer, Resource, UNCOUNTED_BYTES};
+use crate::config::Limits;
+use headwater_runtime::{Bell, Runtime};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The memory of a head is counted in steps of this many bytes.
+const HEAD_STEP_BYTES: usize = 16 << 10;
+/// Not a moment.
+const NEVER: u64 = u64::MAX;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) scheme: &'static str,
+    pub(crate) runtime: Runtime,
+    limits: Limits,
+    opened: Duration,
+    /// Requests whose answer has not been sent yet.
+    requests: AtomicUsize,
+    has_served: AtomicBool,
+    is_http2: AtomicBool,
+    /// Bytes read while no request was under way: of the next head.
+    head_bytes: AtomicUsize,
+    head_memory: Mutex<Option<Held>>,
+    /// In milliseconds since the runtime began.
+    head_since: AtomicU64,
+    idle_since: AtomicU64,
+    /// Rung when a deadline became earlier.
+    head_begun: Bell,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        peer: Arc<Peer>,
+        scheme: &'static str,
+        runtime: Runtime,
+        limits: Limits,
+    ) -> Arc<Connection> {
+        let opened = runtime.elapsed();
+        Arc::new(Connection {
+            peer,
+            scheme,
+            runtime,
+            limits,
+            opened,
+            requests: AtomicUsize::new(0),
+            has_served: AtomicBool::new(false),
+            is_http2: AtomicBool::new(false),
+            head_bytes: AtomicUsize::new(0),
+            head_memory: Mutex::default(),
+            head_since: AtomicU64::new(NEVER),
+            idle_since: AtomicU64::new(NEVER),
+            head_begun: Bell::default(),
+        })
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Counts bytes that were read.
+    pub(crate) fn received(&self, bytes: usize) -> Result<(), Exceeded> {
+        if self.is_busy() || self.is_http2.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let total = self.head_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if total <= UNCOUNTED_BYTES {
+            return Ok(());
+        }
+        let total = total.next_multiple_of(HEAD_STEP_BYTES);
+        let mut memory = self.head_memory.lock();
+        match memory.as_mut() {
+            Some(memory) => memory.resize(total),
+            None => self.peer.take(Resource::Receiving, total).map(|held| *memory = Some(held)),
+        }
+    }
+
+    /// Notes that there is nothing to read right now.
+    pub(crate) fn paused(&self) {
+        let is_inside_a_head = self.head_bytes.load(Ordering::Relaxed) > 0
+            && self.head_since.load(Ordering::Relaxed) == NEVER;
+        if is_inside_a_head && !self.is_busy() && !self.is_http2.load(Ordering::Relaxed) {
+            self.head_since.store(millis(self.runtime.elapsed()), Ordering::Relaxed);
+            self.head_begun.ring();
+        }
+    }
+
+    /// Notes that a request is under way until the returned value is dropped.
+    pub(crate) fn begin(self: &Arc<Connection>, is_http2: bool) -> UnderWay {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.has_served.store(true, Ordering::Relaxed);
+        self.is_http2.store(is_http2, Ordering::Relaxed);
+        self.head_since.store(NEVER, Ordering::Relaxed);
+        let head_bytes = self.head_bytes.swap(0, Ordering::Relaxed);
+        // The head lies where it was read until the request ends.
+        let head = match head_bytes > UNCOUNTED_BYTES {
+            true => self.head_memory.lock().take(),
+            false => None,
+        };
+        UnderWay { connection: self.clone(), _head: head }
+    }
+
+    /// How long the client may read nothing of an answer.
+    pub(crate) fn send_patience(&self) -> Duration {
+        match self.peer.is_scarce(Resource::Sending) {
+            true => self.limits.scarce_send_time.min(self.limits.send_time),
+            false => self.limits.send_time,
+        }
+    }
+
+    /// After what time [`Connection::send_patience`] is worth another look.
+    pub(crate) fn send_check(&self) -> Duration {
+        self.limits.scarce_send_time.min(self.limits.send_time)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
+    }
+
+    /// Completes when a head took too long, or when the connection was idle for too long.
+    pub(crate) async fn expired(&self) {
+        loop {
+            let mut head_begun = self.head_begun.listen();
+            let now = self.runtime.elapsed();
+            let deadline = self.deadline(now);
+            if deadline <= now {
+                return;
+            }
+            tokio::select! {
+                () = self.runtime.sleep(deadline - now) => {}
+                () = head_begun.rang() => {}
+            }
+        }
+    }
+
+    fn deadline(&self, now: Duration) -> Duration {
+        let limits = &self.limits;
+        if self.is_busy() {
+            return now + limits.idle_time.min(limits.head_time).max(Duration::from_millis(1));
+        }
+        if !self.has_served.load(Ordering::Relaxed) {
+            return self.opened + limits.head_time;
+        }
+        match self.head_since.load(Ordering::Relaxed) {
+            NEVER => match self.idle_since.load(Ordering::Relaxed) {
+                NEVER => now + limits.idle_time,
+                since => Duration::from_millis(since) + limits.idle_time,
+            },
+            since => Duration::from_millis(since) + limits.head_time,
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(NEVER - 1)
+}
+
+/// A request of a connection, until its answer has been sent.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    connection: Arc<Connection>,
+    _head: Option<Held>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        connection.idle_since.store(millis(connection.runtime.elapsed()), Ordering::Relaxed);
+        connection.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_runtime::Simulation;
+
+    /// Runs a connection of a simulated server: heads may take 20 s, idle connections stay 120 s. Returns
+    /// after how many seconds it expired.
+    fn expires_after<F>(story: impl FnOnce(Runtime, Arc<Connection>) -> F + Send + 'static) -> u64
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let simulation = Simulation::new(1);
+        let runtime = simulation.node().runtime();
+        simulation.run(async move {
+            let connection =
+                Connection::new(Peer::for_tests(), "http", runtime.clone(), Limits::default());
+            runtime.spawn("client", story(runtime.clone(), connection.clone()));
+            connection.expired().await;
+            runtime.elapsed().as_secs()
+        })
+    }
+
+    async fn seconds(runtime: &Runtime, count: u64) {
+        runtime.sleep(Duration::from_secs(count)).await;
+    }
+
+    #[test]
+    fn a_connection_that_sends_nothing_has_the_time_of_a_head() {
+        assert_eq!(expires_after(|_, _| async {}), 20);
+    }
+
+    #[test]
+    fn an_idle_connection_has_its_own_time_since_its_last_answer() {
+        let expired = expires_after(|runtime, connection| async move {
+            for _ in 0..3 {
+                let request = connection.begin(false);
+                seconds(&runtime, 100).await;
+                drop(request);
+                seconds(&runtime, 100).await;
+            }
+        });
+        assert_eq!(expired, 500 + 120, "longest idle after the third request");
+    }
+
+    #[test]
+    fn a_head_that_was_begun_has_the_time_of_a_head() {
+        let expired = expires_after(|runtime, connection| async move {
+            drop(connection.begin(false));
+            seconds(&runtime, 50).await;
+            connection.received(10).unwrap();
+            connection.paused();
+            seconds(&runtime, 15).await;
+            connection.received(10).unwrap();
+            connection.paused();
+        });
+        assert_eq!(expired, 70, "a byte from time to time is not more time");
+    }
+
+    #[test]
+    fn bytes_between_requests_over_http2_are_no_head() {
+        let expired = expires_after(|runtime, connection| async move {
+            drop(connection.begin(true));
+            seconds(&runtime, 50).await;
+            connection.received(17).unwrap();
+            connection.paused();
+        });
+        assert_eq!(expired, 120);
+    }
+}

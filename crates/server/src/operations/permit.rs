@@ -1,0 +1,140 @@
+//! Whether a caller may do what it asks for, decided from the operation, the route and the caller.
+//!
+//! | caller | may |
+//! |---|---|
+//! | a read-write key | everything |
+//! | a read-only key | read, except permissions: reading one yields a token, which may write |
+//! | a resource token | what its permission grants; never users, permissions, offers, splits or merges |
+//!
+//! No header takes part, except the partition key that a token is compared with.
+
+use super::by_rid;
+use crate::failure::Failure;
+use crate::gateway::Gateway;
+use crate::request::{Call, Caller};
+use headwater_model::PartitionKey;
+use headwater_protocol::auth::{Grant, GrantMode};
+use headwater_protocol::error::Code;
+use headwater_protocol::operation::{Access, Action, Operation, Resource};
+use headwater_protocol::route::Route;
+
+/// Refuses what the caller may not do.
+pub(super) async fn check(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
+    match (&call.caller, call.operation.access()) {
+        (Caller::Owner, _) | (Caller::Reader, Access::Read) => Ok(()),
+        (Caller::Reader, Access::Write) => Err(forbidden("a read-only key cannot write")),
+        (Caller::Reader, Access::ManagePermissions) => {
+            Err(forbidden("a read-only key cannot read or change permissions"))
+        }
+        (_, Access::ManagePartitions) => {
+            Err(forbidden("only a read-write key of the account splits and merges partitions"))
+        }
+        (Caller::Guest(_), Access::ManagePermissions) => {
+            Err(forbidden("a resource token cannot read or change permissions"))
+        }
+        (Caller::Guest(_), Access::Read) if is_account(call) => Ok(()),
+        (Caller::Guest(grant), access) => Box::pin(check_grant(gateway, call, grant, access)).await,
+    }
+}
+
+fn is_account(call: &Call) -> bool {
+    call.operation == Operation::Define(Resource::Account, Action::Read)
+}
+
+async fn check_grant(
+    gateway: &Gateway,
+    call: &Call,
+    grant: &Grant,
+    access: Access,
+) -> Result<(), Failure> {
+    let reads = access == Access::Read;
+    let link = link_of(gateway, &call.route)?;
+    // A client that may read items must also learn which ranges there are.
+    let is_map = matches!(
+        call.route,
+        Route::PkRanges { .. } | Route::Container { .. } | Route::Partitions { .. }
+    );
+    let covered = grant.covers(&link)
+        || (reads && is_map && grant.resource.starts_with(link.trim_end_matches("/pkranges")));
+    if !covered && !is_granted_item(gateway, call, grant).await? {
+        return Err(forbidden("the resource token does not cover this resource"));
+    }
+    if grant.mode == GrantMode::Read && !reads {
+        return Err(forbidden("the resource token only reads"));
+    }
+    match &grant.partition_key {
+        Some(key) => check_key(call, key, reads),
+        None => Ok(()),
+    }
+}
+
+/// A grant for one partition key is for its items, and for nothing that others have a part in.
+fn check_key(call: &Call, granted: &PartitionKey, reads: bool) -> Result<(), Failure> {
+    let is_of_items = matches!(call.operation, Operation::Items(_));
+    if is_of_items && call.partition_key()?.as_ref() != Some(granted) {
+        return Err(other_key());
+    }
+    if !is_of_items && !reads {
+        return Err(forbidden("the resource token is for the items of one partition key"));
+    }
+    Ok(())
+}
+
+/// Whether a grant for one item is for the one a call is about, where one of them names it by its
+/// resource id and the other by its id. Links alone cannot tell: only the item knows both.
+async fn is_granted_item(gateway: &Gateway, call: &Call, grant: &Grant) -> Result<bool, Failure> {
+    let Route::Item { db, coll, id } = &call.route else {
+        return Ok(false);
+    };
+    let items = link_of(gateway, &Route::Items { db: db.clone(), coll: coll.clone() })?;
+    let granted = grant.resource.trim_matches('/').strip_prefix(&items);
+    let Some(granted) = granted.and_then(|rest| rest.strip_prefix('/')) else {
+        return Ok(false);
+    };
+    let Some(key) = call.partition_key()? else {
+        return Ok(false);
+    };
+    let target = gateway.target(db, coll)?;
+    by_rid::is_same(&target, &key, id, granted).await
+}
+
+/// The link of what a route names, by resource ids as far as there are any.
+pub(super) fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
+    let of_container = |db: &str, coll: &str, rest: &str| {
+        let container = gateway.container(db, coll)?;
+        let rid = container.rid();
+        Ok(format!("dbs/{}/colls/{rid}{rest}", rid.database()))
+    };
+    match route {
+        Route::Container { db, coll } | Route::Partitions { db, coll } => {
+            of_container(db, coll, "")
+        }
+        // Who listens to a container reads its items.
+        Route::Items { db, coll } | Route::ChangeStream { db, coll } => {
+            of_container(db, coll, "/docs")
+        }
+        Route::Item { db, coll, id } => of_container(db, coll, &format!("/docs/{id}")),
+        Route::PkRanges { db, coll } => of_container(db, coll, "/pkranges"),
+        Route::StoredProcedures { db, coll } => of_container(db, coll, "/sprocs"),
+        Route::Triggers { db, coll } => of_container(db, coll, "/triggers"),
+        Route::Udfs { db, coll } => of_container(db, coll, "/udfs"),
+        Route::StoredProcedure { db, coll, id } => of_container(db, coll, &format!("/sprocs/{id}")),
+        Route::Trigger { db, coll, id } => of_container(db, coll, &format!("/triggers/{id}")),
+        Route::Udf { db, coll, id } => of_container(db, coll, &format!("/udfs/{id}")),
+        Route::Conflicts { db, coll } => of_container(db, coll, "/conflicts"),
+        Route::PartitionKeyDelete { db, coll } => of_container(db, coll, "/operations"),
+        Route::Database { db } | Route::Containers { db } => {
+            Ok(format!("dbs/{}", gateway.database(db)?.rid()))
+        }
+        _ => Err(forbidden("resource tokens do not cover this resource")),
+    }
+}
+
+/// A token for one partition key met another.
+pub(super) fn other_key() -> Failure {
+    forbidden("the resource token is for another partition key")
+}
+
+fn forbidden(message: &str) -> Failure {
+    Failure::new(Code::Forbidden, message)
+}

@@ -1,0 +1,433 @@
+//! Attacks by connections: what one address sends, asks for and never reads costs a bounded amount, and its
+//! neighbours are served meanwhile.
+//!
+//! `127.0.0.1` attacks; `127.0.0.2` is the neighbour. Sizes are chosen so that each attack would need more
+//! than [`MEMORY_MAX`] without its limit.
+
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+
+mod support;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::time::Duration;
+use support::{Got, World, read_answer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{Mutex, MutexGuard};
+
+const DOCS: &str = "/dbs/db/colls/c/docs";
+const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
+const FEED: [(&str, &str); 2] = [("A-IM", "Incremental feed"), ("x-ms-max-item-count", "100")];
+/// What this process may grow by, server, store and attackers together.
+const MEMORY_MAX: usize = 512 << 20;
+/// How often a condition is checked, every 50 ms, before the test fails.
+const CHECKS: usize = 160;
+
+/// Attacks take turns: they are measured by the memory of the whole process.
+async fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
+}
+
+/// Resident memory of this process.
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+async fn connect_from(world: &World, address: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+    // A client that does not read soon has a full window.
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    socket.connect(world.address()).await.unwrap()
+}
+
+async fn ask_from(
+    world: &World,
+    address: &str,
+    verb: &str,
+    path: &str,
+    head: &[(&str, &str)],
+    body: &str,
+) -> Got {
+    let mut stream = connect_from(world, address).await;
+    let _ = stream.write_all(&world.request(verb, path, head, body.as_bytes())).await;
+    read_answer(&mut stream).await.unwrap()
+}
+
+fn item(id: &str, bytes: usize) -> String {
+    format!(r#"{{"id":"{id}","pk":"a","text":"{}"}}"#, "x".repeat(bytes))
+}
+
+/// Fills the container: a page of its feed has almost four MiB.
+async fn fill(world: &World) {
+    for number in 0..4 {
+        let body = item(&number.to_string(), 950 << 10);
+        assert_eq!(world.send("POST", DOCS, &[KEY], &body).await.status, 201);
+    }
+}
+
+/// The neighbour reads and writes, small and large.
+async fn neighbour_is_served(world: &World) {
+    let small = item("small", 100);
+    let upsert = [KEY, ("x-ms-documentdb-is-upsert", "True")];
+    let got = ask_from(world, "127.0.0.2", "POST", DOCS, &upsert, &small).await;
+    assert!(matches!(got.status, 200 | 201), "{got:?}");
+    let got = ask_from(world, "127.0.0.2", "POST", DOCS, &upsert, &item("large", 1 << 20)).await;
+    assert!(matches!(got.status, 200 | 201), "{got:?}");
+    let path = format!("{DOCS}/large");
+    let got = ask_from(world, "127.0.0.2", "GET", &path, &[KEY], "").await;
+    assert_eq!((got.status, got.body.len() > 1 << 20), (200, true));
+}
+
+/// The value of a metric.
+async fn metric(world: &World, name: &str) -> usize {
+    let mut stream = connect_from(world, "127.0.0.3").await;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let text = String::from_utf8(read_answer(&mut stream).await.unwrap().body).unwrap();
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    line.unwrap_or_else(|| panic!("no {name} in {text}"))
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+async fn wait_for_metric(world: &World, name: &str, is_met: impl Fn(usize) -> bool) {
+    let mut value = 0;
+    for _ in 0..CHECKS {
+        value = metric(world, name).await;
+        if is_met(value) {
+            return;
+        }
+        world.runtime.sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{name} is still {value}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stalled_senders_of_one_address_lock_out_no_other_request() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.requests = 50).await.with_container().await;
+    let request = world.request("POST", DOCS, &[KEY], item("1", 10_000).as_bytes());
+    let mut stalled = Vec::new();
+    for _ in 0..200 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(&request[..request.len() - 5_000]).await.unwrap();
+        stalled.push(stream);
+    }
+    world.runtime.sleep(Duration::from_millis(300)).await;
+    neighbour_is_served(&world).await;
+    let own = ask_from(&world, "127.0.0.1", "POST", DOCS, &[KEY], &item("2", 100)).await;
+    assert_eq!(own.status, 201, "{own:?}");
+    // A stalled sender that continues is served too.
+    let mut first = stalled.swap_remove(0);
+    first.write_all(&request[request.len() - 5_000..]).await.unwrap();
+    assert_eq!(read_answer(&mut first).await.unwrap().status, 201);
+    drop(stalled);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_bodies_in_parallel_are_received_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::new().await.with_container().await;
+    let before = resident_bytes();
+    let body = item("1", 3_900 << 10);
+    let request: Bytes = world.request("POST", DOCS, &[KEY], body.as_bytes()).into();
+    let mut senders = Vec::new();
+    for _ in 0..200 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let part = request.slice(..request.len() - 1);
+        senders.push(tokio::spawn(async move {
+            let _ = stream.write_all(&part).await;
+            stream
+        }));
+    }
+    world.runtime.sleep(Duration::from_secs(2)).await;
+    neighbour_is_served(&world).await;
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < MEMORY_MAX, "{} MiB for bodies that never end", grown >> 20);
+    senders.iter().for_each(|sender| sender.abort());
+    drop(senders);
+    world.stop().await;
+}
+
+/// Clients in a hurry wait for each other instead of being refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_bodies_that_end_are_all_accepted() {
+    let _turn = turn().await;
+    let world = World::new().await.with_container().await;
+    let mut senders = Vec::new();
+    for number in 0..70 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let body = item(&number.to_string(), 1 << 20);
+        let request = world.request("POST", DOCS, &[KEY], body.as_bytes());
+        senders.push(tokio::spawn(async move {
+            let _ = stream.write_all(&request).await;
+            read_answer(&mut stream).await.map(|got| got.status)
+        }));
+    }
+    for sender in senders {
+        assert_eq!(sender.await.unwrap(), Ok(201));
+    }
+    world.stop().await;
+}
+
+/// Opens a connection that grants no window to any stream, and asks for so many pages.
+async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Incoming>> {
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(connect_from(world, "127.0.0.1").await))
+        .await
+        .unwrap();
+    world.runtime.spawn("client", async move { drop(connection.await) });
+    let mut answers = Vec::new();
+    for _ in 0..streams {
+        let mut request = Request::get(format!("http://{}{DOCS}", world.address()));
+        for (name, value) in FEED {
+            request = request.header(name, value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        if sender.ready().await.is_err() {
+            break;
+        }
+        let asked = sender.send_request(request);
+        match world.runtime.timeout(Duration::from_secs(2), asked).await {
+            Some(Ok(answer)) => answers.push(answer),
+            _ => break,
+        }
+    }
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_over_http2_that_no_client_reads_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.check_signatures = false).await;
+    let world = world.with_container().await;
+    fill(&world).await;
+    let before = resident_bytes();
+    let mut answers = Vec::new();
+    for _ in 0..5 {
+        answers.extend(ask_without_reading(&world, 50).await);
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < MEMORY_MAX, "{} MiB for answers that are not read", grown >> 20);
+    neighbour_is_served(&world).await;
+    let page = ask_from(&world, "127.0.0.2", "GET", DOCS, &FEED, "").await;
+    assert_eq!((page.status, page.body.len() > 3 << 20), (200, true));
+    let refused = answers.iter().filter(|answer| answer.status() == 429);
+    let refused: Vec<_> = refused.collect();
+    assert!(!refused.is_empty(), "what the budget does not hold is refused");
+    assert!(refused.iter().all(|answer| answer.headers().contains_key("x-ms-retry-after-ms")));
+    // Its own small answers are not refused.
+    let own = ask_from(&world, "127.0.0.1", "GET", &format!("{DOCS}/small"), &[KEY], "").await;
+    assert_eq!(own.status, 200, "{own:?}");
+    drop(answers);
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_over_http1_that_no_client_reads_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::new().await.with_container().await;
+    fill(&world).await;
+    let before = resident_bytes();
+    let request = world.request("GET", DOCS, &FEED, b"");
+    let mut deaf = Vec::new();
+    for _ in 0..220 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(&request.repeat(4)).await.unwrap();
+        deaf.push(stream);
+    }
+    world.runtime.sleep(Duration::from_secs(2)).await;
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < MEMORY_MAX, "{} MiB for answers that are not read", grown >> 20);
+    neighbour_is_served(&world).await;
+    drop(deaf);
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn event_streams_that_no_client_reads_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.check_signatures = false).await;
+    let world = world.with_container().await;
+    fill(&world).await;
+    for number in 4..20 {
+        let body = item(&number.to_string(), 950 << 10);
+        assert_eq!(world.send("POST", DOCS, &[KEY], &body).await.status, 201);
+    }
+    let before = resident_bytes();
+    let mut deaf = Vec::new();
+    for _ in 0..60 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let asked = b"GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: x\r\n\r\n";
+        stream.write_all(asked).await.unwrap();
+        deaf.push(stream);
+    }
+    world.runtime.sleep(Duration::from_secs(2)).await;
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < MEMORY_MAX, "{} MiB for events that are not read", grown >> 20);
+    neighbour_is_served(&world).await;
+    drop(deaf);
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_not_read_ends_sooner_when_its_address_has_no_memory_left() {
+    let _turn = turn().await;
+    let world = World::with(|config| {
+        config.limits.send_time = Duration::from_secs(60);
+        config.limits.scarce_send_time = Duration::from_millis(300);
+        config.limits.sending_bytes = 16 << 20;
+    });
+    let world = world.await.with_container().await;
+    fill(&world).await;
+    let request = world.request("GET", DOCS, &FEED, b"");
+    let mut deaf = Vec::new();
+    for _ in 0..4 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(&request).await.unwrap();
+        deaf.push(stream);
+    }
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes > 0).await;
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes < 8 << 20).await;
+    drop(deaf);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_address_takes_every_place_of_the_waiting_readers() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.waiting_readers = 10).await;
+    let world = world.with_container().await;
+    let now = world.send("GET", DOCS, &[FEED[0], ("If-None-Match", "*")], "").await;
+    let etag = now.header("etag").unwrap().to_owned();
+    let wait = |seconds| [FEED[0], ("If-None-Match", etag.as_str()), ("Prefer", seconds)];
+    let mut waiting = Vec::new();
+    for _ in 0..12 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(&world.request("GET", DOCS, &wait("wait=30"), b"")).await.unwrap();
+        waiting.push(stream);
+    }
+    wait_for_metric(&world, "headwater_waiting_readers", |count| count == 8).await;
+    let got = ask_from(&world, "127.0.0.1", "GET", DOCS, &wait("wait=30"), "").await;
+    assert_eq!(got.status, 429, "{got:?}");
+    assert!(got.header("x-ms-retry-after-ms").is_some());
+    let got = ask_from(&world, "127.0.0.2", "GET", DOCS, &wait("wait=1"), "").await;
+    assert_eq!(got.status, 304, "{got:?}");
+    drop(waiting);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_reader_whose_client_leaves_is_no_longer_counted() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.check_signatures = false).await;
+    let world = world.with_container().await;
+    let now = world.send("GET", DOCS, &[FEED[0], ("If-None-Match", "*")], "").await;
+    let etag = now.header("etag").unwrap().to_owned();
+    let wait = [FEED[0], ("If-None-Match", etag.as_str()), ("Prefer", "wait=50")];
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(&world.request("GET", DOCS, &wait, b"")).await.unwrap();
+        waiting.push(stream);
+    }
+    wait_for_metric(&world, "headwater_waiting_readers", |count| count == 5).await;
+    drop(waiting);
+    wait_for_metric(&world, "headwater_waiting_readers", |count| count == 0).await;
+    // Over HTTP/2, one stream of several.
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .handshake(TokioIo::new(connect_from(&world, "127.0.0.1").await))
+        .await
+        .unwrap();
+    world.runtime.spawn("client", async move { drop(connection.await) });
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let mut request = Request::get(format!("http://{}{DOCS}", world.address()));
+        for (name, value) in wait {
+            request = request.header(name, value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        sender.ready().await.unwrap();
+        asked.push(tokio::spawn(sender.send_request(request)));
+    }
+    wait_for_metric(&world, "headwater_waiting_readers", |count| count == 3).await;
+    asked[0].abort();
+    wait_for_metric(&world, "headwater_waiting_readers", |count| count == 2).await;
+    drop(sender);
+    asked.iter().for_each(|asked| asked.abort());
+    wait_for_metric(&world, "headwater_waiting_readers", |count| count == 0).await;
+    world.stop().await;
+}
+
+/// Whether a connection is closed within a time.
+async fn is_closed_within(world: &World, stream: &mut TcpStream, time: Duration) -> bool {
+    let mut buffer = [0; 64];
+    let read = world.runtime.timeout(time, stream.read(&mut buffer)).await;
+    matches!(read, Some(Ok(0) | Err(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_connection_stays_as_long_as_its_limit_says_and_a_slow_head_does_not() {
+    let _turn = turn().await;
+    let world = World::with(|config| {
+        config.limits.head_time = Duration::from_millis(200);
+        config.limits.idle_time = Duration::from_millis(1500);
+    });
+    let world = world.await;
+    let ask = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut idle = connect_from(&world, "127.0.0.1").await;
+    let mut slow = connect_from(&world, "127.0.0.1").await;
+    let mut silent = connect_from(&world, "127.0.0.1").await;
+    for stream in [&mut idle, &mut slow] {
+        stream.write_all(ask).await.unwrap();
+        assert_eq!(read_answer(stream).await.unwrap().status, 200);
+    }
+    slow.write_all(&ask[..10]).await.unwrap();
+    let second = Duration::from_secs(1);
+    assert!(is_closed_within(&world, &mut slow, second).await, "half a head is waited for");
+    assert!(is_closed_within(&world, &mut silent, second).await, "no head is waited for");
+    assert!(!is_closed_within(&world, &mut idle, Duration::from_millis(500)).await);
+    idle.write_all(ask).await.unwrap();
+    assert_eq!(read_answer(&mut idle).await.unwrap().status, 200);
+    assert!(is_closed_within(&world, &mut idle, 3 * second).await, "it is idle for too long");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unfinished_heads_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.receiving_bytes = 1 << 20).await;
+    let world = world.with_container().await;
+    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nx: {}", "x".repeat(60_000));
+    let mut slow = Vec::new();
+    for _ in 0..40 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let _ = stream.write_all(head.as_bytes()).await;
+        slow.push(stream);
+    }
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes > 500_000).await;
+    let mut closed = 0;
+    for stream in &mut slow {
+        closed += usize::from(is_closed_within(&world, stream, Duration::from_millis(20)).await);
+    }
+    assert!((10..40).contains(&closed), "{closed} of 40 are closed");
+    let got = ask_from(&world, "127.0.0.2", "POST", DOCS, &[KEY], &item("1", 100_000)).await;
+    assert_eq!(got.status, 201, "{got:?}");
+    drop(slow);
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}

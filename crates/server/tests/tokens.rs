@@ -1,0 +1,141 @@
+//! Resource tokens end with the permissions they were made for.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+mod support;
+
+use serde_json::json;
+use std::time::Duration;
+use support::World;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const DOCS: &str = "/dbs/db/colls/c/docs";
+const ITEM: &str = "/dbs/db/colls/c/docs/1";
+const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
+const PERMISSION: &str = "/dbs/db/users/ann/permissions/p";
+
+/// A container with an item, and a user with a permission for everything in it.
+async fn granted() -> (World, String) {
+    let world = World::new().await.with_container().await;
+    make(&world, DOCS, r#"{"id":"1","pk":"a"}"#).await;
+    make(&world, "/dbs/db/users", r#"{"id":"ann"}"#).await;
+    let token = permission(&world).await;
+    (world, token)
+}
+
+async fn make(world: &World, path: &str, body: &str) {
+    let made = world.send("POST", path, &[KEY], body).await;
+    assert_eq!(made.status, 201, "{path}: {made:?}");
+}
+
+/// Makes the permission; its token, escaped as a header has it.
+async fn permission(world: &World) -> String {
+    let body = json!({ "id": "p", "permissionMode": "All", "resource": "dbs/db/colls/c" });
+    let made = world.send("POST", "/dbs/db/users/ann/permissions", &[], &body.to_string()).await;
+    let token = made.json()["_token"].as_str().unwrap().to_owned();
+    token.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+/// What the token gets for a read and for a write of the item.
+async fn statuses(world: &World, token: &str) -> (u16, u16) {
+    let send = async |verb: &str, body: &str| {
+        let request = format!(
+            "{verb} {ITEM} HTTP/1.1\r\nHost: localhost\r\nauthorization: {token}\r\n{}: {}\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            KEY.0,
+            KEY.1,
+            body.len()
+        );
+        world.send_raw(request.as_bytes()).await.status
+    };
+    (send("GET", "").await, send("PUT", r#"{"id":"1","pk":"a"}"#).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_ends_when_its_permission_is_deleted() {
+    let gone = ["/dbs/db/users/ann/permissions/p", "/dbs/db/users/ann"];
+    for path in gone {
+        let (world, token) = granted().await;
+        assert_eq!(statuses(&world, &token).await, (200, 200));
+        assert_eq!(world.send("DELETE", path, &[], "").await.status, 204);
+        assert_eq!(statuses(&world, &token).await, (403, 403), "{path}");
+        // Another permission of the same name is not the one the token was made for.
+        if path == "/dbs/db/users/ann" {
+            make(&world, "/dbs/db/users", r#"{"id":"ann"}"#).await;
+        }
+        let new = permission(&world).await;
+        assert_eq!(statuses(&world, &token).await, (403, 403), "{path}");
+        assert_eq!(statuses(&world, &new).await, (200, 200), "{path}");
+        world.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_ends_when_its_permission_grants_less() {
+    let (world, token) = granted().await;
+    let all = json!({ "id": "p", "permissionMode": "All", "resource": "dbs/db/colls/c" });
+    let with = |name: &str, value: serde_json::Value| {
+        let mut changed = all.clone();
+        changed[name] = value;
+        changed
+    };
+    for (permission, expected) in [
+        (with("permissionMode", json!("Read")), (403, 403)),
+        (all.clone(), (200, 200)),
+        (with("resourcePartitionKey", json!(["a"])), (403, 403)),
+        (with("resource", json!("dbs/db/colls/c/docs/1")), (403, 403)),
+        (with("resource", json!("dbs/db")), (200, 200)),
+    ] {
+        let replaced = world.send("PUT", PERMISSION, &[], &permission.to_string()).await;
+        assert_eq!(replaced.status, 200, "{replaced:?}");
+        assert_eq!(statuses(&world, &token).await, expected, "{permission}");
+    }
+    world.stop().await;
+}
+
+/// Names come back, resource ids do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_not_good_for_what_was_made_again() {
+    let (world, token) = granted().await;
+    let definition = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#;
+    assert_eq!(world.send("DELETE", "/dbs/db/colls/c", &[], "").await.status, 204);
+    make(&world, "/dbs/db/colls", definition).await;
+    make(&world, DOCS, r#"{"id":"1","pk":"a"}"#).await;
+    assert_eq!(statuses(&world, &token).await, (403, 403), "another container");
+    assert_eq!(world.send("DELETE", "/dbs/db", &[], "").await.status, 204);
+    assert_eq!(statuses(&world, &token).await, (403, 403), "no database");
+    make(&world, "/dbs", r#"{"id":"db"}"#).await;
+    make(&world, "/dbs/db/colls", definition).await;
+    make(&world, DOCS, r#"{"id":"1","pk":"a"}"#).await;
+    make(&world, "/dbs/db/users", r#"{"id":"ann"}"#).await;
+    let new = permission(&world).await;
+    assert_eq!(statuses(&world, &token).await, (403, 403), "another database");
+    assert_eq!(statuses(&world, &new).await, (200, 200));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_ends_when_the_permission_of_its_token_is_deleted() {
+    let (world, token) = granted().await;
+    let mut stream = world.connect().await;
+    let path = format!("/_headwater/changes/db/c?from=beginning&token={token}");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut heard = Vec::new();
+    let mut buffer = [0; 4096];
+    let mut read = async |heard: &mut Vec<u8>| {
+        let read = world.runtime.timeout(Duration::from_secs(30), stream.read(&mut buffer)).await;
+        let count = read.expect("a change, or the end").unwrap();
+        heard.extend_from_slice(&buffer[..count]);
+        count
+    };
+    while !String::from_utf8_lossy(&heard).contains("\"id\":\"1\"") {
+        assert!(read(&mut heard).await > 0);
+    }
+    assert_eq!(world.send("DELETE", PERMISSION, &[], "").await.status, 204);
+    make(&world, DOCS, r#"{"id":"secret","pk":"a"}"#).await;
+    while read(&mut heard).await > 0 {
+        assert!(!String::from_utf8_lossy(&heard).contains("secret"));
+    }
+    world.stop().await;
+}

@@ -1,0 +1,83 @@
+//! `CONTAINER.json`: what a container is, next to its partitions.
+//!
+//! A copy of what the catalog says about one container, with the name of its database. It is written
+//! when the container is created, changed or reshaped, and at open where it is missing or old. Nothing
+//! reads it but the repair of a damaged catalog (see `repair.rs`).
+
+use crate::account::Shared;
+use crate::catalog::{PartitionEntry, Resources};
+use headwater_log::disk::{Disk, read_file, replace_file};
+use headwater_model::{ContainerRid, DatabaseId};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+const NAME: &str = "CONTAINER.json";
+const FORMAT: u32 = 1;
+/// A definition has at most a few hundred kilobytes, and a container a thousand partitions.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// See the head of this file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContainerFile {
+    format: u32,
+    /// The catalog's LSN of the definition.
+    pub(crate) lsn: u64,
+    pub(crate) database: u32,
+    pub(crate) database_id: DatabaseId,
+    pub(crate) rid: u64,
+    pub(crate) definition: String,
+    pub(crate) partitions: Vec<PartitionEntry>,
+    pub(crate) next_partition: u32,
+}
+
+impl ContainerFile {
+    fn of(resources: &Resources, rid: ContainerRid) -> Option<ContainerFile> {
+        let entry = resources.containers.get(&rid.as_u64())?;
+        let database = resources.databases.get(&rid.database().get())?;
+        Some(ContainerFile {
+            format: FORMAT,
+            lsn: entry.stamp.lsn.get(),
+            database: database.rid.get(),
+            database_id: database.id.clone(),
+            rid: rid.as_u64(),
+            definition: entry.definition.to_json(),
+            partitions: entry.partitions.clone(),
+            next_partition: entry.next_partition,
+        })
+    }
+
+    /// Reads the file of a container; nothing if it is missing or damaged.
+    pub(crate) fn load(disk: &dyn Disk, container_dir: &Path) -> Option<ContainerFile> {
+        let bytes = read_file(disk, &container_dir.join(NAME), BYTES_MAX).ok()?;
+        let text = std::str::from_utf8(&bytes).ok()?;
+        let (json, rest) = text.split_once('\n')?;
+        if rest.trim_end() != checksum(json) {
+            return None;
+        }
+        serde_json::from_str(json).ok().filter(|file: &ContainerFile| file.format == FORMAT)
+    }
+
+    fn save(&self, disk: &dyn Disk, container_dir: &Path) -> std::io::Result<()> {
+        let json = serde_json::to_string(self).map_err(std::io::Error::other)?;
+        let text = format!("{json}\n{}\n", checksum(&json));
+        replace_file(disk, &container_dir.join(NAME), text.as_bytes())
+    }
+}
+
+/// Brings the file of a container up to date. The catalog is the truth, so a failure is only logged.
+pub(crate) fn update(shared: &Shared, resources: &Resources, rid: ContainerRid) {
+    let Some(file) = ContainerFile::of(resources, rid) else { return };
+    let dir = shared.container_dir(rid);
+    let disk = &*shared.disk;
+    let saved = shared.runtime.blocking(|| {
+        let is_current = ContainerFile::load(disk, &dir).is_some_and(|known| known == file);
+        if is_current { Ok(()) } else { file.save(disk, &dir) }
+    });
+    if let Err(error) = saved {
+        tracing::warn!(dir = %dir.display(), %error, "could not write {NAME}; tried again at the next open");
+    }
+}
+
+fn checksum(json: &str) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(json.as_bytes()))
+}

@@ -1,0 +1,46 @@
+//! The data directory itself: made for its owner alone, and closed to others when it is opened.
+//!
+//! A directory that also holds other files may be one that others need, so it keeps its mode; what the store
+//! keeps in it is closed in any case.
+
+use headwater_log::disk::{Disk, OsDisk};
+use headwater_log::private;
+use std::io;
+use std::path::Path;
+
+/// Directories the store and the server keep in it.
+const OURS: [&str; 4] = ["catalog", "containers", "index", "tls"];
+/// Files in it.
+const FILES: [&str; 2] = ["LOCK", GITIGNORE];
+const GITIGNORE: &str = ".gitignore";
+
+/// Creates the directory so that its name survives a power cut.
+fn create(root: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> =
+        root.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    private::create_dir_all(root)?;
+    missing.iter().try_for_each(|dir| OsDisk.sync_dir(dir.parent().unwrap_or(Path::new(""))))
+}
+
+/// Makes the directory if need be, and closes it to others.
+pub(crate) fn prepare(root: &Path) -> io::Result<()> {
+    if !root.exists() {
+        create(root)?;
+        // Data belongs into no repository.
+        return private::write(&root.join(GITIGNORE), b"*\n");
+    }
+    let is_ours = |name: &str| OURS.contains(&name) || FILES.contains(&name);
+    let mut holds_others = false;
+    for entry in std::fs::read_dir(root)? {
+        holds_others |= !entry?.file_name().to_str().is_some_and(is_ours);
+    }
+    let inside = OURS.map(|name| root.join(name)).into_iter().filter(|dir| dir.is_dir());
+    let whole = Some(root.to_owned()).filter(|_| !holds_others);
+    for dir in inside.chain(whole) {
+        if let Err(error) = private::close_to_others(&dir) {
+            let dir = dir.display();
+            tracing::warn!(%dir, %error, "cannot close the directory to other users; run chmod 700 on it");
+        }
+    }
+    Ok(())
+}

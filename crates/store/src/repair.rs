@@ -1,0 +1,128 @@
+//! Makes a damaged catalog again, in a data directory that is not open.
+//!
+//! Two sources: the entries of the old catalog that can still be read, and the `CONTAINER.json` next to
+//! the partitions of each container. The old files are kept. Etags of databases and containers change,
+//! items do not. Users, permissions, scripts and offers are only in the catalog: those in its unreadable
+//! entries are lost.
+
+use crate::backup::lock_data;
+use crate::catalog::{self, Event, Resources, Stamp};
+use crate::container_file::ContainerFile;
+use crate::error::OpenError;
+use headwater_log::disk::{Disk, OsDisk};
+use headwater_log::salvage::{Hole, inspect};
+use headwater_log::{LocalLog, LogOptions};
+use headwater_model::{Lsn, Timestamp};
+use headwater_runtime::Runtime;
+use std::path::{Path, PathBuf};
+
+/// What a repaired catalog has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepairedCatalog {
+    /// Databases.
+    pub databases: usize,
+    /// Containers.
+    pub containers: usize,
+    /// Those of them that only their own file knew.
+    pub from_files: usize,
+    /// Users, permissions, scripts and offers.
+    pub resources: usize,
+    /// What of the old catalog could not be read.
+    pub holes: Vec<Hole>,
+    /// Where the old catalog is now.
+    pub damaged_files: PathBuf,
+}
+
+/// See the head of this file.
+///
+/// # Errors
+/// When the data directory is open, or files cannot be written.
+pub async fn repair_catalog(data: &Path) -> Result<RepairedCatalog, OpenError> {
+    let _lock = lock_data(data)?;
+    let io = |source| OpenError::Io { dir: data.to_owned(), source };
+    let dir = data.join("catalog");
+    let mut events: Vec<(Stamp, Event)> = Vec::new();
+    let mut read = |record: &headwater_log::Record| {
+        let stamp = Stamp { lsn: record.position.lsn, timestamp: record.timestamp };
+        if let Ok(event) = serde_json::from_slice(record.meta()) {
+            events.push((stamp, event));
+        }
+    };
+    let found = inspect(&OsDisk, &dir, &mut read, &mut |_| ());
+    events.sort_by_key(|(stamp, _)| stamp.lsn);
+    let mut resources = Resources::default();
+    for (stamp, event) in &events {
+        // An event whose object was made by an unreadable one has nothing to change.
+        let _ = resources.apply(event, *stamp);
+    }
+    let is_dropped = |file: &ContainerFile| {
+        events.iter().any(|(_, event)| match event {
+            Event::ContainerDropped { rid } => *rid == file.rid,
+            Event::DatabaseDropped { rid } => *rid == file.database,
+            _ => false,
+        })
+    };
+    let mut from_files = 0;
+    let containers = data.join("containers");
+    for name in OsDisk.list(&containers).map_err(io)? {
+        let file = ContainerFile::load(&OsDisk, &containers.join(name));
+        if let Some(file) = file.filter(|file| !is_dropped(file)) {
+            from_files += usize::from(adopt(&mut resources, &file));
+        }
+    }
+    let damaged_files = (1_u32..)
+        .map(|number| data.join(format!("catalog.damaged-{number}")))
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| data.join("catalog.damaged"));
+    match std::fs::rename(&dir, &damaged_files) {
+        // It was the directory that was lost, or this was interrupted once already.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        other => other.map_err(io)?,
+    }
+    write_catalog(&dir, &resources.to_events()).await?;
+    Ok(RepairedCatalog {
+        databases: resources.databases.len(),
+        containers: resources.containers.len(),
+        resources: resources.others.len(),
+        from_files,
+        holes: found.holes,
+        damaged_files,
+    })
+}
+
+/// Adds what a container's own file says, where it knows more than the catalog. True if the catalog did
+/// not know the container.
+fn adopt(resources: &mut Resources, file: &ContainerFile) -> bool {
+    let stamp = Stamp { lsn: Lsn::new(file.lsn), timestamp: Timestamp::from_millis(0) };
+    if !resources.databases.contains_key(&file.database) {
+        let event = Event::DatabaseCreated { rid: file.database, id: file.database_id.clone() };
+        let _ = resources.apply(&event, stamp);
+    }
+    let known = resources.containers.get(&file.rid);
+    let is_new = known.is_none();
+    let is_newer = known.is_none_or(|entry| {
+        (entry.stamp.lsn, entry.next_partition) < (stamp.lsn, file.next_partition)
+    });
+    if is_newer {
+        let event = Event::ContainerCreated {
+            rid: file.rid,
+            definition: file.definition.clone(),
+            partitions: file.partitions.clone(),
+            next_partition: file.next_partition,
+        };
+        let _ = resources.apply(&event, stamp);
+    }
+    is_new && resources.containers.contains_key(&file.rid)
+}
+
+async fn write_catalog(dir: &Path, events: &[Event]) -> Result<(), OpenError> {
+    let runtime = Runtime::system();
+    let disk = std::sync::Arc::new(OsDisk);
+    let options = LogOptions::default();
+    let opened = LocalLog::create(disk, dir, catalog::PARTITION, options, runtime.clone())?;
+    for event in events {
+        catalog::append(&opened.log, &runtime, event).await?;
+    }
+    opened.log.checkpoint().map_err(|source| OpenError::Io { dir: dir.to_owned(), source })
+}

@@ -1,0 +1,207 @@
+//! `cargo xtask browser`: what web pages can do to a server, tried with a real browser.
+//!
+//! A server without authentication runs on loopback, and Chromium opens the same page under three names:
+//!
+//! * `evil.test`, a page of another origin;
+//! * `rebound.test`, a page whose name points to the server after it was loaded (DNS rebinding). The
+//!   collector serves the page and then passes every other request on to the server unchanged;
+//! * `localhost`, a page of this machine.
+//!
+//! Each tries to read and write (page.html). The first two must get nowhere, the last one must succeed.
+
+mod exchange;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::compatibility::{build, process};
+use exchange::{Request, answer, send};
+
+const PAGE: &str = include_str!("page.html");
+const POLL: Duration = Duration::from_millis(20);
+/// All three pages take a few seconds.
+const TIME_MAX: Duration = Duration::from_secs(90);
+/// Names of pages, in the order in which they are opened.
+const PAGES: [&str; 3] = ["evil.test", "rebound.test", "localhost"];
+
+/// What each attempt of a page came to.
+type Outcome = BTreeMap<String, String>;
+
+/// A child that ends with this program.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        process::end(&mut self.0);
+    }
+}
+
+/// Runs the trial; `false` when a page could do what it must not, or could not do what it may.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    let home = root.join("target/browser");
+    if home.exists() {
+        std::fs::remove_dir_all(&home).context("the profile of the last run cannot be removed")?;
+    }
+    std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    let (_server, address) = start_server(&build(root)?)?;
+    fill(address)?;
+    let listener = TcpListener::bind("127.0.0.1:0").context("no port for the collector")?;
+    let port = listener.local_addr()?.port();
+    let _browser = start_browser(&home, &format!("http://{}:{port}/page", PAGES[0]))?;
+    let outcomes = collect(&listener, address)?;
+    let databases = send(address, "GET /dbs", "", "")?;
+    let mut failed = 0;
+    for name in PAGES {
+        let problems = judge(name, outcomes.get(name), &databases);
+        println!("page of {name} ... {}", if problems.is_empty() { "ok" } else { "FAILED" });
+        problems.iter().for_each(|problem| println!("    {problem}"));
+        failed += usize::from(!problems.is_empty());
+    }
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("test result: {verdict}. {} passed; {failed} failed; 0 ignored", PAGES.len() - failed);
+    Ok(failed == 0)
+}
+
+fn start_server(binary: &Path) -> Result<(Ended, SocketAddr)> {
+    let mut child = Command::new(binary)
+        .args(["serve", "--ephemeral", "--no-auth", "--no-https", "--http", "127.0.0.1:0"])
+        .arg("--ready-json")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{} cannot be started", binary.display()))?;
+    let output = child.stdout.take().context("the output was not piped")?;
+    let server = Ended(child);
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).context("the ready line")?;
+    let ready: serde_json::Value =
+        serde_json::from_str(&line).with_context(|| format!("the ready line {line:?}"))?;
+    let url = ready["http"].as_str().unwrap_or_default();
+    let address = url.trim_start_matches("http://").parse();
+    Ok((server, address.with_context(|| format!("the server's address {url:?}"))?))
+}
+
+/// Something to read: one order.
+fn fill(server: SocketAddr) -> Result<()> {
+    send(server, "POST /dbs", "", r#"{"id":"shop"}"#)?;
+    let container =
+        r#"{"id":"orders","partitionKey":{"paths":["/customer"],"kind":"Hash","version":2}}"#;
+    send(server, "POST /dbs/shop/colls", "", container)?;
+    let key = "x-ms-documentdb-partitionkey: [\"ann\"]\r\n";
+    send(server, "POST /dbs/shop/colls/orders/docs", key, r#"{"id":"1","customer":"ann"}"#)?;
+    Ok(())
+}
+
+/// Chromium with an empty profile, in which every name of a test points to this machine.
+fn start_browser(home: &Path, url: &str) -> Result<Ended> {
+    let log = std::fs::File::create(home.join("chromium.log")).context("the browser's log")?;
+    let browser = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg("--host-resolver-rules=MAP *.test 127.0.0.1")
+        .arg(format!("--user-data-dir={}", home.join("profile").display()))
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn();
+    browser.map(Ended).context("chromium cannot be started; install Debian's package chromium")
+}
+
+/// Serves the page under each name, until the last one has reported.
+fn collect(listener: &TcpListener, server: SocketAddr) -> Result<BTreeMap<String, Outcome>> {
+    listener.set_nonblocking(true)?;
+    let port = listener.local_addr()?.port();
+    let mut outcomes = BTreeMap::new();
+    let mut waited = Duration::ZERO;
+    while outcomes.len() < PAGES.len() {
+        let Ok((mut browser, _)) = listener.accept() else {
+            ensure!(waited < TIME_MAX, "only {:?} reported in time", outcomes.keys());
+            #[expect(clippy::disallowed_methods, reason = "this program has no runtime")]
+            std::thread::sleep(POLL); // tidy: allow this program has no runtime
+            waited += POLL;
+            continue;
+        };
+        browser.set_nonblocking(false)?;
+        let Some(request) = Request::read(&mut browser) else { continue };
+        let name = request.host().to_owned();
+        match request.path() {
+            "/page" => {
+                answer(&mut browser, "200 OK", "text/html", &page(&name, server));
+            }
+            "/report" => {
+                let outcome = serde_json::from_str(&request.text()).context("a page's report")?;
+                let next = PAGES.iter().skip_while(|page| **page != name).nth(1);
+                let next = next.map(|next| format!("http://{next}:{port}/page"));
+                answer(
+                    &mut browser,
+                    "200 OK",
+                    "text/plain",
+                    &next.unwrap_or("about:blank".to_owned()),
+                );
+                outcomes.insert(name, outcome);
+            }
+            _ if name == "rebound.test" => request.pass_on(server, &mut browser)?,
+            _ => answer(&mut browser, "404 Not Found", "text/plain", ""),
+        }
+    }
+    Ok(outcomes)
+}
+
+fn page(name: &str, server: SocketAddr) -> String {
+    let target = if name == "rebound.test" { String::new() } else { format!("http://{server}") };
+    let named = format!("http://{name}:{}", server.port());
+    let settings = serde_json::json!({ "name": name, "target": target, "named": named });
+    PAGE.replace("SETTINGS", &settings.to_string())
+}
+
+/// What a page could do and must not, or could not do and should.
+fn judge(name: &str, outcome: Option<&Outcome>, databases: &str) -> Vec<String> {
+    let Some(outcome) = outcome else { return vec!["it did not report".to_owned()] };
+    let is_ours = name == "localhost";
+    let mut problems = Vec::new();
+    let reads =
+        [("read", "\"shop\""), ("metrics", "headwater_requests_total"), ("events", "event ")];
+    for (what, secret) in reads {
+        let got = outcome.get(what).map_or("nothing", String::as_str);
+        if got.contains(secret) != is_ours {
+            problems.push(format!("{what}: {}", got.chars().take(200).collect::<String>()));
+        }
+    }
+    for how in ["write", "plain", "named", "form"] {
+        if databases.contains(&format!("\"{name}-{how}\"")) != is_ours {
+            let done = if is_ours { "was not created" } else { "was created" };
+            let got = outcome.get(how).map_or("nothing", String::as_str);
+            problems.push(format!("the database {name}-{how} {done}: {got}"));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(read: &str, metrics: &str, events: &str) -> Outcome {
+        let all = [("read", read), ("metrics", metrics), ("events", events)];
+        all.into_iter().map(|(what, got)| (what.to_owned(), got.to_owned())).collect()
+    }
+
+    #[test]
+    fn a_foreign_page_must_get_nothing_and_ours_everything() {
+        let nothing = outcome("failed: TypeError", "403 {}", "error");
+        let all = outcome("200 {\"id\":\"shop\"}", "200 headwater_requests_total 1", "event {}");
+        let written = r#""localhost-write""localhost-plain""localhost-named""localhost-form""#;
+        assert_eq!(judge("evil.test", Some(&nothing), written), [""; 0]);
+        assert_eq!(judge("localhost", Some(&all), written), [""; 0]);
+        assert_eq!(judge("evil.test", Some(&all), r#""evil.test-form""#).len(), 4);
+        assert_eq!(judge("localhost", Some(&nothing), "").len(), 7);
+        assert_eq!(judge("rebound.test", None, "").len(), 1);
+    }
+}
