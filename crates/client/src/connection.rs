@@ -70,6 +70,7 @@ impl Answer {
         let substatus = self.number(headers::SUBSTATUS).unwrap_or(0);
         let mut refusal = Refusal::new(Reason::of(self.status, substatus), &self.body);
         refusal.activity = self.header(headers::ACTIVITY_ID).map(str::to_owned);
+        refusal.oldest = self.header(headers::FEED_OLDEST).map(str::to_owned);
         let wait = self.number::<f64>(headers::RETRY_AFTER_MS).filter(|wait| *wait >= 0.0);
         refusal.retry_after = wait.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
         Some(refusal)

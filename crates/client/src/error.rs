@@ -107,6 +107,8 @@ pub struct Refusal {
     pub activity: Option<String>,
     /// When the server would like to be asked again.
     pub retry_after: Option<Duration>,
+    /// The oldest position that is kept, where the position asked for is older.
+    pub oldest: Option<String>,
 }
 
 /// What kind of no.
@@ -234,7 +236,7 @@ impl Refusal {
         let said = message.split("ActivityId:").next().unwrap_or_default();
         let words: Vec<&str> = said.split_whitespace().collect();
         let message = words.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
-        Refusal { reason, message, activity: None, retry_after: None }
+        Refusal { reason, message, activity: None, retry_after: None, oldest: None }
     }
 }
 
@@ -275,6 +277,15 @@ impl ClientError {
     pub fn reason(&self) -> Option<Reason> {
         match self {
             ClientError::Refused(refusal) => Some(refusal.reason),
+            _ => None,
+        }
+    }
+
+    /// The oldest position of a feed that is kept, if the server refused an older one.
+    #[must_use]
+    pub fn oldest_position(&self) -> Option<&str> {
+        match self {
+            ClientError::Refused(refusal) => refusal.oldest.as_deref(),
             _ => None,
         }
     }

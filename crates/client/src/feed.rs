@@ -16,7 +16,7 @@ const WIRE_FORMAT: &str = "2021-09-15";
 /// Where to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedFrom {
-    /// With the oldest change there is.
+    /// With the oldest change there is; of all versions, with the oldest that is kept.
     Beginning,
     /// With the next change from now on.
     Now,
@@ -136,6 +136,9 @@ impl FeedRead {
                 .header(headers::FEED_PREVIOUS, true),
         };
         let request = match &self.from {
+            FeedFrom::Beginning if self.mode == FeedMode::AllVersionsAndDeletes => {
+                request.header(headers::FEED_START, "oldest")
+            }
             FeedFrom::Beginning => request,
             FeedFrom::Now => request.header(headers::IF_NONE_MATCH, "*"),
             FeedFrom::Time(time) => request.header(headers::IF_MODIFIED_SINCE, time.to_rfc1123()),

@@ -9,7 +9,8 @@
 //!   otherwise bring back what was deleted. Not when it is superseded itself, because then whatever
 //!   superseded it keeps the key from coming back;
 //! * control records that nothing supersedes;
-//! * segments with an entry younger than the retention, untouched, for readers of all versions;
+//! * segments with an entry younger than the retention, untouched, for readers of all versions, unless
+//!   history takes more bytes than the policy allows: then the oldest segments are released;
 //! * the log's own newest segment, because it knows where the log ends.
 //!
 //! Once an entry is left out, only the dead bits know what it superseded. They are written down first.
@@ -23,7 +24,7 @@ use crate::manifest::{Manifest, Sealed, SegmentInfo};
 use crate::read::SegmentSet;
 use crate::segment::{self, HEADER_BYTES, Segment};
 use crate::table::Table;
-use headwater_model::{Lsn, Timestamp};
+use headwater_model::{KeyRange, Lsn, Timestamp};
 use std::io;
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ use std::sync::Arc;
 pub struct CompactionPolicy {
     /// Segments with an entry at or after this time are left alone.
     pub retain_from: Timestamp,
+    /// But only the newest segments whose superseded versions and tombstones take so many bytes
+    /// together. Older ones are compacted whatever their age.
+    pub history_bytes_max: u64,
     /// A segment is written again when at least this share of it is dead, in percent.
     pub dead_percent: u64,
 }
@@ -54,6 +58,8 @@ struct Limits {
     /// and one position must serve them all: what is old in one lane may lie behind what is young in
     /// another. `None` when nothing is young.
     retained_after: Option<Lsn>,
+    /// History up to here does not fit into the bytes it may take.
+    released_upto: Option<Lsn>,
     segment_bytes: u64,
 }
 
@@ -83,7 +89,8 @@ impl LocalLog {
         let set = self.segments.read().clone();
         let limits = Limits {
             policy: *policy,
-            retained_after: set.before_second(policy.retain_from.as_seconds())?,
+            retained_after: retained_after(&set, policy)?,
+            released_upto: released_upto(&set, policy.history_bytes_max),
             segment_bytes: u64::from(self.options.segment_bytes),
         };
         let Some(run) = set.lanes.iter().find_map(|lane| {
@@ -239,13 +246,13 @@ impl LocalLog {
             for segment in current.segments().filter(|segment| !replaced(segment)).chain(&fresh) {
                 set.add(segment.clone());
             }
+            // Readers of all versions are refused before the versions are gone.
+            self.raise_floor(run.keys(), copy.dropped_upto);
             let changed = Manifest {
-                complete_after: manifest.complete_after.max(copy.dropped_upto),
+                floors: self.floors.read().clone(),
                 segments: set.infos(),
                 ..manifest.clone()
             };
-            // Readers of all versions are told before the versions are gone.
-            self.raise_complete_after(copy.dropped_upto);
             self.save_manifest(&changed, fresh.as_ref())?;
             *manifest = changed;
             self.forget_checkpoint();
@@ -318,6 +325,12 @@ impl Run {
         dead_enough || segment.info.shared || crumbs
     }
 
+    /// The keys whose history it holds.
+    fn keys(&self) -> KeyRange {
+        let filter = self.segments.first().and_then(|first| first.info.filter.clone());
+        filter.unwrap_or_else(KeyRange::full)
+    }
+
     fn keeps(&self, segment: &Segment, row: usize, record: &Record) -> bool {
         if segment.dead.is_dead(row) {
             return false;
@@ -365,9 +378,33 @@ fn choose(set: &SegmentSet, lane: &[Arc<Segment>], limits: &Limits) -> Option<Ru
     })
 }
 
+/// See [`Limits::retained_after`]. In a single lane, segments are as old as their order says.
+fn retained_after(set: &SegmentSet, policy: &CompactionPolicy) -> Result<Option<Lsn>, ReadError> {
+    match set.lanes.len() {
+        0 | 1 => Ok(None),
+        _ => set.before_second(policy.retain_from.as_seconds()),
+    }
+}
+
+/// The end of the newest segment that does not fit into so many bytes of history.
+fn released_upto(set: &SegmentSet, bytes_max: u64) -> Option<Lsn> {
+    let end = |segment: &&Arc<Segment>| segment.sealed().map(|sealed| sealed.last_lsn);
+    let mut segments: Vec<&Arc<Segment>> = set.segments().collect();
+    segments.sort_by_key(|segment| std::cmp::Reverse(end(segment).unwrap_or(Lsn::new(u64::MAX))));
+    let mut bytes = 0;
+    segments.into_iter().find_map(|segment| {
+        bytes += segment.history_bytes();
+        // The active segment counts, but cannot be compacted.
+        end(&segment).filter(|_| bytes > bytes_max)
+    })
+}
+
 impl Limits {
     fn allow(&self, segment: &Segment) -> bool {
         segment.sealed().is_some_and(|sealed| {
+            if self.released_upto.is_some_and(|released| sealed.last_lsn <= released) {
+                return true;
+            }
             let newest = Timestamp::from_millis(sealed.newest_millis);
             newest < self.policy.retain_from
                 && self.retained_after.is_none_or(|retained| sealed.last_lsn <= retained)
@@ -406,6 +443,14 @@ fn extend(lane: &[Arc<Segment>], limits: &Limits) -> Vec<Arc<Segment>> {
 }
 
 impl Segment {
+    /// Bytes that only readers of all versions need: superseded records and tombstones.
+    pub(crate) fn history_bytes(&self) -> u64 {
+        let sealed = self.sealed();
+        let tombstones = sealed.map_or(0, |sealed| u64::from(sealed.tombstone_bytes));
+        let most = sealed.map_or(u64::MAX, |sealed| u64::from(sealed.bytes));
+        self.dead.dead_bytes().saturating_add(tombstones).min(most)
+    }
+
     fn dead_and_live(&self) -> u64 {
         self.sealed().map_or(0, |sealed| u64::from(sealed.records))
     }

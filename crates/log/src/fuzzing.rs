@@ -152,6 +152,7 @@ fn use_log(disk: &MemoryDisk, dir: &Path, partition: PartitionId) {
     let _ = log.position_before(Timestamp::from_seconds(1));
     let _ = log.compact(&CompactionPolicy {
         retain_from: Timestamp::from_millis(u64::MAX),
+        history_bytes_max: u64::MAX,
         dead_percent: 0,
     });
     let _ = log.checkpoint();

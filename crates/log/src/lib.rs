@@ -29,6 +29,7 @@ pub mod disk;
 pub mod entry;
 mod error;
 mod faulty;
+mod floors;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod invariants;

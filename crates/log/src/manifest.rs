@@ -6,13 +6,16 @@
 use crate::codec::{Reader, Short, checked_content, seal_with_crc};
 use crate::disk::{Disk, read_file, replace_file};
 use crate::error::{Damage, OpenError};
+use crate::floors::Floors;
 use crate::segment::HEADER_BYTES;
 use headwater_model::{Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"HWMAN\0\0\x01";
-/// The version of the whole directory format.
-pub(crate) const FORMAT: u32 = 1;
+/// The newest version of the whole directory format. A manifest is written in the oldest version that
+/// can express it: 2 only has the list of floors behind what 1 has.
+pub(crate) const FORMAT: u32 = 2;
+const WITHOUT_FLOORS: u32 = 1;
 /// A manifest is never larger: 100 bytes a segment, 64 MiB segments, petabytes.
 const BYTES_MAX: u64 = 64 << 20;
 
@@ -64,8 +67,8 @@ pub(crate) struct Manifest {
     pub(crate) reached: Lsn,
     /// Set when the partition was split or merged away.
     pub(crate) sealed: bool,
-    /// All versions are complete after this LSN.
-    pub(crate) complete_after: Lsn,
+    /// After which LSN all versions are complete.
+    pub(crate) floors: Floors,
     /// No further entry is older: time does not go back, even when the entries that tell it are gone.
     pub(crate) clock: Timestamp,
     pub(crate) next_segment: u64,
@@ -98,11 +101,12 @@ impl Manifest {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&FORMAT.to_le_bytes());
+        let format = if self.floors.is_uniform() { WITHOUT_FLOORS } else { FORMAT };
+        out.extend_from_slice(&format.to_le_bytes());
         out.extend_from_slice(&self.partition.get().to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&u32::from(self.sealed).to_le_bytes());
-        for number in [self.start, self.reached, self.complete_after] {
+        for number in [self.start, self.reached, self.floors.highest()] {
             out.extend_from_slice(&number.get().to_le_bytes());
         }
         out.extend_from_slice(&self.clock.as_millis().to_le_bytes());
@@ -110,6 +114,9 @@ impl Manifest {
         out.extend_from_slice(&(self.segments.len() as u64).to_le_bytes());
         for segment in &self.segments {
             encode_segment(&mut out, segment);
+        }
+        if format > WITHOUT_FLOORS {
+            encode_floors(&mut out, &self.floors);
         }
         seal_with_crc(&mut out);
         out
@@ -131,20 +138,20 @@ impl Manifest {
                 supported: FORMAT,
             });
         }
-        let manifest = decode_content(&mut reader)
+        let manifest = decode_content(&mut reader, format)
             .map_err(|_| damaged(reader.position(), "cut off or inconsistent"))?;
         Ok(manifest)
     }
 }
 
-fn decode_content(reader: &mut Reader<'_>) -> Result<Manifest, Short> {
+fn decode_content(reader: &mut Reader<'_>, format: u32) -> Result<Manifest, Short> {
     let mut manifest = Manifest {
         partition: PartitionId::new(reader.u32()?),
         epoch: reader.u32()?,
         sealed: reader.u32()? != 0,
         start: Lsn::new(reader.u64()?),
         reached: Lsn::new(reader.u64()?),
-        complete_after: Lsn::new(reader.u64()?),
+        floors: Floors::uniform(Lsn::new(reader.u64()?)),
         clock: Timestamp::from_millis(reader.u64()?),
         next_segment: reader.u64()?,
         segments: Vec::new(),
@@ -152,6 +159,9 @@ fn decode_content(reader: &mut Reader<'_>) -> Result<Manifest, Short> {
     let count = reader.u64()?;
     for _ in 0..count {
         manifest.segments.push(decode_segment(reader)?);
+    }
+    if format > WITHOUT_FLOORS {
+        manifest.floors = decode_floors(reader, manifest.floors.highest())?;
     }
     if reader.is_empty() && is_consistent(&manifest) { Ok(manifest) } else { Err(Short) }
 }
@@ -175,8 +185,42 @@ fn is_consistent(manifest: &Manifest) -> bool {
             && can_go_on(segment.first_lsn)
             && segment.first_lsn > Lsn::ZERO
     });
-    let own_lsns = [manifest.start, manifest.reached, manifest.complete_after];
+    let own_lsns = [manifest.start, manifest.reached, manifest.floors.highest()];
     segments && own_lsns.into_iter().all(can_go_on) && manifest.next_segment < u64::MAX
+}
+
+fn encode_range(out: &mut Vec<u8>, range: &KeyRange) {
+    for bound in [range.min().as_bytes(), range.max().as_bytes()] {
+        let length = u16::try_from(bound.len()).expect("a hashed key is far shorter");
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(bound);
+    }
+}
+
+fn decode_range(reader: &mut Reader<'_>) -> Result<KeyRange, Short> {
+    let length = reader.u16()?;
+    let min = Epk::from_bytes(reader.take(usize::from(length))?);
+    let length = reader.u16()?;
+    let max = Epk::from_bytes(reader.take(usize::from(length))?);
+    KeyRange::new(min, max).map_err(|_| Short)
+}
+
+fn encode_floors(out: &mut Vec<u8>, floors: &Floors) {
+    out.extend_from_slice(&(floors.entries().len() as u64).to_le_bytes());
+    for (keys, lsn) in floors.entries() {
+        encode_range(out, keys);
+        out.extend_from_slice(&lsn.get().to_le_bytes());
+    }
+}
+
+/// The floors by key range; `highest` is the one number that older versions go by.
+fn decode_floors(reader: &mut Reader<'_>, highest: Lsn) -> Result<Floors, Short> {
+    let mut floors = Floors::default();
+    for _ in 0..reader.u64()? {
+        let keys = decode_range(reader)?;
+        floors.raise(keys, Lsn::new(reader.u64()?));
+    }
+    if floors.highest() == highest { Ok(floors) } else { Err(Short) }
 }
 
 fn encode_segment(out: &mut Vec<u8>, segment: &SegmentInfo) {
@@ -192,11 +236,7 @@ fn encode_segment(out: &mut Vec<u8>, segment: &SegmentInfo) {
         | (u8::from(segment.relaxed) << 4);
     out.push(flags);
     if let Some(filter) = &segment.filter {
-        for bound in [filter.min().as_bytes(), filter.max().as_bytes()] {
-            let length = u16::try_from(bound.len()).expect("a hashed key is far shorter");
-            out.extend_from_slice(&length.to_le_bytes());
-            out.extend_from_slice(bound);
-        }
+        encode_range(out, filter);
     }
     if let Some(sealed) = &segment.sealed {
         out.extend_from_slice(&sealed.last_lsn.get().to_le_bytes());
@@ -229,11 +269,7 @@ fn decode_segment(reader: &mut Reader<'_>) -> Result<SegmentInfo, Short> {
     segment.shared = flags & 8 != 0;
     segment.relaxed = flags & 16 != 0;
     if flags & 2 != 0 {
-        let length = reader.u16()?;
-        let min = Epk::from_bytes(reader.take(usize::from(length))?);
-        let length = reader.u16()?;
-        let max = Epk::from_bytes(reader.take(usize::from(length))?);
-        segment.filter = Some(KeyRange::new(min, max).map_err(|_| Short)?);
+        segment.filter = Some(decode_range(reader)?);
     }
     if flags & 4 != 0 {
         segment.sealed = Some(Sealed {
@@ -280,7 +316,7 @@ mod tests {
             start: Lsn::new(1),
             reached: Lsn::new(20),
             sealed: false,
-            complete_after: Lsn::new(5),
+            floors: Floors::uniform(Lsn::new(5)),
             clock: Timestamp::from_millis(12_345),
             next_segment: 3,
             segments: vec![segment, active],
@@ -289,8 +325,18 @@ mod tests {
 
     #[test]
     fn a_manifest_survives_its_file_and_damage_does_not() {
-        let bytes = sample().encode();
-        assert_eq!(Manifest::decode(&bytes, Path::new("m")).unwrap(), sample());
+        check_survives(&sample());
+        let mut merged = sample();
+        let (low, high) = KeyRange::full().split_at(&Epk::from_hex("80").unwrap()).unwrap();
+        merged.floors = Floors::default();
+        merged.floors.raise(low, Lsn::new(9));
+        merged.floors.raise(high, Lsn::new(2));
+        check_survives(&merged);
+    }
+
+    fn check_survives(manifest: &Manifest) {
+        let bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes, Path::new("m")).unwrap(), *manifest);
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -309,7 +355,7 @@ mod tests {
         bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
         seal_with_crc(&mut bytes);
         let error = Manifest::decode(&bytes, Path::new("m")).unwrap_err();
-        assert!(matches!(error, OpenError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+        assert!(matches!(error, OpenError::NewerFormat { found: 3, supported: 2, .. }), "{error}");
     }
 
     #[test]

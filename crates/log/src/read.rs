@@ -16,6 +16,7 @@
 use crate::buffers::BUFFER_BYTES;
 use crate::entry::{self, Record, RecordKind};
 use crate::error::ReadError;
+use crate::floors::cut;
 use crate::manifest::SegmentInfo;
 use crate::segment::Segment;
 use crate::table::Row;
@@ -147,6 +148,21 @@ impl Lane {
         self.filter.as_ref().is_none_or(|filter| filter.contains(epk))
     }
 
+    /// The position right in front of its first entry written at or after `second`.
+    fn before_second(&self, second: u64) -> Result<Option<Lsn>, ReadError> {
+        for segment in &self.segments {
+            let too_old =
+                segment.sealed().is_some_and(|sealed| sealed.newest_millis / 1000 < second);
+            if too_old {
+                continue;
+            }
+            if let Some(first) = segment.with_table(|table| table.first_at(second))? {
+                return Ok(Some(first.previous()));
+            }
+        }
+        Ok(None)
+    }
+
     /// The segment an LSN would be in.
     fn segment_of(&self, lsn: Lsn) -> Option<&Arc<Segment>> {
         let behind = self.segments.partition_point(|segment| segment.info.first_lsn <= lsn);
@@ -270,24 +286,50 @@ impl SegmentSet {
         Ok(None)
     }
 
-    /// The position right in front of the first entry written at or after `second`, in any lane.
-    pub(crate) fn before_second(&self, second: u64) -> Result<Option<Lsn>, ReadError> {
-        let mut lowest: Option<Lsn> = None;
+    /// When the first entry behind an LSN was written, in any lane.
+    pub(crate) fn first_second_after(&self, lsn: Lsn) -> Result<Option<u64>, ReadError> {
+        let mut lowest: Option<u64> = None;
         for lane in &self.lanes {
             for segment in &lane.segments {
-                let too_old =
-                    segment.sealed().is_some_and(|sealed| sealed.newest_millis / 1000 < second);
-                if too_old {
+                if segment.sealed().is_some_and(|sealed| sealed.last_lsn <= lsn) {
                     continue;
                 }
-                if let Some(first) = segment.with_table(|table| table.first_at(second))? {
-                    let before = first.previous();
-                    lowest = Some(lowest.map_or(before, |known| known.min(before)));
+                if let Some(second) = segment.with_table(|table| table.second_after(lsn))? {
+                    lowest = Some(lowest.map_or(second, |known| known.min(second)));
                     break;
                 }
             }
         }
         Ok(lowest)
+    }
+
+    /// The position right in front of the first entry written at or after `second`, in any lane.
+    pub(crate) fn before_second(&self, second: u64) -> Result<Option<Lsn>, ReadError> {
+        let mut lowest: Option<Lsn> = None;
+        for lane in &self.lanes {
+            if let Some(before) = lane.before_second(second)? {
+                lowest = Some(lowest.map_or(before, |known| known.min(before)));
+            }
+        }
+        Ok(lowest)
+    }
+
+    /// The same for each key: LSNs of lanes that were merged say nothing about each other, so a range of
+    /// keys is cut where lanes begin and end.
+    pub(crate) fn before_second_by_key(
+        &self,
+        second: u64,
+        keys: &KeyRange,
+    ) -> Result<Vec<(KeyRange, Option<Lsn>)>, ReadError> {
+        let all = KeyRange::full();
+        let mut found = Vec::with_capacity(self.lanes.len());
+        for lane in &self.lanes {
+            found.push((lane.filter.as_ref().unwrap_or(&all), lane.before_second(second)?));
+        }
+        Ok(cut(keys, found.iter().map(|(of, _)| *of), |piece| {
+            let overlapping = found.iter().filter(|(of, _)| of.overlaps(piece));
+            overlapping.filter_map(|(_, before)| *before).min()
+        }))
     }
 }
 

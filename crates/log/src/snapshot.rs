@@ -105,7 +105,7 @@ impl LocalLog {
         let copy = Manifest {
             reached: tail.lsn,
             clock: tail.timestamp,
-            complete_after: manifest.complete_after.max(self.complete_after()),
+            floors: self.floors.read().clone(),
             segments: infos,
             ..manifest
         };

@@ -132,6 +132,13 @@ impl Table {
         self.marks.get(mark).map(|(_, lsn)| Lsn::new(*lsn))
     }
 
+    /// The second in which the first entry behind `lsn` was written.
+    pub(crate) fn second_after(&self, lsn: Lsn) -> Option<u64> {
+        let first = self.lsn(self.row(self.first_after(lsn))?);
+        let behind = self.marks.partition_point(|(_, marked)| *marked <= first.get());
+        self.marks.get(behind.checked_sub(1)?).map(|(second, _)| *second)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out =
             Vec::with_capacity(64 + self.rows.len() * ROW_BYTES + self.marks.len() * MARK_BYTES);
@@ -246,6 +253,10 @@ mod tests {
         assert_eq!(table.first_at(5), Some(Lsn::new(10)));
         assert_eq!(table.first_at(6), Some(Lsn::new(14)));
         assert_eq!(table.first_at(8), None);
+        let seconds = [(0, Some(5)), (10, Some(5)), (11, Some(7)), (14, None)];
+        for (lsn, expected) in seconds {
+            assert_eq!(table.second_after(Lsn::new(lsn)), expected, "after {lsn}");
+        }
     }
 
     #[test]

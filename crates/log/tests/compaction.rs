@@ -55,7 +55,11 @@ impl Story {
     }
 
     fn compact(&self, dead_percent: u64) -> usize {
-        let policy = CompactionPolicy { retain_from: Timestamp::from_seconds(9_000), dead_percent };
+        let policy = CompactionPolicy {
+            retain_from: Timestamp::from_seconds(9_000),
+            history_bytes_max: u64::MAX,
+            dead_percent,
+        };
         let rounds = (0..50).take_while(|_| self.log.compact(&policy).unwrap().is_some()).count();
         assert!(rounds < 50, "compaction does not come to an end");
         rounds
@@ -309,7 +313,11 @@ fn retention_holds_for_every_lane_of_a_merged_partition() {
     let (dir, id) = (Path::new("merged"), PartitionId::new(3));
     let runtime = support::runtime();
     let merged = LocalLog::inherit(shared, dir, id, &from, start, options(), runtime).unwrap().log;
-    let policy = CompactionPolicy { retain_from: Timestamp::from_seconds(1_500), dead_percent: 0 };
+    let policy = CompactionPolicy {
+        retain_from: Timestamp::from_seconds(1_500),
+        history_bytes_max: u64::MAX,
+        dead_percent: 0,
+    };
     while merged.compact(&policy).unwrap().is_some() {}
     assert!(merged.complete_after() < young, "everything after {young} was to be retained");
     let mut request = whole(Which::AllVersions, 100);
@@ -322,6 +330,24 @@ fn retention_holds_for_every_lane_of_a_merged_partition() {
     );
     let expected = history.between(request.after, Lsn::new(u64::MAX)).count();
     assert_eq!(read_all(&merged, &request).unwrap().len(), expected);
+    // Bytes, unlike time, know no mercy with the young: but the keys of one lane keep their history.
+    let policy = CompactionPolicy { history_bytes_max: 0, ..policy };
+    let bounded = {
+        let dir = Path::new("bounded");
+        let shared: Arc<dyn Disk> = Arc::new(busy.disk.clone());
+        let runtime = support::runtime();
+        LocalLog::inherit(shared, dir, id, &from, start, options(), runtime).unwrap().log
+    };
+    while bounded.compact(&policy).unwrap().is_some() {}
+    let floors: Vec<Lsn> =
+        bounded.complete_by_key(&KeyRange::full()).into_iter().map(|(_, floor)| floor).collect();
+    assert!(matches!(floors[..], [low, high] if low > high), "{floors:?}");
+    request.range = Some(&upper);
+    request.after = floors[1];
+    let expected = history.between(request.after, Lsn::new(u64::MAX));
+    let expected = expected.filter(|fact| fact.is_in(request.range)).count();
+    assert_eq!(read_all(&bounded, &request).unwrap().len(), expected);
+    request.range = None;
     // Without the young ones everything may go.
     let policy = CompactionPolicy { retain_from: Timestamp::from_seconds(9_000), ..policy };
     while merged.compact(&policy).unwrap().is_some() {}
@@ -343,8 +369,11 @@ fn without_syncs_nothing_is_dropped_for_an_entry_that_may_be_lost() {
         story.log.checkpoint().unwrap();
         story.write(&[(PUT, 1, 10), (TOMBSTONE, 2, 0)]);
         story.disk.cut_power_after(steps);
-        let policy =
-            CompactionPolicy { retain_from: Timestamp::from_seconds(9_000), dead_percent: 0 };
+        let policy = CompactionPolicy {
+            retain_from: Timestamp::from_seconds(9_000),
+            history_bytes_max: u64::MAX,
+            dead_percent: 0,
+        };
         while let Ok(Some(_)) = story.log.compact(&policy) {}
         story.disk.crash(&mut Random::seeded(seed));
         story.reopen();
@@ -383,8 +412,11 @@ fn dead_bits_are_on_disk_before_the_entries_that_tell_them_are_dropped() {
             let disk = story.disk.fork();
             let log = support::open(&disk, &story.dir, 1, &story.options).unwrap().log;
             disk.cut_power_after(steps);
-            let policy =
-                CompactionPolicy { retain_from: Timestamp::from_seconds(9_000), dead_percent: 90 };
+            let policy = CompactionPolicy {
+                retain_from: Timestamp::from_seconds(9_000),
+                history_bytes_max: u64::MAX,
+                dead_percent: 90,
+            };
             while let Ok(Some(_)) = log.compact(&policy) {}
             disk.crash(&mut Random::seeded(steps));
             let opened = support::open(&disk, &story.dir, 1, &story.options).unwrap();
@@ -406,7 +438,11 @@ fn compaction_on_a_full_disk_leaves_no_files_behind() {
     for round in 0..8 {
         story.write(&[(PUT, 1, 300), (PUT, 2, 300), (PUT, 10 + round, 300)]);
     }
-    let policy = CompactionPolicy { retain_from: Timestamp::from_seconds(9_000), dead_percent: 0 };
+    let policy = CompactionPolicy {
+        retain_from: Timestamp::from_seconds(9_000),
+        history_bytes_max: u64::MAX,
+        dead_percent: 0,
+    };
     let names = || -> Vec<PathBuf> {
         let files = story.disk.files().into_iter().map(|(path, _)| path);
         files.filter(|path| path.extension().is_some_and(|name| name != "tmp")).collect()

@@ -118,6 +118,7 @@ impl Stage {
             let now = self.now.load(Ordering::SeqCst);
             let policy = CompactionPolicy {
                 retain_from: Timestamp::from_millis(now.saturating_sub(behind)),
+                history_bytes_max: u64::MAX,
                 dead_percent: 10 + random.below(60),
             };
             if self.log.compact(&policy).unwrap().is_some() {

@@ -127,6 +127,7 @@ fn write(log: &Arc<LocalLog>, history: &mut History, random: &mut Random, groups
 fn compact_half(log: &LocalLog, history: &History) {
     let policy = CompactionPolicy {
         retain_from: Timestamp::from_seconds(1_000 + history.tail.lsn.get() / 2),
+        history_bytes_max: u64::MAX,
         dead_percent: 0,
     };
     while log.compact(&policy).unwrap().is_some() {}

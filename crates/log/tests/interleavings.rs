@@ -143,7 +143,11 @@ fn options() -> LogOptions {
 }
 
 fn policy() -> CompactionPolicy {
-    CompactionPolicy { retain_from: Timestamp::from_seconds(9_000_000), dead_percent: 0 }
+    CompactionPolicy {
+        retain_from: Timestamp::from_seconds(9_000_000),
+        history_bytes_max: u64::MAX,
+        dead_percent: 0,
+    }
 }
 
 /// A log and its history, shared with what interrupts it.

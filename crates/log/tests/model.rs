@@ -227,9 +227,12 @@ impl World {
         let age = *self.random.pick(&[0, 10_000, 60_000, u64::MAX]);
         let policy = CompactionPolicy {
             retain_from: Timestamp::from_millis(self.now_millis.saturating_sub(age) + 1),
+            history_bytes_max: *self.random.pick(&[u64::MAX, u64::MAX, u64::MAX, 2_000, 0]),
             dead_percent: *self.random.pick(&[0, 10, 50, 90]),
         };
-        self.retain_from = self.retain_from.max(policy.retain_from);
+        let bounded = policy.history_bytes_max < u64::MAX;
+        let from = if bounded { Timestamp::from_millis(u64::MAX) } else { policy.retain_from };
+        self.retain_from = self.retain_from.max(from);
         policy
     }
 
@@ -488,7 +491,7 @@ impl World {
                 .iter()
                 .map(|index| Ancestor {
                     log: self.partitions[*index].log.clone(),
-                    range: range.clone(),
+                    range: range.intersect(&self.partitions[*index].history.range).unwrap(),
                 })
                 .collect();
             let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());

@@ -80,8 +80,11 @@ fn version_1_can_be_worked_with() {
     };
     let before: Vec<String> = live(&opened.log);
     assert!(before.len() > 3, "{before:?}");
-    let policy =
-        CompactionPolicy { retain_from: Timestamp::from_millis(u64::MAX), dead_percent: 0 };
+    let policy = CompactionPolicy {
+        retain_from: Timestamp::from_millis(u64::MAX),
+        history_bytes_max: u64::MAX,
+        dead_percent: 0,
+    };
     let mut rounds = 0;
     while opened.log.compact(&policy).unwrap().is_some() {
         rounds += 1;

@@ -60,7 +60,7 @@ fn open(disk: &MemoryDisk) -> Arc<LocalLog> {
 /// Compacts what may be compacted; tells whether it came to an end.
 fn compact(log: &LocalLog) -> bool {
     let retain_from = Timestamp::from_seconds(u64::MAX / 1000);
-    let policy = CompactionPolicy { retain_from, dead_percent: 0 };
+    let policy = CompactionPolicy { retain_from, history_bytes_max: u64::MAX, dead_percent: 0 };
     loop {
         match log.compact(&policy) {
             Ok(Some(_)) => {}

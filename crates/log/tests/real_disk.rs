@@ -40,7 +40,7 @@ fn write(log: &Arc<LocalLog>, history: &mut History, random: &mut Random, groups
 
 fn compact(log: &LocalLog) {
     let retain_from = Timestamp::from_seconds(9_000_000);
-    let policy = CompactionPolicy { retain_from, dead_percent: 20 };
+    let policy = CompactionPolicy { retain_from, history_bytes_max: u64::MAX, dead_percent: 20 };
     while log.compact(&policy).unwrap().is_some() {}
 }
 

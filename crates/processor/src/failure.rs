@@ -73,8 +73,10 @@ impl fmt::Display for HandlerError {
     }
 }
 
-impl<E: std::error::Error> From<E> for HandlerError {
+/// What `?` takes in a handler: errors, `Box<dyn Error + Send + Sync>`, `anyhow::Error`, texts.
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for HandlerError {
     fn from(error: E) -> HandlerError {
+        let error = error.into();
         let mut message = error.to_string();
         let mut cause = error.source();
         // A chain of causes that bites its own tail would never end.
@@ -283,5 +285,29 @@ mod tests {
         struct Outer(#[source] std::io::Error);
         let error = HandlerError::from(Outer(std::io::Error::other("disk full")));
         assert_eq!(error.to_string(), "the sink refused: disk full");
+        let boxed: Box<dyn std::error::Error + Send + Sync> =
+            Box::new(Outer(std::io::Error::other("disk full")));
+        assert_eq!(HandlerError::from(boxed).to_string(), "the sink refused: disk full");
+    }
+
+    #[test]
+    fn a_handler_may_fail_with_an_error_of_any_type() {
+        fn boxed() -> Result<(), HandlerError> {
+            let failed: Result<(), Box<dyn std::error::Error + Send + Sync>> = Err("boxed".into());
+            Ok(failed?)
+        }
+        fn text() -> Result<(), HandlerError> {
+            Err("text")?
+        }
+        fn own() -> Result<(), HandlerError> {
+            Err(HandlerError::of_items("own", vec![1]))?
+        }
+        fn any() -> Result<(), HandlerError> {
+            Err(anyhow::anyhow!("disk full").context("the sink refused"))?
+        }
+        assert_eq!(any().unwrap_err().to_string(), "the sink refused: disk full");
+        assert_eq!(boxed().unwrap_err().to_string(), "boxed");
+        assert_eq!(text().unwrap_err().to_string(), "text");
+        assert_eq!(own().unwrap_err().blamed(), [1]);
     }
 }

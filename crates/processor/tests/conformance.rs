@@ -34,6 +34,10 @@ async fn store() -> (Account, Database, Container, Container) {
     (account, database, feed, leases)
 }
 
+/// A container without a partition key, as the service reports it.
+const FIXED: &str =
+    r#"{"id":"fixed","partitionKey":{"paths":["/_partitionKey"],"kind":"Hash","systemKey":true}}"#;
+
 struct Memory(MemoryFeed);
 
 impl Subject for Memory {
@@ -141,7 +145,7 @@ async fn every_source_passes_the_suite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_lease_store_passes_the_suite() {
     use headwater_processor::lease_store::conformance::run;
-    for layout in [Layout::PartitionKey, Layout::Id] {
+    for layout in [Layout::PartitionKey, Layout::Id, Layout::Unpartitioned] {
         run(Arc::new(MemoryLeases::with_layout(Runtime::system(), layout))).await;
     }
     let (account, database, _, leases) = store().await;
@@ -149,6 +153,11 @@ async fn every_lease_store_passes_the_suite() {
     let by_id = ContainerDefinition::new("by-id", "/id").unwrap();
     let by_id = database.create_container(by_id).await.unwrap();
     run(Arc::new(EmbeddedLeases::new(by_id, Runtime::system()).unwrap())).await;
+    let fixed = ContainerDefinition::from_json(FIXED).unwrap();
+    let fixed = database.create_container(fixed).await.unwrap();
+    let fixed = EmbeddedLeases::new(fixed, Runtime::system()).unwrap();
+    assert_eq!(fixed.layout(), Layout::Unpartitioned);
+    run(Arc::new(fixed)).await;
     account.close().await.unwrap();
     let served = Served::start().await;
     run(Arc::new(ContainerLeases::open(served.client.container("shop", "leases")).await.unwrap()))
@@ -156,6 +165,11 @@ async fn every_lease_store_passes_the_suite() {
     let made = served.client.container("shop", "made");
     let made = ContainerLeases::open_or_create(made, Layout::Id, Some(400)).await.unwrap();
     assert_eq!(made.layout(), Layout::Id);
+    run(Arc::new(made)).await;
+    let made = served.client.container("shop", "fixed");
+    let made = ContainerLeases::open_or_create(made, Layout::Unpartitioned, Some(400)).await;
+    let made = made.unwrap();
+    assert_eq!(made.layout(), Layout::Unpartitioned);
     run(Arc::new(made)).await;
     let foreign = ContainerLeases::open(served.client.container("shop", "feed")).await;
     assert!(foreign.is_err(), "a container partitioned by something else is no place for leases");
@@ -309,6 +323,26 @@ async fn a_processor_works_over_a_server() {
     let writer = served.feed.clone();
     process(
         source,
+        Arc::new(leases),
+        async |n| put(&writer, n).await,
+        async || {
+            let range = feed.refresh_ranges().await.unwrap()[0].id;
+            feed.split(range, None).await.unwrap();
+        },
+    )
+    .await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_processor_keeps_its_leases_in_a_container_without_a_partition_key() {
+    let served = Served::start().await;
+    let feed = served.client.container("shop", "feed");
+    served.client.create_container("shop", FIXED, None).await.unwrap();
+    let leases = ContainerLeases::open(served.client.container("shop", "fixed")).await.unwrap();
+    let writer = served.feed.clone();
+    process(
+        Arc::new(RemoteFeed::new(feed.clone())),
         Arc::new(leases),
         async |n| put(&writer, n).await,
         async || {

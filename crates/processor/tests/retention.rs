@@ -82,6 +82,7 @@ impl Stage {
 async fn f45_a_position_older_than_what_is_kept_halts_its_lease_and_nothing_is_jumped_over() {
     let mut options = headwater_store::Options::default();
     options.segment_bytes = 4 << 10;
+    options.history = Duration::ZERO;
     let account = Account::ephemeral_with(options).await.unwrap();
     let database = account.create_database("shop").await.unwrap();
     let definition = ContainerDefinition::new("orders", "/pk").unwrap();

@@ -88,6 +88,34 @@ async fn a_lease_container_is_made_only_if_the_settings_say_so() {
 }
 
 #[tokio::test]
+async fn leases_may_be_in_another_account() {
+    let (server, store, client, app) = shop().await;
+    let (other_server, other_store, other, other_app) = shop().await;
+    let app = app.with("Leases", other_app.get("CosmosDB").unwrap());
+    let more = r#","leaseConnection":"Leases","createLeaseContainerIfNotExists":true"#;
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counted = handled.clone();
+    let builder = TriggerHost::connect(settings(more, &app), &app).await.unwrap();
+    let host = builder
+        .function("counter", move |batch: Batch| {
+            counted.fetch_add(batch.changes.len(), Ordering::SeqCst);
+            async { Ok(()) }
+        })
+        .build()
+        .unwrap();
+    let running = host.start().await.unwrap();
+    until(|| handled.load(Ordering::SeqCst) == 5).await;
+    running.stop().await;
+    assert!(client.container("shop", "leases").definition().await.is_err());
+    let page = other.container("shop", "leases").list(&PageRequest::default()).await.unwrap();
+    assert!(!page.entries.is_empty());
+    for (server, store) in [(server, store), (other_server, other_store)] {
+        server.stop().await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_is_missing_or_none_is_named_and_not_shown() {
     let none = AppSettings::none();
     let refused = |app: AppSettings| async move {

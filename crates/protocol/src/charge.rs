@@ -8,7 +8,7 @@
 //! | read an item | 1 per KiB, size rounded up to a power of two |
 //! | create, or upsert of something new | 5.8 per KiB likewise |
 //! | replace, patch, delete, upsert of something there | 1.5 times a create of that size |
-//! | a page of a list or feed | 1 per KiB of its items, at least 1 |
+//! | a page of a list or feed | 0.1 per KiB of its items, at least 1 |
 //! | a page of a query | 2.3, and 1 per KiB read, and 0.05 per item read |
 //! | anything about databases, containers and the like | 2 to read, 5 to write |
 //!
@@ -68,10 +68,12 @@ impl Charge {
         Charge(Charge::create(bytes).0.saturating_mul(3) / 2)
     }
 
-    /// A page of a list or a change feed whose items have so many bytes together.
+    /// A page of a list or a change feed whose items have so many bytes together: a tenth of what its items
+    /// cost one by one, so that a hundred small items cost at most 10 units.
     #[must_use]
     pub const fn page(bytes: usize) -> Charge {
-        Charge(kib(bytes).saturating_mul(HUNDREDTHS_PER_UNIT))
+        let charge = kib(bytes).saturating_mul(HUNDREDTHS_PER_UNIT / 10);
+        Charge(if charge < HUNDREDTHS_PER_UNIT { HUNDREDTHS_PER_UNIT } else { charge })
     }
 
     /// A page of a query that read so many items, of so many bytes together.
@@ -179,7 +181,8 @@ mod tests {
         assert_eq!(Charge::create(1000).to_string(), "5.8");
         assert_eq!(Charge::replace(1000).to_string(), "8.7");
         assert_eq!(Charge::page(0), Charge::ONE);
-        assert_eq!(Charge::page(3000).to_string(), "3");
+        assert_eq!(Charge::page(3000).to_string(), "1");
+        assert_eq!(Charge::page(100 << 10).to_string(), "10");
         assert_eq!(Charge::query(0, 0).to_string(), "3.3");
     }
 

@@ -8,6 +8,7 @@
 //! | now | `If-None-Match: *` |
 //! | a time | `If-Modified-Since`, unless `If-None-Match` has a value |
 //! | where a reader was | `If-None-Match: <etag of its last page>` |
+//! | the oldest version kept | `x-headwater-feed-start: oldest`, all versions only; not in the service |
 //!
 //! A start by time has two histories. The articles of 2017 promise an empty first answer with only the
 //! etag; SDKs since expect documents at once, and some lose documents otherwise. Each gets what it was
@@ -35,6 +36,8 @@ pub struct FeedHeaders<'a> {
     pub if_modified_since: Option<&'a str>,
     /// `x-ms-version`
     pub version: Option<&'a str>,
+    /// `x-headwater-feed-start`
+    pub start: Option<&'a str>,
 }
 
 /// What the first answer to a start by time holds.
@@ -73,12 +76,16 @@ pub enum BadFeedRequest {
     /// Not a date.
     #[error("If-Modified-Since: {0}")]
     Time(#[from] BadTimestamp),
-    /// All versions are kept for a while only, so reading them starts now and goes on from there.
+    /// All versions are kept for a while only, so the service starts them now or after a position.
     #[error(
         "You must read the change feed from within the retention period. All versions and deletes \
-         can be read from now (`If-None-Match: *`) or from an etag, not from the beginning or a time"
+         can be read from now (`If-None-Match: *`), from an etag, or from the oldest change that is \
+         kept (`x-headwater-feed-start: oldest`), not from the beginning or a time"
     )]
     AllVersionsStart,
+    /// A start there is not.
+    #[error("x-headwater-feed-start is not `oldest`; send that or leave it out")]
+    Start,
 }
 
 impl BadFeedRequest {
@@ -102,10 +109,14 @@ impl FeedRequest {
             return Ok(None);
         };
         let start = start(headers)?;
-        if mode == FeedMode::AllVersionsAndDeletes
-            && matches!(start, FeedStart::Beginning | FeedStart::Time(_))
-        {
-            return Err(BadFeedRequest::AllVersionsStart);
+        if mode == FeedMode::AllVersionsAndDeletes {
+            match start {
+                FeedStart::Beginning if headers.asks_for_oldest()? => {}
+                FeedStart::Beginning | FeedStart::Time(_) => {
+                    return Err(BadFeedRequest::AllVersionsStart);
+                }
+                FeedStart::Now | FeedStart::After(_) => {}
+            }
         }
         let position_only = matches!(start, FeedStart::Time(_))
             && match time_start {
@@ -114,6 +125,16 @@ impl FeedRequest {
                 TimeStart::ByVersion => ApiVersion::of(headers.version) < ApiVersion::V2018_12_31,
             };
         Ok(Some(FeedRequest { mode, start, position_only }))
+    }
+}
+
+impl FeedHeaders<'_> {
+    fn asks_for_oldest(&self) -> Result<bool, BadFeedRequest> {
+        match self.start.map(str::trim) {
+            None | Some("") => Ok(false),
+            Some(text) if text.eq_ignore_ascii_case("oldest") => Ok(true),
+            Some(_) => Err(BadFeedRequest::Start),
+        }
     }
 }
 
@@ -258,6 +279,7 @@ mod tests {
             if_none_match: value("if-none-match"),
             if_modified_since: value("if-modified-since"),
             version: value("x-ms-version"),
+            start: value("x-headwater-feed-start"),
         };
         FeedRequest::parse(&headers, TimeStart::ByVersion)
     }
@@ -321,10 +343,14 @@ mod tests {
             vec![all],
             vec![all, ("if-none-match", "")],
             vec![all, ("if-modified-since", TIME)],
+            vec![all, ("x-headwater-feed-start", "newest")],
+            vec![all, ("if-modified-since", TIME), ("x-headwater-feed-start", "oldest")],
         ] {
             assert!(parse(&lines).is_err(), "{lines:?}");
         }
         assert!(parse(&[all, ("if-none-match", "*")]).is_ok());
+        let oldest = parse(&[all, ("x-headwater-feed-start", "oldest")]).unwrap().unwrap();
+        assert_eq!(oldest.start, FeedStart::Beginning);
         assert!(parse(&[all, ("if-none-match", "\"0\"")]).is_ok());
         assert!(parse(&[all, ("if-none-match", "\"0\""), ("if-modified-since", TIME)]).is_ok());
     }

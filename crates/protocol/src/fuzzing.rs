@@ -93,6 +93,7 @@ fn headers_of<'a>(header: impl Fn(&'static str) -> Option<&'a str>) {
         if_none_match: header(headers::IF_NONE_MATCH),
         if_modified_since: header(headers::IF_MODIFIED_SINCE),
         version: header(headers::VERSION),
+        start: header(headers::FEED_START),
     };
     for time_start in [TimeStart::ByVersion, TimeStart::PositionFirst, TimeStart::ChangesAtOnce] {
         let _ = FeedRequest::parse(&feed, time_start);

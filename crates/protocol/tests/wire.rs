@@ -79,6 +79,7 @@ fn feed_scenarios_are_understood() {
             if_none_match: value("If-None-Match"),
             if_modified_since: value("If-Modified-Since"),
             version: value("x-ms-version"),
+            start: None,
         };
         let parsed = FeedRequest::parse(&headers, TimeStart::ByVersion);
         let refused = case["expected"]["status"] == 400;
@@ -152,7 +153,7 @@ fn recorded_headers_are_understood() {
         }
     }
     let kinds: Vec<_> = kinds.into_keys().collect();
-    assert_eq!(kinds, ["Batch", "Create", "Query", "QueryPlan", "Upsert"]);
+    assert_eq!(kinds, ["Bulk", "Create", "PlanQuery", "Query", "Transaction", "Upsert"]);
 }
 
 fn assert_values_are_taken<'a>(value: impl Fn(&'static str) -> Option<&'a str>) {

@@ -20,6 +20,7 @@
 //! ```
 
 mod bell;
+mod failure;
 mod random;
 mod simulated;
 mod system;
@@ -34,6 +35,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 pub use bell::{Bell, Listener};
+pub use failure::TaskFailure;
 pub use random::Random;
 pub use simulated::{Node, Simulation};
 pub use system::slow_read;
@@ -50,6 +52,8 @@ trait Backend: Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> BoxFuture<()>;
     fn spawn(&self, name: &'static str, task: BoxFuture<()>);
     fn random(&self) -> u64;
+    /// Whether a task that panics leaves the others running.
+    fn survives_panics(&self) -> bool;
     /// Runs work that may block the thread for a while, and may wait for other tasks.
     fn blocking(&self, work: &mut dyn FnMut());
     /// Runs work that blocks the thread for a moment and waits for no other task.
@@ -112,29 +116,49 @@ impl Runtime {
         }
     }
 
-    /// Starts a task nobody waits for. Prefer a [`TaskGroup`], which owns the end of its tasks.
+    /// Starts a task without waiting for it; a panic is logged. Prefer a [`TaskGroup`], which owns the end of
+    /// its tasks.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(name, Box::pin(task));
+        self.spawn_watched(name, task, |_| ());
     }
 
-    /// Waits for a task that runs where this runtime starts its tasks, whichever thread waits. Whoever
-    /// stops waiting ends the task: at its next await, or earlier if it asks its [`Waiter`]. `None` when it
-    /// panicked, or when the runtime ended first.
+    /// The same, and reports to its owner how the task ended.
+    pub fn spawn_watched(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+        on_end: impl FnOnce(Result<(), TaskFailure>) + Send + 'static,
+    ) {
+        let survives = self.0.survives_panics();
+        let watched = async move { on_end(failure::watch(name, survives, task).await) };
+        self.0.spawn(name, Box::pin(watched));
+    }
+
+    /// Waits for a task that runs where this runtime starts its tasks, whichever thread waits. The task ends
+    /// when its caller stops waiting: at its next await, or earlier if it asks its [`Waiter`].
+    ///
+    /// # Errors
+    /// When the task panicked, or the runtime ended first.
     pub async fn run<T: Send + 'static>(
         &self,
         name: &'static str,
         task: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
+    ) -> Result<T, TaskFailure> {
         let (mut sender, receiver) = oneshot::channel();
         let (task, _waiting) = waiter::waited_for(task);
-        self.spawn(name, async move {
-            tokio::select! {
-                biased;
-                value = task => drop(sender.send(value)),
-                () = sender.closed() => {}
-            }
-        });
-        receiver.await.ok()
+        let survives = self.0.survives_panics();
+        self.0.spawn(
+            name,
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    ended = failure::watch(name, survives, task) => drop(sender.send(ended)),
+                    () = sender.closed() => {}
+                }
+            }),
+        );
+        let ended = || TaskFailure { name, message: "its runtime has ended".to_owned() };
+        receiver.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Does two things, the second where this runtime starts its tasks if somebody there begins before the

@@ -295,6 +295,10 @@ impl Backend for NodeState {
         self.world.random.lock().number()
     }
 
+    fn survives_panics(&self) -> bool {
+        false
+    }
+
     fn blocking(&self, work: &mut dyn FnMut()) {
         work();
     }

@@ -77,6 +77,10 @@ impl Backend for System {
         self.random.lock().number()
     }
 
+    fn survives_panics(&self) -> bool {
+        true
+    }
+
     fn blocking(&self, work: &mut dyn FnMut()) {
         // On a multi-thread runtime the other tasks of this worker move to another thread
         // meanwhile; elsewhere nobody else could run anyway.
@@ -162,6 +166,10 @@ impl Backend for Threads {
 
     fn random(&self) -> u64 {
         self.system.random()
+    }
+
+    fn survives_panics(&self) -> bool {
+        self.system.survives_panics()
     }
 
     fn blocking(&self, work: &mut dyn FnMut()) {
@@ -255,13 +263,13 @@ mod tests {
         tokio.block_on(async {
             let name = || std::thread::current().name().map(ToOwned::to_owned);
             let ran = threads.run("test", async move { name() }).await;
-            assert_eq!(ran.flatten().as_deref(), Some("test-made-here"));
+            assert_eq!(ran.unwrap().as_deref(), Some("test-made-here"));
             // Whoever made a runtime of the system inside of a pool starts tasks there from anywhere.
             let inside = threads.run("test", async { Runtime::system() }).await.unwrap();
             let ran = inside.run("test", async move { name() }).await;
-            assert_eq!(ran.flatten().as_deref(), Some("test-made-here"));
+            assert_eq!(ran.unwrap().as_deref(), Some("test-made-here"));
             let panicked = threads.run("test", async { panic!("on purpose") }).await;
-            assert_eq!(panicked, None::<()>);
+            assert_eq!(panicked.map(|(): ()| ()).unwrap_err().message, "on purpose");
             let (ended, end) = tokio::sync::oneshot::channel::<()>();
             let waiting = threads.run("test", async move {
                 std::future::pending::<()>().await;

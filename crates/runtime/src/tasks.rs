@@ -4,7 +4,7 @@
 //! and waits until they have. A task that ignores the request keeps its owner waiting, which shows,
 //! instead of running on behind everybody's back.
 
-use crate::{Bell, Runtime};
+use crate::{Bell, Runtime, TaskFailure};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
@@ -61,14 +61,26 @@ impl TaskGroup {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.spawn_watched(name, task, |_| ());
+    }
+
+    /// The same, and reports to its owner how the task ended.
+    pub fn spawn_watched<F>(
+        &self,
+        name: &'static str,
+        task: impl FnOnce(Stop) -> F,
+        on_end: impl FnOnce(Result<(), TaskFailure>) + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let Some(guard) = self.running.lock().clone() else {
             return;
         };
-        let running = task(self.stop.clone());
-        self.runtime.spawn(name, async move {
-            running.await;
+        let on_end = move |ended| {
+            on_end(ended);
             drop(guard);
-        });
+        };
+        self.runtime.spawn_watched(name, task(self.stop.clone()), on_end);
     }
 
     /// Asks every task to stop, without waiting: for owners that are being dropped.

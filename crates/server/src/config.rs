@@ -2,6 +2,7 @@
 
 use crate::web;
 use headwater_protocol::auth::{BadKey, EMULATOR_KEY, Key, Keys};
+use headwater_protocol::headers::ConsistencyLevel;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +37,9 @@ pub struct Config {
     pub check_signatures: bool,
     /// Whether provisioned throughput is enforced.
     pub enforce_throughput: bool,
+    /// The default consistency level that the account document shows. Every read is strong; SDKs use the
+    /// level to decide whether to send session tokens.
+    pub consistency: ConsistencyLevel,
     /// Whether all-versions feeds show the item before each change to everybody, also where a policy
     /// alone would not.
     pub previous_images: bool,
@@ -202,11 +206,17 @@ impl Config {
             any_identity: false,
             check_signatures: true,
             enforce_throughput: false,
+            consistency: ConsistencyLevel::Session,
             previous_images: false,
             start_times: StartTimes::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             limits: Limits::default(),
         })
+    }
+
+    /// Whether only programs on this machine reach the server.
+    pub(crate) fn is_local(&self) -> bool {
+        self.http.into_iter().chain(self.https).all(|address| address.ip().is_loopback())
     }
 
     /// Whether a request needs no secret: a key is the well-known one, or authentication is off.

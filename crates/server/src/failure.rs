@@ -39,6 +39,8 @@ pub(crate) struct Failure {
     pub(crate) served: Option<(PartitionId, Lsn)>,
     /// Whether the client reads only session tokens of the old form.
     pub(crate) is_for_old_client: bool,
+    /// The oldest position that a reader behind retention can resume at, and how much it misses.
+    pub(crate) oldest: Option<Box<(String, u64)>>,
 }
 
 impl Failure {
@@ -51,6 +53,7 @@ impl Failure {
             substatus: None,
             served: None,
             is_for_old_client: false,
+            oldest: None,
         }
     }
 
@@ -86,6 +89,10 @@ impl Failure {
             .header_if(headers::SUBSTATUS, substatus)
             .header_if(headers::RETRY_AFTER_MS, wait)
             .header_if(RETRY_AFTER, wait.map(|millis| millis.div_ceil(1000)));
+        let (oldest, missing) = self.oldest.map(|oldest| *oldest).unzip();
+        let answer = answer
+            .header_if(headers::FEED_OLDEST, oldest)
+            .header_if(headers::FEED_MISSING, missing);
         let answer = match self.served {
             Some((partition, lsn)) => answer.served_by(partition, lsn),
             None => answer,
@@ -233,7 +240,14 @@ impl From<FeedError> for Failure {
             FeedError::Storage(error) => storage_code(error),
             _ => Code::BadRequest,
         };
-        Failure::new(code, explain(&error))
+        let oldest = match &error {
+            FeedError::BeforeRetention { position, missing, .. } => {
+                let etag = format!("\"{}\"", position.to_string().trim_matches('"'));
+                Some(Box::new((etag, *missing)))
+            }
+            _ => None,
+        };
+        Failure { oldest, ..Failure::new(code, explain(&error)) }
     }
 }
 

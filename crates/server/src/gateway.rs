@@ -15,6 +15,7 @@ use crate::names;
 use crate::operations;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
+use crate::units::ContainerUnits;
 use crate::web::WebRules;
 use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
@@ -40,6 +41,7 @@ const PAGE_BYTES: usize = 2 << 20;
 /// Containers whose names are remembered; beyond it the memory starts anew.
 const NAMES_MAX: usize = 10_000;
 const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
+const SCHEMA_VERSION: HeaderValue = HeaderValue::from_static("1.16");
 const SERVICE: HeaderValue =
     HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store, no-cache");
@@ -71,15 +73,20 @@ pub(crate) struct Target {
     /// Names as the client wrote them, by which it finds its session again.
     path: HeaderValue,
     rid: HeaderValue,
+    pub(crate) units: ContainerUnits,
+    /// Whether it was created without a partition key: then a request without one means the empty key.
+    pub(crate) has_system_key: bool,
 }
 
 impl Target {
-    fn new(container: Container, db: &str, coll: &str) -> Target {
+    fn new(container: Container, units: ContainerUnits, db: &str, coll: &str) -> Target {
         let value = |text: String| {
             HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
         };
         let path = value(operations::content_path(db, coll));
-        Target { path, rid: value(container.rid().to_string()), container }
+        let rid = value(container.rid().to_string());
+        let has_system_key = container.definition().partition_key().system_key;
+        Target { path, rid, units, has_system_key, container }
     }
 
     /// Says which container an answer is about.
@@ -225,7 +232,10 @@ impl Gateway {
         let gateway = self.clone();
         let answered =
             self.runtime.run("operation", async move { operations::answer(&gateway, &call).await });
-        Box::pin(answered).await.unwrap_or_else(|| Err(unfinished()))
+        Box::pin(answered).await.unwrap_or_else(|failure| {
+            let message = format!("the operation failed: {failure}; please report this defect");
+            Err(Failure::new(Code::InternalServerError, message))
+        })
     }
 
     /// The request's own id if it is one, or a new one.
@@ -316,9 +326,16 @@ impl Gateway {
         if let Some(target) = known.filter(|target| !target.container.is_dropped()) {
             return Ok(target);
         }
-        let found = self.database(db)?.find_container(coll);
+        let database = self.database(db)?;
+        let found = database.find_container(coll);
         let container = found.ok_or_else(|| Failure::owner_not_found("container", coll))?;
-        let target = Arc::new(Target::new(container, db, coll));
+        // Metrics need no key, so others than this machine's programs do not learn names from them.
+        let label = match self.config.is_local() {
+            true => format!("{}/{}", database.id(), container.id()),
+            false => container.rid().to_string(),
+        };
+        let units = self.metrics.units.of(label, &container.definition());
+        let target = Arc::new(Target::new(container, units, db, coll));
         let mut names = self.names.write();
         if names.values().map(HashMap::len).sum::<usize>() >= NAMES_MAX {
             names.clear();
@@ -398,6 +415,7 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
 fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<HeaderValue>) {
     head.insert(&names::ACTIVITY_ID, activity);
     head.insert(&names::VERSION, VERSION);
+    head.insert(&names::SCHEMA_VERSION, SCHEMA_VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
     if let Some(origin) = cors_origin {

@@ -32,6 +32,7 @@ mod request;
 mod scenarios;
 mod socket;
 mod throughput;
+mod units;
 mod web;
 
 pub use authority::Authority;

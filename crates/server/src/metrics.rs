@@ -1,6 +1,8 @@
 //! What the server counts, for Prometheus.
 
 use crate::budget::{Budgets, Resource};
+use crate::units::UnitCounters;
+use headwater_store::Account;
 use hyper::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -21,6 +23,20 @@ struct Kind {
     status: u16,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Place {
+    /// Its resource id. Names are not for everybody who can reach the metrics.
+    container: String,
+}
+
+/// The history of each container, as it is when somebody asks.
+#[derive(Debug, Default)]
+struct History {
+    bytes: Family<Place, Gauge>,
+    bytes_max: Family<Place, Gauge>,
+    oldest_seconds: Family<Place, Gauge>,
+}
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -32,6 +48,8 @@ pub(crate) struct Metrics {
     receiving_bytes: Gauge,
     sending_bytes: Gauge,
     pub(crate) throttled: Counter,
+    pub(crate) units: UnitCounters,
+    history: History,
 }
 
 impl Metrics {
@@ -53,6 +71,15 @@ impl Metrics {
         registry.register("sending_bytes", what, sending_bytes.clone());
         let what = "Requests beyond the provisioned throughput";
         registry.register("throttled_requests", what, throttled.clone());
+        let units = UnitCounters::new(&mut registry);
+        let history = History::default();
+        let what = "Bytes of superseded versions and deletes that are kept";
+        registry.register("history_bytes", what, history.bytes.clone());
+        let what =
+            "The most bytes of history that are kept; absent where a changeFeedPolicy decides";
+        registry.register("history_bytes_max", what, history.bytes_max.clone());
+        let what = "Age of the oldest change from which on all versions are there";
+        registry.register("history_oldest_seconds", what, history.oldest_seconds.clone());
         Metrics {
             registry,
             requests,
@@ -62,6 +89,8 @@ impl Metrics {
             receiving_bytes,
             sending_bytes,
             throttled,
+            units,
+            history,
         }
     }
 
@@ -78,7 +107,32 @@ impl Metrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn text(&self, budgets: &Budgets) -> String {
+    /// Looks at the history of every container.
+    fn observe_history(&self, account: &Account, now_millis: u64) {
+        let History { bytes, bytes_max, oldest_seconds } = &self.history;
+        for family in [bytes, bytes_max, oldest_seconds] {
+            family.clear();
+        }
+        for database in account.databases() {
+            for container in database.containers() {
+                // A container that is dropped or closed meanwhile has no history to show.
+                let Ok(found) = container.history() else { continue };
+                let place = Place { container: container.rid().to_string() };
+                let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+                bytes.get_or_create(&place).set(number(found.bytes));
+                if let Some(most) = found.bytes_max {
+                    bytes_max.get_or_create(&place).set(number(most));
+                }
+                if let Some(oldest) = found.oldest {
+                    let age = (now_millis / 1000).saturating_sub(oldest.as_seconds());
+                    oldest_seconds.get_or_create(&place).set(number(age));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn text(&self, budgets: &Budgets, account: &Account, now_millis: u64) -> String {
+        self.observe_history(account, now_millis);
         let set = |gauge: &Gauge, value: usize| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         };

@@ -93,20 +93,11 @@ impl Call {
         names.peek().is_some() && names.all(|name| name.eq_ignore_ascii_case("CosmosBinary"))
     }
 
-    /// Refuses a consistency that is stronger than the account's, which is Session.
+    /// Refuses a consistency level that does not exist. All that do are served: every read is strong.
     pub(crate) fn check_consistency(&self) -> Result<(), Failure> {
         let asked = self.header(&names::CONSISTENCY_LEVEL).filter(|text| !text.is_empty());
-        match asked.map(ConsistencyLevel::parse).transpose()? {
-            Some(level @ (ConsistencyLevel::Strong | ConsistencyLevel::BoundedStaleness)) => {
-                let message = format!(
-                    "The requested consistency level {} is stronger than that of the account, \
-                     Session; ask for Session or a weaker one.",
-                    level.as_str()
-                );
-                Err(Failure::bad_request(message))
-            }
-            _ => Ok(()),
-        }
+        asked.map(ConsistencyLevel::parse).transpose()?;
+        Ok(())
     }
 
     pub(crate) fn wait(&self, at_most: Duration) -> Duration {
@@ -129,10 +120,6 @@ impl Call {
             None => Ok(None),
             Some(text) => Ok(Some(headers::partition_key(text)?)),
         }
-    }
-
-    pub(crate) fn required_partition_key(&self) -> Result<PartitionKey, Failure> {
-        self.partition_key()?.ok_or_else(no_partition_key)
     }
 
     /// What part of the container is meant.

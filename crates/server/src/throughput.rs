@@ -2,6 +2,8 @@
 //!
 //! A partition has a budget that fills up by the second and may be overdrawn by one request, as the
 //! service does it: what a request costs is known only afterwards. Off unless the server is told to.
+//!
+//! A request over several partitions needs something left in each of them, and each pays an equal share.
 
 use crate::failure::Failure;
 use headwater_model::{ContainerRid, PartitionId};
@@ -37,11 +39,11 @@ impl Throughput {
         self.is_enforced
     }
 
-    /// Refuses when the budget is used up. `per_second` is in request units, for this partition.
+    /// Refuses when the budget of a partition is used up. `per_second` is in request units, for each partition.
     pub(crate) fn admit(
         &self,
         container: ContainerRid,
-        partition: PartitionId,
+        partitions: &[PartitionId],
         per_second: f64,
         now: Duration,
     ) -> Result<(), Failure> {
@@ -50,14 +52,18 @@ impl Throughput {
             budgets.clear();
         }
         let rate = per_second * 100.0;
-        let full = Budget { left: rate, at: now };
-        let budget = budgets.entry((container, partition)).or_insert(full);
-        let passed = now.saturating_sub(budget.at).as_secs_f64();
-        *budget = Budget { left: (budget.left + passed * rate).min(rate), at: now };
-        if budget.left > 0.0 {
+        let mut least = f64::INFINITY;
+        for partition in partitions {
+            let full = Budget { left: rate, at: now };
+            let budget = budgets.entry((container, *partition)).or_insert(full);
+            let passed = now.saturating_sub(budget.at).as_secs_f64();
+            *budget = Budget { left: (budget.left + passed * rate).min(rate), at: now };
+            least = least.min(budget.left);
+        }
+        if least > 0.0 {
             return Ok(());
         }
-        let wait = Duration::from_secs_f64((1.0 - budget.left) / rate.max(1.0));
+        let wait = Duration::from_secs_f64((1.0 - least) / rate.max(1.0));
         let message = "Request rate is large: the provisioned throughput of the partition is used \
                        up; wait as long as x-ms-retry-after-ms says, or raise it.";
         let mut failure = Failure::new(Code::TooManyRequests, message);
@@ -65,11 +71,20 @@ impl Throughput {
         Err(failure)
     }
 
-    /// Takes what a request cost out of the budget.
-    pub(crate) fn spend(&self, container: ContainerRid, partition: PartitionId, charge: Charge) {
-        if let Some(budget) = self.budgets.lock().get_mut(&(container, partition)) {
-            // Charges are far below where a double loses hundredths.
-            budget.left -= charge.hundredths() as f64;
+    /// Takes what a request cost out of the budgets of the partitions it was about.
+    pub(crate) fn spend(
+        &self,
+        container: ContainerRid,
+        partitions: &[PartitionId],
+        charge: Charge,
+    ) {
+        // Charges are far below where a double loses hundredths.
+        let share = charge.hundredths() as f64 / partitions.len().max(1) as f64;
+        let mut budgets = self.budgets.lock();
+        for partition in partitions {
+            if let Some(budget) = budgets.get_mut(&(container, *partition)) {
+                budget.left -= share;
+            }
         }
     }
 }
@@ -83,16 +98,32 @@ mod tests {
         let throughput = Throughput::new(true);
         let (container, partition) = (ContainerRid::new(1, 1), PartitionId::new(0));
         let at = Duration::from_millis;
-        let admit = |now| throughput.admit(container, partition, 400.0, at(now));
+        let admit = |now| throughput.admit(container, &[partition], 400.0, at(now));
         admit(0).unwrap();
-        throughput.spend(container, partition, Charge::from_hundredths(60_000));
+        throughput.spend(container, &[partition], Charge::from_hundredths(60_000));
         let refused = admit(0).unwrap_err();
         assert_eq!(refused.code, Code::TooManyRequests);
         assert_eq!(refused.retry_after.unwrap().as_millis(), 500);
         assert!(admit(499).is_err());
         admit(501).unwrap();
         admit(1_000_000).unwrap();
-        throughput.spend(container, partition, Charge::from_hundredths(40_001));
+        throughput.spend(container, &[partition], Charge::from_hundredths(40_001));
         assert!(admit(1_000_000).is_err(), "a budget never holds more than a second's worth");
+    }
+
+    #[test]
+    fn a_request_over_several_partitions_needs_and_spends_a_share_of_each() {
+        let throughput = Throughput::new(true);
+        let container = ContainerRid::new(1, 1);
+        let [one, two] = [0, 1].map(PartitionId::new);
+        let admit = |partitions: &[PartitionId]| {
+            throughput.admit(container, partitions, 100.0, Duration::ZERO)
+        };
+        admit(&[one, two]).unwrap();
+        throughput.spend(container, &[one, two], Charge::from_hundredths(15_000));
+        admit(&[one, two]).unwrap();
+        throughput.spend(container, &[two], Charge::from_hundredths(2_500));
+        assert!(admit(&[two]).is_err() && admit(&[one, two]).is_err());
+        admit(&[one]).unwrap();
     }
 }

@@ -152,7 +152,7 @@ fn foreign_host(name: &[u8]) -> Failure {
         }
         name => format!(
             "the request is for the host {name:?}, which is not a name of this server. Use localhost or an \
-             address, or start the server with --host and this name"
+             address. If the name is yours, start the server with --host and this name"
         ),
     };
     Failure::new(Code::Forbidden, message)
@@ -162,13 +162,14 @@ fn foreign_origin(origin: &HeaderValue) -> Failure {
     let message = match shown(origin.as_bytes()) {
         origin if origin == "null" => {
             "the request comes from a page without an origin, such as a file or a sandboxed frame, and this \
-             server needs no secret key. Serve the page from http://localhost, or start the server with a \
-             key of your own"
+             server needs no secret key, so only pages of this machine may use it. Serve the page from \
+             http://localhost"
                 .to_owned()
         }
         origin => format!(
             "the request comes from a page of {origin:?}, and this server needs no secret key, so only pages \
-             of this machine may use it. Start the server with --cors-origin and this origin"
+             of this machine may use it. If the page is yours, start the server with --cors-origin and this \
+             origin"
         ),
     };
     Failure::new(Code::Forbidden, message)

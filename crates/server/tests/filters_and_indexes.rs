@@ -269,3 +269,45 @@ async fn a_count_says_that_it_has_read_nothing() {
     }
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_behind_retention_gets_the_oldest_position_and_it_works() {
+    let mut options = Options::default();
+    (options.history, options.segment_bytes) = (Duration::ZERO, 4 << 10);
+    options.maintenance_interval = Duration::from_millis(20);
+    let world = World::with_options(options, |_| ()).await.with_container().await;
+    for number in 0..100 {
+        upsert(&world, &json!({"id": "1", "pk": "a", "n": number, "pad": "p".repeat(200)})).await;
+    }
+    let all = "Full-Fidelity Feed";
+    let mut refused = feed(&world, all, "\"0\"", &[]).await;
+    for _ in 0..500 {
+        if refused.status == 400 {
+            break;
+        }
+        world.runtime.sleep(Duration::from_millis(20)).await;
+        refused = feed(&world, all, "\"0\"", &[]).await;
+    }
+    assert_eq!(refused.status, 400, "compaction drops what is superseded");
+    let oldest = refused.header("x-headwater-feed-oldest").unwrap().to_owned();
+    let missing = refused.header("x-headwater-feed-missing").unwrap().to_owned();
+    assert_eq!(oldest.trim_matches('"'), missing, "from position 0 on");
+    let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains(&format!("oldest kept position is {missing}")), "{message}");
+    let resumed = feed(&world, all, &oldest, &[]).await;
+    assert_eq!(resumed.status, 200, "{}", resumed.json());
+    let start = [("x-headwater-feed-start", "oldest")];
+    let from_oldest = feed(&world, all, "", &start).await;
+    assert_eq!(from_oldest.status, 200, "{}", from_oldest.json());
+    let newest = |got: &Got| documents(got).last().map(|change| change["current"]["n"].clone());
+    assert_eq!(newest(&resumed), Some(json!(99)));
+    assert_eq!(newest(&from_oldest), Some(json!(99)));
+    assert_eq!(feed(&world, all, "", &[]).await.status, 400, "as in the service");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", world.address());
+    let metrics = world.send_raw(request.as_bytes()).await;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    for name in ["history_bytes", "history_bytes_max", "history_oldest_seconds"] {
+        assert!(text.contains(&format!("headwater_{name}{{container=")), "{name}: {text}");
+    }
+    world.stop().await;
+}

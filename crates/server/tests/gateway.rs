@@ -60,18 +60,38 @@ async fn a_session_token_ahead_of_the_server_is_not_served_the_past() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consistency_stronger_than_the_accounts_is_refused() {
+async fn every_consistency_level_is_served_whatever_the_accounts_level() {
     let world = World::new().await.with_container().await;
     create(&world, "1").await;
-    for (level, status) in
-        [("Strong", 400), ("Bounded", 400), ("Perfect", 400), ("Session", 200), ("eventual", 200)]
-    {
+    let levels =
+        ["Strong", "Bounded", "BoundedStaleness", "Session", "ConsistentPrefix", "eventual"];
+    for (level, status) in levels.map(|level| (level, 200)).into_iter().chain([("Perfect", 400)]) {
         let head = [KEY, ("x-ms-consistency-level", level)];
-        assert_eq!(
-            world.send("GET", &format!("{DOCS}/1"), &head, "").await.status,
-            status,
-            "{level}"
-        );
+        let read = world.send("GET", &format!("{DOCS}/1"), &head, "").await;
+        assert_eq!(read.status, status, "{level}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_shows_the_consistency_level_it_was_given() {
+    use headwater_protocol::headers::ConsistencyLevel;
+    for level in [ConsistencyLevel::Session, ConsistencyLevel::Strong, ConsistencyLevel::Eventual] {
+        let world = World::with(|config| config.consistency = level).await;
+        let account = world.send("GET", "/", &[], "").await.json();
+        let shown = &account["userConsistencyPolicy"]["defaultConsistencyLevel"];
+        assert_eq!(shown, level.as_str());
+        world.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_name_the_schema_version() {
+    let world = World::new().await.with_container().await;
+    create(&world, "1").await;
+    for path in ["/dbs/db/colls/c/pkranges", DOCS, "/dbs/db", "/dbs/none"] {
+        let got = world.send("GET", path, &[], "").await;
+        assert_eq!(got.header("x-ms-schemaversion"), Some("1.16"), "{path}");
     }
     world.stop().await;
 }
@@ -349,6 +369,47 @@ async fn a_browser_can_listen_and_goes_on_where_it_was() {
     }
     assert!(!seen.contains("\"before\"") && !seen.contains("\"during\""), "{seen}");
     drop(stream);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_that_reconnects_sees_no_event_twice() {
+    let mut options = headwater_store::Options::default();
+    options.partitions = 2;
+    let world = World::with_options(options, |config| config.check_signatures = false).await;
+    let world = world.with_container().await;
+    let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
+    for number in 0..6 {
+        let item = format!(r#"{{"id":"i{number}","pk":"{number}"}}"#);
+        container.create(item).await.unwrap();
+    }
+    let listen = async |head: String, events: usize| {
+        let mut stream = world.connect().await;
+        let request = "GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: localhost\r\n";
+        stream.write_all(format!("{request}{head}\r\n").as_bytes()).await.unwrap();
+        let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+        while seen.matches("data: ").count() < events || !seen.ends_with("\r\n") {
+            let read = stream.read(&mut buffer);
+            let read = world.runtime.timeout(Duration::from_secs(10), read).await;
+            seen.push_str(&String::from_utf8_lossy(&buffer[..read.unwrap().unwrap()]));
+        }
+        seen
+    };
+    let all = listen(String::new(), 6).await;
+    let positions: Vec<&str> = all.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(positions.len(), 6, "{all}");
+    let shown =
+        |seen: &str| (0..6).filter(|n| seen.contains(&format!("\"i{n}\""))).collect::<Vec<_>>();
+    for (index, position) in positions.iter().take(5).enumerate() {
+        let before = &all[..all.find(&format!("id: {position}\n")).unwrap()];
+        let rest = listen(format!("Last-Event-ID: {position}\r\n"), 5 - index).await;
+        // The data of an event is behind its id.
+        let mut both = [shown(before), shown(&rest)].concat();
+        assert_eq!(both.len(), 5, "{position}: {rest}");
+        both.sort_unstable();
+        both.dedup();
+        assert_eq!(both.len(), 5, "{position}: {rest}");
+    }
     world.stop().await;
 }
 

@@ -18,6 +18,7 @@ use support::{Got, World, read_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::JoinSet;
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
 const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
@@ -88,7 +89,7 @@ async fn neighbour_is_served(world: &World) {
 /// The value of a metric.
 async fn metric(world: &World, name: &str) -> usize {
     let mut stream = connect_from(world, "127.0.0.3").await;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let text = String::from_utf8(read_answer(&mut stream).await.unwrap().body).unwrap();
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));
     line.unwrap_or_else(|| panic!("no {name} in {text}"))
@@ -141,20 +142,19 @@ async fn large_bodies_in_parallel_are_received_within_the_budget() {
     let before = resident_bytes();
     let body = item("1", 3_900 << 10);
     let request: Bytes = world.request("POST", DOCS, &[KEY], body.as_bytes()).into();
-    let mut senders = Vec::new();
+    let mut senders = JoinSet::new();
     for _ in 0..200 {
         let mut stream = connect_from(&world, "127.0.0.1").await;
         let part = request.slice(..request.len() - 1);
-        senders.push(tokio::spawn(async move {
+        senders.spawn(async move {
             let _ = stream.write_all(&part).await;
             stream
-        }));
+        });
     }
     world.runtime.sleep(Duration::from_secs(2)).await;
     neighbour_is_served(&world).await;
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < MEMORY_MAX, "{} MiB for bodies that never end", grown >> 20);
-    senders.iter().for_each(|sender| sender.abort());
     drop(senders);
     world.stop().await;
 }
@@ -164,18 +164,18 @@ async fn large_bodies_in_parallel_are_received_within_the_budget() {
 async fn large_bodies_that_end_are_all_accepted() {
     let _turn = turn().await;
     let world = World::new().await.with_container().await;
-    let mut senders = Vec::new();
+    let mut senders = JoinSet::new();
     for number in 0..70 {
         let mut stream = connect_from(&world, "127.0.0.1").await;
         let body = item(&number.to_string(), 1 << 20);
         let request = world.request("POST", DOCS, &[KEY], body.as_bytes());
-        senders.push(tokio::spawn(async move {
+        senders.spawn(async move {
             let _ = stream.write_all(&request).await;
             read_answer(&mut stream).await.map(|got| got.status)
-        }));
+        });
     }
-    for sender in senders {
-        assert_eq!(sender.await.unwrap(), Ok(201));
+    while let Some(answered) = senders.join_next().await {
+        assert_eq!(answered.unwrap(), Ok(201));
     }
     world.stop().await;
 }
@@ -271,7 +271,8 @@ async fn event_streams_that_no_client_reads_are_held_within_the_budget() {
     let mut deaf = Vec::new();
     for _ in 0..60 {
         let mut stream = connect_from(&world, "127.0.0.1").await;
-        let asked = b"GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: x\r\n\r\n";
+        let asked =
+            b"GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: localhost\r\n\r\n";
         stream.write_all(asked).await.unwrap();
         deaf.push(stream);
     }
@@ -354,7 +355,7 @@ async fn a_waiting_reader_whose_client_leaves_is_no_longer_counted() {
         .await
         .unwrap();
     world.runtime.spawn("client", async move { drop(connection.await) });
-    let mut asked = Vec::new();
+    let (mut asked, mut first) = (JoinSet::new(), None);
     for _ in 0..3 {
         let mut request = Request::get(format!("http://{}{DOCS}", world.address()));
         for (name, value) in wait {
@@ -362,13 +363,13 @@ async fn a_waiting_reader_whose_client_leaves_is_no_longer_counted() {
         }
         let request = request.body(Empty::<Bytes>::new()).unwrap();
         sender.ready().await.unwrap();
-        asked.push(tokio::spawn(sender.send_request(request)));
+        let one = asked.spawn(sender.send_request(request));
+        first.get_or_insert(one);
     }
     wait_for_metric(&world, "headwater_waiting_readers", |count| count == 3).await;
-    asked[0].abort();
+    first.unwrap().abort();
     wait_for_metric(&world, "headwater_waiting_readers", |count| count == 2).await;
-    drop(sender);
-    asked.iter().for_each(|asked| asked.abort());
+    drop((sender, asked));
     wait_for_metric(&world, "headwater_waiting_readers", |count| count == 0).await;
     world.stop().await;
 }
@@ -388,7 +389,7 @@ async fn an_idle_connection_stays_as_long_as_its_limit_says_and_a_slow_head_does
         config.limits.idle_time = Duration::from_millis(1500);
     });
     let world = world.await;
-    let ask = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n";
+    let ask = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut idle = connect_from(&world, "127.0.0.1").await;
     let mut slow = connect_from(&world, "127.0.0.1").await;
     let mut silent = connect_from(&world, "127.0.0.1").await;
@@ -412,7 +413,7 @@ async fn unfinished_heads_are_held_within_the_budget() {
     let _turn = turn().await;
     let world = World::with(|config| config.limits.receiving_bytes = 1 << 20).await;
     let world = world.with_container().await;
-    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nx: {}", "x".repeat(60_000));
+    let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nx: {}", "x".repeat(60_000));
     let mut slow = Vec::new();
     for _ in 0..40 {
         let mut stream = connect_from(&world, "127.0.0.1").await;

@@ -119,7 +119,7 @@ async fn an_event_stream_ends_when_the_permission_of_its_token_is_deleted() {
     let (world, token) = granted().await;
     let mut stream = world.connect().await;
     let path = format!("/_headwater/changes/db/c?from=beginning&token={token}");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];

@@ -23,6 +23,8 @@ pub struct Profile {
     pub unique: u64,
     /// Worlds that keep all versions for a while.
     pub all_versions: u64,
+    /// Of those, worlds in which a policy of the container says so and not the store's options.
+    pub policies: u64,
     /// Worlds in which ranges are split and merged all the time.
     pub reshaping: u64,
     /// Worlds with a bad network between writers and logs.
@@ -64,6 +66,7 @@ impl Profile {
             expiring: 40,
             unique: 30,
             all_versions: 50,
+            policies: 50,
             reshaping: 50,
             bad_network: 15,
             failing_syncs: 0,
@@ -107,6 +110,10 @@ pub struct Setup {
     pub rules: Rules,
     /// How long all versions are kept; zero for not at all.
     pub retention: Duration,
+    /// Whether the container's policy says so, or the store's options.
+    pub has_policy: bool,
+    /// History may take so few bytes that versions go before their time.
+    pub is_history_bounded: bool,
     /// Partition keys.
     pub keys: Vec<KeyInfo>,
     /// Ids of each.
@@ -142,10 +149,12 @@ impl Setup {
         } else {
             Duration::ZERO
         };
-        Setup {
+        let mut setup = Setup {
             profile: profile.clone(),
             partitions: 1 + u32::try_from(random.below(4)).unwrap_or(0),
             options: draw_options(profile, random),
+            has_policy: true,
+            is_history_bounded: false,
             rules: Rules { default_ttl, has_unique_keys: random.chance(profile.unique) },
             retention,
             keys: (0..keys).map(key_info).collect(),
@@ -156,6 +165,21 @@ impl Setup {
             is_reshaping: random.chance(profile.reshaping),
             has_bad_network: random.chance(profile.bad_network),
             log_pause: Duration::from_micros(*random.pick(&[0, 100, 2_000, 20_000])),
+        };
+        // From a copy, so that a seed stays the world it was in everything else.
+        setup.draw_history(&mut random.clone());
+        setup
+    }
+
+    /// Who says how long versions are kept, and how many bytes they may take.
+    fn draw_history(&mut self, random: &mut Random) {
+        let is_kept = self.profile.sabotage != Some(Sabotage::VersionsAreNotKept);
+        self.has_policy = random.chance(self.profile.policies);
+        let by_options = !self.has_policy && !self.retention.is_zero();
+        self.options.history = if by_options && is_kept { self.retention } else { Duration::ZERO };
+        self.is_history_bounded = by_options && random.chance(15);
+        if self.is_history_bounded {
+            self.options.history_bytes_min = *random.pick(&[1 << 10, 8 << 10]);
         }
     }
 
@@ -213,7 +237,7 @@ impl Setup {
             definition = definition.with_unique_key(&["/u"]);
         }
         let kept = sabotage != Some(Sabotage::VersionsAreNotKept);
-        if !self.retention.is_zero() && kept {
+        if !self.retention.is_zero() && self.has_policy && kept {
             definition = definition.with_all_versions(self.retention);
         }
         definition

@@ -25,8 +25,6 @@ pub struct Testimony {
     pub violation: Option<Violation>,
     /// Since the store was opened.
     pub faults: FaultsSoFar,
-    /// Whether ranges were ever merged.
-    pub has_merged: bool,
     /// When nothing was last under way. What becomes visible later was written later; of any other
     /// moment that is not so, because a write carries the time at which it was begun.
     pub quiet_since: Moment,
@@ -54,7 +52,6 @@ impl Witness {
             model,
             violation: None,
             faults: FaultsSoFar::default(),
-            has_merged: false,
             quiet_since: Moment::default(),
         })))
     }

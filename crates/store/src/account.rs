@@ -42,6 +42,13 @@ pub struct Options {
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
     pub compaction_dead_percent: u64,
+    /// How long superseded versions and deletes are kept for readers of all versions, in containers
+    /// without a `changeFeedPolicy`; zero for no longer than compaction needs.
+    pub history: Duration,
+    /// But at most so many bytes of them for each range, or
+    pub history_bytes_min: u64,
+    /// this share of the bytes of its live items, in percent, whichever is more.
+    pub history_percent: u64,
     /// A query that had to look at so many items for a page has the path it filters by indexed.
     pub index_after_items: usize,
     /// A query that would look at more items than this one by one reads whole logs instead.
@@ -66,6 +73,9 @@ impl Default for Options {
             recent_bytes: 16 << 20,
             maintenance_interval: Duration::from_secs(1),
             compaction_dead_percent: 25,
+            history: Duration::from_secs(24 * 3600),
+            history_bytes_min: 256 << 20,
+            history_percent: 100,
             index_after_items: 1_000,
             sweep_after_items: 1_000,
             sort_listings_up_to: 4_000,
@@ -109,6 +119,8 @@ pub(crate) struct Shared {
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
     pub(crate) recent: Recent,
+    /// Background tasks that panicked, each with its message.
+    stopped_tasks: Mutex<Vec<String>>,
     /// Writers of partitions. They stop last, after whoever may still ask them something.
     pub(crate) writers: TaskGroup,
     /// Whose turn it is to run a script.
@@ -137,6 +149,11 @@ impl Shared {
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
         self.container_dir(container).join(format!("{:08}", partition.get()))
+    }
+
+    /// Notes that a background task panicked.
+    pub(crate) fn note_stopped(&self, error: &StorageError) {
+        self.stopped_tasks.lock().push(error.to_string());
     }
 
     pub(crate) fn wrap_log(&self, log: Arc<LocalLog>) -> Arc<dyn PartitionLog> {
@@ -274,6 +291,7 @@ impl Account {
         }
         let query_memory = Arc::new(MemoryPool::new(options.queries.memory_bytes_together));
         let shared = Arc::new(Shared {
+            stopped_tasks: Mutex::default(),
             writers: TaskGroup::new(runtime.clone()),
             runtime: runtime.clone(),
             disk,
@@ -448,6 +466,13 @@ impl Account {
     pub fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
         let state = self.0.containers.read().get(&rid).cloned()?;
         Some(Container::new(state, self.0.clone()))
+    }
+
+    /// Background tasks that panicked since the store was opened: what each did, and its message. A store with
+    /// such a task should be closed and opened again.
+    #[must_use]
+    pub fn stopped_tasks(&self) -> Vec<String> {
+        self.0.shared.stopped_tasks.lock().clone()
     }
 
     pub(crate) fn maintenance_tasks(&self) -> &TaskGroup {

@@ -159,7 +159,7 @@ impl ContainerState {
                 return Err(Refusal::Storage(StorageError::Interrupted));
             }
             if !log.is_sealed() {
-                return Err(Refusal::Storage(StorageError::Closed));
+                return Err(Refusal::Storage(partition.stopped().await));
             }
             changed.rang().await;
         }

@@ -42,7 +42,7 @@ pub struct ContainerDefinition {
     default_ttl: Option<i32>,
     unique_keys: Vec<Vec<PartitionKeyPath>>,
     computed: Arc<[ComputedProperty]>,
-    retention: Duration,
+    retention: Option<Duration>,
 }
 
 impl ContainerDefinition {
@@ -130,7 +130,7 @@ impl ContainerDefinition {
     /// Keeps every version and every delete for this long (in whole minutes, at least one).
     #[must_use]
     pub fn with_all_versions(mut self, retention: Duration) -> ContainerDefinition {
-        self.retention = retention;
+        self.retention = Some(retention);
         let minutes = retention.as_secs().div_ceil(60).max(1);
         self.with("changeFeedPolicy", json!({ "retentionDuration": minutes }))
     }
@@ -192,9 +192,10 @@ impl ContainerDefinition {
         &self.computed
     }
 
-    /// How long superseded versions and deletes are kept at least.
+    /// How long superseded versions and deletes are kept at least; `None` leaves it to
+    /// [`Options::history`](crate::Options::history).
     #[must_use]
-    pub fn all_versions_retention(&self) -> Duration {
+    pub fn all_versions_retention(&self) -> Option<Duration> {
         self.retention
     }
 
@@ -278,17 +279,17 @@ fn parse_computed(json: &Map<String, Value>) -> Result<Arc<[ComputedProperty]>, 
     Ok(parsed.into())
 }
 
-fn parse_retention(json: &Map<String, Value>) -> Result<Duration, DefinitionError> {
+fn parse_retention(json: &Map<String, Value>) -> Result<Option<Duration>, DefinitionError> {
     let minutes = json.get("changeFeedPolicy").and_then(|policy| policy.get("retentionDuration"));
     match minutes {
-        None | Some(Value::Null) => Ok(Duration::ZERO),
+        None | Some(Value::Null) => Ok(None),
         Some(value) => {
             let minutes =
                 value.as_u64().filter(|minutes| *minutes <= 525_600).ok_or_else(|| {
                     let what = "retentionDuration is not a number of minutes up to 525600";
                     DefinitionError::Malformed(what.to_owned())
                 })?;
-            Ok(Duration::from_secs(minutes * 60))
+            Ok(Some(Duration::from_secs(minutes * 60)))
         }
     }
 }
@@ -344,7 +345,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Value>(&definition.to_json()).unwrap(), given);
         assert_eq!(definition.default_ttl(), Some(-1));
         assert_eq!(definition.unique_keys()[0].len(), 2);
-        assert_eq!(definition.all_versions_retention(), Duration::from_secs(300));
+        assert_eq!(definition.all_versions_retention(), Some(Duration::from_secs(300)));
     }
 
     #[test]

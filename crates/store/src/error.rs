@@ -4,8 +4,8 @@ use crate::body::{BodyError, PatchError};
 use crate::quarantine::Quarantine;
 use headwater_log::{AppendError, Damage, OpenError as LogOpenError, ReadError};
 use headwater_model::{
-    BadContinuation, BadPartitionKeyDefinition, BadPartitionKeyPath, Etag, IdError, KeyRange, Lsn,
-    PartitionId, PartitionKeyError,
+    BadContinuation, BadPartitionKeyDefinition, BadPartitionKeyPath, Continuation, Etag, IdError,
+    KeyRange, Lsn, PartitionId, PartitionKeyError,
 };
 use headwater_query::EvaluationError;
 use std::io::ErrorKind;
@@ -64,6 +64,14 @@ pub enum StorageError {
         "a split or merge of the partition failed halfway; reopen the store and it is finished"
     )]
     Interrupted,
+    /// A background task panicked. What it owned takes no more work until the store is opened again.
+    #[error("{task} stopped: {message}; restart the server, or close the store and open it again")]
+    Stopped {
+        /// What the task did, and for which object.
+        task: String,
+        /// What it panicked with.
+        message: String,
+    },
     /// The store is closed, or closing.
     #[error("the store is closed; open it again")]
     Closed,
@@ -78,6 +86,7 @@ impl StorageError {
             StorageError::Append(AppendError::DiskFull) => Remedy::FreeDisk,
             StorageError::Append(AppendError::Poisoned)
             | StorageError::Index(_)
+            | StorageError::Stopped { .. }
             | StorageError::Interrupted => Remedy::Reopen,
             StorageError::Read(_) | StorageError::Append(_) | StorageError::Closed => {
                 Remedy::RetryLater
@@ -520,17 +529,26 @@ pub enum FeedError {
     },
     /// All versions were asked for from a position that is no longer kept.
     #[error(
-        "changes after {asked} are no longer kept in all versions; the oldest kept position is \
-         {oldest}: go on from there, or read latest versions"
+        "changes after {asked} are no longer kept in all versions: up to {missing} of them (LSNs) are \
+         missing. The oldest kept position is {}. Resume from there, or read latest versions",
+        position.to_string().trim_matches('"')
     )]
     BeforeRetention {
-        /// The position.
+        /// The position, in the range that is furthest behind.
         asked: Lsn,
-        /// The oldest position that is complete.
+        /// The oldest position that is complete there.
         oldest: Lsn,
+        /// The oldest position that is complete in everything the request is about.
+        position: Box<Continuation>,
+        /// LSNs between the positions asked for and the oldest kept ones. Some of them may still have
+        /// live versions.
+        missing: u64,
     },
-    /// All versions can only be read from now or from a position.
-    #[error("all versions and deletes are read from now or from a position, not from {0}")]
+    /// All versions can only be read from the oldest kept, from now or from a position.
+    #[error(
+        "all versions and deletes are read from the oldest kept change, from now or from a position, \
+         not from {0}"
+    )]
     UnsupportedStart(&'static str),
     /// The filter asks for what latest versions do not tell.
     #[error("latest versions do not tell {0}; read all versions and deletes, or filter otherwise")]
@@ -557,9 +575,12 @@ pub enum FeedError {
 impl From<ReadError> for FeedError {
     fn from(error: ReadError) -> FeedError {
         match error {
-            ReadError::BeforeRetention { asked, oldest } => {
-                FeedError::BeforeRetention { asked, oldest }
-            }
+            ReadError::BeforeRetention { asked, oldest } => FeedError::BeforeRetention {
+                asked,
+                oldest,
+                position: Box::new(Continuation::Single(oldest)),
+                missing: oldest.get().saturating_sub(asked.get()),
+            },
             other => FeedError::Storage(other.into()),
         }
     }

@@ -13,6 +13,7 @@ use headwater_model::{
     Continuation, FeedMode, FeedStart, KeyRange, Lsn, PageLimit, PartitionId, PartitionKey,
     RangePosition, Timestamp,
 };
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -162,15 +163,28 @@ impl Container {
     /// its continuation says up to where. With [`FeedRequest::wait`] that answer comes only when the
     /// time is over.
     ///
+    /// All versions from [`FeedStart::Beginning`] start at the oldest change that is kept.
+    ///
     /// # Errors
-    /// When the range is gone, or the position is not one this container could go on from.
+    /// When the range is gone, or the position is not one this container could go on from. All versions
+    /// from a position that is no longer kept are refused with the oldest position that is.
     pub async fn read_feed(&self, request: &FeedRequest) -> Result<FeedPage, FeedError> {
-        let mut parts = self.resolve(request)?;
-        let page = self.read_parts(request, &mut parts)?;
+        let page = match self.read_once(request) {
+            // Compaction passed the oldest position while it was being read.
+            Err(FeedError::BeforeRetention { .. }) if request.start == FeedStart::Beginning => {
+                self.read_once(request)?
+            }
+            read => read?,
+        };
         if !page.changes.is_empty() || request.wait.is_zero() {
             return Ok(page);
         }
         self.wait_for_changes(request, page).await
+    }
+
+    fn read_once(&self, request: &FeedRequest) -> Result<FeedPage, FeedError> {
+        let mut parts = self.resolve(request)?;
+        self.read_parts(request, &mut parts)
     }
 
     /// Looks again whenever something may have become visible, until the time is over.
@@ -229,12 +243,10 @@ impl Container {
         if let Some(filter) = &request.filter {
             filter.check(request.mode)?;
         }
-        if request.mode == FeedMode::AllVersionsAndDeletes {
-            match request.start {
-                FeedStart::Beginning => return Err(FeedError::UnsupportedStart("the beginning")),
-                FeedStart::Time(_) => return Err(FeedError::UnsupportedStart("a point in time")),
-                FeedStart::Now | FeedStart::After(_) => {}
-            }
+        if request.mode == FeedMode::AllVersionsAndDeletes
+            && matches!(request.start, FeedStart::Time(_))
+        {
+            return Err(FeedError::UnsupportedStart("a point in time"));
         }
         let wanted = self.wanted_range(request)?;
         let asked: Vec<&Arc<Partition>> = match request.partition {
@@ -280,6 +292,40 @@ impl Container {
     }
 
     fn read_parts(&self, request: &FeedRequest, parts: &mut [Part]) -> Result<FeedPage, FeedError> {
+        let read = self.fill_page(request, parts);
+        read.map_err(|error| match error {
+            FeedError::BeforeRetention { asked, oldest, .. } => {
+                self.before_retention(request, asked, oldest)
+            }
+            other => other,
+        })
+    }
+
+    /// A refusal that says where everything the request is about can be resumed.
+    fn before_retention(&self, request: &FeedRequest, asked: Lsn, oldest: Lsn) -> FeedError {
+        let mut positions = Vec::new();
+        let mut missing: BTreeMap<u32, u64> = BTreeMap::new();
+        // The parts that were read have moved on; these stand where the request began.
+        for part in self.resolve(request).unwrap_or_default() {
+            let Ok(log) = part.partition.log() else { continue };
+            for (range, floor) in log.complete_by_key(&part.range) {
+                let behind = floor.get().saturating_sub(part.after.get());
+                let known = missing.entry(part.partition.id.get()).or_default();
+                *known = behind.max(*known);
+                positions.push(RangePosition { range, after: part.after.max(floor) });
+            }
+        }
+        let position = match &positions[..] {
+            [] => Continuation::Single(oldest),
+            [one] => Continuation::Single(one.after),
+            _ => Continuation::composite(self.rid(), positions)
+                .unwrap_or(Continuation::Single(oldest)),
+        };
+        let missing = missing.values().sum();
+        FeedError::BeforeRetention { asked, oldest, position: Box::new(position), missing }
+    }
+
+    fn fill_page(&self, request: &FeedRequest, parts: &mut [Part]) -> Result<FeedPage, FeedError> {
         if let [part] = parts {
             let page = part.partition.read_feed(&PartitionRequest {
                 after: part.after,
@@ -331,20 +377,31 @@ impl Container {
         Ok(FeedPage { changes, continuation, unfinished })
     }
 
-    /// The position from which changes at or after `time` follow, for one range.
+    /// The positions from which changes at or after `time` follow, for one range: one, or several where
+    /// ranges were merged.
     ///
     /// # Errors
     /// When the range is gone or the log cannot be read.
-    pub fn position_at(&self, range: PartitionId, time: Timestamp) -> Result<Lsn, FeedError> {
+    pub fn positions_at(
+        &self,
+        range: PartitionId,
+        time: Timestamp,
+    ) -> Result<Vec<RangePosition>, FeedError> {
         let topology = self.state().topology();
         let partition = topology.partition(range).ok_or(FeedError::RangeGone(range))?;
-        position_at(partition, time)
+        let positions = positions_at(partition, &partition.range, time)?.into_iter();
+        Ok(positions.map(|(range, after)| RangePosition { range, after }).collect())
     }
 }
 
-fn position_at(partition: &Partition, time: Timestamp) -> Result<Lsn, FeedError> {
+fn positions_at(
+    partition: &Partition,
+    range: &KeyRange,
+    time: Timestamp,
+) -> Result<Vec<(KeyRange, Lsn)>, FeedError> {
     let visible = partition.visible();
-    Ok(partition.log()?.position_before(time)?.min(visible))
+    let positions = partition.log()?.positions_before(time, range)?.into_iter();
+    Ok(positions.map(|(range, after)| (range, after.min(visible))).collect())
 }
 
 /// Where to start in a range of a partition: usually one position, but after a merge a reader may
@@ -355,9 +412,14 @@ fn starts_of(
     request: &FeedRequest,
 ) -> Result<Vec<(KeyRange, Lsn)>, FeedError> {
     let starts = match &request.start {
+        FeedStart::Beginning if request.mode == FeedMode::AllVersionsAndDeletes => {
+            let newest = partition.visible();
+            let oldest = partition.log()?.complete_by_key(range).into_iter();
+            oldest.map(|(range, after)| (range, after.min(newest))).collect()
+        }
         FeedStart::Beginning => vec![(range.clone(), Lsn::ZERO)],
         FeedStart::Now => vec![(range.clone(), partition.visible())],
-        FeedStart::Time(time) => vec![(range.clone(), position_at(partition, *time)?)],
+        FeedStart::Time(time) => positions_at(partition, range, *time)?,
         FeedStart::After(Continuation::Single(after)) => vec![(range.clone(), *after)],
         FeedStart::After(continuation @ Continuation::Composite { positions, .. }) => {
             if continuation.position_for(range).is_none() {

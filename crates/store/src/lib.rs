@@ -46,6 +46,7 @@ mod error;
 mod feed;
 mod filter;
 mod halves;
+mod history;
 mod index;
 pub mod invariants;
 mod item;
@@ -87,6 +88,7 @@ pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,
 };
+pub use history::HistoryStatistics;
 pub use index::MemoryIndex;
 pub use item::{Condition, Item, ItemWrite, Precondition, Written};
 pub use partition::feed::Change;

@@ -7,13 +7,14 @@
 use crate::account::Account;
 use crate::container::ContainerState;
 use crate::error::StorageError;
+use crate::history::compaction_policy;
 use crate::index::{Batch, remove_range};
 use crate::item::{ItemKey, Precondition};
 use crate::keys::{self, ItemRow, Key, Value};
 use crate::partition::{Partition, Refusal, Work};
 use crate::prepare::{Action, Operation};
-use headwater_log::CompactionPolicy;
-use headwater_model::{Lsn, PartitionKey, Timestamp};
+use headwater_model::{Lsn, PartitionKey};
+use headwater_runtime::{Stop, TaskFailure};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -30,7 +31,15 @@ pub(crate) fn start(account: &Account) {
     let runtime = account.0.shared.runtime.clone();
     // Weak, or the task would keep a store alive that nobody uses any more.
     let weak = Arc::downgrade(&account.0);
-    account.maintenance_tasks().spawn("maintenance", |mut stop| async move {
+    let shared = account.0.shared.clone();
+    let on_end = move |ended: Result<(), TaskFailure>| {
+        if let Err(TaskFailure { message, .. }) = ended {
+            let task = "maintenance (expiry, compaction, indexes)".to_owned();
+            shared.note_stopped(&StorageError::Stopped { task, message });
+        }
+    };
+    let tasks = account.maintenance_tasks();
+    let run = |mut stop: Stop| async move {
         loop {
             tokio::select! {
                 biased;
@@ -44,7 +53,8 @@ pub(crate) fn start(account: &Account) {
                 tracing::warn!(%error, "maintenance failed; it is tried again later");
             }
         }
-    });
+    };
+    tasks.spawn_watched("maintenance", run, on_end);
 }
 
 /// Sweeps and compacts every container as far as there is something to do.
@@ -73,21 +83,13 @@ async fn maintain(container: &Arc<ContainerState>) -> Result<(), StorageError> {
 /// its files are what can be salvaged.
 pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
     let shared = &container.shared;
-    let retention = container.settings.read().definition.all_versions_retention();
     let mut has_compacted = false;
     for partition in &container.topology().partitions {
         let Ok(log) = partition.log() else { continue };
         if partition.known_damage().is_some() {
             continue;
         }
-        let retain_from = if retention.is_zero() {
-            Timestamp::from_millis(u64::MAX)
-        } else {
-            let millis = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
-            Timestamp::from_millis(partition.now().as_millis().saturating_sub(millis))
-        };
-        let policy =
-            CompactionPolicy { retain_from, dead_percent: shared.options.compaction_dead_percent };
+        let policy = compaction_policy(container, partition, log);
         loop {
             match shared.runtime.blocking(|| log.compact(&policy)).map_err(StorageError::from) {
                 Ok(Some(done)) => {

@@ -27,6 +27,7 @@ use headwater_log::{
     RecordKind, Which,
 };
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId};
+use headwater_runtime::TaskFailure;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -114,7 +115,7 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
                 sealed.insert(partition.id, (prepared.partition.clone(), seal));
             }
             None => {
-                state.shared.writers.spawn("partition writer", |stop| prepared.writer.run(stop))
+                prepared.writer.start();
             }
         }
         partitions.push(prepared.partition);
@@ -337,7 +338,7 @@ async fn seal_partition(partition: &Partition, seal: Seal) -> Result<Lsn, Storag
     match partition.submit(Work::Seal(seal)).await {
         Ok(Answer::Sealed(lsn)) => Ok(lsn),
         Err(Refusal::Storage(error)) => Err(error),
-        _ => Err(StorageError::Closed),
+        _ => Err(partition.stopped().await),
     }
 }
 
@@ -358,7 +359,11 @@ async fn finish(
     for entry in &entries {
         let ancestors: Vec<Ancestor> = logs
             .iter()
-            .map(|log| Ancestor { log: log.clone(), range: entry.range.clone() })
+            .zip(parents)
+            .filter_map(|(log, parent)| {
+                let range = entry.range.intersect(&parent.range)?;
+                Some(Ancestor { log: log.clone(), range })
+            })
             .collect();
         let storage = |error: OpenError| match error {
             OpenError::Storage(error) => error,
@@ -393,7 +398,7 @@ async fn finish(
     container_file::update(&state.shared, &catalog.resources(), state.rid);
     let mut new = Vec::new();
     for child in children {
-        state.shared.writers.spawn("partition writer", |stop| child.writer.run(stop));
+        child.writer.start();
         new.push(child.partition);
     }
     let topology = state.topology().replace(&gone, new);
@@ -439,6 +444,20 @@ fn successors(
             Ok(vec![PartitionEntry { id: *into, range, ancestors }])
         }
         _ => Err(TopologyError::RangeGone(parents.first().map_or(PartitionId::new(0), |p| p.id))),
+    }
+}
+
+/// Partitions whose successors do not come unless this is disarmed.
+struct AbandonOnDrop<'a> {
+    state: &'a ContainerState,
+    parents: Option<&'a [Arc<Partition>]>,
+}
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(parents) = self.parents {
+            self.state.abandon(parents);
+        }
     }
 }
 
@@ -509,10 +528,22 @@ impl Container {
         reshape: impl Future<Output = Result<Vec<RangeInfo>, CatalogError>> + Send + 'static,
     ) -> Result<Vec<RangeInfo>, CatalogError> {
         let (answer, result) = oneshot::channel();
-        self.state().shared.writers.spawn("reshape", |_| async move {
-            let _ = answer.send(reshape.await);
-        });
-        result.await.unwrap_or(Err(StorageError::Closed.into()))
+        let (failed, failure) = oneshot::channel();
+        let shared = self.state().shared.clone();
+        let on_end = move |ended: Result<(), TaskFailure>| {
+            if let Err(TaskFailure { message, .. }) = ended {
+                let task = "a split or merge of partitions".to_owned();
+                let error = StorageError::Stopped { task, message };
+                shared.note_stopped(&error);
+                let _ = failed.send(error);
+            }
+        };
+        let run = |_| async move { drop(answer.send(reshape.await)) };
+        self.state().shared.writers.spawn_watched("reshape", run, on_end);
+        match result.await {
+            Ok(answer) => answer,
+            Err(_) => Err(failure.await.unwrap_or(StorageError::Closed).into()),
+        }
     }
 
     async fn merge_now(
@@ -540,15 +571,19 @@ impl Container {
         parents: Vec<Arc<Partition>>,
         seal: Seal,
     ) -> Result<Vec<RangeInfo>, CatalogError> {
-        if let Err(error) = self.seal_and_replace(&parents, &seal).await {
-            let nothing_written =
-                matches!(error, CatalogError::Storage(StorageError::Append(AppendError::DiskFull)))
-                    && parents.iter().all(|one| one.log().is_ok_and(|log| !log.is_sealed()));
-            if !nothing_written {
-                self.state().abandon(&parents);
-            }
-            return Err(error);
+        // Dropped also when this panics: callers must not wait for successors that do not come.
+        let mut unfinished = AbandonOnDrop { state: self.state(), parents: Some(&parents) };
+        let replaced = self.seal_and_replace(&parents, &seal).await;
+        let nothing_written =
+            matches!(
+                replaced,
+                Err(CatalogError::Storage(StorageError::Append(AppendError::DiskFull)))
+            ) && parents.iter().all(|one| one.log().is_ok_and(|log| !log.is_sealed()));
+        if replaced.is_ok() || nothing_written {
+            unfinished.parents = None;
         }
+        drop(unfinished);
+        replaced?;
         let new = seal.successors();
         Ok(self.ranges().into_iter().filter(|range| new.contains(&range.id)).collect())
     }

@@ -18,6 +18,7 @@ use support::scratch;
 fn options() -> Options {
     let mut options = Options::default();
     options.segment_bytes = 32 << 10;
+    options.history = std::time::Duration::ZERO;
     options
 }
 

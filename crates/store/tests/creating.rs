@@ -26,7 +26,7 @@ async fn whoever_is_told_that_a_container_exists_finds_it() {
             }
         };
         let start = || runtime.run("create", ask(shop.clone(), id.clone()));
-        let asked: [Option<i32>; 4] = tokio::join!(start(), start(), start(), start()).into();
+        let asked: [Result<i32, _>; 4] = tokio::join!(start(), start(), start(), start()).into();
         let made: i32 = asked.into_iter().map(|made| made.expect("it was found")).sum();
         assert_eq!(made, 1, "{id}");
     }

@@ -30,6 +30,7 @@ use support::{Reader, Scope, rounds, scratch};
 fn options() -> Options {
     let mut options = Options::default();
     options.segment_bytes = 6 << 10;
+    options.history = Duration::ZERO;
     options.ring_bytes = 1 << 10;
     options.maintenance_interval = Duration::ZERO;
     options

@@ -178,6 +178,7 @@ impl World {
         options.ring_bytes = *random.pick(&[0, 600, 1 << 20]);
         options.maintenance_interval = Duration::ZERO;
         options.compaction_dead_percent = *random.pick(&[1, 60]);
+        options.history = Duration::ZERO;
         let mut definition = ContainerDefinition::new("c", "/t").unwrap();
         if random.chance(60) {
             definition = definition.with_all_versions(Duration::from_secs(1_000_000));

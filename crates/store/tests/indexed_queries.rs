@@ -139,6 +139,7 @@ impl World {
         options.segment_bytes = *random.pick(&[1 << 10, 20 << 10]);
         options.maintenance_interval = Duration::ZERO;
         options.compaction_dead_percent = *random.pick(&[1, 60]);
+        options.history = Duration::ZERO;
         options.index_after_items = 0;
         options.sweep_after_items = *random.pick(&[0, 3, 1_000]);
         options.sort_listings_up_to = *random.pick(&[0, 6, 1_000]);

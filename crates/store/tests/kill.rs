@@ -51,6 +51,7 @@ fn options(durability: Durability, maintenance: Duration) -> Options {
     options.ring_bytes = 4 << 10;
     options.maintenance_interval = maintenance;
     options.compaction_dead_percent = 10;
+    options.history = Duration::ZERO;
     options
 }
 

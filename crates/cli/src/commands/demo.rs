@@ -3,7 +3,6 @@
 use super::tail::reader::{Event, Following, Piece};
 use super::tail::rejoin::Waiting;
 use super::tail::show::{Change, Printer, Style};
-use super::tail::start::BEFORE_ALL;
 use crate::connect::block_on;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -121,8 +120,7 @@ async fn show(demo: &Demo, server: &Server, runtime: &Runtime) -> Result<()> {
         waiting: Waiting::default(),
     };
     for range in orders.ranges().await?.iter() {
-        let from = FeedFrom::After(BEFORE_ALL.to_owned());
-        let piece = Piece { keys: range.keys.clone(), from };
+        let piece = Piece { keys: range.keys.clone(), from: FeedFrom::Beginning };
         following.start(&tasks, piece);
     }
     let pause = Duration::from_secs(1) / demo.rate;
@@ -161,7 +159,7 @@ async fn print(
                 pieces.into_iter().for_each(|piece| following.start(tasks, piece));
             }
             Event::Note(note) => eprintln!("{note}"),
-            Event::Failed(error) => return Err(error.into()),
+            Event::Failed { error, .. } => return Err(error.into()),
         }
     }
     Ok(())

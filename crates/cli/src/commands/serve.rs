@@ -3,10 +3,12 @@
 //! Every setting can come from the command line, the environment or a file, in that order. Keys never
 //! have to be on the command line, where other users of the machine can read them.
 
+use super::tail::start::age;
 use crate::secret;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use headwater_protocol::auth::{Key, Keys};
+use headwater_protocol::headers::ConsistencyLevel;
 use headwater_runtime::Runtime;
 use headwater_server::{Config, Server};
 use headwater_store::{Account, Durability, Options};
@@ -75,6 +77,10 @@ pub(crate) struct Serve {
     /// When an acknowledged write is safe [default: fsync]
     #[arg(long, env = "HEADWATER_DURABILITY")]
     durability: Option<Level>,
+    /// How long superseded versions and deletes are kept, such as 24h or 7d; 0 for none. A
+    /// changeFeedPolicy of a container takes precedence [default: 24h]
+    #[arg(long, value_name = "AGE", env = "HEADWATER_HISTORY")]
+    history: Option<String>,
     /// The name of the account [default: headwater]
     #[arg(long, value_name = "NAME", env = "HEADWATER_ACCOUNT")]
     account: Option<String>,
@@ -93,6 +99,9 @@ pub(crate) struct Serve {
     /// Answer 429 to what is beyond the provisioned throughput
     #[arg(long, env = "HEADWATER_ENFORCE_THROUGHPUT")]
     enforce_throughput: bool,
+    /// Default consistency level that the account shows to SDKs; every read is strong [default: session]
+    #[arg(long, value_name = "LEVEL", env = "HEADWATER_CONSISTENCY")]
+    consistency: Option<Consistency>,
     /// Accept requests whatever their date says
     #[arg(long, env = "HEADWATER_ANY_DATE")]
     any_date: bool,
@@ -122,6 +131,29 @@ enum Level {
     Fsync,
     /// In the kernel: survives the process, not the machine
     Os,
+}
+
+/// The default consistency level of the account.
+#[derive(Clone, Copy, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Consistency {
+    Strong,
+    BoundedStaleness,
+    Session,
+    ConsistentPrefix,
+    Eventual,
+}
+
+impl From<Consistency> for ConsistencyLevel {
+    fn from(level: Consistency) -> ConsistencyLevel {
+        match level {
+            Consistency::Strong => ConsistencyLevel::Strong,
+            Consistency::BoundedStaleness => ConsistencyLevel::BoundedStaleness,
+            Consistency::Session => ConsistencyLevel::Session,
+            Consistency::ConsistentPrefix => ConsistencyLevel::ConsistentPrefix,
+            Consistency::Eventual => ConsistencyLevel::Eventual,
+        }
+    }
 }
 
 /// The part of the file that is about the server.
@@ -185,12 +217,14 @@ impl Serve {
             cors_origin: or_else(self.cors_origin, file.cors_origin),
             partitions: self.partitions.or(file.partitions),
             durability: self.durability.or(file.durability),
+            history: self.history.or(file.history),
             account: self.account.or(file.account),
             key_file: self.key_file.or(file.key_file),
             key_command: self.key_command.or(file.key_command),
             secondary_key_file: self.secondary_key_file.or(file.secondary_key_file),
             read_only_key_file: self.read_only_key_file.or(file.read_only_key_file),
             enforce_throughput: self.enforce_throughput || file.enforce_throughput,
+            consistency: self.consistency.or(file.consistency),
             any_date: self.any_date || file.any_date,
             no_auth: self.no_auth || file.no_auth,
             any_identity: self.any_identity || file.any_identity,
@@ -213,6 +247,9 @@ impl Serve {
             None | Some(Level::Fsync) => Durability::Fsync,
             Some(Level::Os) => Durability::Os,
         };
+        if let Some(history) = &self.history {
+            options.history = history_of(history)?;
+        }
         if self.ephemeral {
             return Account::ephemeral_with(options).await.context("cannot start in memory");
         }
@@ -242,6 +279,9 @@ impl Serve {
             config.keys = keys;
         }
         config.enforce_throughput = self.enforce_throughput;
+        if let Some(level) = self.consistency {
+            config.consistency = level.into();
+        }
         config.clock_skew = Some(Duration::from_secs(15 * 60)).filter(|_| !self.any_date);
         config.any_identity = self.any_identity;
         config.previous_images = self.previous_images;
@@ -277,6 +317,14 @@ impl Serve {
         keys.primary_read_only = read_only;
         Ok(Some(keys))
     }
+}
+
+/// An age, or 0.
+fn history_of(text: &str) -> Result<Duration> {
+    let millis = if text.trim() == "0" { Some(0) } else { age(text.trim()) };
+    let millis =
+        millis.with_context(|| format!("--history is {text}; give an age like 24h, 7d or 0"))?;
+    Ok(Duration::from_millis(millis))
 }
 
 /// What the command line says, or else the file.

@@ -20,13 +20,14 @@ use crate::PartitionLog;
 use crate::disk::Disk;
 use crate::entry::{self, Entry, Group, Position, Record, Tail};
 use crate::error::{AppendError, ReadError};
+use crate::floors::Floors;
 use crate::invariants;
 use crate::manifest::{Manifest, Sealed};
 use crate::read::{Batch, Extent, Filling, ReadRequest, SegmentSet, Which};
 use crate::ring::Ring;
 use crate::segment::Segment;
 use append::SavedCheckpoint;
-use headwater_model::{Lsn, PartitionId, Timestamp};
+use headwater_model::{KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{BoxFuture, Runtime};
 use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ pub struct LogStatistics {
 /// See the head of this file.
 ///
 /// Locks are taken in this order: `compacting`, `appender`, `manifest`, `marking`, `segments`, the table
-/// of a segment. Behind `ring` and `saved_checkpoint` no other is taken.
+/// of a segment. Behind `ring`, `floors` and `saved_checkpoint` no other is taken.
 #[derive(Debug)]
 pub struct LocalLog {
     pub(crate) disk: Arc<dyn Disk>,
@@ -100,7 +101,10 @@ pub struct LocalLog {
     tail_lsn: AtomicU64,
     /// Entries up to here may have marked what they supersede. Moves before the first mark is set.
     marked_lsn: AtomicU64,
+    /// The highest of the floors, for a look without a lock. Rises after they have.
     complete_after: AtomicU64,
+    /// After which LSN all versions are complete, by key.
+    pub(crate) floors: RwLock<Floors>,
     ring: Mutex<Ring>,
     poisoned: AtomicBool,
     /// A record could not be marked dead, or the owner has yet to find out which ones are: the bits in
@@ -184,13 +188,21 @@ impl LocalLog {
         active.is_some_and(|active| active.info.relaxed)
     }
 
-    /// All versions are complete after this position.
+    /// All versions of all keys are complete after this position.
     #[must_use]
     pub fn complete_after(&self) -> Lsn {
         Lsn::new(self.complete_after.load(Ordering::Acquire))
     }
 
-    pub(crate) fn raise_complete_after(&self, lsn: Lsn) {
+    /// The keys of a range, cut where the position changes after which all their versions are complete.
+    #[must_use]
+    pub fn complete_by_key(&self, keys: &KeyRange) -> Vec<(KeyRange, Lsn)> {
+        self.floors.read().pieces(keys)
+    }
+
+    /// History of these keys is about to be dropped up to an LSN.
+    pub(crate) fn raise_floor(&self, keys: KeyRange, lsn: Lsn) {
+        self.floors.write().raise(keys, lsn);
         self.complete_after.fetch_max(lsn.get(), Ordering::AcqRel);
     }
 
@@ -254,8 +266,12 @@ impl LocalLog {
     }
 
     fn check_retention(&self, request: &ReadRequest<'_>) -> Result<(), ReadError> {
-        let oldest = self.complete_after();
-        if request.which == Which::AllVersions && request.after < oldest {
+        if request.which != Which::AllVersions || request.after >= self.complete_after() {
+            return Ok(());
+        }
+        let all = KeyRange::full();
+        let oldest = self.floors.read().of(request.range.unwrap_or(&all));
+        if request.after < oldest {
             return Err(ReadError::BeforeRetention { asked: request.after, oldest });
         }
         Ok(())
@@ -372,6 +388,57 @@ impl LocalLog {
         let set = self.segments.read().clone();
         let found = set.before_second(time.as_seconds())?;
         Ok(found.map_or(tail, |found| found.min(tail)))
+    }
+
+    /// The same for each key of a range, cut where the position changes: nothing earlier is seen.
+    ///
+    /// # Errors
+    /// When an offset table cannot be read.
+    pub fn positions_before(
+        &self,
+        time: Timestamp,
+        keys: &KeyRange,
+    ) -> Result<Vec<(KeyRange, Lsn)>, ReadError> {
+        let tail = self.visible_tail();
+        let set = self.segments.read().clone();
+        let found = set.before_second_by_key(time.as_seconds(), keys)?;
+        let or_tail = |found: Option<Lsn>| found.map_or(tail, |found| found.min(tail));
+        Ok(found.into_iter().map(|(keys, found)| (keys, or_tail(found))).collect())
+    }
+
+    /// Bytes of superseded entries and tombstones that readers of all versions can get.
+    #[must_use]
+    pub fn history_bytes(&self) -> u64 {
+        let complete_after = self.complete_after();
+        let set = self.segments.read().clone();
+        let is_complete = |segment: &&Arc<Segment>| {
+            segment.sealed().is_none_or(|sealed| sealed.last_lsn > complete_after)
+        };
+        set.segments().filter(is_complete).map(|segment| segment.history_bytes()).sum()
+    }
+
+    /// Bytes of entries that nothing has superseded.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        let active_bytes = self.appender.lock().offset;
+        let set = self.segments.read().clone();
+        let live = set.segments().map(|segment| {
+            let bytes = u64::from(segment.sealed().map_or(active_bytes, |sealed| sealed.bytes));
+            bytes.saturating_sub(segment.history_bytes())
+        });
+        live.sum()
+    }
+
+    /// The second of the oldest entry from which on all versions of all keys are there. `None` if there
+    /// is no such entry.
+    ///
+    /// # Errors
+    /// When an offset table cannot be read.
+    pub fn oldest_complete(&self) -> Result<Option<Timestamp>, ReadError> {
+        let complete_after = self.complete_after();
+        let set = self.segments.read().clone();
+        let second = set.first_second_after(complete_after)?;
+        Ok(second.map(Timestamp::from_seconds))
     }
 
     /// Marks a record dead that an owner's replay found superseded.

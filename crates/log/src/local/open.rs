@@ -9,6 +9,7 @@ use super::{Appender, LocalLog, LogOptions, checkpoint_path};
 use crate::disk::{Disk, read_file, replace_file};
 use crate::entry::Tail;
 use crate::error::{Damage, OpenError};
+use crate::floors::Floors;
 use crate::liveness::{self, Checkpoint, DeadBits};
 use crate::manifest::{self, Manifest, SegmentInfo};
 use crate::read::SegmentSet;
@@ -43,7 +44,7 @@ pub struct Opened {
 pub struct Ancestor {
     /// The sealed log.
     pub log: Arc<LocalLog>,
-    /// The new partition's range.
+    /// The keys of it that the new partition takes over.
     pub range: KeyRange,
 }
 
@@ -162,7 +163,8 @@ impl LocalLog {
             sealed: AtomicBool::new(manifest.sealed),
             tail_lsn: AtomicU64::new(appender.tail.lsn.get()),
             marked_lsn: AtomicU64::new(appender.tail.lsn.get()),
-            complete_after: AtomicU64::new(manifest.complete_after.get()),
+            complete_after: AtomicU64::new(manifest.floors.highest().get()),
+            floors: RwLock::new(manifest.floors.clone()),
             segments: RwLock::new(Arc::new(set)),
             appender: Mutex::new(appender),
             ring: Mutex::new(Ring::new(options.ring_bytes)),
@@ -274,7 +276,7 @@ fn create_files(
         start,
         reached: start,
         sealed: false,
-        complete_after: Lsn::ZERO,
+        floors: Floors::default(),
         clock: Timestamp::from_millis(0),
         next_segment: 1,
         segments: Vec::new(),
@@ -291,7 +293,7 @@ fn create_files(
         // A compaction that began before the log was sealed may still be replacing files.
         let _quiet = ancestor.log.compacting.lock();
         bits_are_known &= !ancestor.log.marks_missing.load(Ordering::Acquire);
-        manifest.complete_after = manifest.complete_after.max(ancestor.log.complete_after());
+        manifest.floors.inherit(&ancestor.log.floors.read(), &ancestor.range);
         let set = ancestor.log.segments.read().clone();
         for segment in set.segments() {
             let known = segment.info.filter.clone().unwrap_or_else(KeyRange::full);
@@ -313,6 +315,8 @@ fn create_files(
             bits.push((number, segment.dead.copy()));
         }
     }
+    let taken: Vec<KeyRange> = ancestors.iter().map(|ancestor| ancestor.range.clone()).collect();
+    manifest.floors.simplify(&taken);
     // An ancestor that does not know what is dead must not pass on what it believes.
     if !bits.is_empty() && bits_are_known {
         let bits = bits.iter().map(|(number, bits)| (*number, bits));
@@ -349,14 +353,14 @@ fn load_checkpoint(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> (Ch
     let decoded = bytes.ok().and_then(|bytes| liveness::decode_checkpoint(&bytes));
     // Entries that compaction may have dropped cannot be replayed, so an older checkpoint is no help.
     let is_usable = |checkpoint: &Checkpoint| {
-        checkpoint.partition == manifest.partition && checkpoint.lsn >= manifest.complete_after
+        checkpoint.partition == manifest.partition && checkpoint.lsn >= manifest.floors.highest()
     };
     if let Some(checkpoint) = decoded.filter(is_usable) {
         return (checkpoint, false);
     }
     // The log's own entries name what they supersede, so replaying them all is enough, unless
     // compaction has dropped some of them (perhaps whole segments) or older entries were inherited.
-    let replay_is_enough = manifest.complete_after == Lsn::ZERO
+    let replay_is_enough = manifest.floors.highest() == Lsn::ZERO
         && manifest
             .segments
             .iter()

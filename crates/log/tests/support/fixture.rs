@@ -50,6 +50,7 @@ pub(crate) fn write() -> MemoryDisk {
     let apple = writer.put(0x10, "apple, ripest", Some(apple));
     let policy = CompactionPolicy {
         retain_from: Timestamp::from_millis(1_700_000_004_000),
+        history_bytes_max: u64::MAX,
         dead_percent: 10,
     };
     while parent.compact(&policy).expect("nothing is damaged").is_some() {}

@@ -8,6 +8,8 @@ use headwater_client::{Batch, ClientError, Container, PageRequest, Precondition,
 use headwater_model::PartitionKey;
 use headwater_runtime::BoxFuture;
 
+/// The path the service gives to a container without a partition key.
+const SYSTEM_PATH: &str = "/_partitionKey";
 /// A list with more pages than this is not one of leases.
 const PAGES_MAX: usize = 1000;
 
@@ -21,7 +23,7 @@ pub struct ContainerLeases {
 }
 
 impl ContainerLeases {
-    /// Uses this container, which must be partitioned by `/id` or by `/partitionKey`.
+    /// Uses this container, which must be partitioned by `/id`, by `/partitionKey` or not at all.
     ///
     /// # Errors
     /// When it is not there, or partitioned by something else.
@@ -33,10 +35,7 @@ impl ContainerLeases {
         })?;
         let definition: serde_json::Value = serde_json::from_slice(&definition)
             .map_err(|error| StoreError::Refused(format!("its definition: {error}")))?;
-        let paths = definition.pointer("/partitionKey/paths").and_then(|paths| paths.as_array());
-        let paths: Vec<&str> =
-            paths.into_iter().flatten().filter_map(|path| path.as_str()).collect();
-        let layout = Layout::of(&paths)?;
+        let layout = layout_of(&definition)?;
         let rid = definition["_rid"].as_str().unwrap_or_default().to_owned();
         Ok(ContainerLeases { container, layout, rid })
     }
@@ -55,13 +54,17 @@ impl ContainerLeases {
             Err(StoreError::Gone(_)) => {}
             other => return other,
         }
-        let path = match layout {
-            Layout::Id => "/id",
-            Layout::PartitionKey => "/partitionKey",
+        let key = |path| serde_json::json!({ "paths": [path], "kind": "Hash", "version": 2 });
+        let key = match layout {
+            Layout::Id => key("/id"),
+            Layout::PartitionKey => key("/partitionKey"),
+            Layout::Unpartitioned => {
+                serde_json::json!({ "paths": [SYSTEM_PATH], "kind": "Hash", "systemKey": true })
+            }
         };
         let definition = serde_json::json!({
             "id": container.id(),
-            "partitionKey": { "paths": [path], "kind": "Hash", "version": 2 },
+            "partitionKey": key,
             "defaultTtl": -1,
         });
         let client = container.client();
@@ -112,7 +115,7 @@ impl ContainerLeases {
     fn stored(&self, body: Bytes) -> Option<Stored> {
         let document = Document::parse(&body).ok()?;
         let partition = match self.layout {
-            Layout::Id => None,
+            Layout::Id | Layout::Unpartitioned => None,
             Layout::PartitionKey => document.get("partitionKey"),
         };
         let key = DocumentKey { id: document.get("id")?, partition };
@@ -126,8 +129,15 @@ impl ContainerLeases {
     }
 }
 
-fn partition_key(key: &DocumentKey) -> PartitionKey {
-    PartitionKey::from(key.partition.as_ref().unwrap_or(&key.id).as_str())
+/// The layout of a container with this definition. The service reports a container that was created without a
+/// partition key with a system key; under old API versions it reports no key at all.
+fn layout_of(definition: &serde_json::Value) -> Result<Layout, StoreError> {
+    let key = &definition["partitionKey"];
+    if key.is_null() || key["systemKey"] == true {
+        return Ok(Layout::Unpartitioned);
+    }
+    let paths = key["paths"].as_array().into_iter().flatten();
+    Layout::of(&paths.filter_map(|path| path.as_str()).collect::<Vec<_>>())
 }
 
 fn translate(error: ClientError) -> StoreError {
@@ -163,7 +173,7 @@ impl LeaseStore for ContainerLeases {
     fn read(&self, key: &DocumentKey) -> BoxFuture<Result<Option<Stored>, StoreError>> {
         let (store, key) = (self.clone(), key.clone());
         Box::pin(async move {
-            let read = store.container.read(&partition_key(&key), &key.id).await;
+            let read = store.container.read(&store.layout.partition_key(&key), &key.id).await;
             match read.map_err(translate)? {
                 None => Ok(None),
                 Some(found) => Ok(Some(store.answer(found.body)?)),
@@ -174,7 +184,7 @@ impl LeaseStore for ContainerLeases {
     fn create(&self, document: NewDocument) -> BoxFuture<Result<Stored, StoreError>> {
         let store = self.clone();
         Box::pin(async move {
-            let key = partition_key(&document.key);
+            let key = store.layout.partition_key(&document.key);
             let made = store.container.create(&key, document.body).await.map_err(translate)?;
             store.answer(made.body)
         })
@@ -187,7 +197,7 @@ impl LeaseStore for ContainerLeases {
     ) -> BoxFuture<Result<Stored, StoreError>> {
         let (store, condition) = (self.clone(), Precondition::IfMatch(if_match.to_owned()));
         Box::pin(async move {
-            let key = partition_key(&document.key);
+            let key = store.layout.partition_key(&document.key);
             let written =
                 store.container.replace(&key, &document.key.id, document.body, &condition).await;
             store.answer(written.map_err(translate)?.body)
@@ -198,8 +208,8 @@ impl LeaseStore for ContainerLeases {
         let (store, key) = (self.clone(), key.clone());
         let condition = Precondition::IfMatch(if_match.to_owned());
         Box::pin(async move {
-            let deleted = store.container.delete(&partition_key(&key), &key.id, &condition).await;
-            deleted.map_err(translate)
+            let partition = store.layout.partition_key(&key);
+            store.container.delete(&partition, &key.id, &condition).await.map_err(translate)
         })
     }
 

@@ -18,8 +18,8 @@ pub struct EmbeddedLeases {
 }
 
 impl EmbeddedLeases {
-    /// Uses this container, which must be partitioned by `/id` or by `/partitionKey`. The runtime is the
-    /// store's.
+    /// Uses this container, which must be partitioned by `/id`, by `/partitionKey` or not at all. The runtime
+    /// is the store's.
     ///
     /// # Errors
     /// When it is partitioned by something else.
@@ -27,7 +27,10 @@ impl EmbeddedLeases {
         let definition = container.definition();
         let paths: Vec<&str> =
             definition.partition_key().paths.iter().map(|path| path.as_str()).collect();
-        let layout = Layout::of(&paths)?;
+        let layout = match definition.partition_key().system_key {
+            true => Layout::Unpartitioned,
+            false => Layout::of(&paths)?,
+        };
         Ok(EmbeddedLeases { container, layout, runtime })
     }
 
@@ -35,7 +38,7 @@ impl EmbeddedLeases {
         let body = item.to_bytes();
         let document = crate::lease::Document::parse(&body).ok()?;
         let partition = match self.layout {
-            Layout::Id => None,
+            Layout::Id | Layout::Unpartitioned => None,
             Layout::PartitionKey => document.get("partitionKey"),
         };
         let key = DocumentKey { id: document.get("id")?, partition };
@@ -47,10 +50,6 @@ impl EmbeddedLeases {
         let written = self.container.write(write).await.map_err(refused)?;
         Ok(written.item.as_ref().and_then(|item| self.stored(item)))
     }
-}
-
-fn partition_key(key: &DocumentKey) -> PartitionKey {
-    PartitionKey::from(key.partition.as_ref().unwrap_or(&key.id).as_str())
 }
 
 fn refused(error: WriteError) -> StoreError {
@@ -104,14 +103,15 @@ impl LeaseStore for EmbeddedLeases {
     fn read(&self, key: &DocumentKey) -> BoxFuture<Result<Option<Stored>, StoreError>> {
         let (store, key) = (self.clone(), key.clone());
         Box::pin(async move {
-            let item = store.container.read(partition_key(&key), &key.id).await.map_err(unread)?;
-            Ok(item.and_then(|item| store.stored(&item)))
+            let item = store.container.read(store.layout.partition_key(&key), &key.id).await;
+            Ok(item.map_err(unread)?.and_then(|item| store.stored(&item)))
         })
     }
 
     fn create(&self, document: NewDocument) -> BoxFuture<Result<Stored, StoreError>> {
         let store = self.clone();
-        let write = ItemWrite::create(document.body).partition_key(partition_key(&document.key));
+        let key = self.layout.partition_key(&document.key);
+        let write = ItemWrite::create(document.body).partition_key(key);
         Box::pin(async move { store.write(write).await?.ok_or_else(odd) })
     }
 
@@ -122,14 +122,14 @@ impl LeaseStore for EmbeddedLeases {
     ) -> BoxFuture<Result<Stored, StoreError>> {
         let store = self.clone();
         let write = ItemWrite::replace(&document.key.id, document.body)
-            .partition_key(partition_key(&document.key))
+            .partition_key(self.layout.partition_key(&document.key))
             .if_match(if_match);
         Box::pin(async move { store.write(write).await?.ok_or_else(odd) })
     }
 
     fn delete(&self, key: &DocumentKey, if_match: &str) -> BoxFuture<Result<(), StoreError>> {
         let store = self.clone();
-        let write = ItemWrite::delete(partition_key(key), &key.id).if_match(if_match);
+        let write = ItemWrite::delete(self.layout.partition_key(key), &key.id).if_match(if_match);
         Box::pin(async move { store.write(write).await.map(drop) })
     }
 

@@ -15,6 +15,7 @@ pub use memory::MemoryLeases;
 use crate::lease::DocumentKey;
 use crate::namespace::FeedIdentity;
 use bytes::Bytes;
+use headwater_model::PartitionKey;
 use headwater_runtime::BoxFuture;
 use std::time::Duration;
 
@@ -96,11 +97,14 @@ impl<S: LeaseStore + ?Sized> LeaseStore for std::sync::Arc<S> {
 /// How documents are spread over a lease container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// By their id, or not at all. What the originals ask for.
+    /// By their id. What the originals ask for.
     Id,
     /// By a property `partitionKey`. All documents of one unit in one place: listing them is cheap, and
     /// several can be written at once.
     PartitionKey,
+    /// Not at all: a container that was created without a partition key. Every document has the empty
+    /// key; ids alone tell documents apart, as in [`Layout::Id`].
+    Unpartitioned,
 }
 
 impl Layout {
@@ -113,9 +117,19 @@ impl Layout {
             ["/id"] => Ok(Layout::Id),
             ["/partitionKey"] => Ok(Layout::PartitionKey),
             _ => {
-                let why =
-                    "it is partitioned by neither /id nor /partitionKey; use another container";
+                let why = "it is partitioned by neither /id nor /partitionKey; use a container by one of \
+                           these, or one without a partition key";
                 Err(StoreError::Refused(why.to_owned()))
+            }
+        }
+    }
+
+    /// The partition key under which a document is stored.
+    fn partition_key(self, key: &DocumentKey) -> PartitionKey {
+        match self {
+            Layout::Unpartitioned => PartitionKey::empty(),
+            Layout::Id | Layout::PartitionKey => {
+                PartitionKey::from(key.partition.as_ref().unwrap_or(&key.id).as_str())
             }
         }
     }
@@ -124,7 +138,7 @@ impl Layout {
     #[must_use]
     pub fn key(self, namespace: &str, id: String, shared_with_originals: bool) -> DocumentKey {
         let partition = match (self, shared_with_originals) {
-            (Layout::Id, _) => None,
+            (Layout::Id | Layout::Unpartitioned, _) => None,
             (Layout::PartitionKey, false) => Some(namespace.to_owned()),
             (Layout::PartitionKey, true) => Some(id.clone()),
         };

@@ -11,6 +11,7 @@
 //! late      those of hosts that stand still between what they were told and what they do
 //! storm     everything at once, under many seeds
 //! stage     one host, looked at closely: what handlers and trigger promise
+//! settings  what single options promise: starts, polling, scopes, prefixes, balancers
 //! sabotage  hosts broken on purpose, to see that the oracle notices
 //! ```
 //!
@@ -25,6 +26,7 @@ mod network;
 mod oracle;
 mod original;
 mod sabotage;
+mod settings;
 mod stage;
 mod storm;
 mod trigger;

@@ -149,6 +149,11 @@ fn whatever_happens_by_id_nothing_is_lost_and_nobody_works_in_anothers_place() {
 }
 
 #[test]
+fn whatever_happens_without_a_partition_key_nothing_is_lost_and_leases_have_one_owner() {
+    check(Layout::Unpartitioned, "whatever_happens_without");
+}
+
+#[test]
 fn one_seed_is_one_history() {
     let history = |seed| {
         let world = World::new(seed, setup(seed, Layout::PartitionKey));

@@ -29,13 +29,8 @@ pub enum SettingsError {
     #[error("{0} is missing")]
     Missing(&'static str),
     /// Nobody knows it.
-    #[error("there is no setting {name:?}{hint}")]
-    Unknown {
-        /// What it was called.
-        name: String,
-        /// What may be meant.
-        hint: String,
-    },
+    #[error("there is no setting {0:?}")]
+    Unknown(String),
     /// Under two names, with two values.
     #[error("{one} and {other} are two names of one setting, and differ; leave one out")]
     Twice {
@@ -99,7 +94,7 @@ pub struct TriggerSettings {
     /// What makes functions on one lease container independent of each other (`leaseContainerPrefix`,
     /// `leaseCollectionPrefix`, `leaseOptions.leasePrefix` of `host.json`).
     pub prefix: String,
-    /// `feedPollDelay`
+    /// `feedPollDelay`, `feedPollTime`
     pub poll_delay: Duration,
     /// `leaseAcquireInterval`
     pub acquire_interval: Duration,
@@ -107,7 +102,7 @@ pub struct TriggerSettings {
     pub expiration: Duration,
     /// `leaseRenewInterval`
     pub renew_interval: Duration,
-    /// `maxItemsPerInvocation`
+    /// `maxItemsPerInvocation`; 100 by default. `None` leaves it to the server.
     pub items_max: Option<u32>,
     /// `startFromBeginning`, `startFromTime`; for the very first start only.
     pub start: Start,
@@ -125,6 +120,8 @@ pub struct TriggerSettings {
 
 /// The lease container if nothing is said.
 const LEASES: &str = "leases";
+/// Items in a batch if nothing is said.
+const ITEMS_MAX: u32 = 100;
 /// Intervals of the originals are 32-bit numbers of milliseconds.
 const MILLIS_MAX: u64 = i32::MAX as u64;
 /// The service takes no less.
@@ -152,7 +149,7 @@ impl TriggerSettings {
             acquire_interval: interop.acquire_interval,
             expiration: interop.expiration,
             renew_interval: interop.renew_interval,
-            items_max: None,
+            items_max: Some(ITEMS_MAX),
             start: Start::Now,
             preferred_regions: Vec::new(),
             checkpoint: Checkpoint::EveryBatch,
@@ -375,7 +372,9 @@ impl<'a> Properties<'a> {
         settings.connection = self.text(&["connection", "connectionStringSetting"])?;
         let count = "a number of items, or 0 for the default";
         let items = self.number(&["maxItemsPerInvocation"], 1..=MILLIS_MAX, count)?;
-        settings.items_max = items.and_then(|items| u32::try_from(items).ok());
+        if let Some(items) = items.and_then(|items| u32::try_from(items).ok()) {
+            settings.items_max = Some(items);
+        }
         settings.start = self.start()?;
         settings.checkpoint = self.checkpoint()?;
         let regions = self.text(&["preferredLocations"])?.unwrap_or_default();
@@ -406,13 +405,13 @@ impl<'a> Properties<'a> {
     }
 
     fn read_intervals(&mut self, settings: &mut TriggerSettings) -> Result<(), SettingsError> {
-        for (name, interval) in [
-            ("feedPollDelay", &mut settings.poll_delay),
-            ("leaseAcquireInterval", &mut settings.acquire_interval),
-            ("leaseExpirationInterval", &mut settings.expiration),
-            ("leaseRenewInterval", &mut settings.renew_interval),
+        for (names, interval) in [
+            (&["feedPollDelay", "feedPollTime"][..], &mut settings.poll_delay),
+            (&["leaseAcquireInterval"], &mut settings.acquire_interval),
+            (&["leaseExpirationInterval"], &mut settings.expiration),
+            (&["leaseRenewInterval"], &mut settings.renew_interval),
         ] {
-            if let Some(given) = self.millis(&[name])? {
+            if let Some(given) = self.millis(names)? {
                 *interval = given;
             }
         }
@@ -449,9 +448,7 @@ impl<'a> Properties<'a> {
     /// Nothing may be left that nobody knows.
     fn end(self) -> Result<(), SettingsError> {
         let Some((name, _)) = self.left.first() else { return Ok(()) };
-        let meant = name.eq_ignore_ascii_case("feedPollTime").then_some("; feedPollDelay is meant");
-        let (name, hint) = ((*name).to_owned(), meant.unwrap_or_default().to_owned());
-        Err(SettingsError::Unknown { name, hint })
+        Err(SettingsError::Unknown((*name).to_owned()))
     }
 }
 

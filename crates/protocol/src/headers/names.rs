@@ -162,6 +162,12 @@ names! {
     FEED_CHANGED = "x-headwater-feed-changed";
     /// Beyond the protocol: whether changes come with the item before them, where it is kept.
     FEED_PREVIOUS = "x-headwater-feed-previous";
+    /// Beyond the protocol: `oldest` starts all versions at the oldest change that is kept.
+    FEED_START = "x-headwater-feed-start";
+    /// Beyond the protocol, in a refusal: the oldest position from which all versions are kept.
+    FEED_OLDEST = "x-headwater-feed-oldest";
+    /// Beyond the protocol, in a refusal: at most so many LSNs between the position and the oldest kept one.
+    FEED_MISSING = "x-headwater-feed-missing";
 
     /// The id of the request, in requests and answers.
     ACTIVITY_ID = "x-ms-activity-id";

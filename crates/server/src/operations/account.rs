@@ -14,7 +14,8 @@ const REGION: &str = "South Central US";
 
 /// `/`
 pub(super) fn read(gateway: &Gateway, call: &Call) -> Outcome {
-    let account = Account::single(&gateway.config.account, &call.origin, REGION);
+    let mut account = Account::single(&gateway.config.account, &call.origin, REGION);
+    account.consistency = gateway.config.consistency;
     Ok(Answer::json(StatusCode::OK, account.to_json())
         .charged(Charge::METADATA_READ)
         .header(headers::MAX_MEDIA_STORAGE_MB, 0)

@@ -137,7 +137,7 @@ fn check_whole(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Re
 pub(super) async fn transaction(call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
     check_whole(call, target, operations)?;
-    let key = call.required_partition_key()?;
+    let key = target.required_key(call)?;
     // A key that no item can have is the fault of the request and not of its first operation.
     target.container.locate(&key)?;
     let mut writes = Vec::with_capacity(operations.len());
@@ -278,7 +278,7 @@ fn answer_too_large() -> Failure {
 pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
     check_whole(call, target, operations)?;
-    let default = call.partition_key()?;
+    let default = target.key_of(call)?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
     let mut done = Vec::with_capacity(operations.len());
     let (mut served, mut shown) = (None, 0);

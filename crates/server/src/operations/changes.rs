@@ -2,7 +2,7 @@
 
 use super::{Outcome, items};
 use crate::answer::{Answer, Payload};
-use crate::budget::{Peer, Resource};
+use crate::budget::Resource;
 use crate::config::StartTimes;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target, unfinished};
@@ -33,6 +33,11 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     if let Some(newest) = newest_elsewhere(container, &scope) {
         return Ok(unchanged(container, &scope, &format!("\"{newest}\"")));
     }
+    // Held for the whole read: a page that is there at once is read under a limit too.
+    let _waiting = match call.operation.waits_for_changes() {
+        true => Some(call.peer.take(Resource::WaitingReaders, 1)?),
+        false => None,
+    };
     let wait = call.wait(gateway.config.limits.wait_max);
     let request = request_of(&asked, &scope).limit(call.page_limit()?).wait(wait);
     let request = request.filter(filter_in_headers(call)?);
@@ -44,7 +49,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         let page = read_by_two(gateway, container, form, halves).await?;
         return Ok(served(container, &scope, page));
     }
-    let page = match read_page(gateway, &call.peer, container, &request, wait).await {
+    let page = match read_page(gateway, container, &request, wait).await {
         // A reader ahead of us (a container made anew, say) is told to stay where it is.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
         Err(Unread::Failed(failure)) => return Err(failure),
@@ -111,7 +116,8 @@ fn quoted(continuation: &Continuation) -> String {
 /// alone does not bring these images; the SDKs' own suites look whether they are absent. Where there is no
 /// policy the service has no such feed at all, so nobody expects less than everything.
 fn shows_previous(gateway: &Gateway, call: &Call, container: &Container) -> bool {
-    let has_policy = !container.definition().all_versions_retention().is_zero();
+    let retention = container.definition().all_versions_retention();
+    let has_policy = retention.is_some_and(|retention| !retention.is_zero());
     match call.header(headers::FEED_PREVIOUS) {
         Some(_) => call.flag(headers::FEED_PREVIOUS),
         None => gateway.config.previous_images || !has_policy,
@@ -137,6 +143,7 @@ fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
         if_none_match: call.header(IF_NONE_MATCH),
         if_modified_since: call.header(IF_MODIFIED_SINCE),
         version: call.header(&names::VERSION),
+        start: call.header(headers::FEED_START),
     };
     let time_start = match gateway.config.start_times {
         StartTimes::ByVersion => TimeStart::ByVersion,
@@ -207,11 +214,10 @@ pub(super) enum Unread {
     Failed(Failure),
 }
 
-/// Reads a page, and waits for one until there is a change or the server stops. Waiting takes the permit of
-/// a waiting reader.
+/// Reads a page, and waits for one until there is a change or the server stops. The caller holds the permit
+/// of a waiting reader.
 pub(super) async fn read_page(
     gateway: &Arc<Gateway>,
-    peer: &Arc<Peer>,
     container: &Container,
     request: &FeedRequest,
     wait: Duration,
@@ -223,11 +229,7 @@ pub(super) async fn read_page(
     if wait.is_zero() {
         return container.read_feed(request).await.map_err(failed);
     }
-    // Given back also when the client leaves and this is dropped.
-    let waiting = peer.take(Resource::WaitingReaders, 1);
-    let waiting = waiting.map_err(|error| Unread::Failed(error.into()))?;
     let waited = gateway.unless_stopping(container.read_feed(request)).await;
-    drop(waiting);
     match waited {
         Some(page) => page.map_err(failed),
         // What there is now; the client comes back to whoever serves next.
@@ -255,11 +257,10 @@ fn position_at(
     let ranges = container.ranges();
     let wanted: Vec<_> =
         ranges.iter().filter(|range| scope.range.is_none_or(|id| range.id == id)).collect();
-    let positions = wanted.iter().map(|range| {
-        let after = container.position_at(range.id, time)?;
-        Ok(headwater_model::RangePosition { range: range.range.clone(), after })
-    });
-    let positions = positions.collect::<Result<Vec<_>, FeedError>>()?;
+    let mut positions = Vec::with_capacity(wanted.len());
+    for range in &wanted {
+        positions.extend(container.positions_at(range.id, time)?);
+    }
     match &positions[..] {
         [] => {
             let gone = scope.range.map(FeedError::RangeGone);

@@ -59,7 +59,11 @@ async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome 
     let definition = definition_of(call, None)?;
     let throughput = databases::throughput_of(call)?;
     let partitions = throughput.map_or(0, Throughput::partitions_of_new);
-    let partitions = partitions.max(gateway.account.default_partitions());
+    let partitions = match definition.partition_key().system_key {
+        // All items have one key, so that they are in one partition anyway.
+        true => 1,
+        false => partitions.max(gateway.account.default_partitions()),
+    };
     let container = database.create_container_with(definition, partitions).await?;
     let owner = ResourceId::Database(database.rid());
     let shared = !gateway.account.resources(ResourceType::Offer, Some(owner)).is_empty();

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`,
-//! `select=`, `ops=` and `changed=`; an event's id is the position behind it, so a browser that reconnects
-//! goes on where it was by sending `Last-Event-ID`. A browser cannot send headers: it passes a resource
-//! token as `token=`. With a token for one partition key it hears of that key alone, and the stream ends
-//! when the token expires or its permission is deleted.
+//! `select=`, `ops=` and `changed=`. The last event of every transaction has an id: the position behind it. A
+//! browser that reconnects sends it as `Last-Event-ID`, continues there, and sees no transaction twice. A browser
+//! cannot send headers: it passes a resource token as `token=`. With a token for one partition key it hears of that
+//! key alone, and the stream ends when the token expires or its permission is deleted.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
 use super::{Outcome, check_living, no_id};
@@ -23,8 +23,8 @@ use crate::pace::counted;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
 use headwater_model::{
-    Continuation, Epk, FeedMode, FeedStart, Lsn, PageLimit, PartitionId, PartitionKey,
-    PartitionKeyPath, Timestamp,
+    Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKey, PartitionKeyPath,
+    Timestamp,
 };
 use headwater_protocol::auth::Grant;
 use headwater_protocol::operation::Extension;
@@ -44,8 +44,11 @@ use tokio::sync::mpsc;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Pages that may wait for a slow client; then the feed waits for it.
 const PAGES_AHEAD: usize = 2;
-const PAGE_ITEMS: u32 = 100;
+/// A page is one transaction, so that the position behind each is known.
+const PAGE_ITEMS: u32 = 1;
 const PAGE_BYTES: u32 = 1 << 20;
+/// Bytes of events that are sent at once, and at most a page more.
+const SENT_BYTES: usize = 64 << 10;
 
 /// The token in the address of an event stream, escaped as a header would have it.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
@@ -161,10 +164,6 @@ fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
             FeedStart::After(parsed.map_err(|error| Failure::bad_request(error.to_string()))?)
         }
         (None, None | Some("now")) => FeedStart::Now,
-        // All versions are kept for a while only: their beginning is a position, not all there was.
-        (None, Some("beginning")) if mode == FeedMode::AllVersionsAndDeletes => {
-            FeedStart::After(Continuation::Single(Lsn::new(0)))
-        }
         (None, Some("beginning")) => FeedStart::Beginning,
         // As `toUTCString()` of a browser writes it.
         (None, Some(_)) => {
@@ -213,15 +212,24 @@ async fn send_events(
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
     let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
-    let mut memory = None;
-    while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
-        let request = FeedRequest::new(start.clone()).mode(mode).limit(limit).wait(HEARTBEAT);
+    let request = |start: FeedStart, wait: Duration| {
+        let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
         let request = request.filter(filter.clone());
-        let request = match &key {
+        match &key {
             Some(key) => request.of_key(key.clone()),
             None => request,
+        }
+    };
+    let mut memory = None;
+    while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
+        let asked = request(start.clone(), HEARTBEAT);
+        let read = async {
+            // Given back also when the client leaves and this is dropped.
+            match peer.take(Resource::WaitingReaders, 1) {
+                Ok(_waiting) => read_page(gateway, container, &asked, HEARTBEAT).await,
+                Err(error) => Err(Unread::Failed(error.into())),
+            }
         };
-        let read = read_page(gateway, peer, container, &request, HEARTBEAT);
         let read = tokio::select! {
             read = read => read,
             () = out.closed() => return,
@@ -232,8 +240,19 @@ async fn send_events(
         }
         let (text, next) = match read {
             Ok(page) => {
-                let next = FeedStart::After(page.continuation.clone());
-                (events_of(container, &page, mode, is_filtered), next)
+                let mut text = events_of(container, &page, mode, is_filtered);
+                let mut position = page.continuation;
+                // What else there is now is sent along. An error comes again with the next read.
+                while text.len() < SENT_BYTES {
+                    let next = request(FeedStart::After(position.clone()), Duration::ZERO);
+                    let read = container.read_feed(&next).await;
+                    let Some(page) = read.ok().filter(|page| !page.changes.is_empty()) else {
+                        break;
+                    };
+                    text.extend(events_of(container, &page, mode, is_filtered));
+                    position = page.continuation;
+                }
+                (text, FeedStart::After(position))
             }
             Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,
             Err(Unread::Failed(failure)) => return end(out, &failure.message).await,
@@ -279,7 +298,7 @@ fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
     gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
 }
 
-/// The last event of a page carries its position: a reader that stops in between reads the page again.
+/// The last event of a page carries the position behind it.
 fn events_of(container: &Container, page: &FeedPage, mode: FeedMode, is_filtered: bool) -> Vec<u8> {
     let position = page.continuation.to_string();
     let position = position.trim_matches('"');

@@ -53,7 +53,7 @@ pub(super) async fn answer(
 /// `…/docs/{id}`
 async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOperation) -> Outcome {
     let Route::Item { id, .. } = &call.route else { return Err(no_id(call)) };
-    let key = call.partition_key()?;
+    let key = target.key_of(call)?;
     let by_rid = match by_rid::may_be(target, id) {
         true => Box::pin(by_rid::id_of(target, id, key.as_ref(), &call.body)).await?,
         false => None,
@@ -67,7 +67,7 @@ async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOpe
         ItemOperation::Patch => {
             let patch = Patch::parse(&call.body)?;
             let condition = query::condition_of(&patch)?;
-            let mut write = ItemWrite::patch(call.required_partition_key()?, id, patch);
+            let mut write = ItemWrite::patch(key.ok_or_else(no_partition_key)?, id, patch);
             if let Some(condition) = condition {
                 write = write.condition(condition);
             }
@@ -75,7 +75,7 @@ async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOpe
             carry_out(gateway, call, target, write, "Replace").await
         }
         ItemOperation::Delete => {
-            let write = ItemWrite::delete(call.required_partition_key()?, id);
+            let write = ItemWrite::delete(key.ok_or_else(no_partition_key)?, id);
             carry_out(gateway, call, target, write, "Delete").await
         }
         _ => read(call, target, key, id).await,
@@ -206,7 +206,7 @@ pub(super) fn check_session(call: &Call, container: &Container) -> Result<(), Fa
 
 /// `…/operations/partitionkeydelete`
 async fn delete_partition_key(call: &Call, target: &Target) -> Outcome {
-    let key = call.required_partition_key()?;
+    let key = target.required_key(call)?;
     target.container.delete_partition_key(key.clone()).await?;
     let (partition, lsn) = target.container.locate(&key)?;
     Ok(Answer::empty(StatusCode::OK)

@@ -60,7 +60,7 @@ pub(super) async fn execute(gateway: &Gateway, call: &Call, target: &Target) -> 
     };
     let owner = ResourceId::Container(target.container.rid());
     let procedure = scripts(ResourceType::StoredProcedure, owner).find(gateway, id)?;
-    let key = call.required_partition_key()?;
+    let key = target.required_key(call)?;
     items::check_session(call, &target.container)?;
     let procedure = ProcedureCall {
         script: script_of(&procedure),

@@ -44,10 +44,23 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         "/health/ready" if gateway.is_stopping.load(Ordering::Relaxed) => {
             Some(Answer::text(StatusCode::SERVICE_UNAVAILABLE, text, "stopping\n"))
         }
-        "/health/ready" => Some(Answer::text(StatusCode::OK, text, "ready\n")),
+        "/health/ready" => Some(match gateway.account.stopped_tasks().len() {
+            0 => Answer::text(StatusCode::OK, text, "ready\n"),
+            // What they say may be about data; this needs no key.
+            count => {
+                let line = format!(
+                    "{count} background tasks stopped; see the log and restart the server\n"
+                );
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, text, line)
+            }
+        }),
         METRICS => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            Some(Answer::text(StatusCode::OK, kind, gateway.metrics.text(&gateway.budgets)))
+            let now = gateway.runtime.unix_millis();
+            let text = gateway
+                .runtime
+                .blocking(|| gateway.metrics.text(&gateway.budgets, &gateway.account, now));
+            Some(Answer::text(StatusCode::OK, kind, text))
         }
         "/_explorer/emulator.pem" => Some(match &gateway.certificates {
             Some(known) => {

@@ -11,10 +11,10 @@ mod support;
 mod table;
 mod world;
 
+use headwater_store::{ContainerDefinition, ItemWrite};
 use std::time::Duration;
-use support::{World, read_answer};
+use support::World;
 use table::{Disguise, Expected, Mode, Op, Principal, Scope};
-use tokio::io::AsyncWriteExt;
 use world::Stage;
 
 /// Every principal that a server can meet.
@@ -91,32 +91,52 @@ async fn a_principal_that_only_reads_changes_nothing_with_any_combination_of_hea
     report(&wrong);
 }
 
+const DOCS: &str = "/dbs/db/colls/c/docs";
+const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
+const WAIT: [(&str, &str); 2] = [("A-IM", "Incremental Feed"), ("Prefer", "wait=1")];
+
+/// A server with this many places, and a container with this many items.
+async fn limited(requests: usize, waiting_readers: usize, items: usize) -> World {
+    let world = World::with(|config| {
+        config.limits.requests = requests;
+        config.limits.waiting_readers = waiting_readers;
+        config.limits.wait_max = Duration::from_millis(5);
+    });
+    let world = world.await;
+    let database = world.account.create_database("db").await.unwrap();
+    let definition = ContainerDefinition::new("c", "/pk").unwrap();
+    let container = database.create_container_with(definition, 1).await.unwrap();
+    for number in 0..items {
+        let text = "x".repeat(8000);
+        let item = format!(r#"{{"id":"{number}","pk":"a","text":"{text}"}}"#);
+        container.write(ItemWrite::create(item)).await.unwrap();
+    }
+    world
+}
+
 /// `A-IM` and `Prefer: wait` on any request took it past the limit on requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_only_claims_to_wait_counts_as_a_request() {
-    let world = World::with(|config| config.limits.requests = 1).await.with_container().await;
-    let docs = "/dbs/db/colls/c/docs";
-    let key = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
-    let wait = [key, ("A-IM", "Incremental Feed"), ("Prefer", "wait=1")];
+    let world = limited(0, 1, 0).await;
+    let head = [KEY, WAIT[0], WAIT[1]];
     let item = r#"{"id":"1","pk":"a"}"#;
-    // One request is under way for as long as its body is incomplete.
-    let request = world.request("POST", docs, &[key], item.as_bytes());
-    let (start, rest) = request.split_at(request.len() - 1);
-    let mut slow = world.connect().await;
-    slow.write_all(start).await.unwrap();
-    let is_taken = async || world.send("GET", "/dbs", &[], "").await.status == 503;
-    for _ in 0..100 {
-        if is_taken().await {
-            break;
-        }
-        world.runtime.sleep(Duration::from_millis(10)).await;
+    for (verb, path) in [("GET", "/dbs/db/colls/c/docs/1"), ("GET", "/dbs"), ("POST", DOCS)] {
+        assert_eq!(world.send(verb, path, &head, item).await.status, 503, "{verb} {path}");
     }
-    assert!(is_taken().await, "the only permit is taken");
-    for (verb, path) in [("GET", "/dbs/db/colls/c/docs/1"), ("GET", "/dbs"), ("POST", docs)] {
-        assert_eq!(world.send(verb, path, &wait, item).await.status, 503, "{verb} {path}");
+    assert_eq!(world.send("GET", DOCS, &WAIT[..1], "").await.status, 503, "without waiting");
+    assert_eq!(world.send("GET", DOCS, &WAIT, "").await.status, 304, "a feed read that waits");
+    world.stop().await;
+}
+
+/// A page that was there at once was read under no limit at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_read_that_would_wait_counts_as_a_waiting_reader_also_if_there_are_changes() {
+    let world = limited(1, 0, 200).await;
+    assert_eq!(world.send("GET", DOCS, &WAIT[..1], "").await.status, 200);
+    // The larger page is one that two threads read.
+    for count in ["1", "100"] {
+        let head = [WAIT[0], WAIT[1], ("x-ms-max-item-count", count)];
+        assert_eq!(world.send("GET", DOCS, &head, "").await.status, 503, "{count} items");
     }
-    assert_eq!(world.send("GET", docs, &wait, "").await.status, 304, "a feed read that waits");
-    slow.write_all(rest).await.unwrap();
-    assert_eq!(read_answer(&mut slow).await.unwrap().status, 201);
     world.stop().await;
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // every test program uses another part
 
-use headwater_protocol::auth::{self, EMULATOR_KEY, Key, Signable, format_http_date};
+use headwater_protocol::auth::{self, Key, Signable, format_http_date};
 use headwater_protocol::route;
 use headwater_runtime::Runtime;
 use headwater_server::{Config, Server};
@@ -61,8 +61,9 @@ impl World {
         change(&mut config);
         let account = Account::ephemeral_with(options).await.unwrap();
         let runtime = Runtime::system();
+        let key = config.keys.primary.clone();
         let server = Server::start(config, account.clone(), runtime.clone()).await.unwrap();
-        World { server, account, runtime, key: Key::from_base64(EMULATOR_KEY).unwrap() }
+        World { server, account, runtime, key }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

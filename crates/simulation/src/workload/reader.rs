@@ -90,7 +90,11 @@ impl Reader {
         let mut readers = Vec::new();
         let latest = FeedMode::LatestVersion;
         let all = FeedMode::AllVersionsAndDeletes;
-        for (mode, start) in [(latest, FeedStart::Beginning), (all, FeedStart::Now)] {
+        let all_from = match setup.writers % 2 {
+            0 => FeedStart::Beginning,
+            _ => FeedStart::Now,
+        };
+        for (mode, start) in [(latest, FeedStart::Beginning), (all, all_from)] {
             let key = Scope::Key(random.index(setup.keys.len()));
             let hashes = Scope::Hashes(setup.some_hashes(random));
             for scope in [Scope::Container, Scope::Ranges, key, hashes] {
@@ -119,8 +123,9 @@ impl Reader {
     fn request(&mut self, scene: &Scene, random: &mut Random) -> Option<Request> {
         let container = &scene.store.container;
         let about = self.about(&scene.setup);
-        let start = match self.start {
-            FeedStart::Beginning => Some(Lsn::ZERO),
+        let start = match (&self.start, self.mode) {
+            (FeedStart::Beginning, FeedMode::LatestVersion) => Some(Lsn::ZERO),
+            // Where the oldest kept versions are, the first page tells.
             _ => None,
         };
         if matches!(self.scope, Scope::Ranges) {
@@ -223,14 +228,14 @@ impl Reader {
         longest.filter(|_| is_known)
     }
 
-    /// All versions after its position are gone: it begins again from now.
+    /// All versions after its position are gone: it begins again with the oldest that are kept.
     fn begin_again(&mut self) {
         self.continuation = None;
         self.positions.clear();
         self.ranges.clear();
         self.delivered = Delivered::default();
         self.caught_up.clear();
-        self.start = FeedStart::Now;
+        self.start = FeedStart::Beginning;
     }
 
     /// At the end: whether it was given everything it should have been.
@@ -413,9 +418,8 @@ pub(crate) async fn turn(
 
 fn refused(scene: &Scene, reader: &mut Reader, request: &Request, error: &FeedError) -> Turn {
     let line = format!("{}: refused: {}", reader.name, explain(error));
-    let (since, has_merged) = scene.witness.tell(&scene.runtime, &line, |known| {
-        (reader.away_from(&request.about, known), known.has_merged)
-    });
+    let since =
+        scene.witness.tell(&scene.runtime, &line, |known| reader.away_from(&request.about, known));
     let (invariant, excused) = match error {
         FeedError::RangeGone(id) => {
             let gone = scene.store.container.ranges().iter().all(|range| range.id != *id);
@@ -424,12 +428,14 @@ fn refused(scene: &Scene, reader: &mut Reader, request: &Request, error: &FeedEr
         }
         FeedError::BeforeRetention { .. } => {
             let kept = u64::try_from(scene.setup.retention.as_millis()).unwrap_or(0);
-            // A merged range keeps all versions only from where both of its parents did, which is
-            // further on for the one whose LSNs were lower.
-            let stayed_away = has_merged || since.is_none_or(|millis| millis >= kept);
+            let stayed_away =
+                scene.setup.is_history_bounded || since.is_none_or(|millis| millis >= kept);
             let all = reader.mode == FeedMode::AllVersionsAndDeletes;
+            // The oldest kept is always there.
+            let has_position =
+                !request.before.is_empty() || !matches!(reader.start, FeedStart::Beginning);
             reader.begin_again();
-            (Invariant::AllVersionsAreKept, all && stayed_away)
+            (Invariant::AllVersionsAreKept, all && stayed_away && has_position)
         }
         FeedError::Storage(_) => (Invariant::NothingFailsWithoutAFault, false),
         _ => (Invariant::PositionsStayValid, false),

@@ -17,6 +17,7 @@ mod all_versions_are_complete_or_refused;
 mod an_expired_item_is_invisible_at_once;
 mod an_undecided_append_is_decided_by_the_next_slot;
 mod each_invariant_notices_its_sabotage;
+mod history_survives_splits_and_merges_without_a_policy;
 mod nothing_acknowledged_is_lost;
 mod nothing_unacknowledged_appears_half;
 mod one_seed_is_one_history;

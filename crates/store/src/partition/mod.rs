@@ -29,7 +29,7 @@ use crate::quarantine::Quarantine;
 use crate::recent::Kept;
 use headwater_log::{Damage, LocalLog, PartitionLog, Position, RecordKind, Tail};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
-use headwater_runtime::{Bell, Listener};
+use headwater_runtime::{Bell, Listener, TaskFailure};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,6 +39,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Requests that may wait for a writer before callers have to wait to be let in.
 const QUEUE_REQUESTS_MAX: usize = 1024;
+/// How long a caller waits for the report of a writer that has ended.
+const ENDING_MAX: Duration = Duration::from_secs(1);
 /// How long a reader waits for the index before it looks again.
 const APPLYING_MAX: Duration = Duration::from_millis(50);
 
@@ -104,6 +106,8 @@ pub(crate) struct Partition {
     pub(crate) touched: touched::Touched,
     pub(crate) population: population::Population,
     requests: mpsc::Sender<Request>,
+    writer_end: OnceLock<Result<(), TaskFailure>>,
+    writer_ended: Bell,
     /// The latest time this partition has acted on, so that a clock set back brings nothing back.
     newest_millis: AtomicU64,
     /// It takes no more writes, and whoever was to replace it did not come.
@@ -178,6 +182,8 @@ impl Partition {
             population: population::Population::new(tail.lsn == Lsn::ZERO),
             damage: OnceLock::new(),
             requests,
+            writer_end: OnceLock::new(),
+            writer_ended: Bell::default(),
             settings,
             log,
             shared,
@@ -273,8 +279,39 @@ impl Partition {
         {
             return Err(Refusal::Gone(Box::new(request.work)));
         }
-        // A writer that ends without answering was told to stop.
-        answer.await.unwrap_or(Err(Refusal::Storage(StorageError::Closed)))
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(Refusal::Storage(self.stopped().await)),
+        }
+    }
+
+    /// Why the writer no longer answers: the store closes, or the writer panicked.
+    pub(crate) async fn stopped(&self) -> StorageError {
+        let mut ended = self.writer_ended.listen();
+        // What the writer owned is dropped a moment before its end is reported.
+        if self.writer_end.get().is_none() {
+            let _ = self.shared.runtime.timeout(ENDING_MAX, ended.rang()).await;
+        }
+        match self.writer_end.get() {
+            Some(Err(failure)) => self.stopped_with(failure.message.clone()),
+            _ => StorageError::Closed,
+        }
+    }
+
+    /// The error of a writer that cannot continue.
+    fn stopped_with(&self, message: String) -> StorageError {
+        let settings = self.current_settings();
+        let (id, container) = (self.id, settings.definition.id());
+        let task = format!("the writer of partition {id} of container {container}");
+        StorageError::Stopped { task, message }
+    }
+
+    fn note_writer_end(&self, ended: Result<(), TaskFailure>) {
+        if let Err(failure) = &ended {
+            self.shared.note_stopped(&self.stopped_with(failure.message.clone()));
+        }
+        let _ = self.writer_end.set(ended);
+        self.writer_ended.ring();
     }
 
     /// Looks in the caller's task for the row the writer will ask for: there is one writer and many

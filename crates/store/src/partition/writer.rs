@@ -48,6 +48,8 @@ enum State {
     Sealed,
     /// The log and what we know of it may differ; only reopening tells.
     Broken,
+    /// An entry is in the log and cannot be applied to the index: the reason.
+    Unapplied(String),
 }
 
 impl Writer {
@@ -60,6 +62,14 @@ impl Writer {
     ) -> Writer {
         let tail = local.local_tail();
         Writer { partition, local, log, queue, tail, next_rid, state: State::Open }
+    }
+
+    /// Starts the task of this writer; its partition learns how it ends.
+    pub(crate) fn start(self) {
+        let partition = self.partition.clone();
+        let shared = partition.shared.clone();
+        let on_end = move |ended| partition.note_writer_end(ended);
+        shared.writers.spawn_watched("partition writer", |stop| self.run(stop), on_end);
     }
 
     /// Works until told to stop, or until nobody can ask for anything any more.
@@ -92,6 +102,10 @@ impl Writer {
                 }
                 (State::Broken, _) => {
                     let error = StorageError::Append(AppendError::Poisoned);
+                    let _ = request.reply.send(Err(Refusal::Storage(error)));
+                }
+                (State::Unapplied(reason), _) => {
+                    let error = self.partition.stopped_with(reason.clone());
                     let _ = request.reply.send(Err(Refusal::Storage(error)));
                 }
                 (State::Open, Work::Transaction(operations)) => {
@@ -192,7 +206,10 @@ impl Writer {
         self.next_rid = next_rid;
         if let Err(error) = self.apply(group) {
             // It is written and stays written; the index catches up at the next open.
-            self.state = State::Broken;
+            self.state = match &error {
+                StorageError::Stopped { message, .. } => State::Unapplied(message.clone()),
+                _ => State::Broken,
+            };
             return Err(error);
         }
         self.partition.publish(group.tail().lsn);
@@ -205,15 +222,22 @@ impl Writer {
         let mut change = Change::default();
         for placed in group.entries() {
             let bytes = group.bytes().slice(placed.bytes.clone());
-            let applied = entry::decode_header(&bytes).and_then(|header| {
+            let mut unapplied = None;
+            let read = entry::decode_header(&bytes).and_then(|header| {
                 entry::for_each_record(&bytes, &header, |record| {
                     self.partition.touched.note(record.epk(), record.position.lsn);
                     change.note(&record);
-                    let understood = apply(container, &record, &mut batch);
-                    debug_assert!(understood, "a writer understands what it wrote");
+                    if !apply(container, &record, &mut batch) {
+                        unapplied = Some(record.position.lsn);
+                    }
                 })
             });
-            debug_assert!(applied.is_ok(), "a writer can read what it wrote");
+            if let Err(what) = read {
+                return Err(self.unapplied(&format!("an entry cannot be read back: {what:?}")));
+            }
+            if let Some(lsn) = unapplied {
+                return Err(self.unapplied(&format!("the record at LSN {lsn} cannot be applied")));
+            }
         }
         let tally = self.partition.population.tally_after(change);
         let state = PartitionRow { applied: group.tail().lsn, next_rid: self.next_rid, tally };
@@ -223,6 +247,14 @@ impl Writer {
         let written = batch.changes.iter().map(|(key, _)| key);
         self.partition.shared.recent.forget(written.filter(|key| keys::is_item(key)));
         Ok(())
+    }
+
+    /// A defect: this writer does not understand what it wrote. The index must not miss it.
+    fn unapplied(&self, what: &str) -> StorageError {
+        let error = self.partition.stopped_with(what.to_owned());
+        tracing::error!(%error, "a partition refuses writes until the store is opened again");
+        self.partition.shared.note_stopped(&error);
+        error
     }
 
     /// Deletes up to [`DELETES_PER_ENTRY`] items of a partition key that were there at `upto`.
@@ -319,6 +351,9 @@ fn again(error: &StorageError) -> StorageError {
             AppendError::Io(std::io::Error::new(error.kind(), error.to_string())).into()
         }
         StorageError::Index(what) => StorageError::Index(what.clone()),
+        StorageError::Stopped { task, message } => {
+            StorageError::Stopped { task: task.clone(), message: message.clone() }
+        }
         _ => AppendError::Poisoned.into(),
     }
 }

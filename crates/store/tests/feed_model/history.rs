@@ -297,7 +297,7 @@ impl World {
         let merged = self.container.merge(parents[1].id, parents[0].id).await.unwrap();
         let newest = parents.iter().map(|parent| parent.lsn.next()).max().unwrap();
         assert_eq!((merged.len(), merged[0].lsn), (1, newest), "behind both parents");
-        (self.merged, self.reshaped) = (true, true);
+        self.reshaped = true;
         for parent in parents {
             self.check_gone(parent.id).await;
         }

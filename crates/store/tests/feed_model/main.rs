@@ -42,8 +42,6 @@ struct World {
     retention: Duration,
     model: Model,
     followers: Vec<Follower>,
-    /// From here on a time is a place in each of several lanes.
-    merged: bool,
     reshaped: bool,
     next_value: u64,
 }
@@ -75,10 +73,23 @@ impl World {
         if let Some(seconds) = ttl {
             definition = definition.with_default_ttl(seconds);
         }
-        let retention = Duration::from_secs(*random.pick(&[0, 300, 1_000_000]));
-        if !retention.is_zero() {
-            definition = definition.with_all_versions(retention);
-        }
+        // By policy, by the store's options, or as it is by default.
+        let retention = match random.below(5) {
+            0 => {
+                options.history = Duration::ZERO;
+                Duration::ZERO
+            }
+            1 | 2 => {
+                let retention = Duration::from_secs(*random.pick(&[300, 1_000_000]));
+                definition = definition.with_all_versions(retention);
+                retention
+            }
+            3 => {
+                options.history = Duration::from_secs(300);
+                options.history
+            }
+            _ => options.history,
+        };
         let (disk, index) = (MemoryDisk::new(), MemoryIndex::default());
         let node = simulation.node();
         let account = open_simulated(&node, &disk, &index, &options).await;
@@ -106,7 +117,6 @@ impl World {
             retention,
             model,
             followers,
-            merged: false,
             reshaped: false,
             next_value: 0,
         }

@@ -10,6 +10,10 @@ use headwater_store::{
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// No history of this test lasts longer.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl World {
     /// A part of the container, and the hashes in it.
@@ -124,7 +128,14 @@ impl World {
         let again = reader.request(FeedStart::After(end.clone()));
         let page = self.container.read_feed(&again).await.unwrap();
         assert!(page.changes.is_empty());
-        assert_eq!(&page.continuation, end);
+        let unmoved = match (&page.continuation, end) {
+            // Parts of one range that have come equally far are one from here on.
+            (Continuation::Single(here), Continuation::Composite { positions, .. }) => {
+                positions.iter().all(|position| position.after == *here)
+            }
+            (here, end) => here == end,
+        };
+        assert!(unmoved, "{end} became {}", page.continuation);
         for info in self.container.ranges() {
             if let Some(part) = info.range.intersect(range) {
                 let position = position_of(end, part.min().as_bytes());
@@ -146,16 +157,7 @@ impl World {
         let start = FeedStart::Time(Timestamp::from_seconds(second));
         let reader = Reader::latest(scope, *self.random.pick(&[1, 3, 100]));
         let (changes, end) = reader.drain(&self.container, start.clone()).await.unwrap();
-        if !self.merged {
-            self.check_latest_changes(&range, &start, &changes);
-        } else {
-            // Where lanes were merged, some earlier changes may come along; none may be missing.
-            let seen: BTreeSet<Name> = changes.iter().map(name_of).collect();
-            let expected = self.expect_latest(&range, |version| version.second >= second);
-            assert!(expected.keys().all(|name| seen.contains(name)), "from {second} in {range}");
-            let all = self.expect_latest(&range, |_| true);
-            assert!(seen.iter().all(|name| all.contains_key(name)));
-        }
+        self.check_latest_changes(&range, &start, &changes);
         self.check_end(&reader, &range, &end).await;
     }
 
@@ -167,20 +169,26 @@ impl World {
         let (changes, complete) = match reader.drain(&self.container, start(after)).await {
             Ok((changes, end)) => {
                 self.check_end(&reader, range, &end).await;
-                (changes, after)
+                (changes, Continuation::Single(after))
             }
-            Err(FeedError::BeforeRetention { asked, oldest }) => {
+            Err(FeedError::BeforeRetention { asked, oldest, position, missing }) => {
                 assert!(oldest > asked && asked == after);
+                assert!(missing >= oldest.get() - asked.get(), "{missing} between the two");
                 self.check_may_be_gone(after, oldest, range);
-                return;
+                let resumed = reader.drain(&self.container, FeedStart::After((*position).clone()));
+                let (changes, end) = resumed.await.expect("the position a refusal names is kept");
+                self.check_end(&reader, range, &end).await;
+                (changes, *position)
             }
             Err(error) => panic!("{reader:?}: {error}"),
         };
+        self.check_oldest(&reader, range, &changes).await;
         let expected: BTreeMap<(PartitionId, Lsn, u16), &Version> = self
             .model
             .versions
             .iter()
-            .filter(|version| range.contains(&version.epk) && version.lsn() > complete)
+            .filter(|version| range.contains(&version.epk))
+            .filter(|version| version.lsn() > position_of(&complete, &version.epk).unwrap())
             .map(|version| (version.at, version))
             .collect();
         assert_eq!(changes.len(), expected.len(), "{changes:?} {:?}", expected.keys());
@@ -193,10 +201,35 @@ impl World {
             let versions: Vec<&&Version> = expected.range(of_entry).map(|(_, one)| one).collect();
             assert_eq!(entry.len(), versions.len(), "{origin} {lsn}");
             for (change, version) in entry.iter().zip(versions) {
-                self.check_change(change, version, complete);
+                let floor = position_of(&complete, &version.epk).unwrap();
+                self.check_change(change, version, floor);
             }
         }
         check_order(&changes);
+    }
+
+    /// From the oldest kept: everything younger than the retention, each version once, and nothing less
+    /// than a reader with a position was given.
+    async fn check_oldest(&self, reader: &Reader, range: &KeyRange, given: &[Change]) {
+        let read = reader.drain(&self.container, FeedStart::Beginning).await;
+        let (changes, end) = read.expect("all versions begin with the oldest kept");
+        self.check_end(reader, range, &end).await;
+        check_order(&changes);
+        let seen: BTreeSet<(PartitionId, Lsn, Name)> = sequence(&changes).into_iter().collect();
+        for one in sequence(given) {
+            assert!(seen.contains(&one), "{one:?} was given after a position only");
+        }
+        let young_from = self.now().saturating_sub(self.retention.as_secs()) + 1;
+        let young = self.model.versions.iter().filter(|version| {
+            !self.retention.is_zero()
+                && version.second >= young_from
+                && range.contains(&version.epk)
+        });
+        for version in young {
+            let (origin, lsn, _) = version.at;
+            let is_seen = seen.contains(&(origin, lsn, version.name()));
+            assert!(is_seen, "{version:?} is not older than {:?}", self.retention);
+        }
     }
 
     pub(super) fn check_change(&self, change: &Change, version: &Version, complete: Lsn) {
@@ -266,6 +299,10 @@ impl World {
                     end
                 }
                 Err(FeedError::BeforeRetention { .. }) => {
+                    assert!(
+                        self.retention < DAY,
+                        "{mode:?} after {position}: nothing is a day old"
+                    );
                     // As the error says: start over from latest versions, and go on from there.
                     let latest = Reader::latest(Scope::Container, page_size);
                     let read = latest.drain(&self.container, FeedStart::Beginning).await;

@@ -105,7 +105,8 @@ Rows, by the name that --only takes:
   visible  From the start of a write to the moment a waiting reader has it, and the write's own time.
   start    From opening the store to the first answered point read, in a new process: with nothing in it,
            with all items after a clean close, and after kill -9. In a new directory too.
-  disk     Blocks on the disk after one update per item and compaction ÷ bytes of the live items.
+  disk     Blocks on the disk after one update per item and compaction ÷ bytes of the live items: with
+           history as it is by default, and without.
   memory   Resident memory of a new process that has opened the store and read a little.
   reads    Point reads/s in random order, and items/s of a scan in key order; one core.
   lookups  A query by equality through an index, and by a scan of at most 100 k items.

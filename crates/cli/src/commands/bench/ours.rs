@@ -32,6 +32,8 @@ pub(crate) enum Maintenance {
     Automatic,
     /// Nobody, until it is asked for.
     Asked,
+    /// The same, and no history is kept.
+    AskedWithoutHistory,
 }
 
 /// An open store.
@@ -83,8 +85,11 @@ impl Ours {
     /// Opens a store, with the container it has or a new one.
     pub(crate) async fn open(clock: &Runtime, dir: &Path, who: Maintenance) -> Result<Ours> {
         let mut options = Options::default();
-        if who == Maintenance::Asked {
+        if who != Maintenance::Automatic {
             options.maintenance_interval = Duration::ZERO;
+        }
+        if who == Maintenance::AskedWithoutHistory {
+            options.history = Duration::ZERO;
         }
         let account = Account::open(dir, options).await?;
         let shop = match account.database("shop").await {

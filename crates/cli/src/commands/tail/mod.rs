@@ -214,7 +214,13 @@ impl Session {
                     }
                 }
                 Event::Note(note) => eprintln!("{note}"),
-                Event::Failed(error) => return Err(error.into()),
+                Event::Failed { keys, error } => {
+                    // The position that is printed at the end has to be one that works.
+                    if let Some(oldest) = error.oldest_position() {
+                        self.positions.resume_at(&keys, oldest);
+                    }
+                    return Err(error.into());
+                }
             }
         }
         Ok(())

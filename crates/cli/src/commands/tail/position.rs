@@ -9,7 +9,14 @@ use headwater_model::{ContainerRid, Continuation, KeyRange, Lsn, RangePosition};
 #[derive(Debug)]
 pub(crate) struct Positions {
     container: ContainerRid,
-    known: Vec<RangePosition>,
+    known: Vec<Known>,
+}
+
+/// How far one piece was printed. A merged range can stand at a different LSN in each part.
+#[derive(Debug)]
+struct Known {
+    keys: KeyRange,
+    positions: Vec<RangePosition>,
 }
 
 impl Positions {
@@ -22,59 +29,70 @@ impl Positions {
 
     /// The first `wanted` changes of a page were printed.
     pub(crate) fn printed(&mut self, page: &Page, changes: &[Change<'_>], wanted: usize) {
-        let after = if wanted == changes.len() {
-            lsn_of(&page.etag)
-        } else {
-            // What has one LSN is one transaction: its second half would be lost behind its LSN.
-            let next = changes[wanted].lsn();
-            let printed = changes[..wanted].iter().rev().filter_map(Change::lsn);
-            printed.map(Some).find(|lsn| *lsn != next).flatten()
-        };
-        if let Some(after) = after {
+        if wanted == changes.len() {
+            return self.resume_at(&page.keys, &page.etag);
+        }
+        // Of several positions only the server can tell how far each of them was printed.
+        if !matches!(page.etag.parse(), Ok(Continuation::Single(_))) {
+            return;
+        }
+        // What has one LSN is one transaction: its second half would be lost behind its LSN.
+        let next = changes[wanted].lsn();
+        let printed = changes[..wanted].iter().rev().filter_map(Change::lsn);
+        if let Some(after) = printed.map(Some).find(|lsn| *lsn != next).flatten() {
             self.set(&page.keys, after);
+        }
+    }
+
+    /// Everything of these keys up to a position of the server is done with.
+    pub(crate) fn resume_at(&mut self, keys: &KeyRange, etag: &str) {
+        match etag.parse() {
+            Ok(Continuation::Single(after)) => self.set(keys, after),
+            Ok(Continuation::Composite { positions, .. }) => self.set_parts(keys, positions),
+            Err(_) => {}
         }
     }
 
     /// Pieces became others, at the position they had.
     pub(crate) fn reshape(&mut self, gone: &[KeyRange], pieces: &[Piece]) {
-        self.known.retain(|known| !gone.contains(&known.range));
+        self.known.retain(|known| !gone.contains(&known.keys));
         self.start(pieces);
     }
 
     /// Only a position can be written down: "now" and times become one with the first page.
     fn start(&mut self, pieces: &[Piece]) {
         for piece in pieces {
-            let after = match &piece.from {
-                FeedFrom::Beginning => Some(Lsn::new(0)),
-                FeedFrom::After(etag) => lsn_of(etag),
-                FeedFrom::Now | FeedFrom::Time(_) => None,
-            };
-            if let Some(after) = after {
-                self.set(&piece.keys, after);
+            match &piece.from {
+                FeedFrom::Beginning => self.set(&piece.keys, Lsn::new(0)),
+                FeedFrom::After(etag) => self.resume_at(&piece.keys, etag),
+                FeedFrom::Now | FeedFrom::Time(_) => {}
             }
         }
     }
 
     fn set(&mut self, keys: &KeyRange, after: Lsn) {
-        match self.known.iter_mut().find(|known| known.range == *keys) {
-            Some(known) => known.after = after,
-            None => self.known.push(RangePosition { range: keys.clone(), after }),
+        self.set_parts(keys, vec![RangePosition { range: keys.clone(), after }]);
+    }
+
+    fn set_parts(&mut self, keys: &KeyRange, positions: Vec<RangePosition>) {
+        let inside = positions.into_iter().filter_map(|position| {
+            let range = position.range.intersect(keys)?;
+            Some(RangePosition { range, after: position.after })
+        });
+        let positions: Vec<RangePosition> = inside.collect();
+        match self.known.iter_mut().find(|known| known.keys == *keys) {
+            Some(known) => known.positions = positions,
+            None => self.known.push(Known { keys: keys.clone(), positions }),
         }
     }
 
     /// The text; nothing before anything was read, or where positions are not ours to write.
     pub(crate) fn text(&self) -> Option<String> {
-        let mut known = self.known.clone();
+        let mut known: Vec<RangePosition> =
+            self.known.iter().flat_map(|known| known.positions.clone()).collect();
         known.sort_by(|one, other| one.range.min().cmp(other.range.min()));
         let position = Continuation::composite(self.container, known).ok()?;
         Some(position.to_string().trim_matches('"').to_owned())
-    }
-}
-
-fn lsn_of(etag: &str) -> Option<Lsn> {
-    match etag.parse() {
-        Ok(Continuation::Single(lsn)) => Some(lsn),
-        _ => None,
     }
 }
 

@@ -47,8 +47,8 @@ pub(crate) enum Event {
     Reshaped { gone: Vec<KeyRange>, pieces: Vec<Piece> },
     /// Something a person may want to know.
     Note(String),
-    /// It cannot go on.
-    Failed(ClientError),
+    /// The reader of these keys cannot continue.
+    Failed { keys: KeyRange, error: ClientError },
 }
 
 /// What all readers of a container share.
@@ -103,7 +103,9 @@ impl Following {
                     self.say(Event::Note(note)).await?;
                     self.pause(wait).await;
                 }
-                Err(error) => return self.say(Event::Failed(error)).await,
+                Err(error) => {
+                    return self.say(Event::Failed { keys: piece.keys.clone(), error }).await;
+                }
             }
         }
     }

@@ -6,9 +6,6 @@ use headwater_client::{Container, FeedFrom};
 use headwater_model::{ContainerRid, Continuation, FeedMode, KeyRange, PartitionId, Timestamp};
 use std::str::FromStr;
 
-/// The position before every change.
-pub(crate) const BEFORE_ALL: &str = "\"0\"";
-
 /// Where to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -96,8 +93,6 @@ impl Start {
             "all versions are read from the beginning, from now or from a position, not from a time"
         );
         Ok(Some(match self {
-            // All versions have no beginning by name, but they have a position before the first.
-            Start::Beginning if all => FeedFrom::After(BEFORE_ALL.to_owned()),
             Start::Beginning => FeedFrom::Beginning,
             Start::Now => FeedFrom::Now,
             Start::Time(time) => FeedFrom::Time(*time),
@@ -105,11 +100,22 @@ impl Start {
                 FeedFrom::Time(Timestamp::from_millis(moment.now_millis.saturating_sub(*age)))
             }
             Start::Position(position) => match position.position_for(keys) {
+                // A merged range can stand at a different LSN in each part: the lowest is one that
+                // the others may have left behind.
+                Some(_) if is_divided(position, keys) => FeedFrom::After(position.to_string()),
                 Some(after) => FeedFrom::After(Continuation::Single(after).to_string()),
                 None => return Ok(None),
             },
         }))
     }
+}
+
+/// Whether a position stands at several LSNs within these keys.
+fn is_divided(position: &Continuation, keys: &KeyRange) -> bool {
+    let Continuation::Composite { positions, .. } = position else { return false };
+    let mut inside = positions.iter().filter(|part| part.range.overlaps(keys));
+    let first = inside.next().map(|part| part.after);
+    inside.any(|part| Some(part.after) != first)
 }
 
 /// When, and of which feed.
@@ -120,7 +126,7 @@ pub(crate) struct Moment {
 }
 
 /// `90s`, `10m`, `2h`, `1d`, in milliseconds.
-fn age(text: &str) -> Option<u64> {
+pub(crate) fn age(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let seconds = match unit {
         "s" => 1,

@@ -30,7 +30,7 @@ fn without_settings_there_are_the_defaults_of_the_extension() {
     assert_eq!(settings.acquire_interval, SECOND * 13);
     assert_eq!(settings.expiration, SECOND * 60);
     assert_eq!(settings.renew_interval, SECOND * 17);
-    assert_eq!((settings.items_max, settings.start), (None, Start::Now));
+    assert_eq!((settings.items_max, settings.start), (Some(100), Start::Now));
     assert_eq!(settings.checkpoint, Checkpoint::EveryBatch);
 }
 
@@ -67,6 +67,7 @@ fn every_setting_is_known_by_its_present_and_its_older_names() {
         "startFromTime":"2021-02-16T14:19:29Z","preferredLocations":"West Europe,East US"}"#;
     assert_eq!(parse(older), Ok(expected));
     assert_eq!(with(r#","leasePrefix":"p""#).unwrap().prefix, "p");
+    assert_eq!(with(r#","feedPollTime":250"#).unwrap().poll_delay, Duration::from_millis(250));
     assert_eq!(with(r#","startFromBeginning":true"#).unwrap().start, Start::Beginning);
     let checkpoint = |more| with(more).unwrap().checkpoint;
     let every = |items, interval| Checkpoint::Every { items, bytes: 0, interval };
@@ -99,7 +100,7 @@ fn a_whole_function_json_and_host_json_will_do() {
 #[test]
 fn what_cannot_be_meant_is_refused_by_name() {
     for (more, says) in [
-        (r#","feedPollTime":5000"#, "\"feedPollTime\"; feedPollDelay is meant"),
+        (r#","feedPollTime":5000,"feedPollDelay":100"#, "feedPollDelay and feedPollTime"),
         (r#","leaseContainername2":"x""#, "no setting \"leaseContainername2\""),
         (r#","collectionName":"other""#, "containerName and collectionName"),
         (r#","leaseContainerName":"orders""#, "the monitored container \"orders\""),
@@ -157,6 +158,7 @@ fn settings_become_the_options_of_a_processor() {
     let options = settings.unwrap().options();
     assert_eq!(options.profile, crate::Profile::Interop(Flavour::DotNetV3));
     assert_eq!((options.processor_name.as_str(), options.items_max), ("p", Some(7)));
+    assert_eq!(with("").unwrap().options().items_max, Some(100));
     assert_eq!((options.renew_interval, options.expiration), (SECOND * 2, SECOND * 60));
     assert_eq!((options.start.clone(), options.objection()), (Start::Beginning, None));
 }

@@ -42,7 +42,7 @@ pub(super) fn run(harness: &Harness) -> Result<Vec<Row>> {
     }
     let small = fresh.small_reads(harness)?;
     fresh.remove(harness)?;
-    let mut disk = None;
+    let mut disk = Vec::new();
     if plan.wants_any(&[Topic::Feed, Topic::Disk]) {
         let mut updated = Stores::fill(harness, "updated", creates_and_updates(plan.items))?;
         if plan.wants(Topic::Feed) {
@@ -52,6 +52,10 @@ pub(super) fn run(harness: &Harness) -> Result<Vec<Row>> {
             let row = figures.into_row(question, Unit::PerSecond, hold);
             rows.push(row.noted("creates and updates shuffled, nothing compacted yet"));
         }
+        if plan.wants(Topic::Disk) {
+            disk.push(updated.disk_with_history(harness)?);
+        }
+        updated.drop_history(harness)?;
         updated.settle(harness)?;
         if plan.wants(Topic::Feed) {
             let question = "feed, pages of 1000, compacted after that";
@@ -59,7 +63,7 @@ pub(super) fn run(harness: &Harness) -> Result<Vec<Row>> {
             rows.push(figures.into_row(question, Unit::PerSecond, None));
         }
         if plan.wants(Topic::Disk) {
-            disk = Some(updated.disk(harness)?);
+            disk.push(updated.disk(harness)?);
         }
         updated.remove(harness)?;
     }
@@ -140,6 +144,37 @@ impl Stores {
         let (items, cpu) = harness.run(async move { ours.scan().await })?;
         ensure!(items == expected, "the scan shows {items} of {expected} items");
         Ok(rate(items, cpu))
+    }
+
+    /// From here on our store keeps no history, as the peers keep none.
+    fn drop_history(&mut self, harness: &Harness) -> Result<()> {
+        let (account, clock, dir) =
+            (self.ours.account.clone(), harness.clock.clone(), self.ours.dir.clone());
+        self.ours = harness.run(async move {
+            account.close().await?;
+            Ours::open(&clock, &dir, Maintenance::AskedWithoutHistory).await
+        })?;
+        Ok(())
+    }
+
+    /// Compacts ours as it is by default: history may take as much as the live items.
+    fn disk_with_history(&self, harness: &Harness) -> Result<Row> {
+        let ours = self.ours.clone();
+        let live = harness.run(async move {
+            ours.account.maintain().await?;
+            ours.live_bytes().await
+        })? as f64;
+        let used = limits::disk_bytes(&self.ours.dir)? as f64;
+        Ok(Row {
+            ours: Some(used / live),
+            hold: Some(Hold::AtMost(Of::Ours, 2.6)),
+            note: format!(
+                "{:.0} MB on disk for {:.0} MB of live items and keys, with every version kept",
+                used / 1e6,
+                live / 1e6
+            ),
+            ..Row::new("disk ÷ live bytes, 1 update per item, with history", Unit::Times)
+        })
     }
 
     /// Compacts everybody.
