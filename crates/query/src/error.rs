@@ -214,12 +214,24 @@ pub enum EvaluationError {
         /// The budget.
         limit: u64,
     },
-    /// Rows, groups or distinct values outgrew the memory budget.
+    /// Rows, groups, distinct values and values in flight outgrew the memory budget.
     #[error("query keeps more than {limit} bytes at once; narrow it with a filter, TOP or LIMIT")]
     TooMuchMemory {
         /// The budget.
         limit: usize,
     },
+    /// All queries of the server together hold as much memory as they may.
+    #[error("the queries of this server hold {limit} bytes together; try again in a moment")]
+    PoolExhausted {
+        /// The size of the pool.
+        limit: usize,
+    },
+    /// The time for the page, or for the whole query, is up.
+    #[error("query takes too long; narrow it with a filter, a partition key or fewer JOINs")]
+    OutOfTime,
+    /// The client that sent the query has disconnected.
+    #[error("the client disconnected before the query ended")]
+    Abandoned,
     /// One value became too large.
     #[error("{function} would be a value of more than {limit} bytes; select less at once")]
     ValueTooLarge {

@@ -23,7 +23,8 @@
 //!
 //! This crate does no I/O, reads no clock and draws no random number: time and chance come with the
 //! [`Context`]. It knows neither indexes nor partitions; the caller decides which items to push and
-//! may push fewer if [`Query::candidates`] allows. Everything a client sends is bounded by [`Limits`].
+//! may push fewer if [`Query::candidates`] allows. Everything a client sends is bounded by [`Limits`]; what
+//! a run may take of the server's memory and time comes with the [`Budget`] in its context.
 
 mod ast;
 mod compile;
@@ -34,6 +35,7 @@ mod functions;
 mod index_key;
 mod lexer;
 mod limits;
+mod meter;
 mod order_key;
 mod parser;
 mod plan;
@@ -51,6 +53,7 @@ pub use evaluate::{Context, Next, OrderMark, Progress, Run, SortedRow, UserFunct
 pub use functions::{Function, all as functions};
 pub use index_key::{IndexPath, KeyInterval, PathStep, index_keys, key_length};
 pub use limits::Limits;
+pub use meter::{Budget, Interruption, MemoryLease, MemoryPool, Watch};
 pub use order_key::{OrderKey, OrderPath, Ordering, order_key};
 pub use plan::{
     Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction, ResumePoint,

@@ -16,7 +16,7 @@ pub struct Limits {
     pub list_items: usize,
     /// How many expressions one run evaluates before it gives up.
     pub steps: u64,
-    /// How many bytes of rows, groups and distinct values one run keeps.
+    /// How many bytes one run holds at a time: rows, groups, distinct values and the values in flight.
     pub memory_bytes: usize,
     /// The longest string or array a function may make, in bytes.
     pub value_bytes: usize,

@@ -315,7 +315,8 @@ fn a_query_that_only_counts_needs_no_items() {
             pushed.push(item.as_bytes(), ordinal as u64, &mut Vec::new()).unwrap();
         }
         assert_eq!(counted.finish(), pushed.finish(), "{text}");
-        let (none, mut zero) = (query.start(Context::default()), query.start(Context::default()));
+        let (mut none, mut zero) =
+            (query.start(Context::default()), query.start(Context::default()));
         zero.count(0).unwrap();
         assert_eq!(zero.finish(), none.finish(), "{text}");
     }

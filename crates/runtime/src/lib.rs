@@ -25,6 +25,7 @@ mod random;
 mod simulated;
 mod system;
 mod tasks;
+mod waiter;
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -39,6 +40,7 @@ pub use random::Random;
 pub use simulated::{Node, Simulation};
 pub use system::slow_read;
 pub use tasks::{Stop, TaskGroup};
+pub use waiter::Waiter;
 
 /// A future that owns what it needs and may move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -133,7 +135,7 @@ impl Runtime {
     }
 
     /// Waits for a task that runs where this runtime starts its tasks, whichever thread waits. The task ends
-    /// when its caller stops waiting.
+    /// when its caller stops waiting: at its next await, or earlier if it asks its [`Waiter`].
     ///
     /// # Errors
     /// When the task panicked, or the runtime ended first.
@@ -143,6 +145,7 @@ impl Runtime {
         task: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, TaskFailure> {
         let (mut sender, receiver) = oneshot::channel();
+        let (task, _waiting) = waiter::waited_for(task);
         let survives = self.0.survives_panics();
         self.0.spawn(
             name,

@@ -5,7 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
-use crate::query::{Leftovers, Understood};
+use crate::query::{Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
 use crate::{container_file, directory, keys, maintenance, topology};
@@ -14,6 +14,7 @@ use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, priv
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
+use headwater_query::MemoryPool;
 use headwater_runtime::{Runtime, TaskGroup};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -57,6 +58,8 @@ pub struct Options {
     pub sort_listings_up_to: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
+    /// What a query may take.
+    pub queries: QueryLimits,
 }
 
 impl Default for Options {
@@ -77,6 +80,7 @@ impl Default for Options {
             sweep_after_items: 1_000,
             sort_listings_up_to: 4_000,
             scripts: ScriptLimits::default(),
+            queries: QueryLimits::default(),
         }
     }
 }
@@ -126,6 +130,8 @@ pub(crate) struct Shared {
     /// Rows of queries that were found beyond the page they were found for.
     pub(crate) leftovers: Leftovers,
     pub(crate) understood: Understood,
+    /// Memory that all queries share.
+    pub(crate) query_memory: Arc<MemoryPool>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -283,6 +289,7 @@ impl Account {
             // The catalog makes its own name durable, and that of `containers` with it.
             disk.sync_dir(root.parent().unwrap_or(Path::new(""))).map_err(io)?;
         }
+        let query_memory = Arc::new(MemoryPool::new(options.queries.memory_bytes_together));
         let shared = Arc::new(Shared {
             stopped_tasks: Mutex::default(),
             writers: TaskGroup::new(runtime.clone()),
@@ -297,6 +304,7 @@ impl Account {
             wrap_log,
             leftovers: Leftovers::default(),
             understood: Understood::default(),
+            query_memory,
             lock: Mutex::new(None),
         });
         let catalog = Catalog::open(shared.clone())?;

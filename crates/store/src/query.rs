@@ -16,7 +16,9 @@ mod stream;
 mod sweep;
 mod understood;
 mod walk;
+mod watch;
 
+use crate::account::{Account, Shared};
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::keys;
@@ -26,11 +28,12 @@ use crate::secondary::Indexed;
 use bytes::Bytes;
 use continuation::Place;
 use headwater_model::{KeyRange, PageLimit, PartitionKey, PartitionKeyValue};
-use headwater_query::{Context, EvaluationError, Kind, Next, OrderMark, Run};
-use headwater_runtime::Runtime;
+use headwater_query::{Budget, Context, Kind, Limits, MemoryLease, Next, OrderMark, Run};
 use std::sync::Arc;
 
-pub use headwater_query::{ComputedProperty, Problem, Query, QueryError, ResumePoint, Value};
+pub use headwater_query::{
+    ComputedProperty, EvaluationError, Problem, Query, QueryError, ResumePoint, Value,
+};
 pub(crate) use leftovers::Leftovers;
 use leftovers::{Owner, Rows};
 pub use source::IndexUsage;
@@ -38,11 +41,13 @@ use source::Source;
 use std::time::Duration;
 use sweep::Swept;
 pub(crate) use understood::Understood;
+pub use watch::QueryLimits;
+pub(crate) use watch::QueryWatch;
 
 /// Items read for one page; a page that ends for that reason may be empty and goes on.
 const ITEMS_READ_MAX: usize = 20_000;
-/// How long one page may take before it is answered as it is and goes on with the next.
-const PAGE_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a sweep may take. It finds the rows of many pages at once.
+const SWEEP_TIME_MAX: Duration = Duration::from_secs(15);
 /// Rows a sorted query finds beyond its page.
 const ROWS_AHEAD: usize = 1_000;
 /// Items a query that needs all of them may read.
@@ -50,6 +55,10 @@ const ITEMS_COLLECTED_MAX: usize = 10_000_000;
 /// Items taken from the index at once.
 const SCAN_ITEMS: u32 = 256;
 const SCAN_BYTES: u32 = 4 << 20;
+/// Steps the condition of a patch may take: the writer of the partition evaluates it, and other writes wait.
+const CONDITION_STEPS_MAX: u64 = 1_000_000;
+/// Bytes it may hold meanwhile.
+const CONDITION_BYTES_MAX: usize = 32 << 20;
 /// Units of 100 ns in a millisecond.
 const TICKS_PER_MILLISECOND: u64 = 10_000;
 
@@ -69,6 +78,8 @@ pub struct QueryPage {
     pub steps: u64,
     /// Which indexes were used.
     pub index: IndexUsage,
+    /// The memory the rows count for, until the page is dropped.
+    memory: Arc<MemoryLease>,
 }
 
 /// Why a query has no answer.
@@ -137,6 +148,7 @@ impl Container {
         };
         let shared = &self.state().shared;
         let limits = &shared.options.scripts;
+        let watch = QueryWatch::new(&shared.runtime, shared.options.queries.time);
         let (_place, functions) = if functions.is_empty() {
             (None, None)
         } else {
@@ -145,9 +157,9 @@ impl Container {
             let functions = UserScripts::new(functions, limits, &shared.runtime);
             (Some(place), Some(Arc::new(functions)))
         };
-        let context = self.query_context(functions);
+        let context = self.query_context(functions, watch.clone());
         let mut page = if query.is_streaming() {
-            self.stream_query(query, context, &scope, after, limit).await?
+            self.stream_query(query, context, &watch, &scope, after, limit).await?
         } else {
             self.collect_query(query, context, &scope, after, limit).await?
         };
@@ -201,8 +213,12 @@ impl Container {
         keys.all(|key| key.as_ref() == Some(&first)).then_some(first)
     }
 
-    pub(crate) fn query_context(&self, functions: Option<Arc<UserScripts>>) -> Context {
-        let context = query_context(&self.state().shared.runtime);
+    pub(crate) fn query_context(
+        &self,
+        functions: Option<Arc<UserScripts>>,
+        watch: Arc<QueryWatch>,
+    ) -> Context {
+        let context = query_context(&self.state().shared, watch);
         match functions {
             Some(functions) => context.with_functions(functions),
             None => context,
@@ -290,7 +306,7 @@ impl Container {
             if let Some(run) = run {
                 page.steps = run.steps();
                 page.index.note_used(&walk.index.of);
-                return Ok(sorted_page(run, skip, left, wanted));
+                return sorted_page(run, skip, left, wanted, page);
             }
         }
         let reach = skip.saturating_add(wanted);
@@ -304,7 +320,7 @@ impl Container {
             }
             None => source.learn(page.items_read, run.items_matched())?,
         }
-        Ok(sorted_page(run, skip, left, wanted))
+        sorted_page(run, skip, left, wanted, page)
     }
 
     /// The rows of a query that is neither streaming nor only sorted, without those that were shown.
@@ -328,6 +344,7 @@ impl Container {
         }
         let shown = usize::try_from(shown).unwrap_or(usize::MAX);
         let rows = run.finish()?.into_iter().skip(shown);
+        page.memory = Arc::new(run.take_lease());
         let rows = rows.map(|row| (Bytes::from(row), None)).collect();
         Ok(Rows { rows, ..Rows::default() })
     }
@@ -420,41 +437,55 @@ impl Container {
 }
 
 /// The rows of a run for a page, without the first `skip` and those behind `left` more.
-fn sorted_page(run: Run, skip: usize, left: usize, wanted: usize) -> Rows {
-    let (found, is_more) = run.finish_page();
+fn sorted_page(
+    mut run: Run,
+    skip: usize,
+    left: usize,
+    wanted: usize,
+    page: &mut QueryPage,
+) -> Result<Rows, QueryFailure> {
+    let (found, is_more) = run.finish_page()?;
+    page.memory = Arc::new(run.take_lease());
     let rows = found.into_iter().skip(skip).take(left);
     let rows = rows.map(|row| (Bytes::from(row.json), Some(row.mark))).collect();
-    Rows { rows, is_more: is_more && wanted < left, ..Rows::default() }
+    Ok(Rows { rows, is_more: is_more && wanted < left, ..Rows::default() })
 }
 
-/// The time and chance an evaluation sees.
-pub(crate) fn query_context(runtime: &Runtime) -> Context {
-    let ticks = runtime.unix_millis().saturating_mul(TICKS_PER_MILLISECOND);
-    Context::at(i64::try_from(ticks).unwrap_or(i64::MAX)).with_seed(runtime.random())
+/// The time and chance an evaluation sees, and what it may take.
+pub(crate) fn query_context(shared: &Shared, watch: Arc<QueryWatch>) -> Context {
+    let ticks = shared.runtime.unix_millis().saturating_mul(TICKS_PER_MILLISECOND);
+    let memory_bytes = shared.options.queries.memory_bytes;
+    let budget = Budget::within(shared.query_memory.clone(), memory_bytes).watched(watch);
+    Context::at(i64::try_from(ticks).unwrap_or(i64::MAX))
+        .with_seed(shared.runtime.random())
+        .with_budget(budget)
 }
 
-/// Answers a query over documents that are all at hand.
-///
-/// # Errors
-/// When it cannot be evaluated.
-pub fn query_documents(
-    query: &Query,
-    documents: &[Bytes],
-    now_millis: u64,
-) -> Result<Vec<Bytes>, EvaluationError> {
-    let ticks = i64::try_from(now_millis.saturating_mul(TICKS_PER_MILLISECOND));
-    let mut run = query.start(Context::at(ticks.unwrap_or(i64::MAX)));
-    let mut answered = Vec::new();
-    for (ordinal, document) in documents.iter().enumerate() {
-        let mut rows = Vec::new();
-        let next = run.push(document, ordinal as u64, &mut rows)?;
-        answered.extend(rows.into_iter().map(|row| Bytes::from(row.into_owned())));
-        if next == Next::Enough {
-            break;
+impl Account {
+    /// Answers a query over documents that are all at hand.
+    ///
+    /// # Errors
+    /// When it cannot be evaluated.
+    pub fn query_documents(
+        &self,
+        query: &Query,
+        documents: &[Bytes],
+    ) -> Result<Vec<Bytes>, EvaluationError> {
+        let shared = &self.0.shared;
+        let watch = QueryWatch::new(&shared.runtime, shared.options.queries.page_time);
+        let mut run = query.start(query_context(shared, watch));
+        let mut answered = Vec::new();
+        for (ordinal, document) in documents.iter().enumerate() {
+            let mut rows = Vec::new();
+            let next = run.push(document, ordinal as u64, &mut rows)?;
+            answered.extend(rows.into_iter().map(|row| Bytes::from(row.into_owned())));
+            if next == Next::Enough {
+                break;
+            }
         }
+        answered.extend(run.finish()?.into_iter().map(Bytes::from));
+        Ok(answered)
     }
-    answered.extend(run.finish()?.into_iter().map(Bytes::from));
-    Ok(answered)
 }
 
 /// The condition of a patch: a query's `from … where …` that one item passes or not.
@@ -462,7 +493,9 @@ pub fn query_documents(
 /// # Errors
 /// When it cannot be understood.
 pub fn condition(text: &str) -> Result<crate::item::Condition, QueryError> {
-    let query = Query::parse(&format!("SELECT VALUE 1 {text}"), &[])?;
+    let mut limits = Limits::default();
+    (limits.steps, limits.memory_bytes) = (CONDITION_STEPS_MAX, CONDITION_BYTES_MAX);
+    let query = Query::parse_within(&format!("SELECT VALUE 1 {text}"), &[], &limits)?;
     Ok(Arc::new(move |item: &[u8]| {
         let mut run = query.start(Context::default());
         let mut rows = Vec::new();

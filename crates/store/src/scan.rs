@@ -89,16 +89,18 @@ impl Container {
         if let Some(position) = after {
             from = self.behind(position)?.max(from);
         }
-        let (items, is_more) = self.scan_keys(&mut from, &to, limit).await?;
+        let (items, is_more) = self.scan_keys(&mut from, &to, limit, &mut Vec::new()).await?;
         Ok(ScanPage { items, next: is_more.then(|| position_text(&from)) })
     }
 
-    /// Reads items between two keys and moves the first behind them. True if there are more.
+    /// Reads items between two keys and moves the first behind them; `keys` gets the key of each. True if
+    /// there are more.
     pub(crate) async fn scan_keys(
         &self,
         from: &mut Key,
         to: &Key,
         limit: PageLimit,
+        keys: &mut Vec<Key>,
     ) -> Result<(Vec<Item>, bool), ItemReadError> {
         let mut items = Vec::new();
         let mut bytes = 0;
@@ -116,6 +118,7 @@ impl Container {
                 if let Some(item) = self.read_row(&key).await? {
                     bytes += item.feed_bytes().len();
                     items.push(item);
+                    keys.push(key.clone());
                 }
                 *from = successor(key);
                 if bytes >= limit.bytes as usize {

@@ -12,7 +12,7 @@ mod support;
 use bytes::Bytes;
 use headwater_log::disk::MemoryDisk;
 use headwater_runtime::{Node, Random, Simulation};
-use headwater_store::query::{Query, QueryPage, query_documents};
+use headwater_store::query::{Query, QueryPage};
 use headwater_store::{
     Account, Container, ContainerDefinition, ItemWrite, MemoryIndex, Options, PageLimit,
     PartitionKey, Patch, ScanScope,
@@ -319,12 +319,12 @@ impl World {
         let page_size = *self.random.pick(&[1, 2, 5, 100]);
         let found = texts(&self.all_pages(&query, &scope, page_size).await);
         if query.is_streaming() && items.len() > self.options.sort_listings_up_to {
-            let expected = texts(&query_documents(&query, &in_scan_order, 0).unwrap());
+            let expected = texts(&self.account.query_documents(&query, &in_scan_order).unwrap());
             if found == expected {
                 return;
             }
         }
-        let expected = texts(&query_documents(&query, &by_number, 0).unwrap());
+        let expected = texts(&self.account.query_documents(&query, &by_number).unwrap());
         self.created += usize::from(query.is_streaming());
         assert_eq!(found, expected, "{text} in {scope:?}");
     }

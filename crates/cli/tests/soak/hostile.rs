@@ -214,7 +214,7 @@ impl Hostile {
         None
     }
 
-    /// Says all it has to say, closes its side, and still gets its answer.
+    /// Says all it has to say and closes its side. It has left, unless the answer was quicker.
     async fn half_closed(&mut self) -> Status {
         let path = format!("/dbs/{DATABASE}/colls/{ITEMS}");
         let request = format!("{}\r\n", self.head("GET", &path, 0));

@@ -17,6 +17,8 @@ pub(crate) struct AggregateState {
     /// A value came that has no place in this aggregate.
     spoiled: bool,
     best: Option<Value<'static>>,
+    /// The most bytes `best` has had.
+    best_bytes: usize,
     list: Vec<Value<'static>>,
     seen: HashSet<Key>,
 }
@@ -29,6 +31,7 @@ impl AggregateState {
             total: 0.0,
             spoiled: false,
             best: None,
+            best_bytes: 0,
             list: Vec::new(),
             seen: HashSet::new(),
         }
@@ -49,11 +52,11 @@ impl AggregateState {
                 }
                 None => self.spoiled = true,
             },
-            AggregateKind::Min | AggregateKind::Max => self.compare(value),
+            AggregateKind::Min | AggregateKind::Max => return self.compare(value),
             AggregateKind::MakeList => return self.keep(value),
             AggregateKind::MakeSet => {
                 let key = Key::of(value);
-                let bytes = key.len();
+                let bytes = key.len() + size_of::<Key>();
                 if self.seen.insert(key) {
                     return bytes + self.keep(value);
                 }
@@ -79,7 +82,7 @@ impl AggregateState {
         bytes
     }
 
-    fn compare(&mut self, value: &Value<'_>) {
+    fn compare(&mut self, value: &Value<'_>) -> usize {
         if value.kind() >= Kind::Array {
             self.spoiled = true;
         }
@@ -88,8 +91,13 @@ impl AggregateState {
             if self.kind == AggregateKind::Min { order.is_lt() } else { order.is_gt() }
         });
         if better && !self.spoiled {
-            self.best = Some(value.clone().into_owned());
+            let best = value.clone().into_owned();
+            let grown = best.owned_bytes().saturating_sub(self.best_bytes);
+            self.best = Some(best);
+            self.best_bytes += grown;
+            return grown;
         }
+        0
     }
 
     #[expect(clippy::cast_precision_loss, reason = "nobody counts beyond 2^53 rows")]

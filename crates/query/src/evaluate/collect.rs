@@ -11,10 +11,17 @@ use super::rows::Flow;
 use super::{AggregateState, Machine};
 use crate::compile::{Operation, Program};
 use crate::error::EvaluationError;
+use crate::meter::Meter;
 use crate::value::{Key, Value};
 
 /// Rows beyond twice the number that can matter are let go in lots of this size.
 const SLACK: usize = 1024;
+/// Rows of short keys that are sorted between two looks at the clock; fewer if their keys are long.
+const PIECE_STEPS: usize = 32 << 10;
+/// To compare two large keys takes so many times as long as to read over them.
+const COMPARED_PER_SCAN: usize = 8;
+/// About what one entry of a hash table takes beyond its key's bytes.
+const ENTRY_BYTES: usize = 64;
 
 /// Rows on their way to an answer. `'r` is how long they live: as long as the item for a sub-query,
 /// for ever for the query itself.
@@ -115,7 +122,7 @@ impl<'r> Collector<'r> {
         self.add_row(machine, program, Row { keys, ordinal, output: keep(output) })
     }
 
-    fn add_row(&mut self, machine: &Machine<'_, '_>, program: &Program, row: Row<'r>) -> Flow {
+    fn add_row(&mut self, machine: &mut Machine<'_, '_>, program: &Program, row: Row<'r>) -> Flow {
         if row.output.is_undefined() {
             return Ok(ControlFlow::Continue(()));
         }
@@ -128,18 +135,19 @@ impl<'r> Collector<'r> {
                 let first = self.rows.get_mut(*place).filter(|_| program.order.is_empty());
                 if let Some(first) = first.filter(|first| row.ordinal < first.ordinal) {
                     // Equal values may be written differently, such as 3 and 3.0.
-                    self.memory -= weight(first);
+                    let (old, new) = (weight(first), weight(&row));
                     *first = row;
-                    self.memory += weight(first);
+                    self.release(machine, old);
+                    self.spend(machine, new)?;
                 }
                 return Ok(ControlFlow::Continue(()));
             }
-            self.spend(machine, key.len() + size_of::<usize>())?;
+            self.spend(machine, key.len() + ENTRY_BYTES)?;
             self.seen.insert(key, self.rows.len());
         }
         self.spend(machine, weight(&row))?;
         self.rows.push(row);
-        self.prune(program);
+        self.prune(machine, program)?;
         let enough = self.enough.is_some_and(|enough| self.rows.len() as u64 >= enough);
         Ok(if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
@@ -153,41 +161,84 @@ impl<'r> Collector<'r> {
         order.is_lt() || repeated
     }
 
-    fn spend(&mut self, machine: &Machine<'_, '_>, bytes: usize) -> Result<(), EvaluationError> {
+    fn spend(
+        &mut self,
+        machine: &mut Machine<'_, '_>,
+        bytes: usize,
+    ) -> Result<(), EvaluationError> {
         self.memory += bytes;
-        let limit = machine.environment.limits.memory_bytes;
-        if self.memory > limit {
-            return Err(EvaluationError::TooMuchMemory { limit });
-        }
-        Ok(())
+        machine.environment.meter.keep(bytes)
     }
 
-    /// Lets go of sorted rows that cannot be among the first.
-    fn prune(&mut self, program: &Program) {
+    fn release(&mut self, machine: &mut Machine<'_, '_>, bytes: usize) {
+        self.memory -= bytes;
+        machine.environment.meter.release(bytes);
+    }
+
+    /// Drops sorted rows that cannot be among the first.
+    fn prune(
+        &mut self,
+        machine: &mut Machine<'_, '_>,
+        program: &Program,
+    ) -> Result<(), EvaluationError> {
         let by_program = || program.reach().and_then(|reach| usize::try_from(reach).ok());
         // One more than the page, to know that there is one.
         let by_page = self.page.map(|page| page.saturating_add(1));
-        let Some(reach) = by_page.or_else(by_program) else { return };
+        let Some(reach) = by_page.or_else(by_program) else { return Ok(()) };
         if program.order.is_empty()
             || self.rows.len() < reach.saturating_mul(2).saturating_add(SLACK)
         {
-            return;
+            return Ok(());
         }
-        self.sort(program);
-        for row in self.rows.drain(reach..) {
-            self.memory -= weight(&row);
-        }
+        self.sort(program, &mut machine.environment.meter)?;
+        let dropped = self.rows.drain(reach..).map(|row| weight(&row)).sum();
+        self.release(machine, dropped);
+        Ok(())
     }
 
-    fn sort(&mut self, program: &Program) {
-        self.rows.sort_by(|one, two| {
+    /// Sorts the rows, in pieces between which the clock is looked at.
+    fn sort(&mut self, program: &Program, meter: &mut Meter) -> Result<(), EvaluationError> {
+        let is_done = |one: &Row<'_>, two: &Row<'_>| one.ordinal <= two.ordinal;
+        if program.order.is_empty() && self.rows.is_sorted_by(is_done) {
+            return Ok(());
+        }
+        let cost = |row: &Row<'_>| row.keys.iter().map(Value::scan_cost).sum::<usize>();
+        let opened = |row: &Row<'_>| row.keys.iter().map(Value::opened_bytes).sum::<usize>();
+        let mark = meter.mark();
+        let (mut costs, mut largest) = (0, 0);
+        for row in &self.rows {
+            costs += cost(row);
+            largest = largest.max(opened(row));
+        }
+        meter.charge(largest.saturating_mul(2))?;
+        // Steps of a comparison: both keys are taken apart. A piece is about as much work whatever they are.
+        let each = 1 + COMPARED_PER_SCAN * costs / self.rows.len().max(1);
+        let piece = (PIECE_STEPS / each).max(2);
+        let order = |one: &Row<'_>, two: &Row<'_>| {
             order_of(program, (&one.keys, one.ordinal), (&two.keys, two.ordinal))
-        });
+        };
+        for piece in self.rows.chunks_mut(piece) {
+            piece.sort_by(order);
+            let depth = 1 + piece.len().ilog2() as usize;
+            meter.step(piece.len().saturating_mul(each).saturating_mul(depth))?;
+        }
+        let mut sorted = piece;
+        while sorted < self.rows.len() {
+            let rows = std::mem::take(&mut self.rows);
+            self.rows = merged(rows, sorted, order, || meter.step(each))?;
+            sorted = sorted.saturating_mul(2);
+        }
+        meter.release_to(mark);
+        Ok(())
     }
 
     /// The rows of a page in order, each with its mark, and whether there are more behind them.
-    pub(super) fn finish_page(mut self, program: &Program) -> (Vec<SortedRow>, bool) {
-        self.sort(program);
+    pub(super) fn finish_page(
+        mut self,
+        program: &Program,
+        meter: &mut Meter,
+    ) -> Result<(Vec<SortedRow>, bool), EvaluationError> {
+        self.sort(program, meter)?;
         let page = self.page.unwrap_or(usize::MAX);
         let is_more = self.rows.len() > page;
         let mut rows: Vec<SortedRow> = Vec::with_capacity(self.rows.len().min(page));
@@ -200,9 +251,10 @@ impl<'r> Collector<'r> {
             let repeats = same.map_or(0, |same| same.repeats) + 1;
             let keys = row.keys.into_iter().map(Value::into_owned).collect();
             let mark = OrderMark { keys, ordinal: row.ordinal, repeats };
+            meter.step(1 + row.output.scan_cost())?;
             rows.push(SortedRow { json: row.output.into_json(), mark });
         }
-        (rows, is_more)
+        Ok((rows, is_more))
     }
 
     fn add_to_group<'a>(
@@ -270,6 +322,8 @@ impl<'r> Collector<'r> {
                 let keys: Vec<_> = keys.into_iter().map(Value::into_owned).collect();
                 let bytes = keys.iter().map(Value::weight).sum::<usize>()
                     + key.len()
+                    + ENTRY_BYTES
+                    + size_of::<Group>()
                     + program.aggregates.len() * size_of::<AggregateState>();
                 self.spend(machine, bytes)?;
                 self.groups.insert(key, self.group_list.len());
@@ -279,20 +333,20 @@ impl<'r> Collector<'r> {
         })
     }
 
-    /// The rows of the answer, in order.
+    /// The rows of the answer, in order, and how many bytes are still counted as kept for them.
     pub(super) fn finish<'a>(
         mut self,
         machine: &mut Machine<'a, '_>,
         program: &'a Program,
-    ) -> Result<Vec<Value<'a>>, EvaluationError>
+    ) -> Result<(Vec<Value<'a>>, usize), EvaluationError>
     where
         'r: 'a,
     {
         if program.grouped {
             return self.finish_groups(machine, program);
         }
-        self.sort(program);
-        Ok(window(program, self.rows))
+        self.sort(program, &mut machine.environment.meter)?;
+        Ok((window(program, self.rows), self.memory))
     }
 
     /// Groups become rows, and these may be distinct and sorted again.
@@ -300,7 +354,7 @@ impl<'r> Collector<'r> {
         mut self,
         machine: &mut Machine<'a, '_>,
         program: &'a Program,
-    ) -> Result<Vec<Value<'a>>, EvaluationError> {
+    ) -> Result<(Vec<Value<'a>>, usize), EvaluationError> {
         let mut groups = std::mem::take(&mut self.group_list);
         if groups.is_empty() && program.groups.is_empty() {
             // Aggregates over no rows still have an answer.
@@ -309,6 +363,7 @@ impl<'r> Collector<'r> {
         groups.sort_by_key(|group| group.ordinal);
         let mut rows: Collector<'a> = Collector::new(None);
         for (number, group) in groups.into_iter().enumerate() {
+            let mark = machine.environment.meter.mark();
             machine.group_keys = group.keys;
             machine.aggregates.clear();
             for state in group.aggregates {
@@ -321,11 +376,12 @@ impl<'r> Collector<'r> {
                 keys.push(machine.evaluate(key)?);
             }
             let _ = rows.add_row(machine, program, Row { keys, ordinal: number as u64, output })?;
+            machine.environment.meter.release_to(mark);
         }
         if !program.order.is_empty() {
-            rows.sort(program);
+            rows.sort(program, &mut machine.environment.meter)?;
         }
-        Ok(window(program, rows.rows))
+        Ok((window(program, rows.rows), self.memory + rows.memory))
     }
 }
 
@@ -348,8 +404,36 @@ fn states(program: &Program) -> Vec<AggregateState> {
     program.aggregates.iter().map(|(kind, _)| AggregateState::new(*kind)).collect()
 }
 
+/// Bytes a row takes. Text it borrows from the item is not its own.
 fn weight(row: &Row<'_>) -> usize {
-    row.output.weight() + row.keys.iter().map(Value::weight).sum::<usize>() + size_of::<Row<'_>>()
+    let keys = row.keys.iter().map(Value::held_bytes).sum::<usize>();
+    row.output.held_bytes() + keys + size_of::<Row<'_>>()
+}
+
+/// Rows of which every `sorted` are in order, with every two times as many in order. Stable.
+fn merged<'r>(
+    rows: Vec<Row<'r>>,
+    sorted: usize,
+    order: impl Fn(&Row<'_>, &Row<'_>) -> Ordering,
+    mut compared: impl FnMut() -> Result<(), EvaluationError>,
+) -> Result<Vec<Row<'r>>, EvaluationError> {
+    let mut merged = Vec::with_capacity(rows.len());
+    let mut rows = rows.into_iter();
+    while merged.len() < merged.capacity() {
+        let mut one = rows.by_ref().take(sorted).collect::<Vec<_>>().into_iter().peekable();
+        let mut two = rows.by_ref().take(sorted).collect::<Vec<_>>().into_iter().peekable();
+        if one.len() == 0 {
+            break;
+        }
+        while let (Some(first), Some(second)) = (one.peek(), two.peek()) {
+            compared()?;
+            let next = if order(first, second).is_le() { one.next() } else { two.next() };
+            merged.extend(next);
+        }
+        merged.extend(one);
+        merged.extend(two);
+    }
+    Ok(merged)
 }
 
 fn window<'r>(program: &Program, rows: Vec<Row<'r>>) -> Vec<Value<'r>> {

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Nothing here reads a clock or draws a number: both come with the [`Context`]. Work is counted in
-//! steps, and kept rows in bytes; a query that would take too much of either ends with an error.
+//! steps, and rows and values in bytes (see `meter`); a query that would take too much of either ends with
+//! an error.
 
 mod aggregate;
 mod collect;
@@ -31,6 +32,7 @@ use crate::compile::{Compiled, Operation};
 use crate::error::EvaluationError;
 use crate::functions::Body;
 use crate::limits::Limits;
+use crate::meter::{Budget, Meter};
 use crate::value::{Found, Key, Value, find_members, place_of, value_in};
 
 /// Functions the users of a container have written.
@@ -49,6 +51,8 @@ pub struct Context {
     pub seed: u64,
     /// User-defined functions; without them a call fails.
     pub functions: Option<Arc<dyn UserFunctions>>,
+    /// What the run may take.
+    pub budget: Budget,
 }
 
 impl Context {
@@ -70,6 +74,13 @@ impl Context {
         self.functions = Some(functions);
         self
     }
+
+    /// The same within a budget.
+    #[must_use]
+    pub fn with_budget(mut self, budget: Budget) -> Context {
+        self.budget = budget;
+        self
+    }
 }
 
 /// What lasts as long as a run: the context and what is left of the budget.
@@ -77,7 +88,7 @@ pub(crate) struct Environment {
     pub(crate) now_ticks: i64,
     random: u64,
     functions: Option<Arc<dyn UserFunctions>>,
-    steps_left: u64,
+    pub(crate) meter: Meter,
     pub(crate) limits: Limits,
     /// Patterns of `RegexMatch` seen so far, the latest last.
     pub(crate) patterns: Vec<(String, String, regex::Regex)>,
@@ -89,29 +100,20 @@ impl Environment {
             now_ticks: context.now_ticks,
             random: context.seed,
             functions: context.functions,
-            steps_left: limits.steps,
+            meter: Meter::new(context.budget, limits),
             limits: limits.clone(),
             patterns: Vec::new(),
         }
     }
 
-    pub(crate) fn steps_used(&self) -> u64 {
-        self.limits.steps - self.steps_left
-    }
-
+    #[inline]
     pub(crate) fn spend(&mut self, steps: usize) -> Result<(), EvaluationError> {
-        match self.steps_left.checked_sub(steps as u64) {
-            Some(left) => {
-                self.steps_left = left;
-                Ok(())
-            }
-            None => Err(EvaluationError::TooManySteps { limit: self.limits.steps }),
-        }
+        self.meter.step(steps)
     }
 
-    /// Refuses to make a value of so many bytes if that is too many.
+    /// Refuses to make a value of so many bytes if that is too many, for one value or for the run.
     pub(crate) fn allow(
-        &self,
+        &mut self,
         function: &'static str,
         bytes: usize,
     ) -> Result<(), EvaluationError> {
@@ -119,7 +121,7 @@ impl Environment {
         if bytes > limit {
             return Err(EvaluationError::ValueTooLarge { function, limit });
         }
-        Ok(())
+        self.meter.charge(bytes)
     }
 
     /// A number from 0 up to but not including 1 (splitmix64).
@@ -225,7 +227,7 @@ impl<'a, 'e> Machine<'a, 'e> {
     /// The value of an expression.
     pub(crate) fn evaluate(&mut self, operation: &'a Operation) -> Evaluated<'a> {
         self.environment.spend(1)?;
-        Ok(match operation {
+        let value = match operation {
             Operation::Constant(value) => value.borrowed(),
             Operation::Root => self.item.map_or(Value::Undefined, Value::of_item),
             Operation::Wanted(index) => self.wanted(*index),
@@ -288,16 +290,25 @@ impl<'a, 'e> Machine<'a, 'e> {
             }
             Operation::Object(members) => return self.object(members),
             Operation::Scalar(program) => {
-                self.select(program, Some(1))?.into_iter().next().unwrap_or_default()
+                let first = self.select(program, Some(1))?.into_iter().next();
+                // The sub-query has charged it.
+                return Ok(first.unwrap_or_default());
             }
             Operation::ArrayOf(program) => {
                 let made = Value::array(self.select(program, None)?);
                 return self.fitting("ARRAY", made);
             }
-            Operation::Exists(program) => Value::Bool(!self.select(program, Some(1))?.is_empty()),
+            Operation::Exists(program) => {
+                let mark = self.environment.meter.mark();
+                let exists = !self.select(program, Some(1))?.is_empty();
+                self.environment.meter.release_to(mark);
+                Value::Bool(exists)
+            }
             Operation::Group(index) => self.group_keys.get(*index).cloned().unwrap_or_default(),
             Operation::Aggregate(index) => self.aggregates.get(*index).cloned().unwrap_or_default(),
-        })
+        };
+        self.environment.meter.charge(value.owned_bytes())?;
+        Ok(value)
     }
 
     fn list(&mut self, list: &'a [Operation]) -> Result<Vec<Value<'a>>, EvaluationError> {
@@ -312,16 +323,18 @@ impl<'a, 'e> Machine<'a, 'e> {
         self.fitting("an object", Value::object_of_unique(made))
     }
 
-    /// The array or object something has made, if it is not too large. Parts can be shared, so a
-    /// short query could otherwise ask for more than any memory holds.
+    /// What something has made, if it is not too large. Parts can be shared, so a short query could
+    /// otherwise ask for more than any memory holds.
     fn fitting(&mut self, maker: &'static str, made: Value<'a>) -> Evaluated<'a> {
         if !matches!(made, Value::Array(_) | Value::Object(_)) {
+            self.environment.meter.charge(made.owned_bytes())?;
             return Ok(made);
         }
         let limit = self.environment.limits.value_bytes;
         match made.weight_within(limit) {
             Some(weight) => {
                 self.environment.spend(weight / 1024)?;
+                self.environment.meter.charge(weight)?;
                 Ok(made)
             }
             None => Err(EvaluationError::ValueTooLarge { function: maker, limit }),
@@ -344,7 +357,22 @@ impl<'a, 'e> Machine<'a, 'e> {
             let bytes = one.as_text().map_or(0, str::len) + two.as_text().map_or(0, str::len);
             self.environment.allow("||", bytes)?;
         }
-        Ok(operators::binary(operator, &one, &two))
+        self.opening([&one, &two], || operators::binary(operator, &one, &two))
+    }
+
+    /// Compares values, with the memory it takes to look into them.
+    fn opening<T>(
+        &mut self,
+        values: [&Value<'_>; 2],
+        work: impl FnOnce() -> T,
+    ) -> Result<T, EvaluationError> {
+        let mark = self.environment.meter.mark();
+        for value in values {
+            self.environment.meter.charge(value.opened_bytes())?;
+        }
+        let done = work();
+        self.environment.meter.release_to(mark);
+        Ok(done)
     }
 
     /// False as soon as one is false; undefined if one has no truth and none is false.
@@ -377,7 +405,9 @@ impl<'a, 'e> Machine<'a, 'e> {
         let of = self.evaluate(of)?;
         let mut result = Value::Bool(false);
         for one in list {
-            match of.equals(&self.evaluate(one)?) {
+            let one = self.evaluate(one)?;
+            self.environment.spend(of.scan_cost() + one.scan_cost())?;
+            match self.opening([&of, &one], || of.equals(&one))? {
                 Some(true) => return Ok(Value::Bool(true)),
                 Some(false) => {}
                 None => result = Value::Undefined,
@@ -426,11 +456,17 @@ impl<'a, 'e> Machine<'a, 'e> {
     ) -> Evaluated<'a> {
         let arguments = self.list(list)?;
         self.environment.spend(arguments.iter().map(Value::scan_cost).sum())?;
+        // What the function needs meanwhile is released when it is done, and what it made is charged.
+        let mark = self.environment.meter.mark();
+        for argument in &arguments {
+            self.environment.meter.charge(argument.opened_bytes())?;
+        }
         let made = match function.body {
             Body::Pure(body) => body(&arguments).unwrap_or_default(),
             Body::Careful(body) => body(&arguments, self.environment)?.unwrap_or_default(),
             Body::Aggregate(_) | Body::NotYet => Value::Undefined,
         };
+        self.environment.meter.release_to(mark);
         self.fitting(function.name, made)
     }
 
@@ -441,6 +477,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         let Some(functions) = self.environment.functions.clone() else {
             return Err(failed("there is no such function here; create it first".to_owned()));
         };
-        functions.call(name, &arguments).map_err(failed)
+        let made = functions.call(name, &arguments).map_err(failed)?;
+        self.fitting("a user-defined function", made)
     }
 }

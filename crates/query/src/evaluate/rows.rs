@@ -8,6 +8,9 @@ use crate::compile::{Program, SourcePlan};
 use crate::error::EvaluationError;
 use crate::value::{Elements, Value};
 
+/// The rows of a sub-query that has kept no more than this are not weighed again.
+const FEW_BYTES: usize = 4096;
+
 /// Whether more rows are wanted.
 pub(super) type Flow = Result<ControlFlow<()>, EvaluationError>;
 
@@ -28,7 +31,20 @@ impl<'a, 'e> Machine<'a, 'e> {
         flow
     }
 
+    /// The rows of one more source, and the filter behind the last. What is charged meanwhile ends with them.
     fn each_row_of(
+        &mut self,
+        program: &'a Program,
+        sources: &'a [SourcePlan],
+        found: &mut dyn FnMut(&mut Self) -> Flow,
+    ) -> Flow {
+        let mark = self.environment.meter.mark();
+        let flow = self.each_row_from(program, sources, found);
+        self.environment.meter.release_to(mark);
+        flow
+    }
+
+    fn each_row_from(
         &mut self,
         program: &'a Program,
         sources: &'a [SourcePlan],
@@ -81,6 +97,7 @@ impl<'a, 'e> Machine<'a, 'e> {
                 }
                 let value = self.evaluate(operation)?;
                 self.environment.spend(value.scan_cost())?;
+                self.environment.meter.charge(value.opened_bytes())?;
                 for element in value.elements().unwrap_or_default().iter() {
                     if with(self, element.clone())?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -89,6 +106,8 @@ impl<'a, 'e> Machine<'a, 'e> {
             }
             SourcePlan::EachOfRows(inner) => {
                 for row in self.select(inner, None)? {
+                    self.environment.spend(1 + row.scan_cost())?;
+                    self.environment.meter.charge(row.opened_bytes())?;
                     for element in row.elements().unwrap_or_default().iter() {
                         if with(self, element.clone())?.is_break() {
                             return Ok(ControlFlow::Break(()));
@@ -132,11 +151,19 @@ impl<'a, 'e> Machine<'a, 'e> {
             (reach, None) => reach,
         };
         let mut collector = Collector::new(program.is_streaming().then_some(reach).flatten());
+        let mark = self.environment.meter.mark();
         if reach != Some(0) {
             let _ = self.each_row(program, None, &mut |machine| {
                 collector.add(machine, program, 0, |value| value)
             })?;
         }
-        collector.finish(self, program)
+        let (rows, kept) = collector.finish(self, program)?;
+        // From here on the rows are values of the row around the sub-query.
+        let meter = &mut self.environment.meter;
+        meter.release(kept);
+        meter.release_to(mark);
+        let few = kept <= FEW_BYTES;
+        meter.charge(if few { kept } else { rows.iter().map(Value::held_bytes).sum() })?;
+        Ok(rows)
     }
 }

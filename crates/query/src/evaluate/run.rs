@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::collect::{Collector, OrderMark, SortedRow};
 use super::{Context, Environment, Machine};
-use crate::compile::{Compiled, Operation};
+use crate::compile::{Compiled, Operation, Program};
 use crate::error::EvaluationError;
+use crate::meter::MemoryLease;
 use crate::value::Value;
 
 /// Bytes of an item that are searched for the cost of a step.
@@ -67,11 +68,16 @@ impl Run {
     }
 
     /// Ends a run [for a page](Run::for_page): its rows in order, and whether there are more behind them.
-    pub fn finish_page(mut self) -> (Vec<SortedRow>, bool) {
+    ///
+    /// # Errors
+    /// When sorting them takes too long.
+    pub fn finish_page(&mut self) -> Result<(Vec<SortedRow>, bool), EvaluationError> {
         let collector = std::mem::take(&mut self.collectors).into_iter().next();
         match collector.zip(self.compiled.stages.first()) {
-            Some((collector, program)) => collector.finish_page(program),
-            None => (Vec::new(), false),
+            Some((collector, program)) => {
+                collector.finish_page(program, &mut self.environment.meter)
+            }
+            None => Ok((Vec::new(), false)),
         }
     }
 
@@ -124,9 +130,27 @@ impl Run {
         if collects {
             return self.collect(&compiled, item, ordinal);
         }
+        let (progress, answered) = (self.progress, rows.len());
+        let pushed = self.stream(&compiled, first, window, item, rows);
+        if pushed.is_err() {
+            // All rows of an item or none, so that it can be pushed again.
+            self.progress = progress;
+            rows.truncate(answered);
+        }
+        pushed
+    }
+
+    fn stream<'i>(
+        &mut self,
+        compiled: &Compiled,
+        first: &Program,
+        window: Window,
+        item: &'i [u8],
+        rows: &mut Vec<Cow<'i, [u8]>>,
+    ) -> Result<Next, EvaluationError> {
         let progress = &mut self.progress;
         let whole = matches!(first.projection, Operation::Root);
-        let mut machine = Machine::new(&compiled, Some(item), &mut self.environment);
+        let mut machine = Machine::new(compiled, Some(item), &mut self.environment);
         let flow = machine.each_row(first, None, &mut |machine| {
             let row = if whole {
                 Cow::Borrowed(item)
@@ -138,6 +162,9 @@ impl Run {
             };
             progress.rows += 1;
             if progress.rows > window.skip {
+                let own = if let Cow::Owned(row) = &row { row.len() } else { 0 };
+                machine.environment.spend(own / BYTES_SEARCHED_PER_STEP)?;
+                machine.environment.meter.keep(own + size_of::<Cow<'_, [u8]>>())?;
                 rows.push(row);
             }
             Ok(window.flow(progress.rows))
@@ -166,7 +193,7 @@ impl Run {
     }
 
     /// Ends the run and answers the rows that had to wait.
-    pub fn finish(mut self) -> Result<Vec<Vec<u8>>, EvaluationError> {
+    pub fn finish(&mut self) -> Result<Vec<Vec<u8>>, EvaluationError> {
         let compiled = Arc::clone(&self.compiled);
         let Some(first) = compiled.stages.first() else { return Ok(Vec::new()) };
         let streams = compiled.stages.len() == 1 && first.is_streaming();
@@ -192,7 +219,7 @@ impl Run {
                     break;
                 }
             }
-            let rows = collector.finish(&mut machine, stage)?;
+            let (rows, _) = collector.finish(&mut machine, stage)?;
             fed = Some(rows.into_iter().map(Value::into_owned).collect());
         }
         Ok(fed.unwrap_or_default().into_iter().map(Value::into_json).collect())
@@ -215,7 +242,17 @@ impl Run {
 
     /// How many steps of work were done, for metrics and charges.
     pub fn steps(&self) -> u64 {
-        self.environment.steps_used()
+        self.environment.meter.steps_used()
+    }
+
+    /// The most bytes the run has held at a time, rounded up.
+    pub fn peak_bytes(&self) -> usize {
+        self.environment.meter.peak_bytes()
+    }
+
+    /// The memory the run has taken from its pool, for whoever keeps its rows after it.
+    pub fn take_lease(&mut self) -> MemoryLease {
+        self.environment.meter.take_lease()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Functions that look into an array or make one. Equality is that of `=`, so `1` is `1.0`; order is
 //! that of `ORDER BY`. Arrays as sets are in `sets.rs`.
 
+use super::sets::charge_keys;
 use super::{ANY, Body, Function, count, flag, whole};
 use crate::error::EvaluationError;
 use crate::evaluate::Environment;
@@ -190,11 +191,15 @@ fn contains<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Caref
     else {
         return Ok(None);
     };
-    environment.spend(elements.len())?;
-    let found = elements.iter().any(|element| {
-        element.equals(wanted) == Some(true) || (partial && has_part(element, wanted, 0))
-    });
-    Ok(Some(Value::Bool(found)))
+    // The value is looked into once for each element.
+    let each = 1 + wanted.scan_cost();
+    for element in elements.iter() {
+        environment.spend(each)?;
+        if element.equals(wanted) == Some(true) || (partial && has_part(element, wanted, 0)) {
+            return Ok(Some(Value::Bool(true)));
+        }
+    }
+    Ok(Some(Value::Bool(false)))
 }
 
 /// Whether `element` has every property of `wanted`, all the way down.
@@ -209,7 +214,7 @@ fn has_part(element: &Value<'_>, wanted: &Value<'_>, depth: u32) -> bool {
 
 fn several<'a>(arguments: &[Value<'a>], environment: &mut Environment, all: bool) -> Careful<'a> {
     let Some(elements) = arguments[0].elements() else { return Ok(None) };
-    environment.spend(elements.len() + arguments.len())?;
+    charge_keys(arguments, elements.len() + arguments.len(), environment)?;
     let elements: std::collections::HashSet<_> = elements.iter().map(Key::of).collect();
     let mut found = 0;
     for wanted in &arguments[1..] {

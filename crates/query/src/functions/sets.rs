@@ -7,6 +7,9 @@ use crate::error::EvaluationError;
 use crate::evaluate::Environment;
 use crate::value::{Key, Value};
 
+/// About what one key takes in a set beyond its text: its bytes, their place, and the room of a table.
+const KEY_BYTES: usize = 96;
+
 pub(super) const TABLE: &[Function] = &[
     Function {
         name: "SetDifference",
@@ -71,6 +74,18 @@ fn unique<'v, 'a: 'v>(elements: impl Iterator<Item = &'v Value<'a>>) -> Value<'a
     Value::array(elements.filter(|element| seen.insert(Key::of(element))).cloned())
 }
 
+/// Charges for a set of the elements: each has a key of its own.
+pub(super) fn charge_keys(
+    arguments: &[Value<'_>],
+    elements: usize,
+    environment: &mut Environment,
+) -> Result<(), EvaluationError> {
+    environment.spend(elements)?;
+    let texts = arguments.iter().map(Value::weight).fold(0, usize::saturating_add);
+    let keys = elements.saturating_mul(KEY_BYTES);
+    environment.meter.charge(texts.saturating_add(keys))
+}
+
 fn sets<'a>(
     arguments: &[Value<'a>],
     environment: &mut Environment,
@@ -79,7 +94,7 @@ fn sets<'a>(
     let (Some(one), Some(two)) = (arguments[0].elements(), arguments[1].elements()) else {
         return Ok(None);
     };
-    environment.spend(one.len() + two.len())?;
+    charge_keys(arguments, one.len() + two.len(), environment)?;
     Ok(Some(combine(&one, &two.iter().map(Key::of).collect())))
 }
 
@@ -90,6 +105,6 @@ fn union<'a>(
     let (Some(one), Some(two)) = (arguments[0].elements(), arguments[1].elements()) else {
         return Ok(None);
     };
-    environment.spend(one.len() + two.len())?;
+    charge_keys(arguments, one.len() + two.len(), environment)?;
     Ok(Some(unique(one.iter().chain(two.iter()))))
 }

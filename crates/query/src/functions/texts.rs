@@ -217,10 +217,11 @@ fn join<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'
     let (Some(elements), Some(separator)) = (arguments[0].elements(), text(arguments, 1)) else {
         return Ok(None);
     };
+    environment.spend(elements.len())?;
+    environment.meter.charge(elements.len().saturating_mul(2 * size_of::<&str>()))?;
     let Some(parts) = elements.iter().map(Value::as_text).collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
-    environment.spend(parts.len())?;
     let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
     environment
         .allow("StringJoin", bytes.saturating_add(separator.len().saturating_mul(parts.len())))?;
@@ -245,6 +246,10 @@ fn split<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<
 fn read<'a>(arguments: &[Value<'a>], environment: &mut Environment, kind: Kind) -> Careful<'a> {
     let Some(string) = text(arguments, 0) else { return Ok(None) };
     environment.spend(string.len() / 8)?;
+    // Every comma may begin a value.
+    let parts = 1 + string.bytes().filter(|byte| *byte == b',').count();
+    let each = 2 * size_of::<(String, Value<'_>)>();
+    environment.meter.charge(string.len().saturating_add(parts.saturating_mul(each)))?;
     Ok(Value::from_json(string.as_bytes()).ok().filter(|value| value.kind() == kind))
 }
 
@@ -253,6 +258,8 @@ fn to_string<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Care
     if value.is_undefined() || value.kind() == Kind::String {
         return Ok(Some(value.clone()));
     }
-    environment.allow("ToString", value.weight())?;
+    let weight = value.weight();
+    environment.spend(weight / 1024)?;
+    environment.allow("ToString", weight)?;
     Ok(String::from_utf8(value.to_json()).ok().map(Value::from))
 }

@@ -248,6 +248,46 @@ impl<'a> Value<'a> {
         self.weight_within(usize::MAX).unwrap_or(usize::MAX)
     }
 
+    /// Bytes of text that belong to this value alone: what a copy of it allocates.
+    #[inline]
+    pub(crate) fn owned_bytes(&self) -> usize {
+        match self {
+            Value::String(Cow::Owned(text)) => text.len(),
+            Value::Json(Cow::Owned(text)) => text.len(),
+            _ => 0,
+        }
+    }
+
+    /// At most how many bytes it takes to list the elements or properties of an array or object that is
+    /// still text, all the way down. Counts commas, so it is far quicker than listing them.
+    pub(crate) fn opened_bytes(&self) -> usize {
+        let Value::Json(text) = self else { return 0 };
+        let parts = 1 + text.iter().filter(|byte| **byte == b',').count();
+        let each = match self.kind() {
+            Kind::Array => size_of::<Value<'_>>(),
+            _ => size_of::<Member<'_>>(),
+        };
+        // A list that grows doubles, and parts of an owned text are copies.
+        parts.saturating_mul(2 * each).saturating_add(self.owned_bytes())
+    }
+
+    /// About how many bytes of memory it holds. Text that is borrowed from an item is not its own; parts
+    /// that are shared count as often as they occur.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let inner = match self {
+            Value::Array(elements) => elements.iter().map(Value::held_bytes).sum(),
+            Value::Object(members) => {
+                let member = |(name, value): &Member<'_>| {
+                    let own = if let Cow::Owned(name) = name { name.len() } else { 0 };
+                    own + size_of::<Cow<'_, str>>() + value.held_bytes()
+                };
+                members.iter().map(member).sum()
+            }
+            _ => 0,
+        };
+        size_of::<Value<'_>>() + self.owned_bytes() + inner
+    }
+
     /// How much work it is to look into it, in steps.
     pub(crate) fn scan_cost(&self) -> usize {
         match self {

@@ -14,7 +14,7 @@ use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{
-    Query, QueryError, QueryFailure, QueryPage, ResumePoint, Value, condition, query_documents,
+    EvaluationError, Query, QueryError, QueryFailure, QueryPage, ResumePoint, Value, condition,
 };
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
@@ -107,7 +107,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     }
     let running = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
-    let (body, rows) = body_of("Documents", &rid, &page.rows);
+    let (body, rows) = body_of("Documents", &rid, std::mem::take(&mut page.rows));
     let measured = Measured { compiling, running, rows, bytes: body.len() };
     let answer = Answer::json(StatusCode::OK, body)
         .charged(Charge::query(page.items_read, page.bytes_read))
@@ -228,8 +228,8 @@ pub(super) fn documents(
     all: &[Bytes],
 ) -> Outcome {
     let query = parse(call, None)?;
-    let rows = query_documents(&query, all, gateway.runtime.unix_millis())
-        .map_err(|error| Failure::from(QueryFailure::from(error)))?;
+    let rows = gateway.account.query_documents(&query, all);
+    let rows = rows.map_err(|error| Failure::from(QueryFailure::from(error)))?;
     list::documents(call, key, rid, &rows)
 }
 
@@ -349,12 +349,13 @@ impl Asked {
     }
 }
 
-fn body_of(key: &str, rid: &str, rows: &[Bytes]) -> (Vec<u8>, usize) {
+/// The body of a page. Each row is dropped as soon as it is written, so that no page is in memory twice.
+fn body_of(key: &str, rid: &str, rows: Vec<Bytes>) -> (Vec<u8>, usize) {
     let size: usize = rows.iter().map(|row| row.len() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);
     let mut writer = FeedWriter::new(&mut body, rid, key);
     for row in rows {
-        writer.push(row);
+        writer.push(&row);
     }
     let count = writer.finish();
     (body, count)
@@ -367,7 +368,13 @@ impl From<QueryFailure> for Failure {
             QueryFailure::TooManyItems => {
                 Failure::new(Code::RequestTimeout, QueryFailure::TooManyItems.to_string())
             }
-            QueryFailure::Busy => Failure::busy(QueryFailure::Busy.to_string()),
+            QueryFailure::Busy
+            | QueryFailure::Evaluation(EvaluationError::PoolExhausted { .. }) => {
+                Failure::busy(error.to_string())
+            }
+            QueryFailure::Evaluation(EvaluationError::OutOfTime | EvaluationError::Abandoned) => {
+                Failure::new(Code::RequestTimeout, error.to_string())
+            }
             other => Failure::bad_request(other.to_string()),
         }
     }

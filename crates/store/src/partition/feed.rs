@@ -15,7 +15,7 @@ use crate::definition::Settings;
 use crate::error::FeedError;
 use crate::filter::FeedFilter;
 use crate::item::{Item, Meta, item_of};
-use crate::query::query_context;
+use crate::query::{QueryWatch, query_context};
 use bytes::Bytes;
 use headwater_log::{ReadError, ReadRequest, Record, RecordKind, Which};
 use headwater_model::{
@@ -227,7 +227,9 @@ impl Partition {
             return self.nothing_newer(request, visible);
         }
         if let Some(filter) = request.filter {
-            let context = query_context(&self.shared.runtime);
+            let time = self.shared.options.queries.time;
+            let watch = QueryWatch::new(&self.shared.runtime, time);
+            let context = query_context(&self.shared, watch);
             return self.read_filtered(request, filter.start(&context), visible);
         }
         let page = match request.mode {

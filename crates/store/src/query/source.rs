@@ -29,6 +29,8 @@ pub(super) struct Source<'c> {
     from: Key,
     to: Key,
     is_done: bool,
+    /// Where the items of the last batch are, in the order of a scan.
+    batch: Vec<Key>,
     lookup: Option<Lookup>,
     /// What it looks at if it does so in the order of creation.
     listing: Option<Listing>,
@@ -220,6 +222,7 @@ impl<'c> Source<'c> {
             from,
             to,
             is_done: false,
+            batch: Vec::new(),
             lookup: None,
             listing: None,
             usage: IndexUsage::default(),
@@ -297,6 +300,7 @@ impl<'c> Source<'c> {
         }
         let mut items = Vec::new();
         let mut bytes = 0;
+        self.batch.clear();
         while items.len() < limit.items as usize && bytes < limit.bytes as usize {
             if self.lookup.is_none() {
                 return self.scan_on(items, bytes, limit).await;
@@ -311,6 +315,7 @@ impl<'c> Source<'c> {
             if let Some(item) = self.container.read_proposed(&proposed).await? {
                 bytes += item.feed_bytes().len();
                 items.push(item);
+                self.batch.push(proposed.key.clone());
             }
             self.from = successor(proposed.key);
         }
@@ -327,10 +332,19 @@ impl<'c> Source<'c> {
         let left = u32::try_from(limit.items as usize - items.len()).unwrap_or(1).max(1);
         let bytes = u32::try_from(limit.bytes as usize - bytes).unwrap_or(1).max(1);
         let limit = PageLimit::new(left, bytes).unwrap_or_default();
-        let (more, is_more) = self.container.scan_keys(&mut self.from, &self.to, limit).await?;
+        let (from, to) = (&mut self.from, &self.to);
+        let (more, is_more) = self.container.scan_keys(from, to, limit, &mut self.batch).await?;
         self.is_done = !is_more;
         items.extend(more);
         Ok(items)
+    }
+
+    /// Where an item of the last batch is; `None` if the batch has no such place.
+    pub(super) fn spot_of(&self, place: usize, item: &Item) -> Option<Spot> {
+        match self.is_listing() {
+            true => Some(Spot::Number(item.number())),
+            false => self.batch.get(place).cloned().map(Spot::Key),
+        }
     }
 
     /// Asks the index now, so that it is known whether it proposes so much that a scan is better.

@@ -10,7 +10,8 @@ use super::leftovers::Rows;
 use super::source::{Source, Spot};
 use super::sweep::{Seen, Swept};
 use super::{
-    ITEMS_READ_MAX, PAGE_TIME_MAX, Place, QueryFailure, QueryPage, SCAN_BYTES, SCAN_ITEMS,
+    ITEMS_READ_MAX, Place, QueryFailure, QueryPage, QueryWatch, SCAN_BYTES, SCAN_ITEMS,
+    SWEEP_TIME_MAX,
 };
 use crate::container::Container;
 use crate::keys::{self, Key};
@@ -18,7 +19,7 @@ use crate::partition::Partition;
 use crate::scan::ScanScope;
 use bytes::Bytes;
 use headwater_model::PageLimit;
-use headwater_query::{Context, Next, Progress, Query, Run};
+use headwater_query::{Context, EvaluationError, Next, Progress, Query, Run};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +45,11 @@ struct Filling<'c> {
     bytes: usize,
     limit: PageLimit,
     deadline: Duration,
+    watch: Arc<QueryWatch>,
     source: Source<'c>,
     run: Run,
+    /// The item at which the page ended within a batch: its time was up, or it was full.
+    stopped_at: Option<Spot>,
     /// Whether nothing was shown before it.
     is_first: bool,
     /// Where the page began, in the order of a scan.
@@ -70,6 +74,7 @@ impl Container {
         &self,
         query: &Query,
         context: Context,
+        watch: &Arc<QueryWatch>,
         scope: &ScanScope,
         after: Option<&str>,
         limit: PageLimit,
@@ -87,11 +92,15 @@ impl Container {
             None => Source::begin(self, query, scope, rows).await?,
             Some(position) => Source::resume(self, query, scope, position, rows).await?,
         };
+        let deadline = shared.runtime.elapsed() + shared.options.queries.page_time;
+        watch.end_at(deadline);
         let mut filling = Filling {
             page: QueryPage::default(),
             bytes: 0,
             limit,
-            deadline: shared.runtime.elapsed() + PAGE_TIME_MAX,
+            deadline,
+            watch: watch.clone(),
+            stopped_at: None,
             is_first: after.is_none(),
             began: source.left().map(|(from, _)| from),
             source,
@@ -112,6 +121,9 @@ impl Container {
                 let (id, owner) = (shared.runtime.random(), self.owner_of(query, scope));
                 let leftovers = shared.leftovers.keep(id, owner, rows, shared.runtime.elapsed());
                 return filling.finish(Some(at), leftovers);
+            }
+            if let Some(spot) = filling.stopped_at.take() {
+                return filling.finish(Some(spot), 0);
             }
             let is_spent = filling.page.items_read >= ITEMS_READ_MAX
                 || shared.runtime.elapsed() >= filling.deadline;
@@ -154,7 +166,12 @@ impl Container {
     ) -> Result<Option<Rows>, QueryFailure> {
         let Some(sweep) = self.worth_sweeping(query, filling) else { return Ok(None) };
         let (items, bytes) = (filling.page.items_read, filling.page.bytes_read);
-        let rows = self.sweep_rows(&sweep, query, filling).await?;
+        filling.watch.end_at(self.state().shared.runtime.elapsed() + SWEEP_TIME_MAX);
+        let rows = match self.sweep_rows(&sweep, query, filling).await {
+            Err(QueryFailure::Evaluation(EvaluationError::OutOfTime)) => None,
+            rows => rows?,
+        };
+        filling.watch.end_at(filling.deadline);
         filling.swept_in_vain = rows.is_none();
         if rows.is_some() && matches!(sweep.from, Spot::Number(_)) {
             if !filling.source.is_listing() {
@@ -298,12 +315,24 @@ impl Filling<'_> {
         let wanted = (self.limit.items as usize).saturating_sub(self.page.rows.len());
         let batch = u32::try_from(wanted).unwrap_or(SCAN_ITEMS).clamp(1, SCAN_ITEMS);
         let batch = PageLimit::new(batch, SCAN_BYTES).unwrap_or_default();
-        for item in self.source.next(batch).await? {
+        let items = self.source.next(batch).await?;
+        for (place, item) in items.iter().enumerate() {
+            if place > 0 && self.bytes >= self.limit.bytes as usize {
+                self.stopped_at = self.source.spot_of(place, item);
+                return Ok(());
+            }
             let text = item.to_bytes();
+            let mut rows = Vec::new();
+            let next = match self.run.push(&text, item.number(), &mut rows) {
+                // The next page begins with it. An item that is the first and takes too long alone fails.
+                Err(EvaluationError::OutOfTime) if self.page.items_read > 0 => {
+                    self.stopped_at = self.source.spot_of(place, item);
+                    return Ok(());
+                }
+                next => next?,
+            };
             self.page.items_read += 1;
             self.page.bytes_read += text.len();
-            let mut rows = Vec::new();
-            let next = self.run.push(&text, item.number(), &mut rows)?;
             for row in rows {
                 self.push(match row {
                     Cow::Borrowed(row) => text.slice_ref(row),
@@ -381,6 +410,7 @@ impl Filling<'_> {
         let place = |spot: Spot| Place::Scan { progress, position: spot.position(), leftovers };
         self.page.next = next.map(|spot| place(spot).write());
         self.page.steps = self.run.steps();
+        self.page.memory = Arc::new(self.run.take_lease());
         self.source.learn(self.page.items_read, self.page.rows.len())?;
         self.page.index = self.source.take_usage();
         Ok(self.page)

@@ -115,7 +115,7 @@ mod tests {
             let parsed = understood.parse("SELECT VALUE @a").expect("it is a query");
             let value = headwater_query::Value::from_json(value.as_bytes()).expect("it is JSON");
             let parameters = [("@a".to_owned(), value.clone())];
-            let run =
+            let mut run =
                 parsed.with(&parameters, &[]).expect("it has its value").start(Default::default());
             assert_eq!(run.finish().expect("it ends"), [value.to_json()]);
             assert!(parsed.with(&[], &[]).is_err(), "the value is missing");

@@ -15,7 +15,7 @@
 //! ahead it is met there, or kept until the walk is there if the index does not know of it yet. So an item
 //! that changes meanwhile is neither missed nor shown twice on a page.
 
-use super::{ITEMS_READ_MAX, PAGE_TIME_MAX, QueryFailure, QueryPage};
+use super::{ITEMS_READ_MAX, QueryFailure, QueryPage};
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
 use crate::keys::{self, Key};
@@ -129,11 +129,12 @@ impl Container {
     ) -> Result<Option<Run>, QueryFailure> {
         let ordering = &walk.ordering;
         let from = mark.map_or_else(|| ordering.from.clone(), |mark| ordering.resume_at(mark));
+        let shared = &self.state().shared;
         let mut walked = Walked {
             run,
             pushed: HashSet::new(),
             ahead: BTreeMap::new(),
-            deadline: self.state().shared.runtime.elapsed() + PAGE_TIME_MAX,
+            deadline: shared.runtime.elapsed() + shared.options.queries.page_time,
             entries: 0,
         };
         let mut last: Option<Placed> = None;

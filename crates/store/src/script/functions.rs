@@ -1,9 +1,13 @@
 //! User-defined functions for the query engine.
 
 use headwater_query::{UserFunctions, Value};
-use headwater_runtime::Runtime;
+use headwater_runtime::{Runtime, Waiter};
 use headwater_script::{Clock, Functions, Limits, Script};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The most bytes of JSON one call may return, as for the response of a procedure.
+const RESULT_BYTES_MAX: usize = 2 << 20;
 
 /// The user-defined functions of one query.
 pub(crate) struct UserScripts {
@@ -14,8 +18,9 @@ pub(crate) struct UserScripts {
 impl UserScripts {
     pub(crate) fn new(scripts: &[Script], limits: &Limits, runtime: &Runtime) -> UserScripts {
         let clock: Clock = {
-            let runtime = runtime.clone();
-            Arc::new(move || runtime.elapsed())
+            let (runtime, waiter) = (runtime.clone(), Waiter::current());
+            // For a query whose client is gone, time is up.
+            Arc::new(move || if waiter.is_gone() { Duration::MAX } else { runtime.elapsed() })
         };
         let functions = Functions::new(scripts.iter().cloned(), limits, &clock);
         UserScripts { functions, runtime: runtime.clone() }
@@ -36,6 +41,10 @@ impl UserFunctions for UserScripts {
         let result = self.runtime.blocking(call).map_err(|error| error.to_string())?;
         match result {
             None => Ok(Value::Undefined),
+            Some(text) if text.len() > RESULT_BYTES_MAX => Err(format!(
+                "it returned {} bytes, and the most is {RESULT_BYTES_MAX}; return less",
+                text.len()
+            )),
             Some(text) => Value::from_json(text.as_bytes()).map_err(|error| error.to_string()),
         }
     }

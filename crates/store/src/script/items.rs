@@ -154,7 +154,9 @@ impl Collection for Items {
     fn query(&mut self, request: &PageRequest<'_>) -> Result<Page, OperationError> {
         let query = request.query.map(|text| Items::parse(request, text)).transpose()?;
         let functions = self.functions.clone();
-        let query = query.as_ref().map(|query| (query, self.container.query_context(functions)));
+        let watch = self.transaction.watch();
+        let query =
+            query.as_ref().map(|query| (query, self.container.query_context(functions, watch)));
         let most = usize::try_from(request.page_size).unwrap_or(usize::MAX);
         let found = self.transaction.query(query, request.continuation, most);
         let (rows, continuation) = found.map_err(|trouble| match trouble {

@@ -32,6 +32,7 @@ use crate::item::{Item, ItemKey, ItemWrite, Precondition, WriteKind};
 use crate::keys;
 use crate::partition::{Look, Partition};
 use crate::prepare::{self, Action, Operation, Prepared};
+use crate::query::QueryWatch;
 use bytes::Bytes;
 use headwater_log::Position;
 use headwater_model::{Epk, Etag, ItemId, ItemRid, Lsn, PartitionKey};
@@ -181,6 +182,13 @@ impl Transaction {
     fn check_time(&self) -> Result<(), Trouble> {
         let now = self.container.state().shared.runtime.elapsed();
         if now > self.deadline { Err(Trouble::Late) } else { Ok(()) }
+    }
+
+    /// Ends a query of the script when the script must end.
+    pub(crate) fn watch(&self) -> Arc<QueryWatch> {
+        let watch = QueryWatch::new(&self.container.state().shared.runtime, Duration::ZERO);
+        watch.end_at(self.deadline);
+        watch
     }
 
     /// Reads an item.

@@ -1,0 +1,187 @@
+//! What one query may cost: memory counts every row and value in flight, and a run ends within an item.
+//!
+//! Limits are small so that each case takes a moment. Every query here is one that would otherwise grow far
+//! beyond them.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use headwater_query::{
+    Budget, Context, EvaluationError, Interruption, MemoryPool, Query, Run, Watch,
+};
+
+const MEMORY: usize = 4 << 20;
+
+/// One item with an array of 200 numbers, one of 200 arrays, and a text of 1 000 characters.
+fn item() -> String {
+    let numbers: Vec<String> = (0..200).map(|number| number.to_string()).collect();
+    let numbers = format!("[{}]", numbers.join(","));
+    let lists = vec![numbers.clone(); 200].join(",");
+    format!(r#"{{"id":"a","a":{numbers},"b":[{lists}],"s":"{}"}}"#, "x".repeat(1000))
+}
+
+fn start(text: &str, budget: Budget) -> Run {
+    Query::parse(text, &[]).unwrap().start(Context::default().with_budget(budget))
+}
+
+/// Queries that make much of one small item.
+const LARGE: &[&str] = &[
+    "SELECT c.s, x, y FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT VALUE c FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a",
+    "SELECT VALUE CONCAT(c.s, c.s, ToString(x)) FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT VALUE c.s || c.s FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT VALUE ARRAY_CONCAT(c.a, c.a) FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT c.s, x FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY x",
+    "SELECT x FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY CONCAT(c.s, ToString(y))",
+    "SELECT DISTINCT VALUE CONCAT(c.s, ToString(x), ToString(y)) FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT COUNT(1) AS n FROM c JOIN x IN c.a JOIN y IN c.a GROUP BY CONCAT(c.s, ToString(x * 1000 + y))",
+    "SELECT MAX(CONCAT(c.s, ToString(x))) AS m FROM c JOIN x IN c.a JOIN y IN c.a GROUP BY x * 1000 + y",
+    "SELECT VALUE MAKELIST(c.s) FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT VALUE MAKESET(CONCAT(c.s, ToString(x), ToString(y))) FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT VALUE ARRAY(SELECT VALUE CONCAT(c.s, ToString(x)) FROM x IN c.a JOIN y IN c.a) FROM c",
+    "SELECT VALUE ARRAY(SELECT VALUE REPLICATE(c.s, 9) FROM x IN c.a JOIN y IN c.a) FROM c",
+    "SELECT VALUE ARRAY_LENGTH(ARRAY(SELECT VALUE REVERSE(c.s) FROM x IN c.a JOIN y IN c.a)) FROM c",
+    "SELECT VALUE LENGTH(StringJoin(ARRAY(SELECT VALUE UPPER(c.s) FROM x IN c.a JOIN y IN c.a), ',')) FROM c",
+    "SELECT VALUE SetUnion(ARRAY(SELECT VALUE x * 1000 + y FROM x IN c.a JOIN y IN c.a), c.a) FROM c",
+    "SELECT VALUE SetIntersect(ARRAY(SELECT VALUE x * 1000 + y FROM x IN c.a JOIN y IN c.a), c.a) FROM c",
+    "SELECT VALUE COUNT(1) FROM c JOIN (SELECT VALUE CONCAT(c.s, ToString(x)) FROM x IN c.a JOIN y IN c.a) z",
+    "SELECT VALUE 1 FROM c WHERE EXISTS(SELECT VALUE y FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY CONCAT(c.s, ToString(x)))",
+];
+
+#[test]
+fn rows_and_values_in_flight_count_and_a_query_beyond_its_memory_ends() {
+    let item = item();
+    for text in LARGE {
+        let pool = Arc::new(MemoryPool::new(usize::MAX));
+        let mut run = start(text, Budget::within(pool.clone(), MEMORY));
+        let mut rows = Vec::new();
+        let ended = run.push(item.as_bytes(), 0, &mut rows).map(|_| ()).and_then(|()| {
+            run.finish()?;
+            Ok(())
+        });
+        assert_eq!(ended, Err(EvaluationError::TooMuchMemory { limit: MEMORY }), "{text}");
+        assert!(rows.is_empty(), "{text}: all rows of an item or none");
+        assert!(run.peak_bytes() <= MEMORY && pool.used() <= MEMORY, "{text}");
+        drop(run);
+        assert_eq!(pool.used(), 0, "{text}");
+    }
+}
+
+#[test]
+fn values_of_a_row_are_released_with_it() {
+    // Makes 40 MB of values, one after the other, and keeps a number.
+    let item = item();
+    for text in [
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a WHERE LENGTH(CONCAT(c.s, ToString(x))) > 1",
+        "SELECT VALUE SUM(ARRAY_LENGTH(ARRAY(SELECT VALUE CONCAT(c.s, ToString(x)) FROM y IN c.a))) FROM c JOIN x IN c.a",
+        "SELECT TOP 3 c.s, x FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY x",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE EXISTS(SELECT VALUE 1 FROM y IN c.b WHERE SetUnion(y, c.a) = c.a)",
+    ] {
+        let pool = Arc::new(MemoryPool::new(usize::MAX));
+        let mut run = start(text, Budget::within(pool, MEMORY));
+        run.push(item.as_bytes(), 0, &mut Vec::new()).unwrap();
+        assert!(!run.finish().unwrap().is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn many_queries_together_stay_within_the_pool() {
+    let item = item();
+    let pool = Arc::new(MemoryPool::new(MEMORY));
+    let text = "SELECT c.s, x FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY x OFFSET 0 LIMIT 1000";
+    let mut runs = Vec::new();
+    let mut refused = 0;
+    for _ in 0..10 {
+        let mut run = start(text, Budget::within(pool.clone(), MEMORY));
+        match run.push(item.as_bytes(), 0, &mut Vec::new()) {
+            Ok(_) => runs.push(run),
+            Err(error) => {
+                assert_eq!(error, EvaluationError::PoolExhausted { limit: MEMORY });
+                refused += 1;
+            }
+        }
+        assert!(pool.used() <= MEMORY);
+    }
+    assert!(refused > 0 && !runs.is_empty(), "{refused} of 10 were refused");
+    drop(runs);
+    assert!(
+        start(text, Budget::within(pool, MEMORY)).push(item.as_bytes(), 0, &mut Vec::new()).is_ok()
+    );
+}
+
+/// Ends a run at the n-th question.
+struct After(AtomicU64, Interruption);
+
+impl Watch for After {
+    fn interruption(&self) -> Option<Interruption> {
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_sub(1), Ordering::Relaxed);
+        (left == 0).then_some(self.1)
+    }
+}
+
+#[test]
+fn a_run_ends_within_an_item_when_its_time_is_up_or_its_client_is_gone() {
+    let item = item();
+    let nested = "SELECT VALUE 1 FROM c WHERE EXISTS(SELECT VALUE 1 FROM x IN c.a JOIN y IN c.a JOIN z IN c.a \
+                  WHERE EXISTS(SELECT VALUE 1 FROM v IN c.a WHERE v = -1))";
+    for text in [
+        nested,
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN v IN c.a",
+        "SELECT VALUE 1 FROM c JOIN x IN c.b JOIN y IN c.b WHERE x = y AND x[0] = -1",
+        "SELECT VALUE 1 FROM c JOIN x IN c.b WHERE x IN (c.b, c.b, [x]) AND false",
+        "SELECT VALUE 1 FROM c JOIN x IN c.b JOIN y IN c.a WHERE ARRAY_CONTAINS(c.b, c.b)",
+        "SELECT VALUE x[0] FROM c JOIN x IN c.b JOIN y IN c.b ORDER BY x",
+    ] {
+        for (reason, expected) in [
+            (Interruption::OutOfTime, EvaluationError::OutOfTime),
+            (Interruption::Abandoned, EvaluationError::Abandoned),
+        ] {
+            let watch = Arc::new(After(AtomicU64::new(20), reason));
+            let mut run = start(text, Budget::default().watched(watch));
+            let ended = run.push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ());
+            let ended = ended.and_then(|()| run.finish().map(|_| ()));
+            assert_eq!(ended, Err(expected), "{text}");
+            // Twenty quanta, one that was under way, and what one step may cost beyond it.
+            assert!(run.steps() < 22 * 1024 + 10_000, "{text}: {} steps", run.steps());
+        }
+    }
+}
+
+#[test]
+fn a_run_that_sorts_large_keys_ends_when_its_time_is_up() {
+    let list: Vec<String> = (0..5_000).map(|number| number.to_string()).collect();
+    let watch = Arc::new(After(AtomicU64::new(u64::MAX), Interruption::OutOfTime));
+    let budget = Budget::default().watched(watch.clone());
+    let mut run = start("SELECT VALUE c.n FROM c ORDER BY c.a", budget);
+    for number in 0..500 {
+        let item = format!(r#"{{"n":{number},"a":[{},{}]}}"#, list.join(","), 500 - number);
+        run.push(item.as_bytes(), number, &mut Vec::new()).unwrap();
+    }
+    let before = run.steps();
+    watch.0.store(2, Ordering::Relaxed);
+    assert_eq!(run.finish(), Err(EvaluationError::OutOfTime));
+    assert!(run.steps() - before < 1 << 20, "it sorted {} steps more", run.steps() - before);
+}
+
+#[test]
+fn rows_come_in_order_however_many_are_sorted() {
+    let mut run = start("SELECT VALUE c.n FROM c ORDER BY c.k, c.n", Budget::default());
+    let count = 100_000_u64;
+    for number in 0..count {
+        let n = number * 7_919 % count;
+        let item = format!(r#"{{"n":{n},"k":{}}}"#, n % 3);
+        run.push(item.as_bytes(), number, &mut Vec::new()).unwrap();
+    }
+    let found: Vec<u64> = run
+        .finish()
+        .unwrap()
+        .iter()
+        .map(|row| std::str::from_utf8(row).unwrap().parse().unwrap())
+        .collect();
+    let mut expected: Vec<u64> = (0..count).collect();
+    expected.sort_by_key(|n| (n % 3, *n));
+    assert_eq!(found, expected);
+}

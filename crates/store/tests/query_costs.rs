@@ -1,0 +1,149 @@
+//! What a query may cost a store: memory, the time of a page, and the time after its client has left.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+
+use headwater_runtime::Runtime;
+use headwater_store::query::{EvaluationError, Query, QueryFailure};
+use headwater_store::{Account, Container, ContainerDefinition, Options, PageLimit, ScanScope};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Far more than anything here takes on a busy machine, far less than what is prevented takes.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn filled(options: Options, items: u64, numbers: u64) -> (Account, Container) {
+    let account = Account::ephemeral_with(options).await.unwrap();
+    let database = account.create_database("db").await.unwrap();
+    let definition = ContainerDefinition::new("c", "/pk").unwrap();
+    let container = database.create_container(definition).await.unwrap();
+    for number in 0..items {
+        let list: Vec<u64> = (0..numbers).collect();
+        let item = json!({"id": number.to_string(), "pk": format!("k{}", number % 3), "n": number,
+            "a": list, "s": "x".repeat(1000)});
+        container.create(item.to_string()).await.unwrap();
+    }
+    (account, container)
+}
+
+fn parse(text: &str) -> Query {
+    Query::parse(text, &[]).unwrap()
+}
+
+fn evaluation(failure: QueryFailure) -> EvaluationError {
+    match failure {
+        QueryFailure::Evaluation(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_query_that_outgrows_its_memory_fails_and_harms_nothing_else() {
+    let mut options = Options::default();
+    options.queries.memory_bytes = 2 << 20;
+    let (account, container) = filled(options, 3, 200).await;
+    let ask = async |text: &str| {
+        let limit = PageLimit::items(100).unwrap();
+        container.query(&parse(text), &ScanScope::Container, None, limit).await
+    };
+    for text in [
+        "SELECT c.s, x, y FROM c JOIN x IN c.a JOIN y IN c.a",
+        "SELECT VALUE CONCAT(c.s, ToString(x)) FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY x",
+        "SELECT COUNT(1) AS n FROM c JOIN x IN c.a JOIN y IN c.a GROUP BY CONCAT(c.s, ToString(x * 1000 + y))",
+        "SELECT DISTINCT VALUE CONCAT(c.s, ToString(x), ToString(y)) FROM c JOIN x IN c.a JOIN y IN c.a",
+    ] {
+        let failed = evaluation(ask(text).await.unwrap_err());
+        assert_eq!(failed, EvaluationError::TooMuchMemory { limit: 2 << 20 }, "{text}");
+        assert_eq!(ask("SELECT VALUE c.n FROM c").await.unwrap().rows.len(), 3, "{text}");
+    }
+    account.close().await.unwrap();
+}
+
+/// A query of which a page is too short for all items, in the order of creation and in that of a scan.
+#[tokio::test]
+async fn a_page_ends_within_its_time_and_the_next_one_continues_behind_it() {
+    for sorted in [0, 4_000] {
+        let mut options = Options::default();
+        options.queries.page_time = Duration::from_millis(150);
+        options.sort_listings_up_to = sorted;
+        let (account, container) = filled(options, 30, 70).await;
+        // Some tens of milliseconds of work for each item.
+        let text = "SELECT VALUE c.n FROM c WHERE NOT EXISTS(SELECT VALUE 1 FROM x IN c.a JOIN y IN c.a WHERE x + y = -1)";
+        let (query, limit) = (parse(text), PageLimit::items(100).unwrap());
+        let (mut found, mut pages, mut after) = (Vec::new(), 0, None::<String>);
+        loop {
+            let page = container.query(&query, &ScanScope::Container, after.as_deref(), limit);
+            let page = page.await.unwrap();
+            let rows = page.rows.iter().map(|row| serde_json::from_slice::<Value>(row).unwrap());
+            found.extend(rows.map(|row| row.as_u64().unwrap()));
+            pages += 1;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+            assert!(!page.rows.is_empty(), "every page comes further");
+            assert!(pages < 100, "it does not end");
+        }
+        assert!(pages > 1, "one page took all the time there is");
+        found.sort_unstable();
+        assert_eq!(found, (0..30).collect::<Vec<u64>>(), "after {pages} pages, sorted {sorted}");
+        account.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_item_that_takes_longer_than_a_page_may_fails_and_so_does_a_query_that_takes_too_long() {
+    let mut options = Options::default();
+    options.queries.page_time = Duration::from_millis(200);
+    options.queries.time = Duration::from_millis(300);
+    let (account, container) = filled(options, 2, 200).await;
+    let runtime = Runtime::system();
+    for text in [
+        "SELECT VALUE 1 FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a WHERE x = -1",
+        "SELECT VALUE 1 FROM c WHERE EXISTS(SELECT VALUE 1 FROM x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a WHERE x = -1)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a",
+        "SELECT TOP 1 VALUE x FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a ORDER BY x",
+    ] {
+        let before = runtime.elapsed();
+        let limit = PageLimit::items(10).unwrap();
+        let failed = container.query(&parse(text), &ScanScope::Container, None, limit).await;
+        assert_eq!(evaluation(failed.unwrap_err()), EvaluationError::OutOfTime, "{text}");
+        assert!(runtime.elapsed() - before < SOON, "{text}");
+    }
+    account.close().await.unwrap();
+}
+
+/// The only thread of a runtime is free again soon after nobody waits for the query on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_ends_soon_after_nobody_waits_for_it() {
+    let (account, container) = filled(Options::default(), 2, 200).await;
+    let thread = Runtime::threads("test-queries", 1).unwrap();
+    for text in [
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a",
+        "SELECT VALUE 1 FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a WHERE x = -1",
+    ] {
+        let asked = container.clone();
+        let running = thread.run("query", async move {
+            let limit = PageLimit::items(10).unwrap();
+            let _ = asked.query(&parse(text), &ScanScope::Container, None, limit).await;
+        });
+        let waited = Runtime::system().timeout(Duration::from_millis(200), running).await;
+        assert!(waited.is_none(), "{text} is too quick to show anything");
+        let before = thread.elapsed();
+        let freed = Runtime::system().timeout(SOON, thread.run("next", async {})).await;
+        assert!(freed.is_some(), "{text} keeps its thread");
+        let took = thread.elapsed() - before;
+        assert!(took < Duration::from_secs(2), "{text} took {took:?}");
+    }
+    account.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_condition_of_a_patch_cannot_keep_the_writer() {
+    let (account, container) = filled(Options::default(), 1, 200).await;
+    let text = "FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a WHERE x = -1";
+    let holds = headwater_store::query::condition(text).unwrap();
+    let item = container.read("k0", "0").await.unwrap().unwrap();
+    let failed = holds(&item.to_bytes()).unwrap_err();
+    assert!(failed.contains("steps"), "{failed}");
+    account.close().await.unwrap();
+}
