@@ -104,7 +104,7 @@ impl World {
             records: *random.pick(&[1, 4]),
             body: *random.pick(&[20, 200]),
         };
-        let dir = PathBuf::from("partitions/1");
+        let dir = PathBuf::from("1");
         let log = support::create(&disk, &dir, 1, &options).log;
         let history = History::new(PartitionId::new(1), KeyRange::full(), log.local_tail());
         let first = Partition { dir, log, history, undecided: None, synced: Lsn::ZERO };
@@ -479,7 +479,7 @@ impl World {
         let number = self.next_partition;
         self.next_partition += 1;
         let id = PartitionId::new(number);
-        let dir = PathBuf::from(format!("partitions/{number}"));
+        let dir = PathBuf::from(number.to_string());
         let tails = ancestors.iter().map(|index| self.partitions[*index].history.tail);
         let start = tails.clone().map(|tail| tail.lsn).max().unwrap();
         let newest = tails.map(|tail| tail.timestamp).max().unwrap();

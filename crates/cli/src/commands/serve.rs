@@ -163,6 +163,10 @@ struct File {
     serve: Serve,
 }
 
+/// How long after a signal the process ends, whatever still runs. The server waits 10 s for requests under
+/// way; closing the store has the rest.
+const STOP_TIME: Duration = Duration::from_secs(15);
+
 /// Serves until a signal says to stop.
 pub(crate) fn run(given: Serve) -> Result<()> {
     let settings = given.with_file()?;
@@ -174,22 +178,49 @@ pub(crate) fn run(given: Serve) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    executor.block_on(serve(settings))
+    // Signals and the time to stop are watched on a thread of their own: those above may all be busy.
+    let control = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let control = control.context("cannot watch for signals")?;
+    let workers = {
+        let _entered = executor.enter();
+        Runtime::system()
+    };
+    let served = control.block_on(serve(settings, &workers));
+    // What still runs ends with the process.
+    executor.shutdown_background();
+    served
 }
 
-async fn serve(settings: Serve) -> Result<()> {
+async fn serve(settings: Serve, workers: &Runtime) -> Result<()> {
+    let given = settings.clone();
+    let started = workers.run("start", async move { start(&given).await }).await;
+    let (server, account) = started.context("the server did not start")??;
+    announce(&server, &settings)?;
+    wait_for_signal().await?;
+    eprintln!("stopping");
+    let stopped = workers.run("stop", async move {
+        server.stop().await;
+        account.close().await.context("cannot close the store cleanly; nothing is lost")
+    });
+    match Runtime::system().timeout(STOP_TIME, stopped).await {
+        Some(closed) => {
+            closed.context("the store did not close; acknowledged writes are on disk")?
+        }
+        None => bail!(
+            "requests still ran {} s after the signal and were cut off; acknowledged writes are on disk",
+            STOP_TIME.as_secs()
+        ),
+    }
+}
+
+async fn start(settings: &Serve) -> Result<(Server, Account)> {
     let config = settings.server_config()?;
     let account = settings.open().await?;
     for quarantine in account.quarantined() {
         eprintln!("{quarantine}");
     }
     let server = Server::start(config, account.clone(), Runtime::system()).await?;
-    announce(&server, &settings)?;
-    wait_for_signal().await?;
-    eprintln!("stopping");
-    server.stop().await;
-    account.close().await.context("cannot close the store cleanly; nothing is lost")?;
-    Ok(())
+    Ok((server, account))
 }
 
 impl Serve {

@@ -57,7 +57,8 @@ impl Start {
         Ok(())
     }
 
-    /// One piece of work for each range. Where a position says nothing about a range, `otherwise` does.
+    /// The pieces of work: one for each range, or several where a position stands at several LSNs within a
+    /// merged range. Where a position says nothing about a range, `otherwise` does.
     pub(crate) async fn pieces(
         &self,
         otherwise: Option<&Start>,
@@ -72,7 +73,12 @@ impl Start {
         }
         let wanted =
             ranges.iter().filter(|range| only.is_empty() || only.contains(&range.id.get()));
-        let pieces = wanted.map(|range| {
+        let mut pieces = Vec::new();
+        for range in wanted {
+            if let Some(divided) = self.divided(&range.keys) {
+                pieces.extend(divided);
+                continue;
+            }
             let from = match self.of(&range.keys, moment)? {
                 Some(from) => Some(from),
                 None => otherwise.map(|start| start.of(&range.keys, moment)).transpose()?.flatten(),
@@ -80,9 +86,24 @@ impl Start {
             let from = from.with_context(|| {
                 format!("the position does not cover range {}; give --ranges", range.id)
             })?;
-            Ok(Piece { keys: range.keys.clone(), from })
+            pieces.push(Piece { keys: range.keys.clone(), from });
+        }
+        Ok(pieces)
+    }
+
+    /// A piece for each part of these keys, where a position stands at several LSNs within them: the lowest
+    /// is one that the others may have left behind.
+    fn divided(&self, keys: &KeyRange) -> Option<Vec<Piece>> {
+        let Start::Position(position) = self else { return None };
+        let Continuation::Composite { positions, .. } = position else { return None };
+        position.position_for(keys)?;
+        let inside = positions.iter().filter_map(|part| {
+            let from = FeedFrom::After(Continuation::Single(part.after).to_string());
+            Some(Piece { keys: part.range.intersect(keys)?, from })
         });
-        pieces.collect()
+        let pieces: Vec<Piece> = inside.collect();
+        let is_divided = pieces.windows(2).any(|pair| pair[0].from != pair[1].from);
+        is_divided.then_some(pieces)
     }
 
     /// Where to begin with these keys, if this says anything about them.
@@ -100,22 +121,11 @@ impl Start {
                 FeedFrom::Time(Timestamp::from_millis(moment.now_millis.saturating_sub(*age)))
             }
             Start::Position(position) => match position.position_for(keys) {
-                // A merged range can stand at a different LSN in each part: the lowest is one that
-                // the others may have left behind.
-                Some(_) if is_divided(position, keys) => FeedFrom::After(position.to_string()),
                 Some(after) => FeedFrom::After(Continuation::Single(after).to_string()),
                 None => return Ok(None),
             },
         }))
     }
-}
-
-/// Whether a position stands at several LSNs within these keys.
-fn is_divided(position: &Continuation, keys: &KeyRange) -> bool {
-    let Continuation::Composite { positions, .. } = position else { return false };
-    let mut inside = positions.iter().filter(|part| part.range.overlaps(keys));
-    let first = inside.next().map(|part| part.after);
-    inside.any(|part| Some(part.after) != first)
 }
 
 /// When, and of which feed.

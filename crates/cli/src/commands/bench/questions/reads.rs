@@ -173,7 +173,7 @@ impl Stores {
                 used / 1e6,
                 live / 1e6
             ),
-            ..Row::new("disk ÷ live bytes, 1 update per item, with history", Unit::Times)
+            ..Row::new("with history: disk ÷ live bytes, 1 update per item", Unit::Times)
         })
     }
 
