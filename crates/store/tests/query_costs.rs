@@ -63,9 +63,9 @@ async fn a_query_that_outgrows_its_memory_fails_and_harms_nothing_else() {
 async fn a_page_ends_within_its_time_and_the_next_one_continues_behind_it() {
     for sorted in [0, 4_000] {
         let mut options = Options::default();
-        options.queries.page_time = Duration::from_millis(150);
+        options.queries.page_time = Duration::from_millis(20);
         options.sort_listings_up_to = sorted;
-        let (account, container) = filled(options, 30, 70).await;
+        let (account, container) = filled(options, 30, 140).await;
         // Some tens of milliseconds of work for each item.
         let text = "SELECT VALUE c.n FROM c WHERE NOT EXISTS(SELECT VALUE 1 FROM x IN c.a JOIN y IN c.a WHERE x + y = -1)";
         let (query, limit) = (parse(text), PageLimit::items(100).unwrap());
