@@ -9,7 +9,7 @@
 //! completes when the connection has taken longer than it may. A request costs a few atomics and one look
 //! at the clock; the timer is armed once per deadline, not once per request.
 
-use crate::budget::{Exceeded, Held, Peer, Resource, UNCOUNTED_BYTES};
+use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::config::Limits;
 use headwater_runtime::{Bell, Runtime};
 use parking_lot::Mutex;
@@ -19,6 +19,10 @@ use std::time::Duration;
 
 /// The memory of a head is counted in steps of this many bytes.
 const HEAD_STEP_BYTES: usize = 16 << 10;
+/// Bytes read for a head before they are counted. hyper reads up to this much at first, a part of the body
+/// included: with less, a large request of moderate head would be refused while memory is scarce instead of
+/// waiting for its body's share.
+const HEAD_UNCOUNTED_BYTES: usize = 16 << 10;
 /// Not a moment.
 const NEVER: u64 = u64::MAX;
 
@@ -79,7 +83,7 @@ impl Connection {
             return Ok(());
         }
         let total = self.head_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if total <= UNCOUNTED_BYTES {
+        if total <= HEAD_UNCOUNTED_BYTES {
             return Ok(());
         }
         let total = total.next_multiple_of(HEAD_STEP_BYTES);
@@ -108,7 +112,7 @@ impl Connection {
         self.head_since.store(NEVER, Ordering::Relaxed);
         let head_bytes = self.head_bytes.swap(0, Ordering::Relaxed);
         // The head lies where it was read until the request ends.
-        let head = match head_bytes > UNCOUNTED_BYTES {
+        let head = match head_bytes > HEAD_UNCOUNTED_BYTES {
             true => self.head_memory.lock().take(),
             false => None,
         };

@@ -68,7 +68,7 @@ pub(crate) struct Serve {
     /// Another name clients reach this server by, besides localhost; can be repeated
     #[arg(long, value_name = "NAME", env = "HEADWATER_HOST", value_delimiter = ',')]
     host: Vec<String>,
-    /// Allow web pages of this origin, such as https://app.example; can be repeated
+    /// Allow web pages of this origin, such as `https://app.example`; can be repeated
     #[arg(long, value_name = "ORIGIN", env = "HEADWATER_CORS_ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<String>,
     /// How many partitions new containers get, 1 to 1000 [default: 1]
