@@ -235,7 +235,9 @@ async fn accept(
                 Ok(stream) => connect(stream, tls, &gateway, &connection, stop).await,
                 Err(error) => tracing::warn!(%error, "cannot serve a connection"),
             }
-            drop((permit, connected));
+            // In this order: the next connection of the address may take the place at once.
+            drop(connected);
+            drop(permit);
         });
     }
 }
