@@ -78,7 +78,7 @@ fn a_signal_ends_a_server_within_its_grace_whatever_runs() {
         held.push(send(&address, &request("POST", "/dbs/d/colls/c/docs", &head, query)));
         held.push(send(&address, &request("POST", "/dbs/d/colls/c/sprocs/s", key, "[]")));
     }
-    // Half a head, half a body, and an answer nobody reads.
+    // Half a head, half a body, and answers that are never read.
     held.push(send(&address, "GET /dbs HTTP/1.1\r\nHost"));
     held.push(send(
         &address,

@@ -33,8 +33,8 @@ use std::sync::Arc;
 pub struct CompactionPolicy {
     /// Segments with an entry at or after this time are left alone.
     pub retain_from: Timestamp,
-    /// But only the newest segments whose superseded versions and tombstones take so many bytes
-    /// together. Older ones are compacted whatever their age.
+    /// The most bytes of superseded versions and tombstones kept by `retain_from`, newest segments first.
+    /// Older segments are compacted whatever their age.
     pub history_bytes_max: u64,
     /// A segment is written again when at least this share of it is dead, in percent.
     pub dead_percent: u64,
@@ -386,7 +386,7 @@ fn retained_after(set: &SegmentSet, policy: &CompactionPolicy) -> Result<Option<
     }
 }
 
-/// The end of the newest segment that does not fit into so many bytes of history.
+/// The last LSN of the newest segment that exceeds `bytes_max` of history.
 fn released_upto(set: &SegmentSet, bytes_max: u64) -> Option<Lsn> {
     let end = |segment: &&Arc<Segment>| segment.sealed().map(|sealed| sealed.last_lsn);
     let mut segments: Vec<&Arc<Segment>> = set.segments().collect();

@@ -1,4 +1,4 @@
-//! What goes on at a lease, as operators see it: stored state, owner and the unit's pause in one word.
+//! The activity of a lease as operators see it: stored state, owner and the unit's pause in one word.
 
 use crate::lease::LeaseState;
 use crate::unit::{LeaseInfo, Snapshot};
@@ -31,7 +31,7 @@ impl Activity {
 }
 
 impl Snapshot {
-    /// What goes on at one of its leases.
+    /// The activity of one of its leases.
     #[must_use]
     pub fn activity(&self, info: &LeaseInfo) -> Activity {
         // Hosts of .NET and Java keep no member documents, so an absent member proves nothing there.

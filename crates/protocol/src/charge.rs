@@ -68,8 +68,8 @@ impl Charge {
         Charge(Charge::create(bytes).0.saturating_mul(3) / 2)
     }
 
-    /// A page of a list or a change feed whose items have so many bytes together: a tenth of what its items
-    /// cost one by one, so that a hundred small items cost at most 10 units.
+    /// A page of a list or a change feed with `bytes` of items: a tenth of what its items cost one by one, so
+    /// that a hundred small items cost at most 10 units.
     #[must_use]
     pub const fn page(bytes: usize) -> Charge {
         let charge = kib(bytes).saturating_mul(HUNDREDTHS_PER_UNIT / 10);

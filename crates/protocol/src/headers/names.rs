@@ -166,7 +166,7 @@ names! {
     FEED_START = "x-headwater-feed-start";
     /// Beyond the protocol, in a refusal: the oldest position from which all versions are kept.
     FEED_OLDEST = "x-headwater-feed-oldest";
-    /// Beyond the protocol, in a refusal: at most so many LSNs between the position and the oldest kept one.
+    /// Beyond the protocol, in a refusal: an upper bound on the LSNs between the position and the oldest kept one.
     FEED_MISSING = "x-headwater-feed-missing";
 
     /// The id of the request, in requests and answers.

@@ -18,7 +18,7 @@ use crate::value::{Key, Value};
 const SLACK: usize = 1024;
 /// Rows of short keys that are sorted between two looks at the clock; fewer if their keys are long.
 const PIECE_STEPS: usize = 32 << 10;
-/// To compare two large keys takes so many times as long as to read over them.
+/// Cost of comparing two large keys, relative to reading them once.
 const COMPARED_PER_SCAN: usize = 8;
 /// About what one entry of a hash table takes beyond its key's bytes.
 const ENTRY_BYTES: usize = 64;

@@ -111,7 +111,7 @@ impl Environment {
         self.meter.step(steps)
     }
 
-    /// Refuses to make a value of so many bytes if that is too many, for one value or for the run.
+    /// Refuses a value whose size exceeds the limit for one value or the memory left to the run.
     pub(crate) fn allow(
         &mut self,
         function: &'static str,
