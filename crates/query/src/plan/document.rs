@@ -98,12 +98,6 @@ impl QueryRange {
 }
 
 impl PlanDocument {
-    /// The same plan for every key, whatever the filter says: for a filter not all of whose values are known.
-    #[must_use]
-    pub fn over_all_keys(self) -> PlanDocument {
-        PlanDocument { query_ranges: vec![QueryRange::full()], ..self }
-    }
-
     /// Whether each group is one bare aggregate, `SELECT VALUE AVG(c.n) … GROUP BY …`. Clients do not agree
     /// on what the pieces of those look like.
     pub fn groups_bare_aggregates(&self) -> bool {
@@ -140,7 +134,7 @@ impl PlanDocument {
     }
 }
 
-/// The plan of a query over a container with this partition key.
+/// The plan of a query within one partition key: there is nothing to merge.
 pub(crate) fn plan_of_one_key(query: &Query) -> PlanDocument {
     PlanDocument {
         partitioned_query_execution_info_version: 2,
@@ -153,13 +147,24 @@ pub(crate) fn plan_of_one_key(query: &Query) -> PlanDocument {
     }
 }
 
+/// The plan of a query over a container with this partition key.
 pub(crate) fn plan(
     query: &Query,
     definition: &PartitionKeyDefinition,
 ) -> Result<PlanDocument, QueryError> {
+    plan_over(query, ranges::ranges(query, definition))
+}
+
+/// The plan over every key, whatever the filter says.
+pub(crate) fn plan_over_all_keys(query: &Query) -> Result<PlanDocument, QueryError> {
+    plan_over(query, ranges::all_ranges(query))
+}
+
+fn plan_over(query: &Query, query_ranges: Vec<QueryRange>) -> Result<PlanDocument, QueryError> {
+    let is_whole = matches!(query_ranges.as_slice(), [only] if only.min == only.max);
     Ok(PlanDocument {
         partitioned_query_execution_info_version: 2,
-        query_info: rewrite::query_info(query)?,
-        query_ranges: ranges::ranges(query, definition),
+        query_info: rewrite::query_info(query, is_whole)?,
+        query_ranges,
     })
 }

@@ -14,7 +14,8 @@ use crate::lexer::ORDER_BY_FILTER;
 use crate::query::Query;
 use crate::value::write_text;
 
-pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
+/// `is_whole` says that one range has all the items, so that it answers a plain query itself.
+pub(super) fn query_info(query: &Query, is_whole: bool) -> Result<QueryInfo, QueryError> {
     let tree = query.tree();
     if let Some((inner, alias)) = distinct_count(tree) {
         return Ok(QueryInfo {
@@ -29,15 +30,22 @@ pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
         let problem = "A sub-query over the whole container with DISTINCT, TOP or aggregates";
         return Err(refuse(query, Problem::NotSupported(format!("{problem}, across ranges"))));
     }
+    let grouped = !tree.group_by.is_empty() || has_aggregates(tree);
     let mut info = QueryInfo {
         distinct_type: if tree.distinct { "Unordered" } else { "None" },
         has_select_value: matches!(tree.projection, Projection::Value(_)),
+        ..QueryInfo::default()
+    };
+    let is_plain = !grouped && !tree.distinct && tree.order_by.is_empty();
+    if is_plain && is_whole && (tree.offset_limit.is_some() || tree.from.is_none()) {
+        return Ok(info);
+    }
+    info = QueryInfo {
         top: count(query, tree.top.as_ref()),
         offset: count(query, tree.offset_limit.as_ref().map(|(offset, _)| offset)),
         limit: count(query, tree.offset_limit.as_ref().map(|(_, limit)| limit)),
-        ..QueryInfo::default()
+        ..info
     };
-    let grouped = !tree.group_by.is_empty() || has_aggregates(tree);
     if grouped && !tree.order_by.is_empty() && !is_one_row(tree) {
         let problem = "ORDER BY together with GROUP BY or aggregates, across ranges";
         return Err(refuse(query, Problem::NotSupported(problem.to_owned())));
@@ -46,6 +54,8 @@ pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
         group(query, tree, &mut info)?;
     } else if !tree.order_by.is_empty() {
         order(tree, &mut info);
+    } else if tree.distinct && (tree.top.is_some() || tree.offset_limit.is_some()) {
+        info.rewritten_query = without_window(tree).to_string();
     } else if tree.offset_limit.is_some() {
         info.rewritten_query = format!("{}{}", without_window(tree), window(&info));
     }
@@ -144,13 +154,11 @@ fn order(tree: &Select, info: &mut QueryInfo) {
     let bounded = !tree.distinct;
     let top = info.top.filter(|_| bounded).map_or(String::new(), |top| format!("TOP {top} "));
     let window = if bounded { window(info) } else { String::new() };
-    let keys: Vec<_> = tree.order_by.iter().map(ToString::to_string).collect();
     info.rewritten_query = format!(
-        "SELECT {top}{root}._rid, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter} \
-         ORDER BY {}{}",
+        "SELECT {top}{root}._rid, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter}{}{}",
         items.join(", "),
         from(tree),
-        keys.join(", "),
+        order_by(tree),
         window,
     );
 }
@@ -161,6 +169,11 @@ fn source_alias(tree: &Select) -> Option<&str> {
 
 fn from(tree: &Select) -> String {
     tree.from.as_ref().map_or(String::new(), |from| format!(" FROM {from}"))
+}
+
+fn order_by(tree: &Select) -> String {
+    let keys: Vec<_> = tree.order_by.iter().map(ToString::to_string).collect();
+    if keys.is_empty() { String::new() } else { format!(" ORDER BY {}", keys.join(", ")) }
 }
 
 /// Whether equal rows come one after the other because they are sorted by themselves. The service says
@@ -181,7 +194,7 @@ fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), Query
         let by =
             if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
         info.group_by_expressions = keys;
-        format!("{}{filter}{by}", from(tree))
+        format!("{}{filter}{by}{}", from(tree), order_by(tree))
     };
     let items: Vec<_> = tree.group_by.iter().map(|key| format!("{{\"item\": {key}}}")).collect();
     let envelope = if items.is_empty() {
