@@ -6,7 +6,6 @@ use headwater_model::PartitionKeyDefinition;
 use serde::Serialize;
 
 use super::{ranges, rewrite};
-use crate::ast::Projection;
 use crate::error::QueryError;
 use crate::query::Query;
 
@@ -134,15 +133,11 @@ impl PlanDocument {
     }
 }
 
-/// The plan of a query within one partition key: there is nothing to merge.
+/// The plan of a query within one partition key that has none across keys: there is nothing to merge.
 pub(crate) fn plan_of_one_key(query: &Query) -> PlanDocument {
     PlanDocument {
         partitioned_query_execution_info_version: 2,
-        query_info: QueryInfo {
-            distinct_type: "None",
-            has_select_value: matches!(query.tree().projection, Projection::Value(_)),
-            ..QueryInfo::default()
-        },
+        query_info: rewrite::query_info_of_one_key(query),
         query_ranges: vec![QueryRange::full()],
     }
 }

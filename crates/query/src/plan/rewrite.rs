@@ -62,6 +62,29 @@ pub(super) fn query_info(query: &Query, is_whole: bool) -> Result<QueryInfo, Que
     Ok(info)
 }
 
+/// What a client does with a query within one partition key whose rows it cannot merge. The items of the key
+/// are in one range, so nothing is merged. Only an order of groups is named, by a rewritten query in the
+/// envelope of sorted rows: clients keep plans that name nothing, and resume sorted ones by their keys.
+pub(super) fn query_info_of_one_key(query: &Query) -> QueryInfo {
+    let tree = query.tree();
+    let mut info = QueryInfo {
+        distinct_type: "None",
+        has_select_value: matches!(tree.projection, Projection::Value(_)),
+        ..QueryInfo::default()
+    };
+    let is_list = matches!(tree.projection, Projection::List(_));
+    let sorts_groups = !tree.order_by.is_empty()
+        && tree.order_by.iter().all(|item| tree.group_by.contains(&item.expression));
+    let is_single = !query.has_stages() && root_alias(tree).is_some();
+    if sorts_groups && is_list && is_single && !tree.distinct {
+        info.top = count(query, tree.top.as_ref());
+        info.offset = count(query, tree.offset_limit.as_ref().map(|(offset, _)| offset));
+        info.limit = count(query, tree.offset_limit.as_ref().map(|(_, limit)| limit));
+        order(tree, &mut info);
+    }
+    info
+}
+
 fn refuse(query: &Query, problem: Problem) -> QueryError {
     QueryError::new(problem, Span { start: 0, end: query.text().len() }, query.text())
 }
@@ -154,10 +177,16 @@ fn order(tree: &Select, info: &mut QueryInfo) {
     let bounded = !tree.distinct;
     let top = info.top.filter(|_| bounded).map_or(String::new(), |top| format!("TOP {top} "));
     let window = if bounded { window(info) } else { String::new() };
+    // A group has no resource id of its own; the first one of its items is as good.
+    let rid = match tree.group_by.is_empty() {
+        true => format!("{root}._rid"),
+        false => format!("MIN({root}._rid) AS _rid"),
+    };
     info.rewritten_query = format!(
-        "SELECT {top}{root}._rid, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter}{}{}",
+        "SELECT {top}{rid}, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter}{}{}{}",
         items.join(", "),
         from(tree),
+        group_by(tree),
         order_by(tree),
         window,
     );
@@ -169,6 +198,11 @@ fn source_alias(tree: &Select) -> Option<&str> {
 
 fn from(tree: &Select) -> String {
     tree.from.as_ref().map_or(String::new(), |from| format!(" FROM {from}"))
+}
+
+fn group_by(tree: &Select) -> String {
+    let keys: Vec<_> = tree.group_by.iter().map(ToString::to_string).collect();
+    if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) }
 }
 
 fn order_by(tree: &Select) -> String {
@@ -190,11 +224,8 @@ fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), Query
     let clauses = {
         let filter =
             tree.filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {filter}"));
-        let keys: Vec<_> = tree.group_by.iter().map(ToString::to_string).collect();
-        let by =
-            if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
-        info.group_by_expressions = keys;
-        format!("{}{filter}{by}{}", from(tree), order_by(tree))
+        info.group_by_expressions = tree.group_by.iter().map(ToString::to_string).collect();
+        format!("{}{filter}{}{}", from(tree), group_by(tree), order_by(tree))
     };
     let items: Vec<_> = tree.group_by.iter().map(|key| format!("{{\"item\": {key}}}")).collect();
     let envelope = if items.is_empty() {
