@@ -10,6 +10,7 @@
 //! decided in `source`.
 
 mod continuation;
+mod lanes;
 mod leftovers;
 mod source;
 mod stream;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use headwater_query::{
     ComputedProperty, EvaluationError, Problem, Query, QueryError, ResumePoint, Value,
 };
+pub(crate) use lanes::Lanes;
 pub(crate) use leftovers::Leftovers;
 use leftovers::{Owner, Rows};
 pub use source::IndexUsage;
@@ -149,6 +151,7 @@ impl Container {
         let shared = &self.state().shared;
         let limits = &shared.options.scripts;
         let watch = QueryWatch::new(&shared.runtime, shared.options.queries.time);
+        let watch = Arc::new(watch.in_turns(&shared.query_lanes));
         let (_place, functions) = if functions.is_empty() {
             (None, None)
         } else {
@@ -473,7 +476,7 @@ impl Account {
     ) -> Result<Vec<Bytes>, EvaluationError> {
         let shared = &self.0.shared;
         let watch = QueryWatch::new(&shared.runtime, shared.options.queries.page_time);
-        let mut run = query.start(query_context(shared, watch));
+        let mut run = query.start(query_context(shared, Arc::new(watch)));
         let mut answered = Vec::new();
         for (ordinal, document) in documents.iter().enumerate() {
             let mut rows = Vec::new();
