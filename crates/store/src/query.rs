@@ -58,9 +58,9 @@ const ITEMS_COLLECTED_MAX: usize = 10_000_000;
 const SCAN_ITEMS: u32 = 256;
 const SCAN_BYTES: u32 = 4 << 20;
 /// Steps the condition of a patch may take: the writer of the partition evaluates it, and other writes wait.
-const CONDITION_STEPS_MAX: u64 = 1_000_000;
+const CONDITION_STEPS_MAX: u64 = 20_000;
 /// Bytes it may hold meanwhile.
-const CONDITION_BYTES_MAX: usize = 32 << 20;
+const CONDITION_BYTES_MAX: usize = 8 << 20;
 /// Units of 100 ns in a millisecond.
 const TICKS_PER_MILLISECOND: u64 = 10_000;
 

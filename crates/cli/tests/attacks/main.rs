@@ -53,7 +53,7 @@ async fn no_attack_costs_more_than_its_bound_and_a_neighbour_is_served() {
     let runtime = Runtime::system();
     let time = long_form().map_or(Duration::from_millis(700), Duration::from_secs);
     let mut wrong = Vec::new();
-    println!("{:<48} {:>9} {}", "attack", "memory", "p99 in ms: write, read, query, feed");
+    println!("{:<48}    memory  p99 in ms: write, read, query, feed", "attack");
     for attack in ATTACKS {
         if only().is_some_and(|only| !attack.name.contains(&only)) {
             continue;
