@@ -82,7 +82,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     }),
     attack!("answers over HTTP/2 that are not read", 30, LATER, |target, _| unread(target)),
     attack!("event streams that are not read", 200, LATER, |target, _| {
-        stall(target, request("GET", "/dbs/d/colls/c/changes", &[], ""))
+        stall(target, request("GET", "/_headwater/changes/d/c?from=beginning", &[], ""))
     }),
     attack!("readers that wait for what is no feed", 500, SOON, |target, _| {
         repeat(target, request("GET", "/dbs/d/colls/c", &[FEED, ("Prefer", "wait=30")], ""))
