@@ -415,7 +415,7 @@ impl Container {
                 if page.items_read > ITEMS_COLLECTED_MAX {
                     return Err(QueryFailure::TooManyItems);
                 }
-                Ok(seen.push(run, &mut Vec::new())? != Next::Enough)
+                Ok(seen.push(run)? != Next::Enough)
             };
             match self.sweep(partition, query, &mut look).await {
                 Ok(Swept::All) => source.move_to(behind),
