@@ -5,7 +5,7 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
-use crate::query::{Leftovers, QueryLimits, Understood};
+use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
 use crate::{container_file, directory, keys, maintenance, topology};
@@ -124,6 +124,8 @@ pub(crate) struct Shared {
     pub(crate) understood: Understood,
     /// Memory that all queries share.
     pub(crate) query_memory: Arc<MemoryPool>,
+    /// Where long queries take turns.
+    pub(crate) query_lanes: Arc<Lanes>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -305,6 +307,7 @@ impl Account {
             offenders: Offenders::default(),
             wrap_log,
             leftovers: Leftovers::default(),
+            query_lanes: Arc::default(),
             understood: Understood::default(),
             query_memory,
             lock: Mutex::new(None),
