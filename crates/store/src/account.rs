@@ -10,7 +10,7 @@ use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
 use crate::{container_file, directory, keys, maintenance, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, private};
+use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog, private};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -85,16 +85,6 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    pub(crate) fn log_options(&self) -> LogOptions {
-        LogOptions {
-            durability: self.durability,
-            segment_bytes: self.segment_bytes,
-            ring_bytes: self.ring_bytes,
-        }
-    }
-}
-
 /// Puts something between a partition's writer and its log.
 pub type LogWrapper = Arc<dyn Fn(Arc<LocalLog>) -> Arc<dyn PartitionLog> + Send + Sync>;
 
@@ -118,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) root: PathBuf,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
+    /// Counts what all logs of the store do.
+    pub(crate) meter: Arc<LogMeter>,
     pub(crate) recent: Recent,
     /// Background tasks that panicked, each with its message.
     stopped_tasks: Mutex<Vec<String>>,
@@ -151,6 +143,15 @@ impl Shared {
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
         self.container_dir(container).join(format!("{:08}", partition.get()))
+    }
+
+    pub(crate) fn log_options(&self) -> LogOptions {
+        LogOptions {
+            durability: self.options.durability,
+            segment_bytes: self.options.segment_bytes,
+            ring_bytes: self.options.ring_bytes,
+            meter: self.meter.clone(),
+        }
     }
 
     /// Notes that a background task panicked.
@@ -299,6 +300,7 @@ impl Account {
             disk,
             root: root.to_owned(),
             index,
+            meter: Arc::default(),
             recent: Recent::new(options.recent_bytes),
             options,
             turns: Arc::default(),

@@ -6,11 +6,13 @@
 //! What a crash takes with it is applied from the log again.
 
 use super::front::{Front, Rows};
-use super::{Batch, Index, IndexView, doubt};
+use super::{Batch, Index, IndexMemory, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::{self, Key, Value};
 use fjall::config::{PartitioningPolicy, PinningPolicy};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use fjall::{
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
+};
 use headwater_runtime::Runtime;
 use parking_lot::{Mutex, RwLock};
 use std::iter::Peekable;
@@ -391,6 +393,16 @@ impl Index for FjallIndex {
 
     fn doubt(&self, what: &str) -> StorageError {
         failed(&self.shared.dir, &what)
+    }
+
+    fn memory(&self) -> IndexMemory {
+        let row_bytes = self.shared.front.read().bytes() as u64;
+        let Ok(Open { database, rows }) = self.shared.opened() else {
+            return IndexMemory { row_bytes, ..IndexMemory::default() };
+        };
+        let table_bytes = rows.tree.pinned_filter_size() + rows.tree.pinned_block_index_size();
+        let cache_bytes = database.cache_size();
+        IndexMemory { cache_bytes, table_bytes: table_bytes as u64, row_bytes }
     }
 
     fn close(&self) -> Result<(), StorageError> {

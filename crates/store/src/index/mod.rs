@@ -37,6 +37,17 @@ impl Batch {
     }
 }
 
+/// Memory an index uses, in bytes, estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IndexMemory {
+    /// Blocks of tables that were read.
+    pub(crate) cache_bytes: u64,
+    /// Filters and indexes of tables.
+    pub(crate) table_bytes: u64,
+    /// Rows that are not in tables.
+    pub(crate) row_bytes: u64,
+}
+
 /// Ordered rows to read.
 pub(crate) trait IndexView: Send + Sync + 'static {
     /// Rows from `from` (included) to `to` (excluded), in order, until `visit` returns false.
@@ -72,6 +83,9 @@ pub(crate) trait Index: IndexView + std::fmt::Debug {
     fn doubt(&self, what: &str) -> StorageError {
         StorageError::Index(what.to_owned())
     }
+
+    /// Memory it uses.
+    fn memory(&self) -> IndexMemory;
 
     /// Makes everything durable and lets go of the files.
     fn close(&self) -> Result<(), StorageError>;
