@@ -8,7 +8,7 @@ use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
-use crate::{container_file, directory, keys, maintenance, topology};
+use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog, private};
 use headwater_model::{
@@ -194,7 +194,7 @@ pub(crate) struct AccountState {
     pub(crate) catalog: Catalog,
     containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
     /// Held from before a container is in the catalog until it is open: whoever is told that it exists finds it.
-    creating: tokio::sync::Mutex<()>,
+    pub(crate) creating: tokio::sync::Mutex<()>,
     maintenance: TaskGroup,
 }
 
@@ -322,6 +322,7 @@ impl Account {
         }));
         account.open_containers().await?;
         maintenance::start(&account);
+        rebuild::start(&account);
         Ok(account)
     }
 

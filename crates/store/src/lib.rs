@@ -58,6 +58,7 @@ mod partition;
 mod prepare;
 mod quarantine;
 pub mod query;
+mod rebuild;
 mod recent;
 mod repair;
 mod resource;

@@ -93,6 +93,11 @@ impl Front {
         self.moves += 1;
     }
 
+    /// Forgets all rows, because another index has them.
+    pub(super) fn clear(&mut self) {
+        *self = Front { moves: self.moves + 1, ..Front::default() };
+    }
+
     /// While this stays the same, rows that were here and not written again are still here.
     pub(super) fn moves(&self) -> u64 {
         self.moves
