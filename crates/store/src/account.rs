@@ -212,7 +212,19 @@ impl Account {
     /// # Errors
     /// When another process has it open, or its files cannot be read or are damaged.
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
-        let root = dir.as_ref().to_owned();
+        let root = dir.as_ref();
+        if directory::is_unfinished(root) {
+            return Err(OpenError::UnfinishedRestore { dir: root.to_owned() });
+        }
+        Account::open_unfinished(root, options).await
+    }
+
+    /// The same, also of a directory whose restore is not finished.
+    pub(crate) async fn open_unfinished(
+        root: &Path,
+        options: Options,
+    ) -> Result<Account, OpenError> {
+        let root = root.to_owned();
         let io = |source| OpenError::Io { dir: root.clone(), source };
         let full = |source| io(source).explained(&root, OsDisk.free_bytes(&root));
         directory::prepare(&root).map_err(full)?;

@@ -337,6 +337,11 @@ impl Catalog {
         &self.log
     }
 
+    /// Keeps the catalog from changing while the guard lives.
+    pub(crate) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.deciding.lock().await
+    }
+
     /// Decides on an event given all resources, writes it, applies it. `decide` may refuse.
     pub(crate) async fn change(
         &self,

@@ -12,8 +12,10 @@ use std::path::Path;
 /// Directories the store and the server keep in it, next to those of the index.
 const OURS: [&str; 3] = ["catalog", "containers", "tls"];
 /// Files in it.
-const FILES: [&str; 2] = ["LOCK", GITIGNORE];
+const FILES: [&str; 3] = ["LOCK", GITIGNORE, UNFINISHED];
 const GITIGNORE: &str = ".gitignore";
+/// Exists while a backup is restored into the directory.
+const UNFINISHED: &str = "RESTORE-UNFINISHED";
 
 /// Creates the directory so that its name survives a power cut.
 fn create(root: &Path) -> io::Result<()> {
@@ -50,4 +52,21 @@ pub(crate) fn prepare(root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Says that the directory does not hold a whole store yet.
+pub(crate) fn mark_unfinished(root: &Path) -> io::Result<()> {
+    private::write(&root.join(UNFINISHED), b"")?;
+    OsDisk.sync_dir(root)
+}
+
+/// Says that it does.
+pub(crate) fn mark_finished(root: &Path) -> io::Result<()> {
+    std::fs::remove_file(root.join(UNFINISHED))?;
+    OsDisk.sync_dir(root)
+}
+
+/// Whether a restore into the directory was interrupted or refused.
+pub(crate) fn is_unfinished(root: &Path) -> bool {
+    root.join(UNFINISHED).exists()
 }

@@ -72,7 +72,11 @@ mod topology;
 mod transaction;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
-pub use backup::{BackupError, BackupSummary, RestoredPartition, restore, restore_partition};
+pub use backup::{
+    BackupCut, BackupError, BackupFile, BackupPartition, BackupPlan, BackupProgress, BackupSource,
+    BackupSummary, CopyOptions, PART_BYTES, RestoredPartition, copy_backup, restore,
+    restore_partition,
+};
 pub use body::{BodyError, Patch, PatchError};
 pub use container::Container;
 pub use definition::ContainerDefinition;

@@ -409,6 +409,14 @@ impl Index for FjallIndex {
         Ok(Arc::new(FjallView { front, snapshot: database.snapshot(), rows, generation }))
     }
 
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
+        let Open { database, rows } = self.shared.opened()?;
+        let front = self.shared.front.read();
+        let snapshot = database.snapshot();
+        let (front, dir) = (front.between(from, to), self.shared.dir.clone());
+        Ok(Arc::new(FjallView { front, snapshot, rows, dir }))
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
         let open = self.shared.open.read();
         if open.is_none() {
@@ -597,12 +605,19 @@ mod tests {
                     0 => index.settle().unwrap(),
                     1 => {
                         let (view, expected) = (index.view().unwrap(), model.view().unwrap());
+                        let part = index.view_between(&from, &to).unwrap();
+                        let part_expected = model.view_between(&from, &to).unwrap();
                         index.write(&rows(0, 50, 9)).unwrap();
                         model.write(&rows(0, 50, 9)).unwrap();
                         index.settle().unwrap();
                         assert_eq!(
                             all(&*view, &[0], &[9]),
                             all(&*expected, &[0], &[9]),
+                            "{seed} {step}"
+                        );
+                        assert_eq!(
+                            all(&*part, &from, &to),
+                            all(&*part_expected, &from, &to),
                             "{seed} {step}"
                         );
                     }

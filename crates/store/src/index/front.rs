@@ -58,6 +58,12 @@ impl Front {
         }
     }
 
+    /// The rows of an interval alone, as they are now. For scans: it has no filter of keys.
+    pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Front {
+        let young = self.rows(from, to, usize::MAX).into_iter().collect();
+        Front { young, ..Front::default() }
+    }
+
     /// Bytes of what is still written to, about. A row that is written again counts once.
     pub(super) fn young_bytes(&self) -> usize {
         self.young_bytes

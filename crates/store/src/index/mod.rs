@@ -71,6 +71,9 @@ pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
     /// The rows as they are now, whatever is written later.
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError>;
 
+    /// The same, of the rows from `from` (included) to `to` (excluded) only: copies none of the others.
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError>;
+
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: &Batch) -> Result<(), StorageError>;
 

@@ -91,11 +91,16 @@ pub(crate) fn catch_up_to(
     match known {
         Some(state) => replay.run(state.applied, Which::Everything, false)?,
         None => {
-            if tail > Lsn::ZERO && target.stop.is_none() {
-                tracing::warn!(
+            // A restored backup has no index; that is no damage.
+            match state {
+                None if tail > Lsn::ZERO && target.stop.is_none() => {
+                    tracing::info!(partition = %log.partition(), "built the index from the log");
+                }
+                None => {}
+                Some(_) => tracing::warn!(
                     partition = %log.partition(),
-                    "index does not know the partition or is ahead of its log, rebuilt from the log"
-                );
+                    "the index does not fit the log and is rebuilt from it"
+                ),
             }
             // First of all the index forgets the partition: a crash halfway must start over.
             let mut forget = Batch::default();
