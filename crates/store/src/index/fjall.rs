@@ -390,6 +390,22 @@ impl IndexView for FjallIndex {
     }
 }
 
+impl FjallIndex {
+    /// A view of the tables and of what is taken from memory.
+    fn view_of(
+        &self,
+        front: impl FnOnce(&Front) -> Front,
+    ) -> Result<Arc<dyn IndexView>, StorageError> {
+        let open = self.shared.open.read();
+        let Open { database, rows, generation } = open.as_ref().ok_or(StorageError::Closed)?;
+        // Locked until the snapshot is taken, so that both are of one moment.
+        let memory = self.shared.front.read();
+        let (front, snapshot) = (front(&memory), database.snapshot());
+        let (rows, generation) = (rows.clone(), generation.clone());
+        Ok(Arc::new(FjallView { front, snapshot, rows, generation }))
+    }
+}
+
 impl Index for FjallIndex {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
         let open = self.shared.open.read();
@@ -402,19 +418,11 @@ impl Index for FjallIndex {
     }
 
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
-        let open = self.shared.open.read();
-        let Open { database, rows, generation } = open.as_ref().ok_or(StorageError::Closed)?;
-        let front = self.shared.front.read().clone();
-        let (rows, generation) = (rows.clone(), generation.clone());
-        Ok(Arc::new(FjallView { front, snapshot: database.snapshot(), rows, generation }))
+        self.view_of(Front::clone)
     }
 
     fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
-        let Open { database, rows } = self.shared.opened()?;
-        let front = self.shared.front.read();
-        let snapshot = database.snapshot();
-        let (front, dir) = (front.between(from, to), self.shared.dir.clone());
-        Ok(Arc::new(FjallView { front, snapshot, rows, dir }))
+        self.view_of(|front| front.between(from, to))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
