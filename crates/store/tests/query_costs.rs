@@ -157,6 +157,28 @@ async fn an_item_with_many_rows_is_shown_over_several_pages() {
     }
 }
 
+/// Few items match, so that all of them are read in the order of the log.
+#[tokio::test]
+async fn an_item_with_many_rows_that_a_sweep_finds_is_shown_over_several_pages() {
+    let mut options = Options::default();
+    options.sweep_after_items = 5;
+    let (account, container) = filled(options, 60, 12).await;
+    for (text, rows) in [
+        ("SELECT c.n, x, y FROM c JOIN x IN c.a JOIN y IN c.a WHERE c.n % 20 = 15", 432),
+        ("SELECT c.n, x FROM c JOIN x IN c.a WHERE c.n % 10 = 5", 72),
+    ] {
+        for limit in [7, 20, 100] {
+            let found = pages(&container, text, PageLimit::items(limit).unwrap()).await;
+            let mut found: Vec<String> = found.concat().iter().map(Value::to_string).collect();
+            assert_eq!(found.len(), rows, "{text}, {limit} rows at a time");
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), rows, "{text}, {limit} rows at a time: some twice");
+        }
+    }
+    account.close().await.unwrap();
+}
+
 /// Nearly all rows of the item fail the filter, and looking at all of them takes many pages.
 #[tokio::test]
 async fn an_item_that_takes_longer_than_a_page_is_looked_at_over_several_pages() {

@@ -47,14 +47,6 @@ pub(crate) enum Spot {
 }
 
 impl Spot {
-    /// Behind the item that is here.
-    pub(super) fn behind(self) -> Spot {
-        match self {
-            Spot::Key(key) => Spot::Key(successor(key)),
-            Spot::Number(number) => Spot::Number(number.saturating_add(1)),
-        }
-    }
-
     pub(super) fn position(&self) -> ScanPosition {
         match self {
             Spot::Key(key) => position_text(key),

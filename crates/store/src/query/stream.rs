@@ -300,9 +300,10 @@ impl Container {
         let mut found: Vec<(Spot, Vec<Bytes>)> = Vec::new();
         let (mut bytes, mut items, mut item_bytes) = (0, 0, 0);
         let run = &mut filling.run;
-        // An item with more rows is better read by itself.
-        let whole =
-            Portion { from: RowPosition::default(), rows: usize::MAX, bytes: SWEPT_BYTES_MAX };
+        // Kept rows are shown item by item, so an item with more rows than a page is read by itself.
+        let (rows, bytes_max) = (filling.limit.items as usize, filling.limit.bytes as usize);
+        let bytes_max = bytes_max.min(SWEPT_BYTES_MAX);
+        let whole = Portion { from: RowPosition::default(), rows, bytes: bytes_max };
         let mut look = |seen: Seen<'_>| {
             items += 1;
             item_bytes += seen.text.len();
@@ -456,25 +457,33 @@ impl Filling<'_> {
     /// Takes rows that are in the order of the query, all rows of an item or none. Returns those that are
     /// left over and where they begin; when there are none, the query goes on behind them.
     fn take_kept(&mut self, mut rows: Rows) -> Option<(Rows, Spot)> {
-        let mut last: Option<Spot> = None;
         while let (Some(spot), false) = (rows.spots.front(), self.is_full()) {
             let spot = spot.clone();
+            if !self.page.rows.is_empty() && !self.has_room_for(&rows, &spot) {
+                break;
+            }
             while rows.spots.front() == Some(&spot) {
                 rows.spots.pop_front();
                 let row = rows.rows.pop_front();
                 row.into_iter().for_each(|(row, _)| self.push(row));
             }
-            last = Some(spot);
         }
-        if rows.spots.is_empty() {
+        let Some(at) = rows.spots.front().cloned() else {
             match rows.end {
                 Some(end) => self.source.move_to(end),
                 None => self.source.end(),
             }
             return None;
-        }
-        let at = last.map_or_else(|| self.source.spot(), |spot| Some(spot.behind()))?;
+        };
         Some((rows, at))
+    }
+
+    /// Whether all kept rows of the item at a spot fit on the page.
+    fn has_room_for(&self, rows: &Rows, spot: &Spot) -> bool {
+        let of_item = rows.spots.iter().take_while(|one| *one == spot).count();
+        let bytes: usize = rows.rows.iter().take(of_item).map(|(row, _)| row.len()).sum();
+        self.page.rows.len() + of_item <= self.limit.items as usize
+            && self.bytes + bytes <= self.limit.bytes as usize
     }
 
     /// The page, and where the next one starts.
