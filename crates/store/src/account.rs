@@ -5,12 +5,12 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
-use crate::query::{Leftovers, QueryLimits, Understood};
+use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
-use crate::{container_file, directory, keys, maintenance, topology};
+use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, private};
+use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog, private};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -89,16 +89,6 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    pub(crate) fn log_options(&self) -> LogOptions {
-        LogOptions {
-            durability: self.durability,
-            segment_bytes: self.segment_bytes,
-            ring_bytes: self.ring_bytes,
-        }
-    }
-}
-
 /// Puts something between a partition's writer and its log.
 pub type LogWrapper = Arc<dyn Fn(Arc<LocalLog>) -> Arc<dyn PartitionLog> + Send + Sync>;
 
@@ -122,6 +112,8 @@ pub(crate) struct Shared {
     pub(crate) root: PathBuf,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
+    /// Counts what all logs of the store do.
+    pub(crate) meter: Arc<LogMeter>,
     pub(crate) recent: Recent,
     /// Background tasks that panicked, each with its message.
     stopped_tasks: Mutex<Vec<String>>,
@@ -136,6 +128,8 @@ pub(crate) struct Shared {
     pub(crate) understood: Understood,
     /// Memory that all queries share.
     pub(crate) query_memory: Arc<MemoryPool>,
+    /// Where long queries take turns.
+    pub(crate) query_lanes: Arc<Lanes>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -153,6 +147,15 @@ impl Shared {
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
         self.container_dir(container).join(format!("{:08}", partition.get()))
+    }
+
+    pub(crate) fn log_options(&self) -> LogOptions {
+        LogOptions {
+            durability: self.options.durability,
+            segment_bytes: self.options.segment_bytes,
+            ring_bytes: self.options.ring_bytes,
+            meter: self.meter.clone(),
+        }
     }
 
     /// Notes that a background task panicked.
@@ -195,7 +198,7 @@ pub(crate) struct AccountState {
     pub(crate) catalog: Catalog,
     containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
     /// Held from before a container is in the catalog until it is open: whoever is told that it exists finds it.
-    creating: tokio::sync::Mutex<()>,
+    pub(crate) creating: tokio::sync::Mutex<()>,
     maintenance: TaskGroup,
 }
 
@@ -213,7 +216,19 @@ impl Account {
     /// # Errors
     /// When another process has it open, or its files cannot be read or are damaged.
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
-        let root = dir.as_ref().to_owned();
+        let root = dir.as_ref();
+        if directory::is_unfinished(root) {
+            return Err(OpenError::UnfinishedRestore { dir: root.to_owned() });
+        }
+        Account::open_unfinished(root, options).await
+    }
+
+    /// The same, also of a directory whose restore is not finished.
+    pub(crate) async fn open_unfinished(
+        root: &Path,
+        options: Options,
+    ) -> Result<Account, OpenError> {
+        let root = root.to_owned();
         let io = |source| OpenError::Io { dir: root.clone(), source };
         let full = |source| io(source).explained(&root, OsDisk.free_bytes(&root));
         directory::prepare(&root).map_err(full)?;
@@ -301,12 +316,14 @@ impl Account {
             disk,
             root: root.to_owned(),
             index,
+            meter: Arc::default(),
             recent: Recent::new(options.recent_bytes),
             options,
             turns: Arc::default(),
             offenders: Offenders::default(),
             wrap_log,
             leftovers: Leftovers::default(),
+            query_lanes: Arc::default(),
             understood: Understood::default(),
             query_memory,
             lock: Mutex::new(None),
@@ -321,6 +338,7 @@ impl Account {
         }));
         account.open_containers().await?;
         maintenance::start(&account);
+        rebuild::start(&account);
         Ok(account)
     }
 

@@ -44,6 +44,7 @@ mod definition;
 mod directory;
 mod error;
 mod feed;
+mod figures;
 mod filter;
 mod halves;
 mod history;
@@ -57,6 +58,7 @@ mod partition;
 mod prepare;
 mod quarantine;
 pub mod query;
+mod rebuild;
 mod recent;
 mod repair;
 mod resource;
@@ -70,7 +72,11 @@ mod topology;
 mod transaction;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
-pub use backup::{BackupError, BackupSummary, RestoredPartition, restore, restore_partition};
+pub use backup::{
+    BackupCut, BackupError, BackupFile, BackupPartition, BackupPlan, BackupProgress, BackupSource,
+    BackupSummary, CopyOptions, PART_BYTES, RestoredPartition, copy_backup, restore,
+    restore_partition,
+};
 pub use body::{BodyError, Patch, PatchError};
 pub use container::Container;
 pub use definition::ContainerDefinition;
@@ -79,11 +85,12 @@ pub use error::{
     StorageError, TopologyError, WriteError,
 };
 pub use feed::{FeedPage, FeedRequest};
+pub use figures::{AccountFigures, ContainerFigures, MemoryFigures};
 pub use filter::{BadFilter, FeedFilter};
 pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::salvage::{Hole, Inspection};
-pub use headwater_log::{Damage, Durability, private};
+pub use headwater_log::{Damage, Durability, Histogram, HistogramFigures, LogFigures, private};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,
