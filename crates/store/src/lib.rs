@@ -64,6 +64,7 @@ mod salvage;
 mod scan;
 mod script;
 mod secondary;
+mod split_by_size;
 mod statistics;
 mod stream;
 mod topology;
