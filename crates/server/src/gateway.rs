@@ -8,7 +8,7 @@ use crate::body;
 use crate::budget::{Budgets, Held, Peer, Resource, UNCOUNTED_BYTES};
 use crate::certificate::Certificates;
 use crate::config::Config;
-use crate::connection::Connection;
+use crate::connection::{Connection, Connections};
 use crate::failure::Failure;
 use crate::head::Head;
 use crate::metrics::Metrics;
@@ -59,6 +59,7 @@ pub(crate) struct Gateway {
     pub(crate) throughput: Throughput,
     pub(crate) certificates: Option<Certificates>,
     pub(crate) budgets: Arc<Budgets>,
+    pub(crate) connections: Connections,
     pub(crate) backups: Backups,
     web: WebRules,
     pub(crate) is_stopping: AtomicBool,
@@ -113,6 +114,7 @@ impl Gateway {
             metrics: Metrics::new(),
             throughput: Throughput::new(config.enforce_throughput),
             budgets: Budgets::new(&config.limits),
+            connections: Connections::default(),
             backups: Backups::default(),
             web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
@@ -137,7 +139,8 @@ impl Gateway {
         let activity = self.activity_of(request.headers());
         let cors_origin = self.web.cors_origin(request.headers());
         let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
-        let answered = self.answer(request, connection).await;
+        let mut operation = None;
+        let answered = self.answer(request, connection, &mut operation).await;
         let answer = match answered.and_then(|answer| count(answer, &connection.peer, is_http2)) {
             Ok(answer) => answer,
             Err(failure) => {
@@ -147,7 +150,7 @@ impl Gateway {
             }
         };
         let took = self.runtime.elapsed().saturating_sub(started);
-        self.metrics.observe(&verb, answer.status, took);
+        self.metrics.observe(&verb, operation, answer.status, took);
         if let Some(path) = path {
             let (status, micros) = (answer.status.as_u16(), took.as_micros());
             let activity = text_of(&activity);
@@ -162,10 +165,12 @@ impl Gateway {
         answer.into_response()
     }
 
+    /// Answers a request, and says which operation it is as soon as that is known.
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
         connection: &Arc<Connection>,
+        known: &mut Option<Operation>,
     ) -> Result<Answer, Failure> {
         self.web.admit(&request)?;
         if request.method() == Method::OPTIONS {
@@ -194,6 +199,7 @@ impl Gateway {
         let head = Head::from(parts.headers);
         let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
             .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
+        *known = Some(operation);
         let (body, _memory) = body::receive(connection, is_http2, body).await?;
         // Taken when the body is there: a sender that stalls keeps no request out. Readers that wait for
         // changes have a limit of their own, where they wait: they would keep all other requests out.
@@ -323,6 +329,15 @@ impl Gateway {
         Ok(self.target(db, coll)?.container.clone())
     }
 
+    /// How metrics name a container. They need no key, so others than this machine's programs do not learn
+    /// names from them.
+    pub(crate) fn metrics_label(&self, database: &Database, container: &Container) -> String {
+        match self.config.is_local() {
+            true => format!("{}/{}", database.id(), container.id()),
+            false => container.rid().to_string(),
+        }
+    }
+
     /// The same, with what answers about it say.
     pub(crate) fn target(&self, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
         let known = self.names.read().get(db).and_then(|colls| colls.get(coll)).cloned();
@@ -332,11 +347,7 @@ impl Gateway {
         let database = self.database(db)?;
         let found = database.find_container(coll);
         let container = found.ok_or_else(|| Failure::owner_not_found("container", coll))?;
-        // Metrics need no key, so others than this machine's programs do not learn names from them.
-        let label = match self.config.is_local() {
-            true => format!("{}/{}", database.id(), container.id()),
-            false => container.rid().to_string(),
-        };
+        let label = self.metrics_label(&database, &container);
         let units = self.metrics.units.of(label, &container.definition());
         let target = Arc::new(Target::new(container, units, db, coll));
         let mut names = self.names.write();

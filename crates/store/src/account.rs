@@ -5,13 +5,13 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
-use crate::query::{Leftovers, QueryLimits, Understood};
+use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, Turns};
 use crate::split_by_size::Postponed;
-use crate::{container_file, directory, keys, maintenance, topology};
+use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, private};
+use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog, private};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -90,16 +90,6 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    pub(crate) fn log_options(&self) -> LogOptions {
-        LogOptions {
-            durability: self.durability,
-            segment_bytes: self.segment_bytes,
-            ring_bytes: self.ring_bytes,
-        }
-    }
-}
-
 /// Puts something between a partition's writer and its log.
 pub type LogWrapper = Arc<dyn Fn(Arc<LocalLog>) -> Arc<dyn PartitionLog> + Send + Sync>;
 
@@ -123,6 +113,8 @@ pub(crate) struct Shared {
     pub(crate) root: PathBuf,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
+    /// Counts what all logs of the store do.
+    pub(crate) meter: Arc<LogMeter>,
     pub(crate) recent: Recent,
     /// Background tasks that panicked, each with its message.
     stopped_tasks: Mutex<Vec<String>>,
@@ -137,6 +129,8 @@ pub(crate) struct Shared {
     pub(crate) understood: Understood,
     /// Memory that all queries share.
     pub(crate) query_memory: Arc<MemoryPool>,
+    /// Where long queries take turns.
+    pub(crate) query_lanes: Arc<Lanes>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -154,6 +148,15 @@ impl Shared {
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
         self.container_dir(container).join(format!("{:08}", partition.get()))
+    }
+
+    pub(crate) fn log_options(&self) -> LogOptions {
+        LogOptions {
+            durability: self.options.durability,
+            segment_bytes: self.options.segment_bytes,
+            ring_bytes: self.options.ring_bytes,
+            meter: self.meter.clone(),
+        }
     }
 
     /// Notes that a background task panicked.
@@ -316,12 +319,14 @@ impl Account {
             disk,
             root: root.to_owned(),
             index,
+            meter: Arc::default(),
             recent: Recent::new(options.recent_bytes),
             options,
             turns: Arc::default(),
             offenders: Offenders::default(),
             wrap_log,
             leftovers: Leftovers::default(),
+            query_lanes: Arc::default(),
             understood: Understood::default(),
             query_memory,
             lock: Mutex::new(None),
@@ -337,6 +342,7 @@ impl Account {
         }));
         account.open_containers().await?;
         maintenance::start(&account);
+        rebuild::start(&account);
         Ok(account)
     }
 

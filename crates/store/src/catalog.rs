@@ -296,7 +296,7 @@ impl Catalog {
     pub(crate) fn open(shared: Arc<Shared>) -> Result<Catalog, OpenError> {
         let dir = shared.root.join("catalog");
         // Files are removed because the catalog says so, hence it is synced at every durability.
-        let options = LogOptions { durability: Durability::Fsync, ..shared.options.log_options() };
+        let options = LogOptions { durability: Durability::Fsync, ..shared.log_options() };
         let opened = LocalLog::inherit(
             shared.disk.clone(),
             &dir,

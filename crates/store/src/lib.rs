@@ -44,6 +44,7 @@ mod definition;
 mod directory;
 mod error;
 mod feed;
+mod figures;
 mod filter;
 mod halves;
 mod history;
@@ -57,6 +58,7 @@ mod partition;
 mod prepare;
 mod quarantine;
 pub mod query;
+mod rebuild;
 mod recent;
 mod repair;
 mod resource;
@@ -84,11 +86,12 @@ pub use error::{
     StorageError, TopologyError, WriteError,
 };
 pub use feed::{FeedPage, FeedRequest};
+pub use figures::{AccountFigures, ContainerFigures, MemoryFigures};
 pub use filter::{BadFilter, FeedFilter};
 pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::salvage::{Hole, Inspection};
-pub use headwater_log::{Damage, Durability, private};
+pub use headwater_log::{Damage, Durability, Histogram, HistogramFigures, LogFigures, private};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,

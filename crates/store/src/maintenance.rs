@@ -8,7 +8,7 @@ use crate::account::Account;
 use crate::container::ContainerState;
 use crate::error::StorageError;
 use crate::history::compaction_policy;
-use crate::index::{Batch, remove_range};
+use crate::index::{Batch, Index, remove_range};
 use crate::item::{ItemKey, Precondition};
 use crate::keys::{self, ItemRow, Key, Value};
 use crate::partition::{Partition, Refusal, Work};
@@ -198,9 +198,9 @@ async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<bool,
 /// Makes the expiry rows again when the container's default has changed since they were made.
 pub(crate) fn reindex_expiry_if_needed(
     container: &ContainerState,
+    index: &dyn Index,
     definition: Lsn,
 ) -> Result<(), StorageError> {
-    let index = &*container.shared.index;
     let marker = keys::ttl(container.rid);
     let known = index.get(&marker)?;
     let current = Value::from_slice(&definition.get().to_le_bytes());

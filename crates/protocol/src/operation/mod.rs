@@ -12,6 +12,8 @@
 //! An operation says *what* is asked; the [`Route`] says *of which resource*. Neither knows bodies,
 //! sockets or callers, so another transport can produce the same values.
 
+mod names;
+
 use crate::headers::{self, Prefer};
 use crate::route::Route;
 

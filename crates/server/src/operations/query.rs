@@ -243,12 +243,15 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
     let understood = asked.understand(Some(&target.container));
     let query = understood.map_err(|error| Failure::bad_request(error.service_message()))?;
     let definition = target.container.definition();
-    let plan = match query.plan(definition.partition_key()) {
+    let planned = match is_known {
+        true => query.plan(definition.partition_key()),
+        false => query.plan_over_all_keys(),
+    };
+    let plan = match planned {
         // Within one key there is nothing to merge.
         Err(_) if is_for_one_key(call, definition.partition_key())? => query.plan_of_one_key(),
         plan => plan.map_err(|error| Failure::bad_request(error.service_message()))?,
     };
-    let plan = if is_known { plan } else { plan.over_all_keys() };
     let known = call.header(headers::SUPPORTED_QUERY_FEATURES).unwrap_or_default();
     let is_known =
         |feature: &str| headers::names_in(known).any(|one| one.eq_ignore_ascii_case(feature));

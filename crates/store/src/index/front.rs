@@ -30,6 +30,7 @@ pub(super) struct Front {
     young_bytes: usize,
     frozen: Option<Arc<Rows>>,
     frozen_keys: Filter,
+    frozen_bytes: usize,
     /// How often rows have gone on to somewhere else.
     moves: u64,
 }
@@ -68,6 +69,11 @@ impl Front {
         self.young_bytes
     }
 
+    /// Bytes of all rows, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.young_bytes + self.frozen_bytes
+    }
+
     /// What is written from now on is apart from what was written before. False if that is nothing, or
     /// if older rows still wait for their tables.
     pub(super) fn freeze(&mut self) -> bool {
@@ -76,7 +82,7 @@ impl Front {
         }
         self.frozen = Some(Arc::new(std::mem::take(&mut self.young)));
         self.frozen_keys = std::mem::take(&mut self.young_keys);
-        self.young_bytes = 0;
+        self.frozen_bytes = std::mem::take(&mut self.young_bytes);
         self.moves += 1;
         true
     }
@@ -89,7 +95,13 @@ impl Front {
     pub(super) fn forget_frozen(&mut self) {
         self.frozen = None;
         self.frozen_keys = Filter::default();
+        self.frozen_bytes = 0;
         self.moves += 1;
+    }
+
+    /// Forgets all rows, because another index has them.
+    pub(super) fn clear(&mut self) {
+        *self = Front { moves: self.moves + 1, ..Front::default() };
     }
 
     /// While this stays the same, rows that were here and not written again are still here.
@@ -220,7 +232,7 @@ mod tests {
         assert_eq!(front.young_bytes(), 2 * ROW_BYTES);
         let moves = front.moves();
         assert!(front.freeze());
-        assert_eq!(front.young_bytes(), 0);
+        assert_eq!((front.young_bytes(), front.bytes()), (0, 2 * ROW_BYTES));
         assert_ne!(front.moves(), moves);
     }
 }

@@ -1,6 +1,6 @@
 //! The index in memory, with an optional history so that a simulation can crash it.
 
-use super::{Batch, Index, IndexView};
+use super::{Batch, Index, IndexMemory, IndexView};
 use crate::error::StorageError;
 use crate::keys::{Key, Value};
 use headwater_runtime::Random;
@@ -120,6 +120,11 @@ impl Index for MemoryIndex {
             undo.push(before);
         }
         Ok(())
+    }
+
+    fn memory(&self) -> IndexMemory {
+        let row_bytes = self.row_count() * size_of::<(Key, Value)>() * 3 / 2;
+        IndexMemory { row_bytes: row_bytes as u64, ..IndexMemory::default() }
     }
 
     fn close(&self) -> Result<(), StorageError> {

@@ -2,19 +2,23 @@
 //!
 //! The index is a cache of the log. It needs no sync of its own: the LSN up to which a partition was
 //! applied is written in the same batch as the effects, and what is missing after a crash is applied
-//! again. If it is lost or doubted, it is built anew. [`MemoryIndex`] serves ephemeral stores and is
+//! again. If it is lost or fails, it is rebuilt. [`MemoryIndex`] serves ephemeral stores and is
 //! the model the durable one is tested against.
 
 mod doubt;
 mod fjall;
 mod front;
+mod generation;
 mod memory;
 
 use crate::error::StorageError;
 use crate::keys::{Key, Value};
+use headwater_runtime::Listener;
+use std::any::Any;
 use std::sync::Arc;
 
-pub(crate) use fjall::{FjallIndex, doubt_files};
+pub(crate) use fjall::FjallIndex;
+pub(crate) use generation::{doubt_files, is_index};
 pub use memory::MemoryIndex;
 
 /// Rows to put and keys to remove, all or nothing.
@@ -37,6 +41,17 @@ impl Batch {
     }
 }
 
+/// Memory an index uses, in bytes, estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IndexMemory {
+    /// Blocks of tables that were read.
+    pub(crate) cache_bytes: u64,
+    /// Filters and indexes of tables.
+    pub(crate) table_bytes: u64,
+    /// Rows that are not in tables.
+    pub(crate) row_bytes: u64,
+}
+
 /// Ordered rows to read.
 pub(crate) trait IndexView: Send + Sync + 'static {
     /// Rows from `from` (included) to `to` (excluded), in order, until `visit` returns false.
@@ -49,7 +64,7 @@ pub(crate) trait IndexView: Send + Sync + 'static {
 }
 
 /// Ordered rows.
-pub(crate) trait Index: IndexView + std::fmt::Debug {
+pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
     /// One row.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError>;
 
@@ -71,9 +86,32 @@ pub(crate) trait Index: IndexView + std::fmt::Debug {
         Ok(())
     }
 
-    /// What was read makes no sense: says so, and does not believe the index after the next open.
+    /// The error for rows that make no sense. The index is rebuilt.
     fn doubt(&self, what: &str) -> StorageError {
         StorageError::Index(what.to_owned())
+    }
+
+    /// Memory it uses.
+    fn memory(&self) -> IndexMemory;
+
+    /// Rings when the index may have failed; `None` if it cannot fail.
+    fn failures(&self) -> Option<Listener> {
+        None
+    }
+
+    /// Whether the index has failed and must be rebuilt.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// An empty index that can replace this one.
+    fn successor(&self) -> Result<Arc<dyn Index>, StorageError> {
+        Err(StorageError::Index("an index in memory has no successor".to_owned()))
+    }
+
+    /// Uses the rows of a successor instead of its own. The caller keeps all writers away.
+    fn replace_by(&self, _successor: Arc<dyn Index>) -> Result<(), StorageError> {
+        Err(StorageError::Index("an index in memory has no successor".to_owned()))
     }
 
     /// Makes everything durable and lets go of the files.

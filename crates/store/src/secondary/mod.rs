@@ -165,6 +165,17 @@ impl Secondary {
         }
     }
 
+    /// Forgets all indexes and waits until nothing is written for them. No index begins while the result
+    /// is kept.
+    pub(crate) fn forget_all(&self) -> impl Drop + '_ {
+        let mut indexes = self.indexes.write();
+        for index in indexes.drain(..) {
+            index.dropped.store(true, Ordering::Release);
+            drop(index.progress.lock());
+        }
+        indexes
+    }
+
     /// Drops an index.
     pub(crate) fn drop_index(
         &self,
@@ -194,6 +205,21 @@ impl Secondary {
             }
         }
         Ok(())
+    }
+
+    /// The most entries of a range's log that one of the indexes has yet to apply. Waits while an index
+    /// catches up.
+    pub(crate) fn lag(&self, container: &ContainerState) -> Result<u64, StorageError> {
+        let topology = container.topology();
+        let mut most = 0;
+        for index in self.all() {
+            for partition in &topology.partitions {
+                if partition.quarantine().is_none() {
+                    most = most.max(index.lag(container, partition)?);
+                }
+            }
+        }
+        Ok(most)
     }
 
     /// How far the indexes have come, in percent: 100 unless one is being built.
