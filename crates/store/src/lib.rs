@@ -66,6 +66,7 @@ mod salvage;
 mod scan;
 mod script;
 mod secondary;
+mod split_by_size;
 mod statistics;
 mod stream;
 mod topology;
