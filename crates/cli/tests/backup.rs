@@ -148,9 +148,9 @@ fn a_damaged_backup_is_refused() {
         let name = damaged.file_name().unwrap().to_str().unwrap();
         assert!(complaint.contains(name), "{complaint} does not name {name}");
         assert!(complaint.contains("headwater backup --verify"), "{complaint}");
-        // Nothing serves what was restored in part.
-        let serve = ["serve", "--http", "127.0.0.1:0", "--no-https", "--data", &into];
-        assert!(fails(&serve).contains("delete it and restore the backup again"));
+        // What was restored in part does not open.
+        let opened = fails(&["backup", &into, &dirs.text("of-damaged")]);
+        assert!(opened.contains("delete it and restore the backup again"), "{opened}");
     };
     for part in &parts {
         let good = std::fs::read(part).unwrap();

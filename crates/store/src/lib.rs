@@ -66,6 +66,7 @@ mod salvage;
 mod scan;
 mod script;
 mod secondary;
+mod split_by_size;
 mod statistics;
 mod stream;
 mod topology;
@@ -105,7 +106,8 @@ pub use resource::{Resource, ResourceType};
 pub use salvage::{PartitionReport, Salvaged};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use script::{
-    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,
+    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, ScriptWorkers,
+    Triggers, serve_script_worker,
 };
 pub use statistics::RangeStatistics;
 pub use topology::RangeInfo;

@@ -154,7 +154,7 @@ async fn from_directory(
         Path::new(data).join("catalog").is_dir(),
         "{data} is not a data directory; give the one `headwater serve --data` was given, or a URL"
     );
-    let account = Account::open(data, Options::default()).await;
+    let account = Account::open(data, quiet()).await;
     let account = account.with_context(|| {
         format!("cannot open {data}; to back up a running server, leave the data directory out")
     })?;
@@ -218,7 +218,7 @@ pub(crate) fn run_restore(command: &Restore) -> Result<()> {
     ensure!(command.from.is_dir(), "{} is not a directory", command.from.display());
     block_on(async {
         let place = place(&command.from)?;
-        let restored = restore(&place, PREFIX, &command.data, Options::default()).await;
+        let restored = restore(&place, PREFIX, &command.data, quiet()).await;
         let (account, summary) = restored.with_context(|| {
             format!("cannot restore {} to {}", command.from.display(), command.data.display())
         })?;
@@ -226,6 +226,13 @@ pub(crate) fn run_restore(command: &Restore) -> Result<()> {
         show("restored and compared", "", &summary);
         Ok(())
     })
+}
+
+/// Options of a store that changes nothing by itself.
+fn quiet() -> Options {
+    let mut options = Options::default();
+    options.maintenance_interval = Duration::ZERO;
+    options
 }
 
 pub(super) fn place(dir: &Path) -> Result<LocalFileSystem> {

@@ -114,7 +114,10 @@ pub async fn copy_backup<S: BackupSource>(
     contents.save(place, prefix).await?;
     let copied_bytes = copy.progress.copied_bytes;
     let known = copy.known;
-    known.remove_others(place, prefix, &contents).await?;
+    // The backup is complete without it; the next one tries again.
+    if let Err(error) = known.remove_others(place, prefix, &contents).await {
+        tracing::warn!(%error, "cannot remove parts of an older backup");
+    }
     Ok(contents.summary(copied_bytes))
 }
 

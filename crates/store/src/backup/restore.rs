@@ -16,6 +16,7 @@ use headwater_model::{ContainerRid, Lsn, PartitionId};
 use object_store::ObjectStore;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Restores a backup into a new directory, proves that it is what was backed up, and opens it.
 ///
@@ -40,8 +41,11 @@ pub async fn restore(
         }
         write_file(place, prefix, file, &target).await?;
     }
-    let account = Account::open_unfinished(dir, options).await?;
+    // Without maintenance: it would delete what has expired and split what is large before it is compared.
+    let quiet = Options { maintenance_interval: Duration::ZERO, ..options.clone() };
+    let account = Account::open_unfinished(dir, quiet).await?;
     let restored = account.partition_states()?;
+    account.close().await?;
     for expected in &contents.partitions {
         if !restored.contains(expected) {
             return Err(BackupError::StateDiffers {
@@ -51,7 +55,7 @@ pub async fn restore(
         }
     }
     directory::mark_finished(dir)?;
-    Ok((account, contents.summary(0)))
+    Ok((Account::open(dir, options).await?, contents.summary(0)))
 }
 
 /// A partition that was taken from a backup.

@@ -91,16 +91,13 @@ pub(crate) fn catch_up_to(
     match known {
         Some(state) => replay.run(state.applied, Which::Everything, false)?,
         None => {
-            // A restored backup has no index; that is no damage.
-            match state {
-                None if tail > Lsn::ZERO && target.stop.is_none() => {
-                    tracing::info!(partition = %log.partition(), "built the index from the log");
-                }
-                None => {}
-                Some(_) => tracing::warn!(
+            // A backup has no index, so a restore builds it; that is no damage.
+            let is_restore = crate::directory::is_unfinished(&shared.root);
+            if tail > Lsn::ZERO && target.stop.is_none() && !is_restore {
+                tracing::warn!(
                     partition = %log.partition(),
-                    "the index does not fit the log and is rebuilt from it"
-                ),
+                    "the index does not know the partition or does not fit its log, rebuilt from the log"
+                );
             }
             // First of all the index forgets the partition: a crash halfway must start over.
             let mut forget = Batch::default();
