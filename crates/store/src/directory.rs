@@ -3,6 +3,7 @@
 //! A directory that also holds other files may be one that others need, so it keeps its mode; what the store
 //! keeps in it is closed in any case.
 
+use crate::catalog_snapshot;
 use crate::index::is_index;
 use headwater_log::disk::{Disk, OsDisk};
 use headwater_log::private;
@@ -12,7 +13,7 @@ use std::path::Path;
 /// Directories the store and the server keep in it, next to those of the index.
 const OURS: [&str; 3] = ["catalog", "containers", "tls"];
 /// Files in it.
-const FILES: [&str; 2] = ["LOCK", GITIGNORE];
+const FILES: [&str; 4] = ["LOCK", GITIGNORE, catalog_snapshot::NAME, catalog_snapshot::TEMPORARY];
 const GITIGNORE: &str = ".gitignore";
 
 /// Creates the directory so that its name survives a power cut.
