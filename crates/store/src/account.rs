@@ -379,6 +379,7 @@ impl Account {
     pub async fn close(&self) -> Result<(), StorageError> {
         self.0.maintenance.shutdown().await;
         self.0.shared.writers.shutdown().await;
+        self.0.catalog.close().await;
         let containers: Vec<_> = self.0.containers.read().values().cloned().collect();
         let shared = &self.0.shared;
         let checkpointed = shared.runtime.blocking(|| {

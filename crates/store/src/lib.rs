@@ -37,6 +37,7 @@ mod account;
 mod backup;
 pub mod body;
 mod catalog;
+mod catalog_snapshot;
 mod container;
 mod container_file;
 mod count;
