@@ -25,6 +25,9 @@ use std::time::Duration;
 const KEY_MISMATCH: &str = "Partition key provided either doesn't correspond to definition in the \
      collection or doesn't match partition key field values specified in the document.";
 
+/// After this a client tries again when the store cannot answer now, for example while its index is rebuilt.
+const UNAVAILABLE_RETRY: Duration = Duration::from_secs(1);
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -83,7 +86,9 @@ impl Failure {
         let body = body_with_info(self.code, &self.message, activity, self.info.as_deref());
         let substatus = self.substatus.unwrap_or(self.code.substatus());
         let substatus = Some(substatus).filter(|number| *number != 0);
-        let wait = self.retry_after.map(|wait| wait.as_millis().max(1));
+        let is_unavailable = self.code == Code::ServiceUnavailable;
+        let retry_after = self.retry_after.or(is_unavailable.then_some(UNAVAILABLE_RETRY));
+        let wait = retry_after.map(|wait| wait.as_millis().max(1));
         let answer = Answer::json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
             .charged(Charge::ONE)
             .header_if(headers::SUBSTATUS, substatus)
@@ -183,6 +188,7 @@ fn script_failure(error: &ScriptFailure) -> Failure {
         ScriptFailure::Time(_) => (Code::RequestTimeout, None),
         ScriptFailure::Memory(_) => (Code::Forbidden, None),
         ScriptFailure::Response(_) => (Code::RequestEntityTooLarge, None),
+        ScriptFailure::NoWorker(_) => (Code::ServiceUnavailable, None),
         _ => (Code::InternalServerError, None),
     };
     let errors = serde_json::json!({ "Errors": [error.to_string()] });

@@ -3,6 +3,7 @@
 //! Nothing here knows sockets, and nothing below it knows HTTP bodies.
 
 use crate::answer::{Answer, Payload};
+use crate::backups::Backups;
 use crate::body;
 use crate::budget::{Budgets, Held, Peer, Resource, UNCOUNTED_BYTES};
 use crate::certificate::Certificates;
@@ -21,7 +22,7 @@ use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
-use headwater_protocol::operation::Operation;
+use headwater_protocol::operation::{Extension, Operation};
 use headwater_protocol::route::{self, Route};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
@@ -59,6 +60,7 @@ pub(crate) struct Gateway {
     pub(crate) certificates: Option<Certificates>,
     pub(crate) budgets: Arc<Budgets>,
     pub(crate) connections: Connections,
+    pub(crate) backups: Backups,
     web: WebRules,
     pub(crate) is_stopping: AtomicBool,
     /// Rung when the server stops, for those who wait.
@@ -113,6 +115,7 @@ impl Gateway {
             throughput: Throughput::new(config.enforce_throughput),
             budgets: Budgets::new(&config.limits),
             connections: Connections::default(),
+            backups: Backups::default(),
             web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
             stopping: Bell::default(),
@@ -365,6 +368,7 @@ pub(crate) fn unfinished() -> Failure {
 /// Whether an operation answers with a page of unknown size.
 fn makes_page(operation: Operation) -> bool {
     operation.access() == headwater_protocol::operation::Access::Read
+        || operation == Operation::Extension(Extension::ReadBackupFile)
 }
 
 /// Counts the memory of an answer, or refuses to send it.

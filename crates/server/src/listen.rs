@@ -148,6 +148,7 @@ impl Server {
             }
         };
         let _ = self.gateway.runtime.timeout(patience, ended).await;
+        self.gateway.backups.release_all();
     }
 }
 

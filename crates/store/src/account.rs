@@ -7,8 +7,9 @@ use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
-use crate::script::{Offenders, ScriptLimits, Turns};
-use crate::{container_file, directory, keys, maintenance, topology};
+use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
+use crate::split_by_size::Postponed;
+use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog, private};
 use headwater_model::{
@@ -49,6 +50,9 @@ pub struct Options {
     pub history_bytes_min: u64,
     /// this share of the bytes of its live items, in percent, whichever is more.
     pub history_percent: u64,
+    /// A range whose live items take more bytes than this is split by maintenance, one range at a time; zero for
+    /// never. A range of a single partition key cannot be split.
+    pub split_at_bytes: u64,
     /// A query that had to look at so many items for a page has the path it filters by indexed.
     pub index_after_items: usize,
     /// A query that would look at more items than this one by one reads whole logs instead.
@@ -58,6 +62,9 @@ pub struct Options {
     pub sort_listings_up_to: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
+    /// Processes that run scripts. With `None` they run in this process: a script then outlives its time by
+    /// the length of one step of the engine, and a bug in the engine can end the process.
+    pub script_workers: Option<Arc<ScriptWorkers>>,
     /// What a query may take.
     pub queries: QueryLimits,
 }
@@ -76,10 +83,12 @@ impl Default for Options {
             history: Duration::from_secs(24 * 3600),
             history_bytes_min: 256 << 20,
             history_percent: 100,
+            split_at_bytes: 8 << 30,
             index_after_items: 1_000,
             sweep_after_items: 1_000,
             sort_listings_up_to: 4_000,
             scripts: ScriptLimits::default(),
+            script_workers: None,
             queries: QueryLimits::default(),
         }
     }
@@ -194,7 +203,9 @@ pub(crate) struct AccountState {
     pub(crate) catalog: Catalog,
     containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
     /// Held from before a container is in the catalog until it is open: whoever is told that it exists finds it.
-    creating: tokio::sync::Mutex<()>,
+    pub(crate) creating: tokio::sync::Mutex<()>,
+    /// Ranges that have grown and could not be split.
+    pub(crate) postponed: Postponed,
     maintenance: TaskGroup,
 }
 
@@ -212,7 +223,19 @@ impl Account {
     /// # Errors
     /// When another process has it open, or its files cannot be read or are damaged.
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
-        let root = dir.as_ref().to_owned();
+        let root = dir.as_ref();
+        if directory::is_unfinished(root) {
+            return Err(OpenError::UnfinishedRestore { dir: root.to_owned() });
+        }
+        Account::open_unfinished(root, options).await
+    }
+
+    /// The same, also of a directory whose restore is not finished.
+    pub(crate) async fn open_unfinished(
+        root: &Path,
+        options: Options,
+    ) -> Result<Account, OpenError> {
+        let root = root.to_owned();
         let io = |source| OpenError::Io { dir: root.clone(), source };
         let full = |source| io(source).explained(&root, OsDisk.free_bytes(&root));
         directory::prepare(&root).map_err(full)?;
@@ -317,11 +340,13 @@ impl Account {
             maintenance: TaskGroup::new(runtime),
             containers: RwLock::default(),
             creating: tokio::sync::Mutex::default(),
+            postponed: Postponed::default(),
             shared,
             catalog,
         }));
         account.open_containers().await?;
         maintenance::start(&account);
+        rebuild::start(&account);
         Ok(account)
     }
 
@@ -354,6 +379,7 @@ impl Account {
     pub async fn close(&self) -> Result<(), StorageError> {
         self.0.maintenance.shutdown().await;
         self.0.shared.writers.shutdown().await;
+        self.0.catalog.close().await;
         let containers: Vec<_> = self.0.containers.read().values().cloned().collect();
         let shared = &self.0.shared;
         let checkpointed = shared.runtime.blocking(|| {
@@ -484,7 +510,8 @@ impl Account {
         &self.0.maintenance
     }
 
-    /// Deletes expired items and compacts logs now, as far as there is something to do.
+    /// Deletes expired items, compacts logs and splits a range that has grown, as far as there is something to
+    /// do.
     ///
     /// # Errors
     /// When reading or writing fails; nothing is lost by that.

@@ -73,7 +73,7 @@ impl ContainerState {
             shared,
         });
         topology::open(&state, &account.catalog).await?;
-        maintenance::reindex_expiry_if_needed(&state, entry.stamp.lsn)?;
+        maintenance::reindex_expiry_if_needed(&state, &*state.shared.index, entry.stamp.lsn)?;
         Ok(state)
     }
 
@@ -129,7 +129,7 @@ impl ContainerState {
         };
         let definition = entry.definition.clone();
         *self.settings.write() = Arc::new(Settings::new(definition));
-        maintenance::reindex_expiry_if_needed(self, entry.stamp.lsn)
+        maintenance::reindex_expiry_if_needed(self, &*self.shared.index, entry.stamp.lsn)
     }
 
     /// Hands work to the partition that has `epk`, following splits and merges.

@@ -56,8 +56,8 @@ pub enum StorageError {
     /// Appending to the log failed.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// The index failed. It is rebuilt from the log when the store is opened again.
-    #[error("the index failed ({0}); reopen the store and it is rebuilt from the log")]
+    /// The index failed. It is rebuilt from the log while the store is in use.
+    #[error("the index failed ({0}). It is being rebuilt from the log; try again in a moment")]
     Index(String),
     /// A split or merge of the partition failed halfway.
     #[error(
@@ -85,12 +85,12 @@ impl StorageError {
             StorageError::Damaged(_) | StorageError::Quarantined(_) => Remedy::Restore,
             StorageError::Append(AppendError::DiskFull) => Remedy::FreeDisk,
             StorageError::Append(AppendError::Poisoned)
-            | StorageError::Index(_)
             | StorageError::Stopped { .. }
             | StorageError::Interrupted => Remedy::Reopen,
-            StorageError::Read(_) | StorageError::Append(_) | StorageError::Closed => {
-                Remedy::RetryLater
-            }
+            StorageError::Index(_)
+            | StorageError::Read(_)
+            | StorageError::Append(_)
+            | StorageError::Closed => Remedy::RetryLater,
         }
     }
 }
@@ -142,6 +142,15 @@ pub enum OpenError {
     /// Another process has the store open.
     #[error("{} is in use by another process; close it first", dir.display())]
     Locked {
+        /// The directory of the store.
+        dir: PathBuf,
+    },
+    /// A backup was not restored into it to the end.
+    #[error(
+        "{} holds a restore that was interrupted or refused; delete it and restore the backup again",
+        dir.display()
+    )]
+    UnfinishedRestore {
         /// The directory of the store.
         dir: PathBuf,
     },

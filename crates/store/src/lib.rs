@@ -37,6 +37,7 @@ mod account;
 mod backup;
 pub mod body;
 mod catalog;
+mod catalog_snapshot;
 mod container;
 mod container_file;
 mod count;
@@ -58,6 +59,7 @@ mod partition;
 mod prepare;
 mod quarantine;
 pub mod query;
+mod rebuild;
 mod recent;
 mod repair;
 mod resource;
@@ -65,13 +67,18 @@ mod salvage;
 mod scan;
 mod script;
 mod secondary;
+mod split_by_size;
 mod statistics;
 mod stream;
 mod topology;
 mod transaction;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
-pub use backup::{BackupError, BackupSummary, RestoredPartition, restore, restore_partition};
+pub use backup::{
+    BackupCut, BackupError, BackupFile, BackupPartition, BackupPlan, BackupProgress, BackupSource,
+    BackupSummary, CopyOptions, PART_BYTES, RestoredPartition, copy_backup, restore,
+    restore_partition,
+};
 pub use body::{BodyError, Patch, PatchError};
 pub use container::Container;
 pub use definition::ContainerDefinition;
@@ -100,7 +107,8 @@ pub use resource::{Resource, ResourceType};
 pub use salvage::{PartitionReport, Salvaged};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use script::{
-    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,
+    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, ScriptWorkers,
+    Triggers, serve_script_worker,
 };
 pub use statistics::RangeStatistics;
 pub use topology::RangeInfo;

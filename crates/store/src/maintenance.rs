@@ -1,5 +1,5 @@
 //! What a store does by itself: deleting what has expired, compacting what is superseded, letting indexes
-//! catch up.
+//! catch up, splitting a range that has grown.
 //!
 //! Expiry is a logged event made by the owner of the partition, never a timer that silently changes
 //! state: an expired item is invisible at once, and its delete follows when the sweeper comes by.
@@ -8,11 +8,12 @@ use crate::account::Account;
 use crate::container::ContainerState;
 use crate::error::StorageError;
 use crate::history::compaction_policy;
-use crate::index::{Batch, remove_range};
+use crate::index::{Batch, Index, remove_range};
 use crate::item::{ItemKey, Precondition};
 use crate::keys::{self, ItemRow, Key, Value};
 use crate::partition::{Partition, Refusal, Work};
 use crate::prepare::{Action, Operation};
+use crate::split_by_size;
 use headwater_model::{Lsn, PartitionKey};
 use headwater_runtime::{Stop, TaskFailure};
 use smallvec::SmallVec;
@@ -67,6 +68,9 @@ pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
         }
         // Other tasks may have waited while a segment was rewritten.
         tokio::task::yield_now().await;
+    }
+    if let Err(error) = split_by_size::split_largest(account).await {
+        first_error.get_or_insert(error);
     }
     first_error.map_or(Ok(()), Err)
 }
@@ -194,9 +198,9 @@ async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<bool,
 /// Makes the expiry rows again when the container's default has changed since they were made.
 pub(crate) fn reindex_expiry_if_needed(
     container: &ContainerState,
+    index: &dyn Index,
     definition: Lsn,
 ) -> Result<(), StorageError> {
-    let index = &*container.shared.index;
     let marker = keys::ttl(container.rid);
     let known = index.get(&marker)?;
     let current = Value::from_slice(&definition.get().to_le_bytes());

@@ -65,7 +65,7 @@ pub(crate) fn damage_of(error: OpenError, dir: &Path) -> Result<Damage, OpenErro
 }
 
 /// Whether an I/O error says something about a file, not about the whole machine.
-fn is_about_one_file(error: &io::Error) -> bool {
+pub(crate) fn is_about_one_file(error: &io::Error) -> bool {
     /// Too many open files, in this process or on this machine.
     const NO_FILE_HANDLES: [i32; 2] = [24, 23];
     let machine_wide = [

@@ -157,7 +157,7 @@ impl Container {
         } else {
             let place = shared.runtime.timeout(limits.time, shared.turns.place()).await;
             let place = place.flatten().ok_or(QueryFailure::Busy)?;
-            let functions = UserScripts::new(functions, limits, &shared.runtime);
+            let functions = UserScripts::new(functions, shared);
             (Some(place), Some(Arc::new(functions)))
         };
         let context = self.query_context(functions, watch.clone());
@@ -415,7 +415,7 @@ impl Container {
                 if page.items_read > ITEMS_COLLECTED_MAX {
                     return Err(QueryFailure::TooManyItems);
                 }
-                Ok(seen.push(run, &mut Vec::new())? != Next::Enough)
+                Ok(seen.push(run)? != Next::Enough)
             };
             match self.sweep(partition, query, &mut look).await {
                 Ok(Swept::All) => source.move_to(behind),

@@ -48,11 +48,15 @@ const ACTIONS: [Action; 7] = [
     Action::List,
     Action::Query,
 ];
-const EXTENSIONS: [Extension; 4] = [
+const EXTENSIONS: [Extension; 8] = [
     Extension::StreamChanges,
     Extension::ListPartitions,
     Extension::SplitPartition,
     Extension::MergePartitions,
+    Extension::BeginBackup,
+    Extension::ReadBackupPartition,
+    Extension::ReadBackupFile,
+    Extension::EndBackup,
 ];
 const DEFINITIONS_FROM: usize = ITEMS.len();
 const EXTENSIONS_FROM: usize = DEFINITIONS_FROM + RESOURCES.len() * ACTIONS.len();
@@ -136,6 +140,10 @@ impl fmt::Display for Operation {
                     Extension::ListPartitions => "list_partitions",
                     Extension::SplitPartition => "split_partition",
                     Extension::MergePartitions => "merge_partitions",
+                    Extension::BeginBackup => "begin_backup",
+                    Extension::ReadBackupPartition => "read_backup_partition",
+                    Extension::ReadBackupFile => "read_backup_file",
+                    Extension::EndBackup => "end_backup",
                 });
             }
             Operation::Define(resource, action) => (resource, action),

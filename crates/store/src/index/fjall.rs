@@ -6,18 +6,22 @@
 //! What a crash takes with it is applied from the log again.
 
 use super::front::{Front, Rows};
+use super::generation::{self, Generation};
 use super::{Batch, Index, IndexMemory, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::{self, Key, Value};
+use crate::quarantine::is_about_one_file;
 use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{
-    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable,
+    Snapshot,
 };
-use headwater_runtime::Runtime;
+use headwater_runtime::{Bell, Listener, Runtime};
 use parking_lot::{Mutex, RwLock};
+use std::any::Any;
 use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,8 +36,6 @@ const ROWS_AT_ONCE: usize = 128;
 const UNMERGED_TABLES_MAX: usize = 16;
 /// How long they wait at a time, and how many times at most.
 const PAUSES: (Duration, u32) = (Duration::from_millis(2), 5_000);
-/// Tells the next open that the index is not to be trusted.
-const DOUBT: &str = "DOUBTED";
 
 #[derive(Debug)]
 pub(crate) struct FjallIndex {
@@ -48,18 +50,27 @@ struct Shared {
     /// Held while rows are written to tables.
     settling: Mutex<()>,
     young_bytes_max: usize,
-    dir: PathBuf,
+    failures: Bell,
 }
 
 #[derive(Clone)]
 struct Open {
     database: Database,
     rows: Keyspace,
+    /// Dropped last: it may remove the files.
+    generation: Arc<Generation>,
+}
+
+impl Open {
+    /// The error for a caller. Damage has the index rebuilt; a full disk does not.
+    fn failed(&self, error: &fjall::Error) -> StorageError {
+        failed(&self.generation, error)
+    }
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FjallIndex").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("FjallIndex").finish_non_exhaustive()
     }
 }
 
@@ -75,15 +86,20 @@ impl FjallIndex {
         runtime: Runtime,
         young_bytes_max: usize,
     ) -> Result<FjallIndex, StorageError> {
-        let open = open_engine(dir)?;
+        let failures = Bell::default();
+        let open = open_engine(dir, failures.clone())?;
+        Ok(FjallIndex::with(open, runtime, young_bytes_max, failures))
+    }
+
+    fn with(open: Open, runtime: Runtime, young_bytes_max: usize, failures: Bell) -> FjallIndex {
         let shared = Shared {
             open: RwLock::new(Some(open)),
             front: RwLock::default(),
             settling: Mutex::default(),
             young_bytes_max,
-            dir: dir.to_owned(),
+            failures,
         };
-        Ok(FjallIndex { shared: Arc::new(shared), runtime })
+        FjallIndex { shared: Arc::new(shared), runtime }
     }
 
     /// Lets the rows in memory go on to tables, elsewhere. Where tables are made more slowly than rows are
@@ -129,6 +145,8 @@ impl Shared {
                 if open.rows.l0_table_count() < UNMERGED_TABLES_MAX {
                     break;
                 }
+                // Fails when the engine stopped merging because of an error.
+                open.database.persist(PersistMode::Buffer)?;
                 std::thread::park_timeout(pause);
             }
             let mut tables = open.rows.start_ingestion()?;
@@ -140,7 +158,7 @@ impl Shared {
             }
             tables.finish()
         };
-        written().map_err(|error: fjall::Error| StorageError::Index(error.to_string()))?;
+        written().map_err(|error: fjall::Error| open.failed(&error))?;
         self.front.write().forget_frozen();
         Ok(())
     }
@@ -163,34 +181,37 @@ impl Shared {
     }
 }
 
-fn open_engine(dir: &Path) -> Result<Open, StorageError> {
+fn open_engine(dir: &Path, failures: Bell) -> Result<Open, StorageError> {
     let io = |error: std::io::Error| StorageError::Index(error.to_string());
-    let doubted = dir.join(DOUBT).exists().then_some("it failed when it was last open");
+    generation::settle(dir).map_err(io)?;
+    let generation = Arc::new(Generation::new(dir, failures));
+    let doubted = generation::is_doubted(dir).then_some("it failed when it was last open");
     let doubted =
         doubted.or(is_of_another_layout(dir).then_some("its rows lie as in another version"));
     let reason = match doubted.or(doubt::reason(dir).map_err(io)?) {
         Some(reason) => reason.to_owned(),
         // The engine asserts some of what it reads; a flipped bit must not end the process.
-        None => match catch_unwind(AssertUnwindSafe(|| try_open(dir))) {
+        None => match catch_unwind(AssertUnwindSafe(|| try_open(generation.clone()))) {
             Ok(Ok(index)) => return Ok(index),
             Ok(Err(fjall::Error::Locked)) => {
                 let what = "it is still open elsewhere; close the other store first";
                 return Err(StorageError::Index(what.to_owned()));
             }
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => describe(&error),
             Err(_) => "its engine panicked".to_owned(),
         },
     };
     tracing::warn!(dir = %dir.display(), reason, "the index is not believed and rebuilt from the log");
-    std::fs::remove_dir_all(dir).map_err(io)?;
-    try_open(dir).map_err(|error| StorageError::Index(error.to_string()))
+    generation::remove(dir).map_err(io)?;
+    try_open(generation).map_err(|error| StorageError::Index(describe(&error)))
 }
 
-fn try_open(dir: &Path) -> fjall::Result<Open> {
+fn try_open(generation: Arc<Generation>) -> fjall::Result<Open> {
+    let dir = &generation.dir;
     let database = Database::builder(dir).cache_size(CACHE_BYTES).worker_threads(1).open()?;
     let rows = database.keyspace("rows", row_options)?;
     std::fs::write(dir.join(layout_file()), b"")?;
-    Ok(Open { database, rows })
+    Ok(Open { database, rows, generation })
 }
 
 /// How rows are kept.
@@ -216,16 +237,30 @@ fn is_of_another_layout(dir: &Path) -> bool {
     dir.join("keyspaces").exists() && !dir.join(layout_file()).exists()
 }
 
-/// Has the index in this directory rebuilt from the log at the next open.
-pub(crate) fn doubt_files(dir: &Path) -> std::io::Result<()> {
-    if dir.is_dir() { std::fs::write(dir.join(DOUBT), b"") } else { Ok(()) }
+fn io_of(error: &fjall::Error) -> Option<&std::io::Error> {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => Some(error),
+        _ => None,
+    }
 }
 
-/// A failing index must not be believed after the next open either.
-fn failed(dir: &Path, error: &dyn std::fmt::Display) -> StorageError {
-    tracing::error!(dir = %dir.display(), %error, "index failed; it is rebuilt at the next open");
-    let _ = std::fs::write(dir.join(DOUBT), b"");
-    StorageError::Index(error.to_string())
+/// What the engine reports, in words.
+fn describe(error: &fjall::Error) -> String {
+    match error {
+        fjall::Error::Storage(LsmError::ChecksumMismatch { .. }) => {
+            "a block of a table does not have its checksum".to_owned()
+        }
+        fjall::Error::Poisoned => "the engine stopped after an error in a table".to_owned(),
+        _ => io_of(error).map_or_else(|| error.to_string(), |io| format!("a table: {io}")),
+    }
+}
+
+/// The error for a caller. Damage has the index rebuilt; a full disk does not.
+fn failed(generation: &Generation, error: &fjall::Error) -> StorageError {
+    match io_of(error) {
+        Some(io) if !is_about_one_file(io) => StorageError::Index(describe(error)),
+        _ => generation.fail(&describe(error)),
+    }
 }
 
 /// Rows of tables, as far as they have not been visited.
@@ -291,7 +326,8 @@ struct FjallView {
     front: Front,
     snapshot: Snapshot,
     rows: Keyspace,
-    dir: PathBuf,
+    /// Dropped last: it may remove the files.
+    generation: Arc<Generation>,
 }
 
 impl IndexView for FjallView {
@@ -316,7 +352,7 @@ impl IndexView for FjallView {
             }
             Ok(())
         };
-        scanned().map_err(|error| failed(&self.dir, &error))
+        scanned().map_err(|error| failed(&self.generation, &error))
     }
 }
 
@@ -328,29 +364,45 @@ impl IndexView for FjallIndex {
         to: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StorageError> {
-        let open = self.shared.opened()?;
-        let mut scanned = || -> fjall::Result<()> {
-            let mut from = Key::from_slice(from);
-            let mut of_tables = None;
-            while from[..] < *to {
-                let newer = {
-                    let front = self.shared.front.read();
-                    // Rows that have gone on to tables since are looked for there.
-                    if !matches!(of_tables, Some((moves, _)) if moves == front.moves()) {
-                        let rows = open.rows.range(&from[..]..to);
-                        of_tables = Some((front.moves(), tables(rows)));
-                    }
-                    front.rows(&from, to, ROWS_AT_ONCE)
-                };
-                let Some((_, rows)) = &mut of_tables else { break };
-                from = end_of(&newer, to);
-                if !rows.visit_with(&newer, &from, visit)? {
-                    break;
+        let mut from = Key::from_slice(from);
+        let mut of_tables: Option<(u64, _, Arc<Generation>)> = None;
+        while from[..] < *to {
+            let newer = {
+                let open = self.shared.open.read();
+                let open = open.as_ref().ok_or(StorageError::Closed)?;
+                let front = self.shared.front.read();
+                // Rows that have gone on to tables since, or to another index, are looked for there.
+                let moves = front.moves();
+                if of_tables.as_ref().is_none_or(|(known, ..)| *known != moves) {
+                    let rows = tables(open.rows.range(&from[..]..to));
+                    of_tables = Some((moves, rows, open.generation.clone()));
                 }
+                front.rows(&from, to, ROWS_AT_ONCE)
+            };
+            let Some((_, rows, generation)) = &mut of_tables else { break };
+            from = end_of(&newer, to);
+            let visited = rows.visit_with(&newer, &from, visit);
+            if !visited.map_err(|error| failed(generation, &error))? {
+                break;
             }
-            Ok(())
-        };
-        scanned().map_err(|error| failed(&self.shared.dir, &error))
+        }
+        Ok(())
+    }
+}
+
+impl FjallIndex {
+    /// A view of the tables and of what is taken from memory.
+    fn view_of(
+        &self,
+        front: impl FnOnce(&Front) -> Front,
+    ) -> Result<Arc<dyn IndexView>, StorageError> {
+        let open = self.shared.open.read();
+        let Open { database, rows, generation } = open.as_ref().ok_or(StorageError::Closed)?;
+        // Locked until the snapshot is taken, so that both are of one moment.
+        let memory = self.shared.front.read();
+        let (front, snapshot) = (front(&memory), database.snapshot());
+        let (rows, generation) = (rows.clone(), generation.clone());
+        Ok(Arc::new(FjallView { front, snapshot, rows, generation }))
     }
 }
 
@@ -361,16 +413,16 @@ impl Index for FjallIndex {
         if let Some(row) = self.shared.front.read().get(key) {
             return Ok(row.cloned());
         }
-        let row = open.rows.get(key).map_err(|error| failed(&self.shared.dir, &error))?;
+        let row = open.rows.get(key).map_err(|error| open.failed(&error))?;
         Ok(row.map(|value| Value::from_slice(&value)))
     }
 
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
-        let Open { database, rows } = self.shared.opened()?;
-        let front = self.shared.front.read();
-        let snapshot = database.snapshot();
-        let (front, dir) = (front.clone(), self.shared.dir.clone());
-        Ok(Arc::new(FjallView { front, snapshot, rows, dir }))
+        self.view_of(Front::clone)
+    }
+
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
+        self.view_of(|front| front.between(from, to))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
@@ -392,12 +444,51 @@ impl Index for FjallIndex {
     }
 
     fn doubt(&self, what: &str) -> StorageError {
-        failed(&self.shared.dir, &what)
+        match self.shared.opened() {
+            Ok(open) => open.generation.fail(&what),
+            Err(closed) => closed,
+        }
+    }
+
+    fn failures(&self) -> Option<Listener> {
+        Some(self.shared.failures.listen())
+    }
+
+    fn has_failed(&self) -> bool {
+        self.shared.open.read().as_ref().is_some_and(|open| open.generation.has_failed())
+    }
+
+    fn successor(&self) -> Result<Arc<dyn Index>, StorageError> {
+        let generation = self.shared.opened()?.generation.successor();
+        let open = generation.map_err(fjall::Error::from).map(Arc::new).and_then(try_open);
+        let open = open.map_err(|error| StorageError::Index(describe(&error)))?;
+        let shared = &self.shared;
+        let (runtime, failures) = (self.runtime.clone(), shared.failures.clone());
+        Ok(Arc::new(FjallIndex::with(open, runtime, shared.young_bytes_max, failures)))
+    }
+
+    fn replace_by(&self, successor: Arc<dyn Index>) -> Result<(), StorageError> {
+        let successor: Arc<dyn Any + Send + Sync> = successor;
+        let Ok(successor) = successor.downcast::<FjallIndex>() else {
+            return Err(StorageError::Index("the successor is of another kind".to_owned()));
+        };
+        successor.settle()?;
+        let _settling = self.shared.settling.lock();
+        let new = successor.shared.open.write().take().ok_or(StorageError::Closed)?;
+        let old = {
+            let mut open = self.shared.open.write();
+            let open = open.as_mut().ok_or(StorageError::Closed)?;
+            new.generation.discard(false);
+            self.shared.front.write().clear();
+            std::mem::replace(open, new)
+        };
+        old.generation.discard(true);
+        Ok(())
     }
 
     fn memory(&self) -> IndexMemory {
         let row_bytes = self.shared.front.read().bytes() as u64;
-        let Ok(Open { database, rows }) = self.shared.opened() else {
+        let Ok(Open { database, rows, .. }) = self.shared.opened() else {
             return IndexMemory { row_bytes, ..IndexMemory::default() };
         };
         let table_bytes = rows.tree.pinned_filter_size() + rows.tree.pinned_block_index_size();
@@ -410,8 +501,7 @@ impl Index for FjallIndex {
             return Ok(());
         };
         self.shared.settle(&open)?;
-        let persisted = open.database.persist(PersistMode::SyncAll);
-        persisted.map_err(|error| failed(&self.shared.dir, &error))
+        open.database.persist(PersistMode::SyncAll).map_err(|error| open.failed(&error))
     }
 }
 
@@ -523,12 +613,19 @@ mod tests {
                     0 => index.settle().unwrap(),
                     1 => {
                         let (view, expected) = (index.view().unwrap(), model.view().unwrap());
+                        let part = index.view_between(&from, &to).unwrap();
+                        let part_expected = model.view_between(&from, &to).unwrap();
                         index.write(&rows(0, 50, 9)).unwrap();
                         model.write(&rows(0, 50, 9)).unwrap();
                         index.settle().unwrap();
                         assert_eq!(
                             all(&*view, &[0], &[9]),
                             all(&*expected, &[0], &[9]),
+                            "{seed} {step}"
+                        );
+                        assert_eq!(
+                            all(&*part, &from, &to),
+                            all(&*part_expected, &from, &to),
                             "{seed} {step}"
                         );
                     }
@@ -566,5 +663,42 @@ mod tests {
         };
         index.scan(&0_u32.to_be_bytes(), &2_000_u32.to_be_bytes(), &mut visit).unwrap();
         assert_eq!(visited, (0..1_000).collect::<Vec<_>>());
+    }
+
+    /// The engine merges tables in a thread of its own, which ends at the first damaged block.
+    #[test]
+    fn damage_that_only_a_merge_of_tables_meets_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = open(dir.path());
+        let settle = |version: u8| {
+            index.write(&rows(0, 2_000, version)).unwrap();
+            index.settle()
+        };
+        settle(1).unwrap();
+        let tables =
+            std::fs::read_dir(dir.path().join("keyspaces")).unwrap().flat_map(|keyspace| {
+                let tables = std::fs::read_dir(keyspace.unwrap().path().join("tables"));
+                tables.into_iter().flatten().map(|table| table.unwrap().path())
+            });
+        for table in tables {
+            let mut bytes = std::fs::read(&table).unwrap();
+            bytes.iter_mut().step_by(50).for_each(|byte| *byte ^= 1);
+            std::fs::write(&table, bytes).unwrap();
+        }
+        assert!(!index.has_failed());
+        let failed = (2..100).find_map(|version| settle(version).err());
+        assert!(matches!(failed, Some(StorageError::Index(_))), "{failed:?}");
+        assert!(index.has_failed());
+        let successor = index.successor().unwrap();
+        successor.write(&rows(0, 10, 7)).unwrap();
+        index.replace_by(successor).unwrap();
+        assert!(!index.has_failed());
+        assert_eq!(index.get(&7_u32.to_be_bytes()).unwrap(), Some(Value::from_slice(&[7; 40])));
+        assert_eq!(index.get(&70_u32.to_be_bytes()).unwrap(), None);
+        assert!(!dir.path().exists(), "the files of the failed index are gone");
+        index.close().unwrap();
+        drop(index);
+        let index = open(dir.path());
+        assert_eq!(index.get(&7_u32.to_be_bytes()).unwrap(), Some(Value::from_slice(&[7; 40])));
     }
 }

@@ -58,6 +58,12 @@ impl Front {
         }
     }
 
+    /// The rows of an interval alone, as they are now. For scans: it has no filter of keys.
+    pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Front {
+        let young = self.rows(from, to, usize::MAX).into_iter().collect();
+        Front { young, ..Front::default() }
+    }
+
     /// Bytes of what is still written to, about. A row that is written again counts once.
     pub(super) fn young_bytes(&self) -> usize {
         self.young_bytes
@@ -91,6 +97,11 @@ impl Front {
         self.frozen_keys = Filter::default();
         self.frozen_bytes = 0;
         self.moves += 1;
+    }
+
+    /// Forgets all rows, because another index has them.
+    pub(super) fn clear(&mut self) {
+        *self = Front { moves: self.moves + 1, ..Front::default() };
     }
 
     /// While this stays the same, rows that were here and not written again are still here.

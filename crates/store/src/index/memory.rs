@@ -93,6 +93,16 @@ impl Index for MemoryIndex {
         Ok(Arc::new(MemoryIndex(Arc::new(RwLock::new(state)))))
     }
 
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
+        let mut rows = BTreeMap::new();
+        self.scan(from, to, &mut |key, value| {
+            rows.insert(Key::from_slice(key), Value::from_slice(value));
+            true
+        })?;
+        let state = State { rows, undo: None };
+        Ok(Arc::new(MemoryIndex(Arc::new(RwLock::new(state)))))
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
         let mut state = self.0.write();
         let mut before = Batch::default();

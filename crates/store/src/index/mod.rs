@@ -2,19 +2,23 @@
 //!
 //! The index is a cache of the log. It needs no sync of its own: the LSN up to which a partition was
 //! applied is written in the same batch as the effects, and what is missing after a crash is applied
-//! again. If it is lost or doubted, it is built anew. [`MemoryIndex`] serves ephemeral stores and is
+//! again. If it is lost or fails, it is rebuilt. [`MemoryIndex`] serves ephemeral stores and is
 //! the model the durable one is tested against.
 
 mod doubt;
 mod fjall;
 mod front;
+mod generation;
 mod memory;
 
 use crate::error::StorageError;
 use crate::keys::{Key, Value};
+use headwater_runtime::Listener;
+use std::any::Any;
 use std::sync::Arc;
 
-pub(crate) use fjall::{FjallIndex, doubt_files};
+pub(crate) use fjall::FjallIndex;
+pub(crate) use generation::{doubt_files, is_index};
 pub use memory::MemoryIndex;
 
 /// Rows to put and keys to remove, all or nothing.
@@ -60,12 +64,15 @@ pub(crate) trait IndexView: Send + Sync + 'static {
 }
 
 /// Ordered rows.
-pub(crate) trait Index: IndexView + std::fmt::Debug {
+pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
     /// One row.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError>;
 
     /// The rows as they are now, whatever is written later.
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError>;
+
+    /// The same, of the rows from `from` (included) to `to` (excluded) only: copies none of the others.
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError>;
 
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: &Batch) -> Result<(), StorageError>;
@@ -79,13 +86,33 @@ pub(crate) trait Index: IndexView + std::fmt::Debug {
         Ok(())
     }
 
-    /// What was read makes no sense: says so, and does not believe the index after the next open.
+    /// The error for rows that make no sense. The index is rebuilt.
     fn doubt(&self, what: &str) -> StorageError {
         StorageError::Index(what.to_owned())
     }
 
     /// Memory it uses.
     fn memory(&self) -> IndexMemory;
+
+    /// Rings when the index may have failed; `None` if it cannot fail.
+    fn failures(&self) -> Option<Listener> {
+        None
+    }
+
+    /// Whether the index has failed and must be rebuilt.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// An empty index that can replace this one.
+    fn successor(&self) -> Result<Arc<dyn Index>, StorageError> {
+        Err(StorageError::Index("an index in memory has no successor".to_owned()))
+    }
+
+    /// Uses the rows of a successor instead of its own. The caller keeps all writers away.
+    fn replace_by(&self, _successor: Arc<dyn Index>) -> Result<(), StorageError> {
+        Err(StorageError::Index("an index in memory has no successor".to_owned()))
+    }
 
     /// Makes everything durable and lets go of the files.
     fn close(&self) -> Result<(), StorageError>;

@@ -54,6 +54,8 @@ pub(crate) enum Work {
     Seal(control::Seal),
     /// Cut through log and index at the same LSN.
     Cut,
+    /// Write nothing until the index was replaced, or until the sender is dropped.
+    Pause(oneshot::Receiver<()>),
 }
 
 /// What a writer answers.
@@ -62,6 +64,8 @@ pub(crate) enum Answer {
     Deleted(usize),
     Sealed(Lsn),
     Cut(Cut),
+    /// The writer writes no more; the log ends here.
+    Paused(Lsn),
 }
 
 /// A partition at one exact LSN, while writes go on.

@@ -59,6 +59,11 @@ impl Population {
         self.tally.load(Ordering::Relaxed) + i64::from(change.came) - i64::from(change.gone)
     }
 
+    /// The tally as it is in the partition's row.
+    pub(crate) fn tally(&self) -> i64 {
+        self.tally.load(Ordering::Acquire)
+    }
+
     /// The change is in the index.
     pub(crate) fn changed(&self, change: Change) {
         self.tally.store(self.tally_after(change), Ordering::Release);

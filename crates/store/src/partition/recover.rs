@@ -10,11 +10,12 @@
 use super::apply::apply;
 use crate::account::Shared;
 use crate::error::{OpenError, StorageError};
-use crate::index::{Batch, remove_range};
+use crate::index::{Batch, Index, remove_range};
 use crate::item::Meta;
 use crate::keys::{self, ItemRow, Key, PartitionRow};
-use headwater_log::{Damage, Opened, ReadRequest, Record, RecordKind, Which};
+use headwater_log::{Damage, LocalLog, Opened, ReadRequest, Record, RecordKind, Which};
 use headwater_model::{ContainerRid, KeyRange, Lsn, PartitionId};
+use headwater_runtime::Stop;
 use std::collections::HashMap;
 
 /// Records applied in one batch.
@@ -28,16 +29,42 @@ pub(crate) fn first_rid(partition: PartitionId) -> u64 {
     (u64::from(partition.get()) << RID_PARTITION_SHIFT) + 1
 }
 
-/// Applies what the index has not applied yet; returns the next resource id.
+/// The index to bring up to date, and how far.
+pub(crate) struct Target<'a> {
+    pub(crate) index: &'a dyn Index,
+    pub(crate) upto: Lsn,
+    /// The tally of items that the partition's row gets.
+    pub(crate) tally: i64,
+    /// Ends the work early.
+    pub(crate) stop: Option<&'a Stop>,
+}
+
+/// Applies what the index of an open store has not applied yet; returns the next resource id.
 pub(crate) fn catch_up(
     shared: &Shared,
     container: ContainerRid,
     range: &KeyRange,
     opened: &Opened,
 ) -> Result<u64, OpenError> {
+    let upto = opened.log.local_tail().lsn;
+    let target = Target { index: &*shared.index, upto, tally: 0, stop: None };
+    catch_up_to(shared, container, range, opened, &target)
+}
+
+/// The same for any index.
+///
+/// # Errors
+/// [`StorageError::Closed`] when it was asked to stop.
+pub(crate) fn catch_up_to(
+    shared: &Shared,
+    container: ContainerRid,
+    range: &KeyRange,
+    opened: &Opened,
+    target: &Target<'_>,
+) -> Result<u64, OpenError> {
+    let Target { index, upto: tail, .. } = *target;
     let log = &opened.log;
-    let tail = log.local_tail().lsn;
-    let row = shared.index.get(&keys::partition(container, log.partition()))?;
+    let row = index.get(&keys::partition(container, log.partition()))?;
     let state = row.and_then(|value| PartitionRow::decode(&value));
     let is_ahead = state.is_some_and(|state| state.applied > tail);
     if let Some(state) = state
@@ -54,7 +81,7 @@ pub(crate) fn catch_up(
     let known =
         state.filter(|state| state.applied >= complete_after && !opened.liveness_lost && !is_ahead);
     let mut replay = Replay {
-        shared,
+        target,
         container,
         opened,
         next_rid: known.map_or(first_rid(log.partition()), |state| state.next_rid),
@@ -63,25 +90,27 @@ pub(crate) fn catch_up(
     match known {
         Some(state) => replay.run(state.applied, Which::Everything, false)?,
         None => {
-            if tail > Lsn::ZERO {
+            // A backup has no index, so a restore builds it; that is no damage.
+            let is_restore = crate::directory::is_unfinished(&shared.root);
+            if tail > Lsn::ZERO && target.stop.is_none() && !is_restore {
                 tracing::warn!(
                     partition = %log.partition(),
-                    "index does not know the partition or is ahead of its log, rebuilt from the log"
+                    "the index does not know the partition or does not fit its log, rebuilt from the log"
                 );
             }
             // First of all the index forgets the partition: a crash halfway must start over.
             let mut forget = Batch::default();
             forget.remove(keys::partition(container, log.partition()));
-            shared.index.write(&forget)?;
+            index.write(&forget)?;
             // Indexes of values have read a log that may not have been this one, and say where in it items
             // are. Their entries do not know partitions.
             let (from, to) = keys::all_index_progress(container);
-            remove_range(&*shared.index, &from, &to)?;
+            remove_range(index, &from, &to)?;
             let (from, to) = keys::index_entries_from(container, 0);
-            remove_range(&*shared.index, &from, &to)?;
+            remove_range(index, &from, &to)?;
             // Rows of a later state would make older records look superseded by newer ones.
             let (from, to) = keys::items_in(container, range);
-            remove_range(&*shared.index, &from, &to)?;
+            remove_range(index, &from, &to)?;
             // With good dead bits only live records matter; without, every record does.
             let which = if opened.liveness_lost { Which::Everything } else { Which::Live };
             replay.run(Lsn::ZERO, which, opened.liveness_lost)?;
@@ -94,12 +123,12 @@ pub(crate) fn catch_up(
         }
     }
     let next_rid = replay.next_rid;
-    replay.finish(tail)?;
+    replay.finish()?;
     Ok(next_rid)
 }
 
 struct Replay<'a> {
-    shared: &'a Shared,
+    target: &'a Target<'a>,
     container: ContainerRid,
     opened: &'a Opened,
     next_rid: u64,
@@ -110,9 +139,12 @@ struct Replay<'a> {
 impl Replay<'_> {
     fn run(&mut self, after: Lsn, which: Which, mark_by_key: bool) -> Result<(), OpenError> {
         let log = &self.opened.log;
-        let tail = log.local_tail().lsn;
+        let tail = self.target.upto;
         let mut after = after;
         while after < tail {
+            if self.target.stop.is_some_and(Stop::is_requested) {
+                return Err(StorageError::Closed.into());
+            }
             let batch = log.read(&ReadRequest {
                 after,
                 upto: tail,
@@ -128,11 +160,11 @@ impl Replay<'_> {
                 }
                 self.note_rid(record);
                 if !apply(self.container, record, &mut changes) {
-                    return Err(nonsense(self.shared, self.container, record));
+                    return Err(unapplied(&self.opened.log, record));
                 }
             }
             self.rows.clear();
-            self.shared.index.write(&changes)?;
+            self.target.index.write(&changes)?;
             after = batch.scanned;
         }
         Ok(())
@@ -144,12 +176,12 @@ impl Replay<'_> {
             return Ok(());
         }
         let Some(meta) = Meta::decode(record.meta()) else {
-            return Err(nonsense(self.shared, self.container, record));
+            return Err(unapplied(&self.opened.log, record));
         };
         let key = keys::item(self.container, record.epk(), meta.tail);
         let before = match self.rows.get(&key) {
             Some(row) => *row,
-            None => self.shared.index.get(&key)?.and_then(|value| ItemRow::decode(&value)),
+            None => self.target.index.get(&key)?.and_then(|value| ItemRow::decode(&value)),
         };
         if let Some(before) = before.filter(|before| before.position != record.position) {
             self.opened.log.mark_dead(before.position, record.epk())?;
@@ -173,17 +205,18 @@ impl Replay<'_> {
         }
     }
 
-    fn finish(self, tail: Lsn) -> Result<(), StorageError> {
+    fn finish(self) -> Result<(), StorageError> {
         let mut batch = Batch::default();
-        let state = PartitionRow { applied: tail, next_rid: self.next_rid, tally: 0 };
+        let Target { upto, tally, .. } = *self.target;
+        let state = PartitionRow { applied: upto, next_rid: self.next_rid, tally };
         batch.put(keys::partition(self.container, self.opened.log.partition()), state.encode());
-        self.shared.index.write(&batch)
+        self.target.index.write(&batch)
     }
 }
 
-fn nonsense(shared: &Shared, container: ContainerRid, record: &Record) -> OpenError {
-    let position = record.position;
-    let file = shared.partition_dir(container, position.origin).display().to_string();
-    let what = "the entry's checksum is right, but its content makes no sense".to_owned();
-    Damage { file, offset: 0, lsn: Some(position.lsn), what }.into()
+/// A record whose bytes are as they were written and mean nothing to this version.
+fn unapplied(log: &LocalLog, record: &Record) -> OpenError {
+    let what =
+        "the record cannot be applied: its checksum is right, but its content is not understood";
+    log.damage_at(record.position, record.epk(), what).into()
 }

@@ -19,6 +19,7 @@ use headwater_model::{Epk, Lsn, PartitionKey};
 use headwater_runtime::Stop;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Requests decided together.
@@ -27,6 +28,8 @@ const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 /// What the envelope of an item and its system properties take, or a little more.
 const ENVELOPE_BYTES: usize = 512;
+/// How long requests wait while the index is being replaced.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Items deleted in one entry when a whole partition key goes.
 const DELETES_PER_ENTRY: usize = 1_000;
 
@@ -50,6 +53,8 @@ enum State {
     Broken,
     /// An entry is in the log and cannot be applied to the index: the reason.
     Unapplied(String),
+    /// The index failed after the last entry was written. A rebuilt index has that entry.
+    Unindexed,
 }
 
 impl Writer {
@@ -97,6 +102,14 @@ impl Writer {
     async fn serve(&mut self, mut requests: VecDeque<Request>) {
         while let Some(request) = requests.pop_front() {
             match (&self.state, request.work) {
+                (_, Work::Pause(until)) => {
+                    let _ = request.reply.send(Ok(Answer::Paused(self.tail.lsn)));
+                    self.pause(until, &mut requests).await;
+                }
+                (State::Unindexed, _) => {
+                    let error = StorageError::Index("the last write is not in it yet".to_owned());
+                    let _ = request.reply.send(Err(Refusal::Storage(error)));
+                }
                 (State::Sealed, work) => {
                     let _ = request.reply.send(Err(Refusal::Gone(Box::new(work))));
                 }
@@ -123,7 +136,10 @@ impl Writer {
                 (State::Open, Work::Cut) => {
                     // Between two groups log and index agree.
                     let log = self.local.snapshot();
-                    let cut = self.partition.shared.index.view().map(|index| Cut { log, index });
+                    let (from, to) =
+                        keys::items_in(self.partition.container, &self.partition.range);
+                    let view = self.partition.shared.index.view_between(&from, &to);
+                    let cut = view.map(|index| Cut { log, index });
                     let _ = request.reply.send(cut.map(Answer::Cut).map_err(Refusal::Storage));
                 }
                 (State::Open, Work::Seal(seal)) => {
@@ -132,6 +148,28 @@ impl Writer {
                         request.reply.send(result.map(Answer::Sealed).map_err(Refusal::Storage));
                 }
             }
+        }
+    }
+
+    /// Writes nothing while the index is being replaced. Requests wait for a while and are then refused.
+    async fn pause(&mut self, mut until: oneshot::Receiver<()>, requests: &mut VecDeque<Request>) {
+        let runtime = self.partition.shared.runtime.clone();
+        let mut resumed = runtime.timeout(PAUSE_MAX, &mut until).await;
+        while resumed.is_none() {
+            for request in requests.drain(..) {
+                let error = StorageError::Index("writes wait for the rebuild".to_owned());
+                let _ = request.reply.send(Err(Refusal::Storage(error)));
+            }
+            tokio::select! {
+                biased;
+                done = &mut until => resumed = Some(done),
+                Some(request) = self.queue.recv() => requests.push_back(request),
+            }
+        }
+        let is_replaced = resumed.is_some_and(|done| done.is_ok());
+        if is_replaced && matches!(self.state, State::Unindexed) {
+            self.state = State::Open;
+            self.partition.publish(self.tail.lsn);
         }
     }
 
@@ -205,9 +243,10 @@ impl Writer {
         self.tail = group.tail();
         self.next_rid = next_rid;
         if let Err(error) = self.apply(group) {
-            // It is written and stays written; the index catches up at the next open.
+            // It is written and stays written; the index catches up when it is rebuilt.
             self.state = match &error {
                 StorageError::Stopped { message, .. } => State::Unapplied(message.clone()),
+                _ if self.partition.shared.index.has_failed() => State::Unindexed,
                 _ => State::Broken,
             };
             return Err(error);
@@ -242,11 +281,12 @@ impl Writer {
         let tally = self.partition.population.tally_after(change);
         let state = PartitionRow { applied: group.tail().lsn, next_rid: self.next_rid, tally };
         batch.put(keys::partition(container, self.partition.id), state.encode());
-        self.partition.shared.index.write(&batch)?;
+        // An index that fails here has the rows in memory and cannot write a table of others.
+        let applied = self.partition.shared.index.write(&batch);
         self.partition.population.changed(change);
         let written = batch.changes.iter().map(|(key, _)| key);
         self.partition.shared.recent.forget(written.filter(|key| keys::is_item(key)));
-        Ok(())
+        applied
     }
 
     /// A defect: this writer does not understand what it wrote. The index must not miss it.
@@ -355,5 +395,49 @@ fn again(error: &StorageError) -> StorageError {
             StorageError::Stopped { task: task.clone(), message: message.clone() }
         }
         _ => AppendError::Poisoned.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Account;
+    use crate::definition::ContainerDefinition;
+    use headwater_log::{GroupBuilder, NewRecord, RecordKind};
+    use headwater_model::Timestamp;
+
+    #[tokio::test]
+    async fn a_record_that_cannot_be_applied_stops_its_writer() {
+        let account = Account::ephemeral().await.unwrap();
+        let database = account.create_database("db").await.unwrap();
+        let definition = ContainerDefinition::new("c", "/pk").unwrap();
+        let container = database.create_container(definition).await.unwrap();
+        let partition = container.state().topology().partitions[0].clone();
+        let local = partition.log().unwrap().clone();
+        let (_requests, queue) = mpsc::channel(1);
+        let mut writer =
+            Writer::new(partition.clone(), local.clone(), Arc::new(local.clone()), queue, 1);
+        let mut group = GroupBuilder::new(partition.id, 0, local.local_tail());
+        group.begin(Timestamp::from_millis(1), 7);
+        group.record(&NewRecord {
+            kind: RecordKind::Put,
+            supersedes: None,
+            epk: &[1; 16],
+            meta: b"nonsense",
+            body: b"{}",
+        });
+        group.finish();
+        let error = writer.commit(&group.build(), 2).await.unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, StorageError::Stopped { .. }), "{text}");
+        for expected in ["partition 0 of container c", "LSN 1", "restart the server"] {
+            assert!(text.contains(expected), "{text}");
+        }
+        assert_eq!(partition.visible(), Lsn::ZERO, "no reader sees it");
+        let (reply, answer) = oneshot::channel();
+        writer.serve(VecDeque::from([Request { work: Work::Cut, reply }])).await;
+        let refused = answer.await.unwrap();
+        assert!(matches!(refused, Err(Refusal::Storage(StorageError::Stopped { .. }))));
+        assert_eq!(account.stopped_tasks(), [text]);
     }
 }

@@ -165,6 +165,17 @@ impl Secondary {
         }
     }
 
+    /// Forgets all indexes and waits until nothing is written for them. No index begins while the result
+    /// is kept.
+    pub(crate) fn forget_all(&self) -> impl Drop + '_ {
+        let mut indexes = self.indexes.write();
+        for index in indexes.drain(..) {
+            index.dropped.store(true, Ordering::Release);
+            drop(index.progress.lock());
+        }
+        indexes
+    }
+
     /// Drops an index.
     pub(crate) fn drop_index(
         &self,
