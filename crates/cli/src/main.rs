@@ -6,6 +6,7 @@ mod address;
 mod commands;
 mod connect;
 mod contexts;
+mod memory;
 mod output;
 mod screen;
 mod secret;

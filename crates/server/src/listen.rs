@@ -4,6 +4,7 @@
 //! other thread is woken to read it, to answer it or to send the answer. What may take long is done
 //! elsewhere (`gateway`), so that those who share the thread do not notice.
 
+use crate::budget::Resource;
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
 use crate::connection::Connection;
@@ -126,6 +127,12 @@ impl Server {
     #[must_use]
     pub fn authority_pem(&self) -> Option<String> {
         self.gateway.certificates.as_ref().map(Certificates::authority_pem)
+    }
+
+    /// Whether no request is worked on. Readers that wait for changes do not count.
+    #[must_use]
+    pub fn is_resting(&self) -> bool {
+        self.gateway.budgets.used(Resource::Requests) == 0
     }
 
     /// Takes no more requests, lets those under way end (within limits), and closes every connection.

@@ -4,7 +4,7 @@
 //! have to be on the command line, where other users of the machine can read them.
 
 use super::tail::start::age;
-use crate::secret;
+use crate::{memory, secret};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use headwater_protocol::auth::{Key, Keys};
@@ -17,6 +17,7 @@ use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many partitions a container can be created with.
@@ -199,6 +200,8 @@ async fn serve(settings: Serve, workers: &Runtime) -> Result<()> {
     let given = settings.clone();
     let started = workers.run("start", async move { start(&given).await }).await;
     let (server, account) = started.context("the server did not start")??;
+    let watched = Arc::downgrade(&server);
+    workers.spawn("memory", memory::give_back_while_resting(watched, workers.clone()));
     announce(&server, &settings)?;
     wait_for_signal().await?;
     eprintln!("stopping");
@@ -217,14 +220,14 @@ async fn serve(settings: Serve, workers: &Runtime) -> Result<()> {
     }
 }
 
-async fn start(settings: &Serve) -> Result<(Server, Account)> {
+async fn start(settings: &Serve) -> Result<(Arc<Server>, Account)> {
     let config = settings.server_config()?;
     let account = settings.open().await?;
     for quarantine in account.quarantined() {
         eprintln!("{quarantine}");
     }
     let server = Server::start(config, account.clone(), Runtime::system()).await?;
-    Ok((server, account))
+    Ok((Arc::new(server), account))
 }
 
 impl Serve {
