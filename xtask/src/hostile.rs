@@ -16,6 +16,10 @@ const TESTS: &[&str] = &[
     "web_pages",
     "hostile_connections",
     "query_costs",
+    // Scripts in the engine, in its workers and in a server.
+    "hostile",
+    "workers",
+    "scripts",
     // Memory of a server process, and its neighbours.
     "attacks",
     // Damaged files, power cuts under the rules of POSIX, kills during everything.

@@ -506,6 +506,50 @@ async fn a_continuation_of_azure_begins_anew_and_any_other_is_refused() {
     world.stop().await;
 }
 
+/// Clients that show continuations to their users, or log them, parse those of the service's gateway.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_continuation_of_a_query_over_all_ranges_is_json() {
+    let world = three_ranges().await;
+    for n in 0..6 {
+        let item = format!(r#"{{"id":"{n}","pk":"a","n":{n}}}"#);
+        assert_eq!(world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], &item).await.status, 201);
+    }
+    let all = ("x-ms-documentdb-query-enablecrosspartition", "True");
+    let ask = async |text: &str, scope: (&str, &str), continuation: &str| {
+        let head = [
+            ("content-type", "application/query+json"),
+            ("x-ms-max-item-count", "2"),
+            ("x-ms-continuation", continuation),
+            scope,
+        ];
+        world.send("POST", ITEMS, &head, &json!({ "query": text }).to_string()).await
+    };
+    for text in ["SELECT VALUE c.n FROM c", "SELECT VALUE c.n FROM c ORDER BY c.n"] {
+        let first = ask(text, all, "").await;
+        let next = first.header("x-ms-continuation").unwrap();
+        let read: Value = serde_json::from_str(next).unwrap();
+        assert_eq!(read["range"], json!({"min": "", "max": "FF"}), "{next}");
+        let token = read["token"].as_str().unwrap();
+        // Positions from before are bare, and so are those within a key.
+        for position in [next, token] {
+            let second = ask(text, all, position).await;
+            assert_eq!(second.json()["Documents"], json!([2, 3]), "{second:?}");
+        }
+        let within = ask(text, (KEY, r#"["a"]"#), "").await;
+        let next = within.header("x-ms-continuation").unwrap();
+        assert!(!next.starts_with('{'), "{next}");
+        let foreign =
+            r#"{"token":"+RID:~a0NPAOszCpOChB4AAAAAAA==#RT:1","range":{"min":"","max":"FF"}}"#;
+        assert_eq!(ask(text, all, foreign).await.json()["Documents"], json!([0, 1]));
+        let begin = r#"{"token":null,"range":{"min":"05C1DFFFFFFFFC","max":"FF"}}"#;
+        assert_eq!(ask(text, all, begin).await.json()["Documents"], json!([0, 1]));
+        for bad in ["{", "{}", r#"{"token":1,"range":{"min":"","max":"FF"}}"#, r#"{"token":"x"}"#] {
+            assert_eq!(ask(text, all, bad).await.status, 400, "{bad}");
+        }
+    }
+    world.stop().await;
+}
+
 /// .NET sends the place where a sorted query resumes beside the text, for each range.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sorted_query_resumes_at_the_filter_beside_its_text() {

@@ -7,7 +7,7 @@ use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
 use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
-use crate::script::{Offenders, ScriptLimits, Turns};
+use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
 use crate::split_by_size::Postponed;
 use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
@@ -62,6 +62,9 @@ pub struct Options {
     pub sort_listings_up_to: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
+    /// Processes that run scripts. With `None` they run in this process: a script then outlives its time by
+    /// the length of one step of the engine, and a bug in the engine can end the process.
+    pub script_workers: Option<Arc<ScriptWorkers>>,
     /// What a query may take.
     pub queries: QueryLimits,
 }
@@ -85,6 +88,7 @@ impl Default for Options {
             sweep_after_items: 1_000,
             sort_listings_up_to: 4_000,
             scripts: ScriptLimits::default(),
+            script_workers: None,
             queries: QueryLimits::default(),
         }
     }
@@ -375,6 +379,7 @@ impl Account {
     pub async fn close(&self) -> Result<(), StorageError> {
         self.0.maintenance.shutdown().await;
         self.0.shared.writers.shutdown().await;
+        self.0.catalog.close().await;
         let containers: Vec<_> = self.0.containers.read().values().cloned().collect();
         let shared = &self.0.shared;
         let checkpointed = shared.runtime.blocking(|| {

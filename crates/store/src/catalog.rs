@@ -4,6 +4,7 @@
 //! the state in memory; opening a store replays all of them.
 
 use crate::account::Shared;
+use crate::catalog_snapshot::{CatalogSnapshot, LastCopy};
 use crate::definition::ContainerDefinition;
 use crate::error::{CatalogError, OpenError, StorageError};
 use crate::resource::ResourceType;
@@ -61,6 +62,12 @@ pub(crate) enum Event {
     /// A resource of another kind is gone, and with it those it owns.
     ResourceDropped {
         rid: String,
+    },
+    /// Ids up to these were given out, also to what is gone.
+    IdsUsed {
+        database: u32,
+        container: u32,
+        resource: u32,
     },
     /// Partitions were split or merged away, and these took their place.
     PartitionsReplaced {
@@ -212,6 +219,11 @@ impl Resources {
             id: entry.id.clone(),
             json: entry.json.clone(),
         }));
+        events.push(Event::IdsUsed {
+            database: self.last_database,
+            container: self.last_container,
+            resource: self.last_resource,
+        });
         events
     }
 
@@ -265,6 +277,11 @@ impl Resources {
                 self.others.remove(&rid);
                 self.drop_orphans();
             }
+            Event::IdsUsed { database, container, resource } => {
+                self.last_database = self.last_database.max(*database);
+                self.last_container = self.last_container.max(*container);
+                self.last_resource = self.last_resource.max(*resource);
+            }
             Event::PartitionsReplaced { container, gone, new } => {
                 let container = self.containers.get_mut(container).ok_or("no such container")?;
                 container.partitions.retain(|entry| !gone.contains(&entry.id));
@@ -288,8 +305,8 @@ pub(crate) struct Catalog {
     log: Arc<LocalLog>,
     shared: Arc<Shared>,
     resources: RwLock<Arc<Resources>>,
-    /// Held from the decision about an event until it is applied.
-    deciding: tokio::sync::Mutex<()>,
+    /// Held from the decision about an event until it is applied and copied.
+    deciding: tokio::sync::Mutex<LastCopy>,
 }
 
 impl Catalog {
@@ -325,8 +342,40 @@ impl Catalog {
                 .apply(&event, Stamp { lsn, timestamp: record.timestamp })
                 .map_err(|what| OpenError::Catalog { lsn, what })?;
         }
+        let copied = CatalogSnapshot::load(&*shared.disk, &shared.root);
+        let is_copied = copied.is_some_and(|copied| copied.lsn == tail.get());
         let resources = RwLock::new(Arc::new(resources));
-        Ok(Catalog { log, shared, resources, deciding: tokio::sync::Mutex::new(()) })
+        let deciding = tokio::sync::Mutex::default();
+        let mut catalog = Catalog { log, shared, resources, deciding };
+        if !is_copied && tail > Lsn::ZERO {
+            let mut last_copy = LastCopy::default();
+            catalog.copy(&mut last_copy);
+            catalog.deciding = tokio::sync::Mutex::new(last_copy);
+        }
+        Ok(catalog)
+    }
+
+    /// Writes the copy that a repair reads. The log is the truth, so a failure is only logged.
+    fn copy(&self, last: &mut LastCopy) {
+        let Shared { runtime, disk, root, .. } = &*self.shared;
+        let snapshot = CatalogSnapshot::new(self.log.local_tail().lsn, &self.resources());
+        match runtime.blocking(|| snapshot.save(&**disk, root, runtime.elapsed())) {
+            Ok(copy) => *last = copy,
+            Err(error) => {
+                let data = root.display();
+                tracing::warn!(%data, %error, "cannot write the copy of the catalog; the next change tries again");
+            }
+        }
+    }
+
+    /// Brings the copy up to date before the store is closed.
+    pub(crate) async fn close(&self) {
+        let mut last_copy = self.deciding.lock().await;
+        let copied = CatalogSnapshot::load(&*self.shared.disk, &self.shared.root);
+        let tail = self.log.local_tail().lsn;
+        if tail > Lsn::ZERO && copied.is_none_or(|copied| copied.lsn != tail.get()) {
+            self.copy(&mut last_copy);
+        }
     }
 
     pub(crate) fn resources(&self) -> Arc<Resources> {
@@ -338,7 +387,7 @@ impl Catalog {
     }
 
     /// Keeps the catalog from changing while the guard lives.
-    pub(crate) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(crate) async fn hold(&self) -> impl Drop + '_ {
         self.deciding.lock().await
     }
 
@@ -347,13 +396,16 @@ impl Catalog {
         &self,
         decide: impl FnOnce(&Resources) -> Result<Event, CatalogError>,
     ) -> Result<Event, CatalogError> {
-        let _deciding = self.deciding.lock().await;
+        let mut last_copy = self.deciding.lock().await;
         let before = self.resources();
         let event = decide(&before)?;
         let stamp = append(&self.log, &self.shared.runtime, &event).await?;
         let mut after = Resources::clone(&before);
         after.apply(&event, stamp).map_err(StorageError::Index)?;
         *self.resources.write() = Arc::new(after);
+        if last_copy.is_due(self.shared.runtime.elapsed()) {
+            self.copy(&mut last_copy);
+        }
         Ok(event)
     }
 }

@@ -3,6 +3,7 @@
 //! A directory that also holds other files may be one that others need, so it keeps its mode; what the store
 //! keeps in it is closed in any case.
 
+use crate::catalog_snapshot;
 use crate::index::is_index;
 use headwater_log::disk::{Disk, OsDisk};
 use headwater_log::private;
@@ -12,7 +13,8 @@ use std::path::Path;
 /// Directories the store and the server keep in it, next to those of the index.
 const OURS: [&str; 3] = ["catalog", "containers", "tls"];
 /// Files in it.
-const FILES: [&str; 3] = ["LOCK", GITIGNORE, UNFINISHED];
+const FILES: [&str; 5] =
+    ["LOCK", GITIGNORE, UNFINISHED, catalog_snapshot::NAME, catalog_snapshot::TEMPORARY];
 const GITIGNORE: &str = ".gitignore";
 /// Exists while a backup is restored into the directory.
 const UNFINISHED: &str = "RESTORE-UNFINISHED";

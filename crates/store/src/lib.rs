@@ -37,6 +37,7 @@ mod account;
 mod backup;
 pub mod body;
 mod catalog;
+mod catalog_snapshot;
 mod container;
 mod container_file;
 mod count;
@@ -106,7 +107,8 @@ pub use resource::{Resource, ResourceType};
 pub use salvage::{PartitionReport, Salvaged};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use script::{
-    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,
+    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, ScriptWorkers,
+    Triggers, serve_script_worker,
 };
 pub use statistics::RangeStatistics;
 pub use topology::RangeInfo;

@@ -157,7 +157,7 @@ impl Container {
         } else {
             let place = shared.runtime.timeout(limits.time, shared.turns.place()).await;
             let place = place.flatten().ok_or(QueryFailure::Busy)?;
-            let functions = UserScripts::new(functions, limits, &shared.runtime);
+            let functions = UserScripts::new(functions, shared);
             (Some(place), Some(Arc::new(functions)))
         };
         let context = self.query_context(functions, watch.clone());

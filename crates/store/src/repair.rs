@@ -1,12 +1,17 @@
 //! Makes a damaged catalog again, in a data directory that is not open.
 //!
-//! Two sources: the entries of the old catalog that can still be read, and the `CONTAINER.json` next to
-//! the partitions of each container. The old files are kept. Etags of databases and containers change,
-//! items do not. Users, permissions, scripts and offers are only in the catalog: those in its unreadable
-//! entries are lost.
+//! ```text
+//! CATALOG.json      the copy of the catalog, up to some LSN
+//! catalog/          the entries after that LSN that can be read; all of them if there is no copy
+//! CONTAINER.json    next to the partitions of each container: what neither of the two has
+//! ```
+//!
+//! The old files are kept. Resource ids stay, etags of everything in the catalog change. Users, permissions,
+//! scripts and offers are lost only if neither the copy nor a readable entry has them.
 
 use crate::backup::lock_data;
 use crate::catalog::{self, Event, Resources, Stamp};
+use crate::catalog_snapshot::CatalogSnapshot;
 use crate::container_file::ContainerFile;
 use crate::error::OpenError;
 use headwater_log::disk::{Disk, OsDisk};
@@ -15,6 +20,7 @@ use headwater_log::{LocalLog, LogOptions};
 use headwater_model::{Lsn, Timestamp};
 use headwater_runtime::Runtime;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What a repaired catalog has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub struct RepairedCatalog {
     pub containers: usize,
     /// Those of them that only their own file knew.
     pub from_files: usize,
+    /// The LSN of the copy of the catalog that was used.
+    pub copy_lsn: Option<Lsn>,
     /// Users, permissions, scripts and offers.
     pub resources: usize,
     /// What of the old catalog could not be read.
@@ -51,17 +59,27 @@ pub async fn repair_catalog(data: &Path) -> Result<RepairedCatalog, OpenError> {
     };
     let found = inspect(&OsDisk, &dir, &mut read, &mut |_| ());
     events.sort_by_key(|(stamp, _)| stamp.lsn);
+    let copy = CatalogSnapshot::load(&OsDisk, data);
+    let copy_lsn = copy.as_ref().map(|copy| Lsn::new(copy.lsn));
     let mut resources = Resources::default();
+    for event in copy.iter().flat_map(|copy| &copy.events) {
+        let lsn = copy_lsn.unwrap_or(Lsn::ZERO);
+        let _ = resources.apply(event, Stamp { lsn, timestamp: Timestamp::from_millis(0) });
+    }
+    let in_copy: Vec<u64> = resources.containers.keys().copied().collect();
+    events.retain(|(stamp, _)| copy_lsn.is_none_or(|lsn| stamp.lsn > lsn));
     for (stamp, event) in &events {
         // An event whose object was made by an unreadable one has nothing to change.
         let _ = resources.apply(event, *stamp);
     }
     let is_dropped = |file: &ContainerFile| {
-        events.iter().any(|(_, event)| match event {
-            Event::ContainerDropped { rid } => *rid == file.rid,
-            Event::DatabaseDropped { rid } => *rid == file.database,
-            _ => false,
-        })
+        let is_known = copy_lsn.is_some_and(|lsn| Lsn::new(file.lsn) <= lsn);
+        is_known && !in_copy.contains(&file.rid)
+            || events.iter().any(|(_, event)| match event {
+                Event::ContainerDropped { rid } => *rid == file.rid,
+                Event::DatabaseDropped { rid } => *rid == file.database,
+                _ => false,
+            })
     };
     let mut from_files = 0;
     let containers = data.join("containers");
@@ -80,12 +98,15 @@ pub async fn repair_catalog(data: &Path) -> Result<RepairedCatalog, OpenError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         other => other.map_err(io)?,
     }
-    write_catalog(&dir, &resources.to_events()).await?;
+    let tail = write_catalog(&dir, &resources.to_events()).await?;
+    let new = CatalogSnapshot::new(tail, &resources);
+    new.save(&OsDisk, data, Duration::ZERO).map_err(io)?;
     Ok(RepairedCatalog {
         databases: resources.databases.len(),
         containers: resources.containers.len(),
         resources: resources.others.len(),
         from_files,
+        copy_lsn,
         holes: found.holes,
         damaged_files,
     })
@@ -116,7 +137,7 @@ fn adopt(resources: &mut Resources, file: &ContainerFile) -> bool {
     is_new && resources.containers.contains_key(&file.rid)
 }
 
-async fn write_catalog(dir: &Path, events: &[Event]) -> Result<(), OpenError> {
+async fn write_catalog(dir: &Path, events: &[Event]) -> Result<Lsn, OpenError> {
     let runtime = Runtime::system();
     let disk = std::sync::Arc::new(OsDisk);
     let options = LogOptions::default();
@@ -124,5 +145,6 @@ async fn write_catalog(dir: &Path, events: &[Event]) -> Result<(), OpenError> {
     for event in events {
         catalog::append(&opened.log, &runtime, event).await?;
     }
-    opened.log.checkpoint().map_err(|source| OpenError::Io { dir: dir.to_owned(), source })
+    opened.log.checkpoint().map_err(|source| OpenError::Io { dir: dir.to_owned(), source })?;
+    Ok(opened.log.local_tail().lsn)
 }

@@ -227,8 +227,15 @@ fn check(id: &str, json: &str) -> Result<(), CatalogError> {
     Ok(())
 }
 
+/// A resource id that is not in use. In a repaired catalog the next number may be.
 fn next_rid(kind: ResourceType, owner: ResourceId, resources: &Resources) -> Option<ResourceId> {
-    let number = resources.next_resource();
+    let first = resources.next_resource();
+    (first..=first.saturating_add(u32::try_from(RESOURCES_MAX).unwrap_or(0)))
+        .map_while(|number| rid_of(kind, owner, number))
+        .find(|rid| !resources.others.contains_key(rid))
+}
+
+fn rid_of(kind: ResourceType, owner: ResourceId, number: u32) -> Option<ResourceId> {
     let script = |kind| match owner {
         ResourceId::Container(container) => {
             Some(ResourceId::Resource(ResourceRid::new(container, kind, u64::from(number))))

@@ -279,6 +279,7 @@ impl Serve {
 
     async fn open(&self) -> Result<Account> {
         let mut options = Options::default();
+        options.script_workers = Some(super::script_worker::workers()?);
         options.partitions = self.partitions.unwrap_or(1);
         let partitions = options.partitions;
         ensure!(PARTITIONS.contains(&partitions), "partitions is {partitions}; give 1 to 1000");

@@ -19,7 +19,7 @@ mod overtaken;
 use crate::PartitionLog;
 use crate::disk::Disk;
 use crate::entry::{self, Entry, Group, Position, Record, Tail};
-use crate::error::{AppendError, ReadError};
+use crate::error::{AppendError, Damage, ReadError};
 use crate::floors::Floors;
 use crate::invariants;
 use crate::manifest::{Manifest, Sealed};
@@ -27,6 +27,7 @@ use crate::meter::LogMeter;
 use crate::read::{Batch, Extent, Filling, ReadRequest, SegmentSet, Which};
 use crate::ring::Ring;
 use crate::segment::Segment;
+use crate::table::Table;
 use append::SavedCheckpoint;
 use headwater_model::{KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{BoxFuture, Runtime};
@@ -383,6 +384,19 @@ impl LocalLog {
         let bytes = segment.read(offset, end)?;
         let header = segment.check_entry(&bytes, offset, position.lsn)?;
         Ok(find_record(&bytes, &header, position.ordinal))
+    }
+
+    /// The place of a record that its reader does not understand, as damage.
+    #[must_use]
+    pub fn damage_at(&self, position: Position, epk: &[u8], what: &str) -> Damage {
+        let set = self.segments.read().clone();
+        let Some(segment) = set.segment_of(position.origin, position.lsn, epk) else {
+            return Damage::new(&self.dir, 0, Some(position.lsn), what);
+        };
+        let find =
+            |table: &Table| Some(table.row(table.find(position.lsn, position.ordinal)?)?.offset);
+        let offset = segment.with_table(find).ok().flatten().unwrap_or(0);
+        Damage::new(&segment.path, u64::from(offset), Some(position.lsn), what)
     }
 
     /// Where to start reading to see everything written at or after `time`; at most superfluous

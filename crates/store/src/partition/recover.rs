@@ -13,7 +13,7 @@ use crate::error::{OpenError, StorageError};
 use crate::index::{Batch, Index, remove_range};
 use crate::item::Meta;
 use crate::keys::{self, ItemRow, Key, PartitionRow};
-use headwater_log::{Damage, Opened, ReadRequest, Record, RecordKind, Which};
+use headwater_log::{Damage, LocalLog, Opened, ReadRequest, Record, RecordKind, Which};
 use headwater_model::{ContainerRid, KeyRange, Lsn, PartitionId};
 use headwater_runtime::Stop;
 use std::collections::HashMap;
@@ -81,7 +81,6 @@ pub(crate) fn catch_up_to(
     let known =
         state.filter(|state| state.applied >= complete_after && !opened.liveness_lost && !is_ahead);
     let mut replay = Replay {
-        shared,
         target,
         container,
         opened,
@@ -129,7 +128,6 @@ pub(crate) fn catch_up_to(
 }
 
 struct Replay<'a> {
-    shared: &'a Shared,
     target: &'a Target<'a>,
     container: ContainerRid,
     opened: &'a Opened,
@@ -162,7 +160,7 @@ impl Replay<'_> {
                 }
                 self.note_rid(record);
                 if !apply(self.container, record, &mut changes) {
-                    return Err(nonsense(self.shared, self.container, record));
+                    return Err(unapplied(&self.opened.log, record));
                 }
             }
             self.rows.clear();
@@ -178,7 +176,7 @@ impl Replay<'_> {
             return Ok(());
         }
         let Some(meta) = Meta::decode(record.meta()) else {
-            return Err(nonsense(self.shared, self.container, record));
+            return Err(unapplied(&self.opened.log, record));
         };
         let key = keys::item(self.container, record.epk(), meta.tail);
         let before = match self.rows.get(&key) {
@@ -216,9 +214,9 @@ impl Replay<'_> {
     }
 }
 
-fn nonsense(shared: &Shared, container: ContainerRid, record: &Record) -> OpenError {
-    let position = record.position;
-    let file = shared.partition_dir(container, position.origin).display().to_string();
-    let what = "the entry's checksum is right, but its content makes no sense".to_owned();
-    Damage { file, offset: 0, lsn: Some(position.lsn), what }.into()
+/// A record whose bytes are as they were written and mean nothing to this version.
+fn unapplied(log: &LocalLog, record: &Record) -> OpenError {
+    let what =
+        "the record cannot be applied: its checksum is right, but its content is not understood";
+    log.damage_at(record.position, record.epk(), what).into()
 }

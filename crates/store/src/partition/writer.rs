@@ -397,3 +397,47 @@ fn again(error: &StorageError) -> StorageError {
         _ => AppendError::Poisoned.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Account;
+    use crate::definition::ContainerDefinition;
+    use headwater_log::{GroupBuilder, NewRecord, RecordKind};
+    use headwater_model::Timestamp;
+
+    #[tokio::test]
+    async fn a_record_that_cannot_be_applied_stops_its_writer() {
+        let account = Account::ephemeral().await.unwrap();
+        let database = account.create_database("db").await.unwrap();
+        let definition = ContainerDefinition::new("c", "/pk").unwrap();
+        let container = database.create_container(definition).await.unwrap();
+        let partition = container.state().topology().partitions[0].clone();
+        let local = partition.log().unwrap().clone();
+        let (_requests, queue) = mpsc::channel(1);
+        let mut writer =
+            Writer::new(partition.clone(), local.clone(), Arc::new(local.clone()), queue, 1);
+        let mut group = GroupBuilder::new(partition.id, 0, local.local_tail());
+        group.begin(Timestamp::from_millis(1), 7);
+        group.record(&NewRecord {
+            kind: RecordKind::Put,
+            supersedes: None,
+            epk: &[1; 16],
+            meta: b"nonsense",
+            body: b"{}",
+        });
+        group.finish();
+        let error = writer.commit(&group.build(), 2).await.unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, StorageError::Stopped { .. }), "{text}");
+        for expected in ["partition 0 of container c", "LSN 1", "restart the server"] {
+            assert!(text.contains(expected), "{text}");
+        }
+        assert_eq!(partition.visible(), Lsn::ZERO, "no reader sees it");
+        let (reply, answer) = oneshot::channel();
+        writer.serve(VecDeque::from([Request { work: Work::Cut, reply }])).await;
+        let refused = answer.await.unwrap();
+        assert!(matches!(refused, Err(Refusal::Storage(StorageError::Stopped { .. }))));
+        assert_eq!(account.stopped_tasks(), [text]);
+    }
+}

@@ -54,6 +54,9 @@ pub(super) async fn repair(dir: &Path) -> Result<()> {
     for hole in &repaired.holes {
         say(format_args!("lost     the catalog: {}", lost(hole)));
     }
+    if let Some(lsn) = repaired.copy_lsn {
+        say(format_args!("found    a copy of the catalog in CATALOG.json, up to LSN {lsn}"));
+    }
     say(format_args!(
         "the catalog has {} databases, {} containers ({} of them known from their own files only) and {} \
          users, permissions, scripts and offers. The old one is in {}",
