@@ -60,6 +60,9 @@ impl Front {
 
     /// The rows of an interval alone, as they are now. For scans: it has no filter of keys.
     pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Front {
+        if from >= to {
+            return Front::default();
+        }
         let young = self.rows(from, to, usize::MAX).into_iter().collect();
         Front { young, ..Front::default() }
     }
