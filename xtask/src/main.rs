@@ -9,6 +9,7 @@
 mod browser;
 mod compatibility;
 mod fuzz;
+mod hostile;
 mod readme;
 mod soak;
 mod test;
@@ -55,6 +56,10 @@ commands:
   fuzz [--seconds N] [target...]
                   The fuzz targets of fuzz/, a minute each unless told otherwise, from the seeds in
                   fuzz/seeds. Needs a nightly toolchain and cargo-fuzz; see fuzz/README.md.
+  hostile [--seconds N]
+                  Attacks, damaged files, power cuts and kills, on a release build. Each attack takes five
+                  seconds unless told otherwise and prints the server's memory and the latency of a
+                  neighbour. Short forms are part of test. Needs a quiet machine.
   help            This text.
 
 To add a suite, add an entry to xtask/src/test/suites.rs.
@@ -67,6 +72,7 @@ enum Command<'a> {
     Compatibility { clients: Vec<&'a str> },
     Fuzz(fuzz::Settings),
     Help,
+    Hostile(hostile::Settings),
     Readme,
     Soak(soak::Settings),
     Test { quick: bool },
@@ -84,6 +90,7 @@ impl<'a> Command<'a> {
                 Ok(Command::Compatibility { clients: clients.to_vec() })
             }
             ["fuzz", settings @ ..] => Ok(Command::Fuzz(fuzz::Settings::parse(settings)?)),
+            ["hostile", settings @ ..] => Ok(Command::Hostile(hostile::Settings::parse(settings)?)),
             ["readme"] => Ok(Command::Readme),
             ["soak", settings @ ..] => Ok(Command::Soak(soak::Settings::parse(settings)?)),
             ["test" | "ci"] => Ok(Command::Test { quick: false }),
@@ -120,6 +127,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         Command::Compatibility { clients } => compatibility::run(&root()?, &clients),
         Command::Fuzz(settings) => fuzz::run(&root()?, &settings),
         Command::Readme => readme::run(&root()?),
+        Command::Hostile(settings) => hostile::run(&root()?, &settings),
         Command::Soak(settings) => soak::run(&root()?, &settings),
         Command::Test { quick } => Ok(test::run(&root()?, quick)),
         Command::Tidy => tidy::run(&root()?),
@@ -159,6 +167,9 @@ mod tests {
         check(&["compatibility", "--all"], None);
         let settings = fuzz::Settings { seconds: 60, targets: vec![] };
         check(&["fuzz"], Some(Command::Fuzz(settings)));
+        check(&["hostile", "--seconds", "0"], None);
+        let settings = hostile::Settings { seconds: 9 };
+        check(&["hostile", "--seconds", "9"], Some(Command::Hostile(settings)));
         check(&["soak"], Some(Command::Soak(soak::Settings::default())));
         let settings = soak::Settings { minutes: 2, seed: Some(7) };
         check(&["soak", "--seed", "7", "--minutes", "2"], Some(Command::Soak(settings)));

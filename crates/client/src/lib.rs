@@ -6,6 +6,7 @@
 //! ranges      which ranges a container has; splitting and merging them (Headwater only)
 //! feed        one page of changes after a raw etag, in both modes, waiting if nothing is new
 //! stream      page after page of it
+//! backup      the files of a whole account at one moment (Headwater only)
 //! retry       what is tried again, after how long, how often: a pure decision
 //! connection  HTTP and TLS, and nothing above it knows of either
 //! ```
@@ -38,6 +39,7 @@
 //! Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime). This crate keeps nothing
 //! on disk, knows no environment variable, and never prints a key.
 
+mod backup;
 mod batch;
 mod client;
 mod connection;
@@ -56,6 +58,7 @@ mod retry;
 mod stream;
 mod token;
 
+pub use backup::Backup;
 pub use batch::{Batch, BatchOutcome, OperationOutcome};
 pub use client::{Client, Health, Options};
 pub use container::{Container, Precondition, Stored};

@@ -82,6 +82,14 @@ fn path_of(route: &Route) -> String {
         Route::Items { db, coll } => format!("{}/docs", container(db, coll)),
         Route::Item { db, coll, id } => format!("{}/docs/{}", container(db, coll), segment(id)),
         Route::PkRanges { db, coll } => format!("{}/pkranges", container(db, coll)),
+        Route::Backups => "/_headwater/backups".to_owned(),
+        Route::Backup { id } => format!("/_headwater/backups/{}", segment(id)),
+        Route::BackupFile { id, number } => {
+            format!("/_headwater/backups/{}/files/{number}", segment(id))
+        }
+        Route::BackupPartition { id, number } => {
+            format!("/_headwater/backups/{}/partitions/{number}", segment(id))
+        }
         _ => "/".to_owned(),
     }
 }
@@ -99,7 +107,8 @@ mod tests {
             let containers = Route::Containers { db: db.clone() };
             let items = Route::Items { db: db.clone(), coll: coll.clone() };
             let ranges = Route::PkRanges { db: db.clone(), coll: coll.clone() };
-            for route in [containers, items, ranges, Route::Item { db, coll, id }] {
+            let backup = Route::BackupFile { id: id.clone(), number: 7 };
+            for route in [containers, items, ranges, backup, Route::Item { db, coll, id }] {
                 let path = Request::new(Method::GET, &route).path;
                 assert_eq!(parse(&path).unwrap(), route, "{path}");
             }

@@ -47,8 +47,10 @@ pub struct Compacted {
     pub segments_before: usize,
     /// Segments that replaced them.
     pub segments_after: usize,
-    /// Bytes of entries that are gone.
-    pub bytes_freed: u64,
+    /// Bytes of the segments that were replaced.
+    pub bytes_before: u64,
+    /// Bytes of the segments that replaced them.
+    pub bytes_after: u64,
 }
 
 /// What may be written again, and into how large a file.
@@ -137,11 +139,14 @@ impl LocalLog {
         let empty = copy.records.is_empty();
         let bytes_after = if empty { 0 } else { u64::from(copy.table.end()) };
         self.swap(run, (!empty).then_some(fresh), &copy).map_err(io)?;
-        Ok(Compacted {
+        let done = Compacted {
             segments_before: run.segments.len(),
             segments_after: usize::from(!empty),
-            bytes_freed: bytes_before.saturating_sub(bytes_after),
-        })
+            bytes_before,
+            bytes_after,
+        };
+        self.options.meter.count_compaction(&done, self.runtime.unix_millis());
+        Ok(done)
     }
 
     fn copy_records(&self, run: &Run, fresh: &Segment) -> Result<Copy, ReadError> {

@@ -36,6 +36,7 @@ pub mod invariants;
 mod liveness;
 mod local;
 mod manifest;
+mod meter;
 pub mod private;
 mod read;
 mod recovery;
@@ -54,6 +55,7 @@ pub use entry::{Entry, Group, GroupBuilder, NewRecord, Position, Record, RecordK
 pub use error::{AppendError, Damage, OpenError, ReadError};
 pub use faulty::{Faults, FaultyLog};
 pub use local::{Ancestor, Durability, LocalLog, LogOptions, LogStatistics, Opened};
+pub use meter::{Histogram, HistogramFigures, LogFigures, LogMeter};
 pub use read::{Batch, Extent, ReadRequest, Which};
 pub use snapshot::{Snapshot, SnapshotFile};
 

@@ -28,6 +28,11 @@ impl Ring {
         }
     }
 
+    /// Bytes of the entries in it.
+    pub(crate) fn byte_count(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn get(&self, lsn: Lsn) -> Option<Bytes> {
         let (first, _) = self.entries.front()?;
         let index = usize::try_from(lsn.get().checked_sub(first.get())?).ok()?;

@@ -11,6 +11,7 @@ use crate::table::Table;
 use bytes::Bytes;
 use headwater_model::{Lsn, PartitionId};
 use parking_lot::RwLock;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -166,8 +167,9 @@ impl Segment {
 
     fn load_table(&self) -> Result<Table, ReadError> {
         let path = self.path.with_extension("tab");
-        let stored =
-            read_file(&*self.disk, &path, 1 << 30).ok().and_then(|bytes| Table::decode(&bytes));
+        let stored = read_file(&*self.disk, &path, 1 << 30);
+        let is_missing = stored.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let stored = stored.ok().and_then(|bytes| Table::decode(&bytes));
         let sealed = self.sealed();
         let fits = |table: &Table| {
             sealed.is_none_or(|sealed| {
@@ -179,7 +181,11 @@ impl Segment {
         if let Some(table) = stored.filter(fits) {
             return Ok(table);
         }
-        tracing::warn!(file = %path.display(), "offset table missing or damaged, rebuilt");
+        // A restored backup has no tables; that is no damage.
+        match is_missing {
+            true => tracing::info!(file = %path.display(), "built the offset table"),
+            false => tracing::warn!(file = %path.display(), "offset table damaged, rebuilt"),
+        }
         let table = recovery::rebuild_table(self)?;
         // Saving it again only saves time later; a full disk must not stop a read.
         if let Err(error) = replace_file(&*self.disk, &path, &table.encode()) {

@@ -7,7 +7,7 @@
 use crate::disk::DiskFile;
 use crate::error::ReadError;
 use crate::local::LocalLog;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Sealed, SegmentInfo};
 use crate::segment::Segment;
 use headwater_model::Lsn;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ pub struct Snapshot {
 pub struct SnapshotFile {
     /// Its name in the directory of the log.
     pub name: String,
+    /// What the log knows about the content of a segment: two files of the same name, length and identity
+    /// have the same bytes. `None` for the manifest, which is different in each snapshot.
+    pub identity: Option<String>,
     content: Content,
 }
 
@@ -95,11 +98,12 @@ impl LocalLog {
             let mut info = segment.current_info();
             // In the copy the active segment is sealed where the cut is.
             info.sealed = Some(sealed);
-            infos.push(info);
             files.push(SnapshotFile {
                 name: file_name(segment),
+                identity: Some(identity(&info, &sealed)),
                 content: Content::Segment { segment: segment.clone(), bytes: sealed.bytes },
             });
+            infos.push(info);
         }
         drop(held);
         let copy = Manifest {
@@ -111,10 +115,27 @@ impl LocalLog {
         };
         files.push(SnapshotFile {
             name: "MANIFEST".to_owned(),
+            identity: None,
             content: Content::Made(copy.encode()),
         });
         Snapshot { lsn: tail.lsn, files }
     }
+}
+
+/// The hash of the last entry covers the entries in front of it, except in a compacted segment; there the
+/// number of its records and tombstones has to do.
+fn identity(info: &SegmentInfo, sealed: &Sealed) -> String {
+    format!(
+        "{}-{}-{}-{}-{}-{:016x}-{:016x}-{}",
+        info.origin,
+        info.first_lsn,
+        sealed.last_lsn,
+        sealed.records,
+        sealed.tombstone_bytes,
+        info.previous_hash,
+        sealed.last_hash,
+        if info.compacted { "compacted" } else { "whole" },
+    )
 }
 
 fn file_name(segment: &Segment) -> String {

@@ -20,7 +20,7 @@ const PUT: RecordKind = RecordKind::Put;
 const TOMBSTONE: RecordKind = RecordKind::Tombstone;
 
 fn options() -> LogOptions {
-    LogOptions { segment_bytes: 1 << 10, ring_bytes: 0, durability: Durability::Fsync }
+    LogOptions { segment_bytes: 1 << 10, ring_bytes: 0, ..LogOptions::default() }
 }
 
 /// A log and its history, written a segment at a time.

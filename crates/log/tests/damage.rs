@@ -13,8 +13,8 @@ mod support;
 
 use headwater_log::disk::{Disk, MemoryDisk};
 use headwater_log::{
-    Ancestor, CompactionPolicy, Damage, Durability, LocalLog, LogOptions, OpenError, Position,
-    ReadError, RecordKind, Tail, Which, entry,
+    Ancestor, CompactionPolicy, Damage, LocalLog, LogOptions, OpenError, Position, ReadError,
+    RecordKind, Tail, Which, entry,
 };
 use headwater_model::{Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::Random;
@@ -109,7 +109,7 @@ fn answers(log: &LocalLog) -> Result<Answers, ReadError> {
 }
 
 fn options() -> LogOptions {
-    LogOptions { segment_bytes: 1 << 10, ring_bytes: 0, durability: Durability::Fsync }
+    LogOptions { segment_bytes: 1 << 10, ring_bytes: 0, ..LogOptions::default() }
 }
 
 const SIZES: Sizes = Sizes { keys: 8, entries: 3, records: 3, body: 30 };

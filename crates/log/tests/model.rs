@@ -97,6 +97,7 @@ impl World {
             durability,
             segment_bytes: *random.pick(&[2 << 10, 3 << 10, 4 << 10, 8 << 10]),
             ring_bytes: *random.pick(&[0, 500, 4 << 10, 1 << 20]),
+            ..LogOptions::default()
         };
         let sizes = Sizes {
             keys: *random.pick(&[4, 30, 200]),

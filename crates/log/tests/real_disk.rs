@@ -20,7 +20,7 @@ use support::history::{History, Sizes};
 const SIZES: Sizes = Sizes { keys: 12, entries: 4, records: 3, body: 100 };
 
 fn options(durability: Durability) -> LogOptions {
-    LogOptions { segment_bytes: 8 << 10, ring_bytes: 0, durability }
+    LogOptions { segment_bytes: 8 << 10, ring_bytes: 0, durability, ..LogOptions::default() }
 }
 
 fn open(dir: &Path, number: u32, options: &LogOptions) -> Result<Opened, OpenError> {

@@ -86,6 +86,8 @@ pub struct OrderItem {
     pub expression: Expression,
     /// From large to small.
     pub descending: bool,
+    /// Whether the text names the direction: `ASC` or `DESC`.
+    pub has_direction: bool,
 }
 
 /// An expression and where it stands.

@@ -49,7 +49,10 @@ pub use ast::{
 };
 pub use computed::ComputedProperty;
 pub use error::{EvaluationError, Problem, QueryError, Span};
-pub use evaluate::{Context, Next, OrderMark, Progress, Run, SortedRow, UserFunctions};
+pub use evaluate::{
+    Context, Next, OrderMark, Portion, Portioned, Progress, RowPosition, Run, SortedRow,
+    UserFunctions,
+};
 pub use functions::{Function, all as functions};
 pub use index_key::{IndexPath, KeyInterval, PathStep, index_keys, key_length};
 pub use limits::Limits;

@@ -87,7 +87,12 @@ impl Display for Collection {
 
 impl Display for OrderItem {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.expression, if self.descending { " DESC" } else { "" })
+        let direction = match (self.descending, self.has_direction) {
+            (true, _) => " DESC",
+            (false, true) => " ASC",
+            (false, false) => "",
+        };
+        write!(f, "{}{direction}", self.expression)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::order_key::Ordering;
 use crate::parser::{parse, parse_expression, parse_projection};
 use crate::plan::{
     Candidate, PlanDocument, Restriction, candidates, order_paths, plan, plan_of_one_key,
-    restrictions,
+    plan_over_all_keys, restrictions,
 };
 use crate::value::Value;
 
@@ -300,6 +300,11 @@ impl Query {
     /// What an SDK needs to run it over the ranges of a container with this partition key.
     pub fn plan(&self, definition: &PartitionKeyDefinition) -> Result<PlanDocument, QueryError> {
         plan(self, definition)
+    }
+
+    /// The same over all ranges, for a filter with parameters whose values are not known yet.
+    pub fn plan_over_all_keys(&self) -> Result<PlanDocument, QueryError> {
+        plan_over_all_keys(self)
     }
 
     /// The same for a client that asks for one partition key: whoever has its items answers the whole query.

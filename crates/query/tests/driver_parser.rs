@@ -157,9 +157,9 @@ fn aggregates(info: &Json) -> BTreeSet<String> {
 
 #[test]
 fn the_driver_and_we_plan_the_corpus_alike() {
-    let key = PartitionKeyDefinition::hash("/pk").unwrap();
     for text in corpus(|_| true) {
-        let ours = Query::parse(&text, &[]).unwrap().plan(&key).unwrap();
+        // The driver's plan is the same whatever keys the filter leaves.
+        let ours = Query::parse(&text, &[]).unwrap().plan_over_all_keys().unwrap();
         let ours = serde_json::to_value(ours).unwrap()["queryInfo"].take();
         let theirs = plan_of_driver(&text, &["/pk"], &[]).unwrap()["queryInfo"].take();
         for field in [
@@ -190,9 +190,11 @@ fn keys_by_us(text: &str) -> Keys {
     let key = PartitionKeyDefinition::hash("/pk").unwrap();
     let ranges = Query::parse(text, &[]).unwrap().plan(&key).unwrap().query_ranges;
     match ranges.first() {
-        None => Keys::None,
+        // A query that can match nothing runs on the first range.
+        Some(range) if range.max.is_empty() => Keys::None,
         Some(range) if range.max == "FF" => Keys::All,
         Some(_) => Keys::Some,
+        None => panic!("{text}: a plan without ranges"),
     }
 }
 

@@ -58,6 +58,7 @@ trait Backend: Send + Sync + 'static {
     fn blocking(&self, work: &mut dyn FnMut());
     /// Runs work that blocks the thread for a moment and waits for no other task.
     fn syncing(&self, work: &mut dyn FnMut());
+    fn pause(&self, duration: Duration);
 }
 
 /// Where a component takes its time, its chance and its tasks from. Cheap to clone.
@@ -209,6 +210,13 @@ impl Runtime {
     /// the other tasks of the thread are not moved to another one when they can do without.
     pub fn syncing<T>(&self, work: impl FnOnce() -> T) -> T {
         once(work, |work| self.0.syncing(work))
+    }
+
+    /// Pauses the current thread within a task that computes. The other tasks of the thread continue on
+    /// another thread, also after the pause, until this task awaits. Does nothing where there is no other
+    /// thread.
+    pub fn pause(&self, duration: Duration) {
+        self.0.pause(duration);
     }
 }
 

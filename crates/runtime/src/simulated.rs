@@ -306,6 +306,9 @@ impl Backend for NodeState {
     fn syncing(&self, work: &mut dyn FnMut()) {
         work();
     }
+
+    // Computing takes no time in a simulation, and there is one thread.
+    fn pause(&self, _duration: Duration) {}
 }
 
 struct Sleep {

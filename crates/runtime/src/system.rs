@@ -101,6 +101,15 @@ impl Backend for System {
         }
         self.syncs.fetch_sub(1, Ordering::Relaxed);
     }
+
+    fn pause(&self, duration: Duration) {
+        let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+        if matches!(flavor, Ok(RuntimeFlavor::MultiThread)) {
+            // Tokio hands the worker's tasks to another thread, which takes them if it starts before the end
+            // of the closure. This thread gets them back only with its next task.
+            tokio::task::block_in_place(|| std::thread::sleep(duration));
+        }
+    }
 }
 
 thread_local! {
@@ -178,6 +187,10 @@ impl Backend for Threads {
 
     fn syncing(&self, work: &mut dyn FnMut()) {
         self.system.syncing(work);
+    }
+
+    fn pause(&self, duration: Duration) {
+        self.system.pause(duration);
     }
 }
 

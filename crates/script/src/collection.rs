@@ -161,8 +161,34 @@ struct Parameter<'a> {
     value: Option<&'a RawValue>,
 }
 
-/// Carries out one call of the prelude; the answer is the text it expects.
-pub(crate) fn carry_out(
+/// Answers what a script asks of its collection: the collection itself, or a server that has it.
+pub(crate) trait Answerer: Send + 'static {
+    /// Carries out one call of the prelude. The answer is the text it expects: a character that says what came
+    /// of it, and the rest.
+    fn answer(&mut self, operation: &str, options: &str, body: Option<&str>) -> String;
+}
+
+/// The answer that ends a script.
+pub(crate) const STOP: &str = ".";
+
+/// The answer to a call that is not accepted.
+pub(crate) const NOT_ACCEPTED: &str = "!";
+
+impl<C: Collection> Answerer for C {
+    fn answer(&mut self, operation: &str, options: &str, body: Option<&str>) -> String {
+        match carry_out(self, operation, options, body) {
+            Ok(answer) => format!("+{answer}"),
+            Err(OperationError::NotAccepted) => NOT_ACCEPTED.to_owned(),
+            Err(OperationError::Stop) => STOP.to_owned(),
+            Err(OperationError::Refused { reason, message }) => {
+                let ((number, code), message) = (reason.number(), quoted(&message));
+                format!(r#"-{{"number":{number},"code":"{code}","message":{message}}}"#)
+            }
+        }
+    }
+}
+
+fn carry_out(
     collection: &mut dyn Collection,
     operation: &str,
     options: &str,

@@ -11,17 +11,20 @@ use rquickjs::context::EvalOptions;
 use rquickjs::{Context, Ctx, Error, Function, Object, Runtime, Value};
 use serde::Deserialize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const GUARDS: &str = include_str!("guards.js");
 const PRELUDE: &str = include_str!("prelude.js");
 
+/// Bytes for the error that ends a script: some objects and a stack trace, each in a new block of the engine.
+const RESERVE_BYTES: usize = 1 << 20;
+
 /// A sandbox. Everything in it goes with it.
 pub(crate) struct Sandbox {
     context: Context,
     pub(crate) watch: Watch,
-    limits: Limits,
+    pub(crate) limits: Limits,
     /// Whether some source in it says that it throws null.
     throws_null: AtomicBool,
 }
@@ -34,6 +37,8 @@ pub(crate) struct Watch {
     limits: Limits,
     expired: Arc<AtomicBool>,
     stopped: Arc<AtomicBool>,
+    /// Bytes the engine may still take to report the end of a script.
+    reserve: Arc<AtomicUsize>,
 }
 
 impl Watch {
@@ -44,6 +49,7 @@ impl Watch {
             limits: *limits,
             expired: Arc::default(),
             stopped: Arc::default(),
+            reserve: Arc::default(),
         }
     }
 
@@ -52,6 +58,26 @@ impl Watch {
             self.expired.store(true, Ordering::Relaxed);
         }
         self.expired.load(Ordering::Relaxed) || self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// What the engine asks between its steps. Before it is told to end, it gets memory for the error: without
+    /// any it would throw one that the script can catch, and the script would continue.
+    fn interrupts(&self) -> bool {
+        let must_end = self.must_end();
+        if must_end {
+            self.reserve.store(RESERVE_BYTES, Ordering::Relaxed);
+        }
+        must_end
+    }
+
+    /// Whether the reserve has this many bytes, which are taken from it.
+    pub(crate) fn takes_reserve(&self, bytes: usize) -> bool {
+        let left = self.reserve.load(Ordering::Relaxed);
+        let is_enough = left > 0 && left >= bytes;
+        if is_enough {
+            self.reserve.store(left - bytes, Ordering::Relaxed);
+        }
+        is_enough
     }
 
     fn elapsed(&self) -> Duration {
@@ -80,15 +106,15 @@ struct Explained {
 impl Sandbox {
     pub(crate) fn new(limits: &Limits, clock: &Clock) -> Result<Sandbox, ScriptError> {
         let watch = Watch::new(limits, clock);
-        let runtime = Runtime::new_with_alloc(Memory { watch: watch.clone() }).map_err(engine)?;
-        runtime.set_memory_limit(limits.memory_bytes);
+        let memory = Memory::new(watch.clone(), limits.memory_bytes);
+        let runtime = Runtime::new_with_alloc(memory).map_err(engine)?;
         // Nothing looks for cycles of garbage while a script runs. When memory ends in the middle of a
         // change to an object, the engine makes an error object, and looking for garbage at that moment
         // follows pointers that are not right yet. A script that leaves cycles ends at its cap instead.
         runtime.set_gc_threshold(usize::MAX);
         runtime.set_max_stack_size(limits.stack_bytes);
         let asked = watch.clone();
-        runtime.set_interrupt_handler(Some(Box::new(move || asked.must_end())));
+        runtime.set_interrupt_handler(Some(Box::new(move || asked.interrupts())));
         let context = Context::full(&runtime).map_err(engine)?;
         Ok(Sandbox { context, watch, limits: *limits, throws_null: AtomicBool::new(false) })
     }

@@ -1,9 +1,10 @@
 //! Why a script did not run to its end.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Why a script did not run to its end. Nothing it did counts then.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ScriptError {
     /// The source is not JavaScript.
@@ -39,7 +40,20 @@ pub enum ScriptError {
     /// The collection told it to stop, and knows why.
     #[error("the script was stopped")]
     Stopped,
+    /// There is no process to run it in.
+    #[error(
+        "cannot start a process for the script: {0}; check the limits on processes and memory of the server"
+    )]
+    NoWorker(String),
     /// The engine failed.
     #[error("the script engine failed: {0}")]
     Engine(String),
+}
+
+impl ScriptError {
+    /// Whether a worker ends after this error instead of serving another script: the engine is not reliable
+    /// about what it frees when its memory or its time is over.
+    pub(crate) fn ends_worker(&self) -> bool {
+        matches!(self, ScriptError::Time(_) | ScriptError::Memory(_) | ScriptError::Engine(_))
+    }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | run a stored procedure or trigger | [`run`], with a [`Collection`] it works on |
 //! | call user-defined functions | [`Functions`] |
+//! | do both in processes that can be killed | [`Workers`] |
 //! | bound what a script may take | [`Limits`] |
 //!
 //! Every call gets a fresh sandbox with caps on memory, stack and time; there are no timers, files,
@@ -11,7 +12,9 @@
 //! call at a time, and the caller decides what becomes of it: this crate never writes anything, keeps
 //! nothing between calls, starts no thread and asks no clock but the one it is given.
 //!
-//! A script occupies its thread until it ends or is ended, so run it where that is allowed.
+//! A script occupies its thread until it ends or is ended, so run it where that is allowed. In this process a
+//! single step of the engine can exceed the deadline, and a bug in the engine is a bug in the process. A server
+//! whose clients bring the scripts should use [`Workers`].
 
 mod collection;
 mod engine;
@@ -20,9 +23,11 @@ mod limits;
 mod memory;
 mod run;
 mod udf;
+mod worker;
 
 pub use collection::{Collection, OperationError, Page, PageRequest, Reason, Stored, Target};
 pub use error::ScriptError;
 pub use limits::{Clock, Limits};
 pub use run::{Call, Kind, Outcome, Script, run};
 pub use udf::Functions;
+pub use worker::{Workers, serve_worker};

@@ -1,5 +1,6 @@
 //! How much a script may take, and the clock that says when it has taken too long.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// The bounds of one call. The defaults are what the server uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of the engine's heap.
     pub memory_bytes: usize,

@@ -1,6 +1,6 @@
 //! Running a stored procedure or a trigger from its first line to its last callback.
 
-use crate::collection::{Collection, OperationError, carry_out, quoted};
+use crate::collection::{Answerer, Collection, NOT_ACCEPTED, STOP, quoted};
 use crate::engine::{Sandbox, engine};
 use crate::error::ScriptError;
 use crate::limits::{Clock, Limits};
@@ -28,6 +28,23 @@ pub enum Kind {
     PreTrigger,
     /// A trigger after an operation, which may change the answer.
     PostTrigger,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Procedure, Kind::PreTrigger, Kind::PostTrigger];
+
+    /// The name by which the prelude knows it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::Procedure => "procedure",
+            Kind::PreTrigger => "pre",
+            Kind::PostTrigger => "post",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// What a script is called with.
@@ -84,9 +101,9 @@ fn given<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawVal
 }
 
 /// What host functions share with the one who runs the script.
-struct Shared<C> {
+struct Shared<A> {
     /// Taken out when the script has ended, so that no callback can reach it any more.
-    collection: Option<C>,
+    collection: Option<A>,
     log: String,
     /// What the script gave to `abort`.
     aborted: Option<ScriptError>,
@@ -102,10 +119,23 @@ pub fn run<C: Collection>(
     clock: &Clock,
 ) -> (Option<C>, Result<Outcome, ScriptError>) {
     let links = collection.links();
+    match Sandbox::new(limits, clock) {
+        Ok(sandbox) => execute(&sandbox, script, call, &links, collection),
+        Err(error) => (Some(collection), Err(error)),
+    }
+}
+
+/// Runs a script in a sandbox of its own.
+pub(crate) fn execute<A: Answerer>(
+    sandbox: &Sandbox,
+    script: &Script,
+    call: &Call<'_>,
+    links: &(String, String),
+    collection: A,
+) -> (Option<A>, Result<Outcome, ScriptError>) {
     let shared = Shared { collection: Some(collection), log: String::new(), aborted: None };
     let shared = Arc::new(Mutex::new(shared));
-    let outcome = Sandbox::new(limits, clock)
-        .and_then(|sandbox| drive(&sandbox, script, call, &links, &shared, limits));
+    let outcome = drive(sandbox, script, call, links, &shared);
     let mut shared = shared.lock();
     let outcome = match shared.aborted.take() {
         Some(aborted) => Err(aborted),
@@ -114,14 +144,14 @@ pub fn run<C: Collection>(
     (shared.collection.take(), outcome)
 }
 
-fn drive<C: Collection>(
+fn drive<A: Answerer>(
     sandbox: &Sandbox,
     script: &Script,
     call: &Call<'_>,
     links: &(String, String),
-    shared: &Arc<Mutex<Shared<C>>>,
-    limits: &Limits,
+    shared: &Arc<Mutex<Shared<A>>>,
 ) -> Result<Outcome, ScriptError> {
+    let limits = &sandbox.limits;
     sandbox.enter(|ctx| {
         let host = host(ctx, sandbox, shared)?;
         let print = print(ctx, shared, limits.log_bytes)?;
@@ -167,11 +197,7 @@ fn finish(
 }
 
 fn setting(call: &Call<'_>, (self_link, alt_link): &(String, String)) -> String {
-    let kind = match call.kind {
-        Kind::Procedure => "procedure",
-        Kind::PreTrigger => "pre",
-        Kind::PostTrigger => "post",
-    };
+    let kind = call.kind.name();
     let member = |name: &str, value: Option<&str>| {
         value.map_or_else(String::new, |value| format!(r#","{name}":{value}"#))
     };
@@ -186,10 +212,10 @@ fn setting(call: &Call<'_>, (self_link, alt_link): &(String, String)) -> String 
 }
 
 /// The function behind every call to the collection.
-fn host<'js, C: Collection>(
+fn host<'js, A: Answerer>(
     ctx: &Ctx<'js>,
     sandbox: &Sandbox,
-    shared: &Arc<Mutex<Shared<C>>>,
+    shared: &Arc<Mutex<Shared<A>>>,
 ) -> Result<Function<'js>, ScriptError> {
     let (shared, watch) = (shared.clone(), sandbox.watch.clone());
     let host = move |operation: String, options: String, body: Option<String>| -> String {
@@ -197,26 +223,19 @@ fn host<'js, C: Collection>(
         if operation == "abort" {
             shared.aborted = Some(aborted(&body.unwrap_or_default()));
             watch.stop();
-            return ".".to_owned();
+            return STOP.to_owned();
         }
         if !watch.accepts() {
-            return "!".to_owned();
+            return NOT_ACCEPTED.to_owned();
         }
         let Some(collection) = &mut shared.collection else {
-            return ".".to_owned();
+            return STOP.to_owned();
         };
-        match carry_out(collection, &operation, &options, body.as_deref()) {
-            Ok(answer) => format!("+{answer}"),
-            Err(OperationError::NotAccepted) => "!".to_owned(),
-            Err(OperationError::Stop) => {
-                watch.stop();
-                ".".to_owned()
-            }
-            Err(OperationError::Refused { reason, message }) => {
-                let ((number, code), message) = (reason.number(), quoted(&message));
-                format!(r#"-{{"number":{number},"code":"{code}","message":{message}}}"#)
-            }
+        let answer = collection.answer(&operation, &options, body.as_deref());
+        if answer == STOP {
+            watch.stop();
         }
+        answer
     };
     Function::new(ctx.clone(), host).map_err(engine)
 }
@@ -230,9 +249,9 @@ fn aborted(explained: &str) -> ScriptError {
 }
 
 /// The function behind `console.log`.
-fn print<'js, C: Collection>(
+fn print<'js, A: Answerer>(
     ctx: &Ctx<'js>,
-    shared: &Arc<Mutex<Shared<C>>>,
+    shared: &Arc<Mutex<Shared<A>>>,
     log_bytes: usize,
 ) -> Result<Function<'js>, ScriptError> {
     let shared = shared.clone();

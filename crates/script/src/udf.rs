@@ -7,22 +7,32 @@ use crate::engine::{Sandbox, engine};
 use crate::error::ScriptError;
 use crate::limits::{Clock, Limits};
 use crate::run::Script;
+use crate::worker::{RemoteFunctions, Workers};
 use parking_lot::Mutex;
 use rquickjs::{Function, Object};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// The user-defined functions a query may call.
 pub struct Functions {
     scripts: HashMap<String, Script>,
     limits: Limits,
     clock: Clock,
+    /// Where they run; `None` for this process.
+    workers: Option<Arc<Workers>>,
     /// Made by the first call.
-    loaded: Mutex<Option<Loaded>>,
+    place: Mutex<Option<Place>>,
+}
+
+/// Where the functions are loaded.
+enum Place {
+    Here(Loaded),
+    Worker(RemoteFunctions),
 }
 
 /// A sandbox with the prelude and some functions in it. They are kept inside, under names of ours: what a
 /// function does to them it does to its own query.
-struct Loaded {
+pub(crate) struct Loaded {
     sandbox: Sandbox,
     compiled: HashSet<String>,
 }
@@ -31,13 +41,19 @@ struct Loaded {
 const PRELUDE: &str = "headwater prelude";
 
 impl Functions {
-    /// Functions by name. Nothing is compiled before it is called.
-    pub fn new(scripts: impl IntoIterator<Item = Script>, limits: &Limits, clock: &Clock) -> Self {
+    /// Functions by name, run by one of the workers or in this process. Nothing is compiled before it is called.
+    pub fn new(
+        scripts: impl IntoIterator<Item = Script>,
+        limits: &Limits,
+        clock: &Clock,
+        workers: Option<Arc<Workers>>,
+    ) -> Self {
         Functions {
             scripts: scripts.into_iter().map(|script| (script.name.clone(), script)).collect(),
             limits: *limits,
             clock: clock.clone(),
-            loaded: Mutex::new(None),
+            workers,
+            place: Mutex::new(None),
         }
     }
 
@@ -55,17 +71,29 @@ impl Functions {
             stack: String::new(),
             number: 404,
         })?;
-        let mut loaded = self.loaded.lock();
-        let loaded = match &mut *loaded {
-            Some(loaded) => loaded,
-            none => none.insert(Loaded::new(&self.limits, &self.clock)?),
+        let mut place = self.place.lock();
+        let place = match &mut *place {
+            Some(place) => place,
+            none => none.insert(self.load()?),
         };
-        loaded.call(script, arguments)
+        match place {
+            Place::Here(loaded) => loaded.call(script, arguments),
+            Place::Worker(remote) => remote.call(script, arguments),
+        }
+    }
+
+    fn load(&self) -> Result<Place, ScriptError> {
+        Ok(match &self.workers {
+            Some(workers) => {
+                Place::Worker(RemoteFunctions::new(workers, &self.limits, &self.clock)?)
+            }
+            None => Place::Here(Loaded::new(&self.limits, &self.clock)?),
+        })
     }
 }
 
 impl Loaded {
-    fn new(limits: &Limits, clock: &Clock) -> Result<Loaded, ScriptError> {
+    pub(crate) fn new(limits: &Limits, clock: &Clock) -> Result<Loaded, ScriptError> {
         let sandbox = Sandbox::new(limits, clock)?;
         sandbox.enter(|ctx| {
             let host = Function::new(ctx.clone(), || ".".to_owned()).map_err(engine)?;
@@ -76,7 +104,7 @@ impl Loaded {
         Ok(Loaded { sandbox, compiled: HashSet::new() })
     }
 
-    fn call(
+    pub(crate) fn call(
         &mut self,
         script: &Script,
         arguments: &[Option<String>],

@@ -392,6 +392,7 @@ fn user_defined_functions_take_and_return_values_and_undefined() {
         ],
         &Limits::default(),
         &clock(),
+        None,
     );
     let call =
         |name: &str, argument: Option<&str>| functions.call(name, &[argument.map(str::to_owned)]);

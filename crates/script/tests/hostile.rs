@@ -37,6 +37,15 @@ fn what_never_ends_is_ended() {
         "var n = 3n ** 40000n, m = 3n ** 20000n; for (;;) try { n / m } catch (e) {}",
         // Two texts that are the same up to the last character, compared in steps that ask for nothing.
         "var a = 'x'.repeat(1e6) + 'y', b = 'x'.repeat(1e6) + 'y'; for (;;) a === b",
+        // Without memory for its own error the engine would throw one that a script can catch.
+        "var all = []; for (;;) {
+            try { for (var i = 0; i < 1e5; i++) all.push([...'abc']) } catch (e) {}
+            try { for (var i = 0; i < 1e5; i++) all.push(function () {}) } catch (e) {}
+            try { for (var i = 0; i < 1e5; i++) all.push(new Set([1])) } catch (e) {} }",
+        "var all = []; for (;;) {
+            try { all.push(new Promise((done) => done({ then(f) { f(1) } }))) } catch (e) {}
+            try { all.push(decodeURIComponent('%20')) } catch (e) {}
+            try { all.push(new Set([1])) } catch (e) { all = [] } }",
         "JSON.stringify({ toJSON() { for (;;) {} } })",
         "__.response.setBody({ toJSON() { for (;;) {} } })",
         "throw { toString() { for (;;) {} }, get message() { for (;;) {} } }",
@@ -285,7 +294,8 @@ fn a_script_that_breaks_the_built_ins_breaks_only_itself() {
 
 #[test]
 fn a_user_defined_function_that_never_ends_is_ended_for_all_calls_together() {
-    let functions = Functions::new([script("function f() { for (;;) {} }")], &short(), &clock());
+    let functions =
+        Functions::new([script("function f() { for (;;) {} }")], &short(), &clock(), None);
     for _ in 0..3 {
         assert!(matches!(functions.call("tested", &[]), Err(ScriptError::Time(_))));
     }

@@ -101,6 +101,8 @@ pub struct Limits {
     pub waiting_readers: usize,
     /// How long a reader may wait for changes.
     pub wait_max: Duration,
+    /// How long a backup may have no request, before the files it holds are released.
+    pub backup_idle_time: Duration,
     /// How long a shutdown waits for requests under way.
     pub shutdown_time: Duration,
 }
@@ -126,6 +128,7 @@ impl Default for Limits {
             requests: 4_096,
             waiting_readers: 10_000,
             wait_max: Duration::from_secs(60),
+            backup_idle_time: Duration::from_secs(300),
             shutdown_time: Duration::from_secs(10),
         }
     }

@@ -13,8 +13,8 @@ use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::config::Limits;
 use headwater_runtime::{Bell, Runtime};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The memory of a head is counted in steps of this many bytes.
@@ -170,6 +170,40 @@ impl Connection {
     }
 }
 
+/// The open connections of a server, to tell how many are in which state. Requests do not touch it.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(Mutex<Vec<Weak<Connection>>>);
+
+impl Connections {
+    /// Adds a connection until it is dropped.
+    pub(crate) fn add(&self, connection: &Arc<Connection>) {
+        let mut open = self.0.lock();
+        // Dropped ones are removed when the list is full, so that adding takes constant time on average.
+        if open.len() == open.capacity() {
+            open.retain(|connection| connection.strong_count() > 0);
+            let count = open.len();
+            open.reserve(count + 1);
+        }
+        open.push(Arc::downgrade(connection));
+    }
+
+    /// How many connections have sent no request yet, have one under way, and wait for the next one.
+    pub(crate) fn states(&self) -> [(&'static str, u64); 3] {
+        let mut open = self.0.lock();
+        open.retain(|connection| connection.strong_count() > 0);
+        let (mut opening, mut busy, mut idle) = (0, 0, 0);
+        for connection in open.iter().filter_map(Weak::upgrade) {
+            let state = match connection.has_served.load(Ordering::Relaxed) {
+                _ if connection.is_busy() => &mut busy,
+                true => &mut idle,
+                false => &mut opening,
+            };
+            *state += 1;
+        }
+        [("opening", opening), ("busy", busy), ("idle", idle)]
+    }
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(NEVER - 1)
 }
@@ -213,6 +247,34 @@ mod tests {
 
     async fn seconds(runtime: &Runtime, count: u64) {
         runtime.sleep(Duration::from_secs(count)).await;
+    }
+
+    #[test]
+    fn a_connection_is_opening_then_busy_then_idle_and_then_gone() {
+        let runtime = Simulation::new(1).node().runtime();
+        let connections = Connections::default();
+        let states = || connections.states().map(|(_, count)| count);
+        let open = || {
+            let limits = Limits::default();
+            let opened = Connection::new(Peer::for_tests(), "http", runtime.clone(), limits);
+            connections.add(&opened);
+            opened
+        };
+        let mut kept: Vec<_> = (0..10).map(|_| open()).collect();
+        assert_eq!(states(), [10, 0, 0]);
+        let request = kept[0].begin(false);
+        let other = kept[0].begin(true);
+        assert_eq!(states(), [9, 1, 0]);
+        drop(request);
+        assert_eq!(states(), [9, 1, 0]);
+        drop(other);
+        assert_eq!(states(), [9, 0, 1]);
+        kept.truncate(1);
+        for _ in 0..1_000 {
+            drop(open());
+        }
+        assert!(connections.0.lock().capacity() < 100, "closed ones are forgotten");
+        assert_eq!(states(), [0, 0, 1]);
     }
 
     #[test]

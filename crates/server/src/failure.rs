@@ -188,6 +188,7 @@ fn script_failure(error: &ScriptFailure) -> Failure {
         ScriptFailure::Time(_) => (Code::RequestTimeout, None),
         ScriptFailure::Memory(_) => (Code::Forbidden, None),
         ScriptFailure::Response(_) => (Code::RequestEntityTooLarge, None),
+        ScriptFailure::NoWorker(_) => (Code::ServiceUnavailable, None),
         _ => (Code::InternalServerError, None),
     };
     let errors = serde_json::json!({ "Errors": [error.to_string()] });

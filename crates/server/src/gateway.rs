@@ -3,11 +3,12 @@
 //! Nothing here knows sockets, and nothing below it knows HTTP bodies.
 
 use crate::answer::{Answer, Payload};
+use crate::backups::Backups;
 use crate::body;
 use crate::budget::{Budgets, Held, Peer, Resource, UNCOUNTED_BYTES};
 use crate::certificate::Certificates;
 use crate::config::Config;
-use crate::connection::Connection;
+use crate::connection::{Connection, Connections};
 use crate::failure::Failure;
 use crate::head::Head;
 use crate::metrics::Metrics;
@@ -21,7 +22,7 @@ use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
-use headwater_protocol::operation::Operation;
+use headwater_protocol::operation::{Extension, Operation};
 use headwater_protocol::route::{self, Route};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
@@ -58,6 +59,8 @@ pub(crate) struct Gateway {
     pub(crate) throughput: Throughput,
     pub(crate) certificates: Option<Certificates>,
     pub(crate) budgets: Arc<Budgets>,
+    pub(crate) connections: Connections,
+    pub(crate) backups: Backups,
     web: WebRules,
     pub(crate) is_stopping: AtomicBool,
     /// Rung when the server stops, for those who wait.
@@ -111,6 +114,8 @@ impl Gateway {
             metrics: Metrics::new(),
             throughput: Throughput::new(config.enforce_throughput),
             budgets: Budgets::new(&config.limits),
+            connections: Connections::default(),
+            backups: Backups::default(),
             web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
             stopping: Bell::default(),
@@ -134,7 +139,8 @@ impl Gateway {
         let activity = self.activity_of(request.headers());
         let cors_origin = self.web.cors_origin(request.headers());
         let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
-        let answered = self.answer(request, connection).await;
+        let mut operation = None;
+        let answered = self.answer(request, connection, &mut operation).await;
         let answer = match answered.and_then(|answer| count(answer, &connection.peer, is_http2)) {
             Ok(answer) => answer,
             Err(failure) => {
@@ -144,7 +150,7 @@ impl Gateway {
             }
         };
         let took = self.runtime.elapsed().saturating_sub(started);
-        self.metrics.observe(&verb, answer.status, took);
+        self.metrics.observe(&verb, operation, answer.status, took);
         if let Some(path) = path {
             let (status, micros) = (answer.status.as_u16(), took.as_micros());
             let activity = text_of(&activity);
@@ -159,10 +165,12 @@ impl Gateway {
         answer.into_response()
     }
 
+    /// Answers a request, and says which operation it is as soon as that is known.
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
         connection: &Arc<Connection>,
+        known: &mut Option<Operation>,
     ) -> Result<Answer, Failure> {
         self.web.admit(&request)?;
         if request.method() == Method::OPTIONS {
@@ -191,6 +199,7 @@ impl Gateway {
         let head = Head::from(parts.headers);
         let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
             .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
+        *known = Some(operation);
         let (body, _memory) = body::receive(connection, is_http2, body).await?;
         // Taken when the body is there: a sender that stalls keeps no request out. Readers that wait for
         // changes have a limit of their own, where they wait: they would keep all other requests out.
@@ -320,6 +329,15 @@ impl Gateway {
         Ok(self.target(db, coll)?.container.clone())
     }
 
+    /// How metrics name a container. They need no key, so others than this machine's programs do not learn
+    /// names from them.
+    pub(crate) fn metrics_label(&self, database: &Database, container: &Container) -> String {
+        match self.config.is_local() {
+            true => format!("{}/{}", database.id(), container.id()),
+            false => container.rid().to_string(),
+        }
+    }
+
     /// The same, with what answers about it say.
     pub(crate) fn target(&self, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
         let known = self.names.read().get(db).and_then(|colls| colls.get(coll)).cloned();
@@ -329,11 +347,7 @@ impl Gateway {
         let database = self.database(db)?;
         let found = database.find_container(coll);
         let container = found.ok_or_else(|| Failure::owner_not_found("container", coll))?;
-        // Metrics need no key, so others than this machine's programs do not learn names from them.
-        let label = match self.config.is_local() {
-            true => format!("{}/{}", database.id(), container.id()),
-            false => container.rid().to_string(),
-        };
+        let label = self.metrics_label(&database, &container);
         let units = self.metrics.units.of(label, &container.definition());
         let target = Arc::new(Target::new(container, units, db, coll));
         let mut names = self.names.write();
@@ -354,6 +368,7 @@ pub(crate) fn unfinished() -> Failure {
 /// Whether an operation answers with a page of unknown size.
 fn makes_page(operation: Operation) -> bool {
     operation.access() == headwater_protocol::operation::Access::Read
+        || operation == Operation::Extension(Extension::ReadBackupFile)
 }
 
 /// Counts the memory of an answer, or refuses to send it.

@@ -14,6 +14,7 @@
 
 mod answer;
 mod authority;
+mod backups;
 mod body;
 mod budget;
 mod certificate;

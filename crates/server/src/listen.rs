@@ -141,6 +141,7 @@ impl Server {
             }
         };
         let _ = self.gateway.runtime.timeout(patience, ended).await;
+        self.gateway.backups.release_all();
     }
 }
 
@@ -231,6 +232,7 @@ async fn accept(
             let scheme = if tls.is_some() { "https" } else { "http" };
             let (runtime, limits) = (gateway.runtime.clone(), gateway.config.limits);
             let connection = Connection::new(connected.peer().clone(), scheme, runtime, limits);
+            gateway.connections.add(&connection);
             match TcpStream::from_std(stream) {
                 Ok(stream) => connect(stream, tls, &gateway, &connection, stop).await,
                 Err(error) => tracing::warn!(%error, "cannot serve a connection"),

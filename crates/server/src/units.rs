@@ -16,9 +16,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Containers with series of their own.
-const CONTAINERS_MAX: usize = 1000;
+pub(crate) const CONTAINERS_MAX: usize = 1000;
 /// The label of all containers beyond these.
-const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 type Units = Counter<f64, AtomicU64>;
 

@@ -5,7 +5,7 @@
 mod support;
 
 use headwater_store::Options;
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{Got, World};
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
@@ -336,7 +336,10 @@ async fn what_cannot_be_merged_has_a_plan_within_one_key() {
     let plan = ("x-ms-cosmos-is-query-plan-request", "True");
     let key = (KEY, r#"["a"]"#);
     for (text, expected) in [
-        ("SELECT MAX(c.id) AS m FROM c GROUP BY c.n ORDER BY c.n", json!([{"m":"2"},{"m":"1"}])),
+        (
+            "SELECT MAX(c.id) AS m FROM c GROUP BY c.n ORDER BY COUNT(1), c.n",
+            json!([{"m":"2"},{"m":"1"}]),
+        ),
         ("SELECT p.id FROM (SELECT DISTINCT * FROM r) p WHERE p.n = 'x'", json!([{"id":"1"}])),
     ] {
         let body = json!({ "query": text }).to_string();
@@ -349,6 +352,44 @@ async fn what_cannot_be_merged_has_a_plan_within_one_key() {
         assert_eq!((&info["orderBy"], &info["groupByExpressions"]), (&json!([]), &json!([])));
         let answered = world.send("POST", ITEMS, &[query, key], &body).await;
         assert_eq!(answered.json()["Documents"], expected, "{answered:?}");
+    }
+    world.stop().await;
+}
+
+/// Java keeps a plan that names nothing for all queries of the same text, and looks for `hasOrderBy` first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_sorted_groups_within_one_key_names_their_order() {
+    let world = World::new().await.with_container().await;
+    for item in [r#"{"id":"1","pk":"a","n":"x"}"#, r#"{"id":"2","pk":"a","n":"w"}"#] {
+        assert_eq!(world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], item).await.status, 201);
+    }
+    let query = ("content-type", "application/query+json");
+    let plan = ("x-ms-cosmos-is-query-plan-request", "True");
+    let features = ("x-ms-cosmos-supported-query-features", "OrderBy, GroupBy, Top");
+    let key = (KEY, r#"["a"]"#);
+    let text = "SELECT TOP 5 MAX(c.id) AS m, c.n FROM c GROUP BY c.n ORDER BY c.n DESC";
+    let body = json!({ "query": text }).to_string();
+    let planned = world.send("POST", ITEMS, &[query, plan, features, key], &body).await;
+    assert_eq!(planned.status, 200, "{planned:?}");
+    let info = &planned.json()["queryInfo"];
+    assert_eq!(info["orderBy"], json!(["Descending"]), "{info}");
+    assert_eq!(info["orderByExpressions"], json!(["c.n"]), "{info}");
+    assert_eq!(info["top"], 5, "{info}");
+    // The groups of one key are whole: a client that grouped again would lose their order.
+    assert_eq!(info["groupByExpressions"], json!([]), "{info}");
+    let rewritten = info["rewrittenQuery"].as_str().unwrap();
+    for (resume, expected) in [("true", vec!["x", "w"]), ("c.n < 'x'", vec!["w"])] {
+        let text = rewritten.replace("{documentdb-formattableorderbyquery-filter}", resume);
+        let body = json!({ "query": text }).to_string();
+        let answered = world.send("POST", ITEMS, &[query, key], &body).await;
+        let rows = answered.json()["Documents"].clone();
+        let found: Vec<_> =
+            rows.as_array().unwrap().iter().map(|row| &row["payload"]["n"]).collect();
+        assert_eq!(found, expected, "{rows}");
+        let is_whole = |row: &Value| {
+            row["_rid"].is_string() && row["orderByItems"][0]["item"] == row["payload"]["n"]
+        };
+        assert!(rows.as_array().unwrap().iter().all(is_whole), "{rows}");
     }
     world.stop().await;
 }
@@ -462,6 +503,50 @@ async fn a_continuation_of_azure_begins_anew_and_any_other_is_refused() {
     let anew = ask("-RID:~a0NPAOszCpOChB4AAAAAAA==#RT:1#TRC:2#ISV:2#IEO:65567#QCF:8").await;
     assert_eq!(anew.json()["Documents"], serde_json::json!(["1"]), "{anew:?}");
     assert_eq!(ask("something").await.status, 400);
+    world.stop().await;
+}
+
+/// Clients that show continuations to their users, or log them, parse those of the service's gateway.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_continuation_of_a_query_over_all_ranges_is_json() {
+    let world = three_ranges().await;
+    for n in 0..6 {
+        let item = format!(r#"{{"id":"{n}","pk":"a","n":{n}}}"#);
+        assert_eq!(world.send("POST", ITEMS, &[(KEY, r#"["a"]"#)], &item).await.status, 201);
+    }
+    let all = ("x-ms-documentdb-query-enablecrosspartition", "True");
+    let ask = async |text: &str, scope: (&str, &str), continuation: &str| {
+        let head = [
+            ("content-type", "application/query+json"),
+            ("x-ms-max-item-count", "2"),
+            ("x-ms-continuation", continuation),
+            scope,
+        ];
+        world.send("POST", ITEMS, &head, &json!({ "query": text }).to_string()).await
+    };
+    for text in ["SELECT VALUE c.n FROM c", "SELECT VALUE c.n FROM c ORDER BY c.n"] {
+        let first = ask(text, all, "").await;
+        let next = first.header("x-ms-continuation").unwrap();
+        let read: Value = serde_json::from_str(next).unwrap();
+        assert_eq!(read["range"], json!({"min": "", "max": "FF"}), "{next}");
+        let token = read["token"].as_str().unwrap();
+        // Positions from before are bare, and so are those within a key.
+        for position in [next, token] {
+            let second = ask(text, all, position).await;
+            assert_eq!(second.json()["Documents"], json!([2, 3]), "{second:?}");
+        }
+        let within = ask(text, (KEY, r#"["a"]"#), "").await;
+        let next = within.header("x-ms-continuation").unwrap();
+        assert!(!next.starts_with('{'), "{next}");
+        let foreign =
+            r#"{"token":"+RID:~a0NPAOszCpOChB4AAAAAAA==#RT:1","range":{"min":"","max":"FF"}}"#;
+        assert_eq!(ask(text, all, foreign).await.json()["Documents"], json!([0, 1]));
+        let begin = r#"{"token":null,"range":{"min":"05C1DFFFFFFFFC","max":"FF"}}"#;
+        assert_eq!(ask(text, all, begin).await.json()["Documents"], json!([0, 1]));
+        for bad in ["{", "{}", r#"{"token":1,"range":{"min":"","max":"FF"}}"#, r#"{"token":"x"}"#] {
+            assert_eq!(ask(text, all, bad).await.status, 400, "{bad}");
+        }
+    }
     world.stop().await;
 }
 

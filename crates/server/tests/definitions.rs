@@ -202,6 +202,43 @@ async fn ranges_of_a_new_container_meet_where_the_service_s_do() {
     world.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn spatial_indexes_that_do_not_fit_the_geometry_type_are_refused() {
+    let world = World::new().await.with_container().await;
+    let definition = |kind: &str, bounds: Option<[i32; 4]>| {
+        let mut index = json!({"path": "/at/*", "types": ["Point", "Polygon"]});
+        if let Some([xmin, ymin, xmax, ymax]) = bounds {
+            index["boundingBox"] = json!({"xmin": xmin, "ymin": ymin, "xmax": xmax, "ymax": ymax});
+        }
+        json!({
+            "id": "s", "partitionKey": {"paths": ["/pk"], "kind": "Hash"},
+            "geospatialConfig": {"type": kind}, "indexingPolicy": {"spatialIndexes": [index]},
+        })
+        .to_string()
+    };
+    let sides = Some([-5, -5, 5, 5]);
+    for (body, expected) in [
+        (definition("Geometry", None), "'/at/*' has no boundingBox"),
+        (definition("Geometry", Some([5, -5, -5, 5])), "'xmax' not greater than 'xmin'"),
+        (definition("Geography", sides), "Geography must not have"),
+        (definition("Globe", None), "Geography"),
+    ] {
+        let refused = world.send("POST", "/dbs/db/colls", &[], &body).await;
+        let message = refused.json()["message"].as_str().unwrap().to_owned();
+        assert_eq!(refused.status, 400, "{body}: {message}");
+        assert!(message.contains(expected), "{message}");
+    }
+    let good = definition("Geometry", sides);
+    assert_eq!(world.send("POST", "/dbs/db/colls", &[], &good).await.status, 201);
+    assert_eq!(world.send("PUT", "/dbs/db/colls/s", &[], &good).await.status, 200);
+    // The type and its indexes change together or not at all.
+    let bare = definition("Geometry", None);
+    assert_eq!(world.send("PUT", "/dbs/db/colls/s", &[], &bare).await.status, 400);
+    let globe = definition("Geography", None);
+    assert_eq!(world.send("PUT", "/dbs/db/colls/s", &[], &globe).await.status, 200);
+    world.stop().await;
+}
+
 /// Clients look for the reason in the form in which the service's partitions give it.
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_of_vectors_and_texts_that_do_not_fit_are_refused() {

@@ -7,7 +7,8 @@ mod support;
 use headwater_store::Options;
 use std::time::Duration;
 use support::World;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
 const HEAD: &[(&str, &str)] = &[
@@ -39,10 +40,10 @@ async fn world(together: usize) -> World {
     world
 }
 
-/// Asks until a status comes.
+/// Asks until a query is answered, or until it is refused.
 async fn until(world: &World, text: &str, status: u16) {
     let mut last = 0;
-    for _ in 0..200 {
+    for _ in 0..1_000 {
         last = world.send("POST", DOCS, HEAD, &body(text)).await.status;
         if last == status {
             return;
@@ -52,23 +53,37 @@ async fn until(world: &World, text: &str, status: u16) {
     panic!("{last} instead of {status}: {text}");
 }
 
+/// Sends a query that holds memory for a minute. It is sent again if it was refused: the answer to the query
+/// before it may still be counted.
+async fn hold_memory(world: &World) -> TcpStream {
+    let long = world.request("POST", DOCS, HEAD, body(&format!("{LARGE}{LONG}")).as_bytes());
+    for _ in 0..100 {
+        let mut stream = world.connect().await;
+        stream.write_all(&long).await.unwrap();
+        let first_byte = stream.read_u8();
+        if world.runtime.timeout(Duration::from_millis(500), first_byte).await.is_none() {
+            return stream;
+        }
+    }
+    panic!("the long query is always refused");
+}
+
 /// A query that holds most of the memory keeps another one out, and no longer once its client has left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queries_share_memory_and_one_whose_client_has_left_gives_it_back() {
     let world = world(8 << 20).await;
     until(&world, LARGE, 200).await;
-    let long = world.request("POST", DOCS, HEAD, body(&format!("{LARGE}{LONG}")).as_bytes());
-    let mut stream = world.connect().await;
-    stream.write_all(&long).await.unwrap();
+    let stream = hold_memory(&world).await;
     until(&world, LARGE, 429).await;
     let refused = world.send("POST", DOCS, HEAD, &body(LARGE)).await;
+    assert_eq!(refused.status, 429, "{refused:?}");
     assert!(refused.header("x-ms-retry-after-ms").is_some(), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.body).contains("try again"), "{refused:?}");
     drop(stream);
     let before = world.runtime.elapsed();
     until(&world, LARGE, 200).await;
     let took = world.runtime.elapsed() - before;
-    assert!(took < Duration::from_secs(3), "the query lived on for {took:?}");
+    assert!(took < Duration::from_secs(10), "the query lived on for {took:?}");
     world.stop().await;
 }
 
@@ -84,7 +99,7 @@ async fn a_query_beyond_its_memory_or_time_is_refused_with_a_reason() {
     let key = [("x-ms-documentdb-partitionkey", "[\"p\"]")];
     assert_eq!(world.send("POST", DOCS, &key, &item).await.status, 201);
     for (text, status, reason) in [
-        ("SELECT c.s, x FROM c JOIN x IN c.a JOIN y IN c.a", 400, "bytes at once"),
+        ("SELECT DISTINCT c.s, x, y FROM c JOIN x IN c.a JOIN y IN c.a", 400, "bytes at once"),
         (
             "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a",
             408,

@@ -168,7 +168,14 @@ impl Setup {
         };
         // From a copy, so that a seed stays the world it was in everything else.
         setup.draw_history(&mut random.clone());
+        setup.draw_split(&mut random.clone());
         setup
+    }
+
+    /// How large ranges grow before the store splits them by itself.
+    fn draw_split(&mut self, random: &mut Random) {
+        let sizes: &[u64] = if self.is_reshaping { &[0, 1 << 10, 4 << 10] } else { &[0] };
+        self.options.split_at_bytes = *random.pick(sizes);
     }
 
     /// Who says how long versions are kept, and how many bytes they may take.

@@ -5,12 +5,13 @@ use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, INDEX, Index, MemoryIndex, is_doubted, remove_range};
-use crate::query::{Leftovers, QueryLimits, Understood};
+use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
-use crate::script::{Offenders, ScriptLimits, Turns};
+use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
+use crate::split_by_size::Postponed;
 use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogOptions, PartitionLog, private};
+use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog, private};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -49,6 +50,9 @@ pub struct Options {
     pub history_bytes_min: u64,
     /// this share of the bytes of its live items, in percent, whichever is more.
     pub history_percent: u64,
+    /// A range whose live items take more bytes than this is split by maintenance, one range at a time; zero for
+    /// never. A range of a single partition key cannot be split.
+    pub split_at_bytes: u64,
     /// A query that had to look at so many items for a page has the path it filters by indexed.
     pub index_after_items: usize,
     /// A query that would look at more items than this one by one reads whole logs instead.
@@ -58,6 +62,9 @@ pub struct Options {
     pub sort_listings_up_to: usize,
     /// What a script may take.
     pub scripts: ScriptLimits,
+    /// Processes that run scripts. With `None` they run in this process: a script then outlives its time by
+    /// the length of one step of the engine, and a bug in the engine can end the process.
+    pub script_workers: Option<Arc<ScriptWorkers>>,
     /// What a query may take.
     pub queries: QueryLimits,
 }
@@ -76,21 +83,13 @@ impl Default for Options {
             history: Duration::from_secs(24 * 3600),
             history_bytes_min: 256 << 20,
             history_percent: 100,
+            split_at_bytes: 8 << 30,
             index_after_items: 1_000,
             sweep_after_items: 1_000,
             sort_listings_up_to: 4_000,
             scripts: ScriptLimits::default(),
+            script_workers: None,
             queries: QueryLimits::default(),
-        }
-    }
-}
-
-impl Options {
-    pub(crate) fn log_options(&self) -> LogOptions {
-        LogOptions {
-            durability: self.durability,
-            segment_bytes: self.segment_bytes,
-            ring_bytes: self.ring_bytes,
         }
     }
 }
@@ -118,6 +117,8 @@ pub(crate) struct Shared {
     pub(crate) root: PathBuf,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
+    /// Counts what all logs of the store do.
+    pub(crate) meter: Arc<LogMeter>,
     pub(crate) recent: Recent,
     /// Background tasks that panicked, each with its message.
     stopped_tasks: Mutex<Vec<String>>,
@@ -132,6 +133,8 @@ pub(crate) struct Shared {
     pub(crate) understood: Understood,
     /// Memory that all queries share.
     pub(crate) query_memory: Arc<MemoryPool>,
+    /// Where long queries take turns.
+    pub(crate) query_lanes: Arc<Lanes>,
     /// Keeps other processes out as long as anything here can still write.
     lock: Mutex<Option<File>>,
 }
@@ -149,6 +152,15 @@ impl Shared {
 
     pub(crate) fn partition_dir(&self, container: ContainerRid, partition: PartitionId) -> PathBuf {
         self.container_dir(container).join(format!("{:08}", partition.get()))
+    }
+
+    pub(crate) fn log_options(&self) -> LogOptions {
+        LogOptions {
+            durability: self.options.durability,
+            segment_bytes: self.options.segment_bytes,
+            ring_bytes: self.options.ring_bytes,
+            meter: self.meter.clone(),
+        }
     }
 
     /// Notes that a background task panicked.
@@ -192,6 +204,8 @@ pub(crate) struct AccountState {
     containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
     /// Held from before a container is in the catalog until it is open: whoever is told that it exists finds it.
     pub(crate) creating: tokio::sync::Mutex<()>,
+    /// Ranges that have grown and could not be split.
+    pub(crate) postponed: Postponed,
     maintenance: TaskGroup,
 }
 
@@ -209,7 +223,19 @@ impl Account {
     /// # Errors
     /// When another process has it open, or its files cannot be read or are damaged.
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
-        let root = dir.as_ref().to_owned();
+        let root = dir.as_ref();
+        if directory::is_unfinished(root) {
+            return Err(OpenError::UnfinishedRestore { dir: root.to_owned() });
+        }
+        Account::open_unfinished(root, options).await
+    }
+
+    /// The same, also of a directory whose restore is not finished.
+    pub(crate) async fn open_unfinished(
+        root: &Path,
+        options: Options,
+    ) -> Result<Account, OpenError> {
+        let root = root.to_owned();
         let io = |source| OpenError::Io { dir: root.clone(), source };
         let full = |source| io(source).explained(&root, OsDisk.free_bytes(&root));
         directory::prepare(&root).map_err(full)?;
@@ -307,12 +333,14 @@ impl Account {
             disk,
             root: root.to_owned(),
             index,
+            meter: Arc::default(),
             recent: Recent::new(options.recent_bytes),
             options,
             turns: Arc::default(),
             offenders: Offenders::default(),
             wrap_log,
             leftovers: Leftovers::default(),
+            query_lanes: Arc::default(),
             understood: Understood::default(),
             query_memory,
             lock: Mutex::new(None),
@@ -322,6 +350,7 @@ impl Account {
             maintenance: TaskGroup::new(runtime),
             containers: RwLock::default(),
             creating: tokio::sync::Mutex::default(),
+            postponed: Postponed::default(),
             shared,
             catalog,
         }));
@@ -496,7 +525,8 @@ impl Account {
         &self.0.maintenance
     }
 
-    /// Deletes expired items and compacts logs now, as far as there is something to do.
+    /// Deletes expired items, compacts logs and splits a range that has grown, as far as there is something to
+    /// do.
     ///
     /// # Errors
     /// When reading or writing fails; nothing is lost by that.

@@ -314,7 +314,7 @@ impl Catalog {
     pub(crate) fn open(shared: Arc<Shared>) -> Result<Catalog, OpenError> {
         let dir = shared.root.join("catalog");
         // Files are removed because the catalog says so, hence it is synced at every durability.
-        let options = LogOptions { durability: Durability::Fsync, ..shared.options.log_options() };
+        let options = LogOptions { durability: Durability::Fsync, ..shared.log_options() };
         let opened = LocalLog::inherit(
             shared.disk.clone(),
             &dir,
@@ -389,6 +389,11 @@ impl Catalog {
 
     pub(crate) fn log(&self) -> &Arc<LocalLog> {
         &self.log
+    }
+
+    /// Keeps the catalog from changing while the guard lives.
+    pub(crate) async fn hold(&self) -> impl Drop + '_ {
+        self.deciding.lock().await
     }
 
     /// Decides on an event given all resources, writes it, applies it. `decide` may refuse.

@@ -13,8 +13,11 @@ use std::path::Path;
 /// Directories the store and the server keep in it, next to those of the index.
 const OURS: [&str; 3] = ["catalog", "containers", "tls"];
 /// Files in it.
-const FILES: [&str; 4] = ["LOCK", GITIGNORE, catalog_snapshot::NAME, catalog_snapshot::TEMPORARY];
+const FILES: [&str; 5] =
+    ["LOCK", GITIGNORE, UNFINISHED, catalog_snapshot::NAME, catalog_snapshot::TEMPORARY];
 const GITIGNORE: &str = ".gitignore";
+/// Exists while a backup is restored into the directory.
+const UNFINISHED: &str = "RESTORE-UNFINISHED";
 
 /// Creates the directory so that its name survives a power cut.
 fn create(root: &Path) -> io::Result<()> {
@@ -51,4 +54,21 @@ pub(crate) fn prepare(root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Says that the directory does not hold a whole store yet.
+pub(crate) fn mark_unfinished(root: &Path) -> io::Result<()> {
+    private::write(&root.join(UNFINISHED), b"")?;
+    OsDisk.sync_dir(root)
+}
+
+/// Says that it does.
+pub(crate) fn mark_finished(root: &Path) -> io::Result<()> {
+    std::fs::remove_file(root.join(UNFINISHED))?;
+    OsDisk.sync_dir(root)
+}
+
+/// Whether a restore into the directory was interrupted or refused.
+pub(crate) fn is_unfinished(root: &Path) -> bool {
+    root.join(UNFINISHED).exists()
 }

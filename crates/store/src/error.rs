@@ -145,6 +145,15 @@ pub enum OpenError {
         /// The directory of the store.
         dir: PathBuf,
     },
+    /// A backup was not restored into it to the end.
+    #[error(
+        "{} holds a restore that was interrupted or refused; delete it and restore the backup again",
+        dir.display()
+    )]
+    UnfinishedRestore {
+        /// The directory of the store.
+        dir: PathBuf,
+    },
     /// A log could not be opened.
     #[error(transparent)]
     Log(#[from] LogOpenError),

@@ -45,6 +45,7 @@ mod definition;
 mod directory;
 mod error;
 mod feed;
+mod figures;
 mod filter;
 mod halves;
 mod history;
@@ -66,13 +67,18 @@ mod salvage;
 mod scan;
 mod script;
 mod secondary;
+mod split_by_size;
 mod statistics;
 mod stream;
 mod topology;
 mod transaction;
 
 pub use account::{Account, Database, Environment, LogWrapper, Options};
-pub use backup::{BackupError, BackupSummary, RestoredPartition, restore, restore_partition};
+pub use backup::{
+    BackupCut, BackupError, BackupFile, BackupPartition, BackupPlan, BackupProgress, BackupSource,
+    BackupSummary, CopyOptions, PART_BYTES, RestoredPartition, copy_backup, restore,
+    restore_partition,
+};
 pub use body::{BodyError, Patch, PatchError};
 pub use container::Container;
 pub use definition::ContainerDefinition;
@@ -81,11 +87,12 @@ pub use error::{
     StorageError, TopologyError, WriteError,
 };
 pub use feed::{FeedPage, FeedRequest};
+pub use figures::{AccountFigures, ContainerFigures, MemoryFigures};
 pub use filter::{BadFilter, FeedFilter};
 pub use halves::Halves;
 pub use headwater_log::disk::{Disk, MemoryDisk};
 pub use headwater_log::salvage::{Hole, Inspection};
-pub use headwater_log::{Damage, Durability, private};
+pub use headwater_log::{Damage, Durability, Histogram, HistogramFigures, LogFigures, private};
 pub use headwater_model::{
     ChangeKind, ContainerRid, Continuation, DatabaseRid, Epk, Etag, FeedMode, FeedStart, KeyRange,
     Lsn, PageLimit, PartitionId, PartitionKey, PartitionKeyDefinition, Timestamp,
@@ -100,7 +107,8 @@ pub use resource::{Resource, ResourceType};
 pub use salvage::{PartitionReport, Salvaged};
 pub use scan::{ScanPage, ScanPosition, ScanScope};
 pub use script::{
-    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, Triggers,
+    ExecuteError, Executed, ProcedureCall, Script, ScriptFailure, ScriptLimits, ScriptWorkers,
+    Triggers, serve_script_worker,
 };
 pub use statistics::RangeStatistics;
 pub use topology::RangeInfo;

@@ -1,5 +1,5 @@
 //! What a store does by itself: deleting what has expired, compacting what is superseded, letting indexes
-//! catch up.
+//! catch up, splitting a range that has grown.
 //!
 //! Expiry is a logged event made by the owner of the partition, never a timer that silently changes
 //! state: an expired item is invisible at once, and its delete follows when the sweeper comes by.
@@ -13,6 +13,7 @@ use crate::item::{ItemKey, Precondition};
 use crate::keys::{self, ItemRow, Key, Value};
 use crate::partition::{Partition, Refusal, Work};
 use crate::prepare::{Action, Operation};
+use crate::split_by_size;
 use headwater_model::{Lsn, PartitionKey};
 use headwater_runtime::{Stop, TaskFailure};
 use smallvec::SmallVec;
@@ -67,6 +68,9 @@ pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
         }
         // Other tasks may have waited while a segment was rewritten.
         tokio::task::yield_now().await;
+    }
+    if let Err(error) = split_by_size::split_largest(account).await {
+        first_error.get_or_insert(error);
     }
     first_error.map_or(Ok(()), Err)
 }

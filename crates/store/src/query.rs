@@ -10,6 +10,7 @@
 //! decided in `source`.
 
 mod continuation;
+mod lanes;
 mod leftovers;
 mod source;
 mod stream;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use headwater_query::{
     ComputedProperty, EvaluationError, Problem, Query, QueryError, ResumePoint, Value,
 };
+pub(crate) use lanes::Lanes;
 pub(crate) use leftovers::Leftovers;
 use leftovers::{Owner, Rows};
 pub use source::IndexUsage;
@@ -56,9 +58,9 @@ const ITEMS_COLLECTED_MAX: usize = 10_000_000;
 const SCAN_ITEMS: u32 = 256;
 const SCAN_BYTES: u32 = 4 << 20;
 /// Steps the condition of a patch may take: the writer of the partition evaluates it, and other writes wait.
-const CONDITION_STEPS_MAX: u64 = 1_000_000;
+const CONDITION_STEPS_MAX: u64 = 20_000;
 /// Bytes it may hold meanwhile.
-const CONDITION_BYTES_MAX: usize = 32 << 20;
+const CONDITION_BYTES_MAX: usize = 8 << 20;
 /// Units of 100 ns in a millisecond.
 const TICKS_PER_MILLISECOND: u64 = 10_000;
 
@@ -149,12 +151,13 @@ impl Container {
         let shared = &self.state().shared;
         let limits = &shared.options.scripts;
         let watch = QueryWatch::new(&shared.runtime, shared.options.queries.time);
+        let watch = Arc::new(watch.in_turns(&shared.query_lanes));
         let (_place, functions) = if functions.is_empty() {
             (None, None)
         } else {
             let place = shared.runtime.timeout(limits.time, shared.turns.place()).await;
             let place = place.flatten().ok_or(QueryFailure::Busy)?;
-            let functions = UserScripts::new(functions, limits, &shared.runtime);
+            let functions = UserScripts::new(functions, shared);
             (Some(place), Some(Arc::new(functions)))
         };
         let context = self.query_context(functions, watch.clone());
@@ -412,7 +415,7 @@ impl Container {
                 if page.items_read > ITEMS_COLLECTED_MAX {
                     return Err(QueryFailure::TooManyItems);
                 }
-                Ok(seen.push(run, &mut Vec::new())? != Next::Enough)
+                Ok(seen.push(run)? != Next::Enough)
             };
             match self.sweep(partition, query, &mut look).await {
                 Ok(Swept::All) => source.move_to(behind),
@@ -473,7 +476,7 @@ impl Account {
     ) -> Result<Vec<Bytes>, EvaluationError> {
         let shared = &self.0.shared;
         let watch = QueryWatch::new(&shared.runtime, shared.options.queries.page_time);
-        let mut run = query.start(query_context(shared, watch));
+        let mut run = query.start(query_context(shared, Arc::new(watch)));
         let mut answered = Vec::new();
         for (ordinal, document) in documents.iter().enumerate() {
             let mut rows = Vec::new();

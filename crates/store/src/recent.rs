@@ -47,6 +47,7 @@ struct Shard {
     /// What was young until the young filled half of the room.
     old: Items,
     young_bytes: usize,
+    old_bytes: usize,
     /// Parts of the hashes of keys that were read and not kept.
     seen: Box<[u16]>,
 }
@@ -143,6 +144,15 @@ impl Recent {
         }
     }
 
+    /// Bytes of the items in it, about.
+    pub(crate) fn byte_count(&self) -> usize {
+        let bytes = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard.young_bytes + shard.old_bytes
+        };
+        self.shards.iter().map(bytes).sum()
+    }
+
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         // Tables use the highest and the lowest bits.
         &self.shards[usize::from(hash.to_le_bytes()[6]) % SHARDS]
@@ -156,6 +166,7 @@ impl Shard {
             young: Items::default(),
             old: Items::default(),
             young_bytes: 0,
+            old_bytes: 0,
             seen: vec![0; SEEN_PLACES].into_boxed_slice(),
         }
     }
@@ -164,7 +175,7 @@ impl Shard {
         if let Some((known, kept)) = self.young.get(&hash) {
             return (known == key).then(|| kept.clone());
         }
-        let (known, kept) = self.old.remove(&hash)?;
+        let (known, kept) = self.take_old(hash)?;
         if known != *key {
             return None;
         }
@@ -190,7 +201,7 @@ impl Shard {
         self.forget(hash);
         if self.young_bytes + bytes > half {
             self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
+            self.old_bytes = std::mem::take(&mut self.young_bytes);
         }
         self.young_bytes += bytes;
         self.young.insert(hash, (key, kept));
@@ -200,7 +211,13 @@ impl Shard {
         if let Some((key, kept)) = self.young.remove(&hash) {
             self.young_bytes -= weight(&key, &kept);
         }
-        self.old.remove(&hash);
+        self.take_old(hash);
+    }
+
+    fn take_old(&mut self, hash: u64) -> Option<(Key, Kept)> {
+        let (key, kept) = self.old.remove(&hash)?;
+        self.old_bytes -= weight(&key, &kept);
+        Some((key, kept))
     }
 }
 
@@ -277,6 +294,8 @@ mod tests {
             let shard = shard.lock();
             let weights = shard.young.values().map(|(key, kept)| weight(key, kept));
             assert_eq!(weights.sum::<usize>(), shard.young_bytes);
+            let weights = shard.old.values().map(|(key, kept)| weight(key, kept));
+            assert_eq!(weights.sum::<usize>(), shard.old_bytes);
             shard.young.len() + shard.old.len()
         };
         let items: usize = recent.shards.iter().map(kept).sum();

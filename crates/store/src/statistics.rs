@@ -1,4 +1,5 @@
-//! How much is in each range, and which partition keys take most of it. Estimates: nothing decides by them.
+//! How much is in each range, and which partition keys take most of it. Estimates: nothing
+//! decides by them but whether a range is split.
 //!
 //! Items are counted in the index, which does not know how long they are; the bytes of a partition key
 //! are its share of the items. An item whose time is over counts until it is deleted.
@@ -82,7 +83,7 @@ impl Container {
             return Err(self.state().shared.index.doubt("a row is malformed"));
         }
         keep(&mut largest, run);
-        counted.bytes = bytes_of(&log.statistics(), counted.items);
+        counted.bytes = live_bytes_of(&log.statistics(), counted.items);
         let share = |items: u64| {
             let share = u128::from(counted.bytes) * u128::from(items);
             u64::try_from(share / u128::from(counted.items.max(1))).unwrap_or(u64::MAX)
@@ -93,7 +94,7 @@ impl Container {
 }
 
 /// Bytes of what exists in a partition's log.
-fn bytes_of(log: &LogStatistics, items: u64) -> u64 {
+pub(crate) fn live_bytes_of(log: &LogStatistics, items: u64) -> u64 {
     let live = log.bytes.saturating_sub(log.dead_bytes);
     if !log.shared {
         return live;

@@ -271,7 +271,7 @@ fn inherit_log(
         partition,
         ancestors,
         start,
-        shared.options.log_options(),
+        shared.log_options(),
         shared.runtime.clone(),
     );
     opened.map_err(|error| match error {
@@ -292,7 +292,7 @@ fn open_log(
             shared.disk.clone(),
             &dir,
             partition,
-            shared.options.log_options(),
+            shared.log_options(),
             shared.runtime.clone(),
         )
     });

@@ -4,15 +4,18 @@
 
 mod support;
 
+use bytes::Bytes;
 use headwater_runtime::Runtime;
 use headwater_store::{
-    Account, BackupError, Container, ContainerDefinition, Continuation, FeedRequest, FeedStart,
-    Lsn, Options, PageLimit, restore,
+    Account, BackupCut, BackupError, BackupPartition, BackupPlan, BackupSource, BackupSummary,
+    Container, ContainerDefinition, Continuation, CopyOptions, FeedRequest, FeedStart, Lsn,
+    OpenError, Options, PageLimit, copy_backup, restore,
 };
 use object_store::local::LocalFileSystem;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::scratch;
 
 fn options() -> Options {
@@ -28,6 +31,30 @@ async fn new_store(dir: &Path) -> (Account, Container) {
     let definition = ContainerDefinition::new("c", "/pk").unwrap();
     let container = database.create_container_with(definition, 3).await.unwrap();
     (account, container)
+}
+
+/// Equal, but for what was copied.
+#[track_caller]
+fn assert_same(one: &BackupSummary, other: &BackupSummary) {
+    let of = |summary: &BackupSummary| {
+        let BackupSummary { partitions, items, bytes, state_hash, .. } = summary;
+        (*partitions, *items, *bytes, state_hash.clone())
+    };
+    assert_eq!(of(one), of(other));
+}
+
+/// The objects of a backup by the file they are a part of.
+fn parts(root: &Path) -> Vec<(String, PathBuf)> {
+    let contents = std::fs::read_to_string(root.join("BACKUP.json")).unwrap();
+    let contents: serde_json::Value = serde_json::from_str(&contents).unwrap();
+    let mut found = Vec::new();
+    for file in contents["files"].as_array().unwrap() {
+        for part in file["parts"].as_array().unwrap() {
+            let object = root.join(part["object"].as_str().unwrap());
+            found.push((file["path"].as_str().unwrap().to_owned(), object));
+        }
+    }
+    found
 }
 
 async fn write(container: &Container, number: u64) {
@@ -72,7 +99,7 @@ async fn a_restored_backup_is_what_was_there() {
 
     let into = target.path().join("restored");
     let (restored, proved) = restore(&place, "nightly", &into, options()).await.unwrap();
-    assert_eq!(proved, summary);
+    assert_same(&proved, &summary);
     let container = restored.database("d").await.unwrap().container("c").await.unwrap();
     assert_eq!(everything(&container).await, before, "same bytes, etags and LSNs");
     let next = FeedRequest::after(position.continuation);
@@ -107,7 +134,7 @@ async fn a_backup_is_made_while_writing() {
         let summary = account.backup(&place, &prefix).await.unwrap();
         let into = target.path().join(&prefix);
         let (restored, proved) = restore(&place, &prefix, &into, options()).await.unwrap();
-        assert_eq!(proved, summary, "round {round}");
+        assert_same(&proved, &summary);
         restored.close().await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
@@ -135,7 +162,7 @@ async fn what_is_not_a_whole_backup_is_refused() {
     let contents = place_dir.path().join("b/BACKUP.json");
     let good = std::fs::read_to_string(&contents).unwrap();
     for (number, (from, to)) in [
-        ("\"format\": 1", "\"format\": 99"),
+        ("\"format\": 2", "\"format\": 99"),
         ("catalog/MANIFEST", "../../MANIFEST"),
         ("catalog/MANIFEST", "/MANIFEST"),
     ]
@@ -152,15 +179,19 @@ async fn what_is_not_a_whole_backup_is_refused() {
     assert!(matches!(refused, Err(BackupError::Contents(_))), "{refused:?}");
     std::fs::write(&contents, &good).unwrap();
 
-    let manifest = place_dir.path().join("b/catalog/MANIFEST");
-    let mut bytes = std::fs::read(&manifest).unwrap();
+    let parts = parts(&place_dir.path().join("b"));
+    let (_, manifest) = parts.iter().find(|(path, _)| path == "catalog/MANIFEST").unwrap();
+    let mut bytes = std::fs::read(manifest).unwrap();
     bytes[20] ^= 1;
-    std::fs::write(&manifest, &bytes).unwrap();
+    std::fs::write(manifest, &bytes).unwrap();
     let refused = restore(&place, "b", &target.path().join("e"), options()).await;
     assert!(matches!(refused, Err(BackupError::Damaged { .. })), "{refused:?}");
-    std::fs::remove_file(&manifest).unwrap();
+    std::fs::remove_file(manifest).unwrap();
     let refused = restore(&place, "b", &target.path().join("f"), options()).await;
-    assert!(matches!(refused, Err(BackupError::Place(_))), "{refused:?}");
+    assert!(matches!(refused, Err(BackupError::Damaged { .. })), "{refused:?}");
+    // What was restored of it does not open.
+    let opened = Account::open(target.path().join("f"), options()).await;
+    assert!(matches!(opened, Err(OpenError::UnfinishedRestore { .. })), "{opened:?}");
 }
 
 /// Every version behind a position, with the images before them.
@@ -253,7 +284,7 @@ async fn every_damaged_file_of_a_backup_is_noticed() {
     let root = place_dir.path().join("b");
     let contents = std::fs::read_to_string(root.join("BACKUP.json")).unwrap();
     let listed: serde_json::Value = serde_json::from_str(&contents).unwrap();
-    let files = listed["files"].as_array().unwrap();
+    let files = parts(&root);
     assert!(files.len() > 8, "{files:?}");
     let mut number = 0;
     let mut attempt = async || {
@@ -261,8 +292,7 @@ async fn every_damaged_file_of_a_backup_is_noticed() {
         let into = target.path().join(number.to_string());
         restore(&place, "b", &into, options()).await.map(|_| ())
     };
-    for file in files {
-        let path = root.join(file["path"].as_str().unwrap());
+    for (_, path) in files {
         let good = std::fs::read(&path).unwrap();
         for at in [0, good.len() / 2, good.len() - 1] {
             let mut bytes = good.clone();
@@ -308,4 +338,262 @@ async fn every_damaged_file_of_a_backup_is_noticed() {
     assert!(!out.exists() && !std::path::Path::new("/dev/shm/out").exists());
     std::fs::write(root.join("BACKUP.json"), contents).unwrap();
     assert!(attempt().await.is_ok(), "undamaged again, it is good");
+}
+
+/// The bytes of every object under a directory, by path.
+fn objects(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![root.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => drop(found.insert(path.clone(), std::fs::read(&path).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+/// Sealed segments are taken over, of the active one only the end is copied, and nothing that a restore does
+/// not need is left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_backup_copies_only_what_is_new() {
+    let (dir, place_dir, target) = (scratch(), scratch(), scratch());
+    let (account, container) = new_store(dir.path()).await;
+    for number in 0..3_000 {
+        write(&container, number).await;
+    }
+    let place = LocalFileSystem::new_with_prefix(place_dir.path()).unwrap();
+    let first = account.backup(&place, "b").await.unwrap();
+    assert_eq!(first.copied_bytes, first.bytes);
+    let before = objects(place_dir.path());
+    let same = account.backup(&place, "b").await.unwrap();
+    assert_eq!(same.copied_bytes, 0);
+    assert_eq!(objects(place_dir.path()), before, "nothing new");
+    write(&container, 1).await;
+    let second = account.backup(&place, "b").await.unwrap();
+    // One item, and the manifests: they say where each log ends.
+    let parts = parts(&place_dir.path().join("b"));
+    let manifests = parts.iter().filter(|(path, _)| path.ends_with("MANIFEST"));
+    let manifests: u64 = manifests.map(|(_, path)| path.metadata().unwrap().len()).sum();
+    assert!(second.copied_bytes <= manifests + 1_000, "{second:?}, {manifests}");
+    assert!(second.copied_bytes > 0);
+
+    // Everything is rewritten by compaction, and the old files go.
+    for number in 0..3_000 {
+        write(&container, number).await;
+    }
+    account.maintain().await.unwrap();
+    let third = account.backup(&place, "b").await.unwrap();
+    let kept: u64 = objects(place_dir.path()).values().map(|bytes| bytes.len() as u64).sum();
+    assert!(kept <= third.bytes + 100_000, "{kept} bytes for {third:?}");
+    let hash = account.state_hash().unwrap();
+    account.close().await.unwrap();
+    let (restored, proved) =
+        restore(&place, "b", &target.path().join("r"), options()).await.unwrap();
+    assert_same(&proved, &third);
+    assert_eq!(restored.state_hash().unwrap(), hash);
+    restored.close().await.unwrap();
+}
+
+/// A restored store writes other entries under the LSNs and file names that the original went on with. A
+/// backup of it into the place of the original must not take one for the other.
+#[tokio::test]
+async fn a_backup_of_a_restored_store_does_not_take_over_what_the_original_wrote_later() {
+    let (dir, place_dir, target) = (scratch(), scratch(), scratch());
+    let (account, container) = new_store(dir.path()).await;
+    for number in 0..500 {
+        write(&container, number).await;
+    }
+    let place = LocalFileSystem::new_with_prefix(place_dir.path()).unwrap();
+    account.backup(&place, "early").await.unwrap();
+    for number in 500..900 {
+        write(&container, number).await;
+    }
+    account.backup(&place, "b").await.unwrap();
+    account.close().await.unwrap();
+    let (restored, _) =
+        restore(&place, "early", &target.path().join("1"), options()).await.unwrap();
+    let container = restored.database("d").await.unwrap().container("c").await.unwrap();
+    for number in 500..900 {
+        write(&container, number).await;
+    }
+    let summary = restored.backup(&place, "b").await.unwrap();
+    restored.close().await.unwrap();
+    let again = restore(&place, "b", &target.path().join("2"), options()).await;
+    let (again, proved) = again.unwrap();
+    assert_same(&proved, &summary);
+    again.close().await.unwrap();
+}
+
+/// A damaged part is found and replaced when the backup is compared with the store.
+#[tokio::test]
+async fn a_damaged_backup_is_repaired_by_comparing_it_with_the_store() {
+    let (dir, place_dir, target) = (scratch(), scratch(), scratch());
+    let (account, container) = new_store(dir.path()).await;
+    for number in 0..1_000 {
+        write(&container, number).await;
+    }
+    let place = LocalFileSystem::new_with_prefix(place_dir.path()).unwrap();
+    account.backup(&place, "b").await.unwrap();
+    for (_, path) in parts(&place_dir.path().join("b")).iter().step_by(3) {
+        let mut bytes = std::fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let cut = account.begin_backup().await.unwrap();
+    let options_of_copy = CopyOptions::default().verify(true);
+    let copied = copy_backup(&cut, &place, "b", options_of_copy, &mut |_| ()).await.unwrap();
+    assert!(copied.copied_bytes > 0 && copied.copied_bytes < copied.bytes, "{copied:?}");
+    account.close().await.unwrap();
+    let (restored, _) = restore(&place, "b", &target.path().join("r"), options()).await.unwrap();
+    restored.close().await.unwrap();
+}
+
+/// A source that fails after some reads, as a killed command or a lost server does.
+struct Failing {
+    cut: BackupCut,
+    reads: AtomicUsize,
+    allowed: usize,
+}
+
+impl BackupSource for Failing {
+    fn plan(&self) -> &BackupPlan {
+        self.cut.plan()
+    }
+
+    async fn partition(&self, number: usize) -> Result<BackupPartition, BackupError> {
+        BackupSource::partition(&self.cut, number).await
+    }
+
+    async fn read(
+        &self,
+        file: usize,
+        offset: u64,
+        bytes: usize,
+        known: Option<&str>,
+    ) -> Result<Option<Bytes>, BackupError> {
+        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.allowed {
+            return Err(BackupError::Source("the connection is lost".into()));
+        }
+        BackupSource::read(&self.cut, file, offset, bytes, known).await
+    }
+}
+
+/// Wherever a backup stops, the one before it is restored, and the next copies only what is missing.
+#[tokio::test]
+async fn a_killed_backup_leaves_the_last_one_restorable() {
+    let (dir, place_dir, target) = (scratch(), scratch(), scratch());
+    let (account, container) = new_store(dir.path()).await;
+    for number in 0..1_000 {
+        write(&container, number).await;
+    }
+    let place = LocalFileSystem::new_with_prefix(place_dir.path()).unwrap();
+    let first = account.backup(&place, "b").await.unwrap();
+    let mut attempts = 0;
+    let last = loop {
+        for number in 0..200 {
+            write(&container, number * 7).await;
+        }
+        account.maintain().await.unwrap();
+        let cut = account.begin_backup().await.unwrap();
+        let source = Failing { cut, reads: AtomicUsize::new(0), allowed: attempts * 3 };
+        let copied = copy_backup(&source, &place, "b", CopyOptions::default(), &mut |_| ()).await;
+        let into = target.path().join(attempts.to_string());
+        let (restored, proved) = restore(&place, "b", &into, options()).await.unwrap();
+        restored.close().await.unwrap();
+        match copied {
+            Ok(summary) => {
+                assert_same(&proved, &summary);
+                break summary;
+            }
+            Err(error) => assert!(matches!(error, BackupError::Source(_)), "{error:?}"),
+        }
+        assert_same(&proved, &first);
+        attempts += 1;
+        assert!(attempts < 100, "it never ends");
+    };
+    assert!(attempts >= 3, "{attempts} attempts were stopped");
+    assert!(last.copied_bytes < last.bytes, "{last:?}");
+    account.close().await.unwrap();
+}
+
+/// Containers come and go while moments are taken: each holds the containers of its catalog.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_holds_the_containers_of_its_catalog() {
+    let (dir, place, target) = (scratch(), scratch(), scratch());
+    let (account, _) = new_store(dir.path()).await;
+    let place = LocalFileSystem::new_with_prefix(place.path()).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ended, mut makers) = tokio::sync::mpsc::channel::<()>(1);
+    let (maker, is_stopped) = (account.clone(), stop.clone());
+    Runtime::system().spawn("maker", async move {
+        let database = maker.database("d").await.unwrap();
+        for number in 0..10_000 {
+            if is_stopped.load(Ordering::Relaxed) {
+                break;
+            }
+            let id = format!("x{}", number % 3);
+            let definition = ContainerDefinition::new(&id, "/pk").unwrap();
+            let made = database.create_container_with(definition, 2).await.unwrap();
+            write(&made, number).await;
+            let first = made.ranges()[0].id;
+            made.split(first, None).await.unwrap();
+            database.drop_container(&id).await.unwrap();
+        }
+        drop(ended);
+    });
+    for round in 0..10 {
+        let summary = account.backup(&place, "b").await.unwrap();
+        let into = target.path().join(round.to_string());
+        let (restored, proved) = restore(&place, "b", &into, options()).await.unwrap();
+        assert_same(&proved, &summary);
+        restored.close().await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(makers.recv().await.is_none());
+    account.close().await.unwrap();
+}
+
+/// Backups were once lists of whole files.
+#[tokio::test]
+async fn a_backup_of_the_first_format_is_restored_and_continued() {
+    let (dir, place_dir, target) = (scratch(), scratch(), scratch());
+    let (account, container) = new_store(dir.path()).await;
+    for number in 0..300 {
+        write(&container, number).await;
+    }
+    let place = LocalFileSystem::new_with_prefix(place_dir.path()).unwrap();
+    account.backup(&place, "b").await.unwrap();
+    let root = place_dir.path().join("b");
+    let text = std::fs::read_to_string(root.join("BACKUP.json")).unwrap();
+    let mut contents: serde_json::Value = serde_json::from_str(&text).unwrap();
+    contents["format"] = 1.into();
+    for file in contents["files"].as_array_mut().unwrap() {
+        assert_eq!(file["parts"].as_array().unwrap().len(), 1);
+        let path = root.join(file["path"].as_str().unwrap());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::copy(root.join(file["parts"][0]["object"].as_str().unwrap()), path).unwrap();
+        let (path, bytes) = (file["path"].clone(), file["bytes"].clone());
+        let xxh3 = file["parts"][0]["xxh3"].clone();
+        *file = serde_json::json!({ "path": path, "bytes": bytes, "xxh3": xxh3 });
+    }
+    std::fs::write(root.join("BACKUP.json"), contents.to_string()).unwrap();
+    std::fs::remove_dir_all(root.join("parts")).unwrap();
+    let hash = account.state_hash().unwrap();
+    let (restored, proved) =
+        restore(&place, "b", &target.path().join("1"), options()).await.unwrap();
+    assert_eq!((proved.state_hash, restored.state_hash().unwrap()), (hash.clone(), hash));
+    restored.close().await.unwrap();
+    let summary = account.backup(&place, "b").await.unwrap();
+    account.close().await.unwrap();
+    let is_old = |path: &&PathBuf| !path.starts_with(root.join("parts"));
+    assert_eq!(objects(&root).keys().filter(is_old).count(), 1, "the list alone");
+    let (restored, proved) =
+        restore(&place, "b", &target.path().join("2"), options()).await.unwrap();
+    assert_same(&proved, &summary);
+    restored.close().await.unwrap();
 }

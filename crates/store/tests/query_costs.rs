@@ -46,7 +46,6 @@ async fn a_query_that_outgrows_its_memory_fails_and_harms_nothing_else() {
         container.query(&parse(text), &ScanScope::Container, None, limit).await
     };
     for text in [
-        "SELECT c.s, x, y FROM c JOIN x IN c.a JOIN y IN c.a",
         "SELECT VALUE CONCAT(c.s, ToString(x)) FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY x",
         "SELECT COUNT(1) AS n FROM c JOIN x IN c.a JOIN y IN c.a GROUP BY CONCAT(c.s, ToString(x * 1000 + y))",
         "SELECT DISTINCT VALUE CONCAT(c.s, ToString(x), ToString(y)) FROM c JOIN x IN c.a JOIN y IN c.a",
@@ -63,12 +62,12 @@ async fn a_query_that_outgrows_its_memory_fails_and_harms_nothing_else() {
 async fn a_page_ends_within_its_time_and_the_next_one_continues_behind_it() {
     for sorted in [0, 4_000] {
         let mut options = Options::default();
-        options.queries.page_time = Duration::from_millis(20);
+        options.queries.page_time = Duration::from_millis(250);
         options.sort_listings_up_to = sorted;
-        let (account, container) = filled(options, 30, 140).await;
-        // Some tens of milliseconds of work for each item.
+        let (account, container) = filled(options, 200, 70).await;
+        // Some milliseconds of work for each item: a page holds several, also on a busy machine.
         let text = "SELECT VALUE c.n FROM c WHERE NOT EXISTS(SELECT VALUE 1 FROM x IN c.a JOIN y IN c.a WHERE x + y = -1)";
-        let (query, limit) = (parse(text), PageLimit::items(100).unwrap());
+        let (query, limit) = (parse(text), PageLimit::items(1_000).unwrap());
         let (mut found, mut pages, mut after) = (Vec::new(), 0, None::<String>);
         loop {
             let page = container.query(&query, &ScanScope::Container, after.as_deref(), limit);
@@ -81,11 +80,11 @@ async fn a_page_ends_within_its_time_and_the_next_one_continues_behind_it() {
                 break;
             }
             assert!(!page.rows.is_empty(), "every page comes further");
-            assert!(pages < 100, "it does not end");
+            assert!(pages < 1_000, "it does not end");
         }
         assert!(pages > 1, "one page took all the time there is");
         found.sort_unstable();
-        assert_eq!(found, (0..30).collect::<Vec<u64>>(), "after {pages} pages, sorted {sorted}");
+        assert_eq!(found, (0..200).collect::<Vec<u64>>(), "after {pages} pages, sorted {sorted}");
         account.close().await.unwrap();
     }
 }
@@ -98,7 +97,6 @@ async fn an_item_that_takes_longer_than_a_page_may_fails_and_so_does_a_query_tha
     let (account, container) = filled(options, 2, 200).await;
     let runtime = Runtime::system();
     for text in [
-        "SELECT VALUE 1 FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a WHERE x = -1",
         "SELECT VALUE 1 FROM c WHERE EXISTS(SELECT VALUE 1 FROM x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a WHERE x = -1)",
         "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a",
         "SELECT TOP 1 VALUE x FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a ORDER BY x",
@@ -109,6 +107,88 @@ async fn an_item_that_takes_longer_than_a_page_may_fails_and_so_does_a_query_tha
         assert_eq!(evaluation(failed.unwrap_err()), EvaluationError::OutOfTime, "{text}");
         assert!(runtime.elapsed() - before < SOON, "{text}");
     }
+    account.close().await.unwrap();
+}
+
+/// All pages of a query, of which none is larger than it may be.
+async fn pages(container: &Container, text: &str, limit: PageLimit) -> Vec<Vec<Value>> {
+    let (query, mut pages, mut after) = (parse(text), Vec::new(), None::<String>);
+    loop {
+        let page = container.query(&query, &ScanScope::Container, after.as_deref(), limit);
+        let page = page.await.unwrap();
+        assert!(page.rows.len() <= limit.items as usize, "{text}: {}", page.rows.len());
+        let all_but_last = page.rows.iter().rev().skip(1).map(|row| row.len()).sum::<usize>();
+        assert!(all_but_last < limit.bytes as usize, "{text}: {all_but_last} bytes");
+        pages.push(page.rows.iter().map(|row| serde_json::from_slice(row).unwrap()).collect());
+        after = page.next;
+        if after.is_none() {
+            return pages;
+        }
+        assert!(pages.len() < 10_000, "{text} does not end");
+    }
+}
+
+#[tokio::test]
+async fn an_item_with_many_rows_is_shown_over_several_pages() {
+    for sorted in [0, 4_000] {
+        let mut options = Options::default();
+        options.sort_listings_up_to = sorted;
+        let (account, container) = filled(options, 3, 30).await;
+        for (text, rows) in [
+            ("SELECT c.n, x, y FROM c JOIN x IN c.a JOIN y IN c.a", 2_700),
+            (
+                "SELECT VALUE [c.n, x, y] FROM c JOIN x IN c.a JOIN y IN c.a WHERE (x + y) % 2 = 0",
+                1_350,
+            ),
+            ("SELECT c.n, x, y FROM c JOIN x IN c.a JOIN (SELECT VALUE z FROM z IN c.a) y", 2_700),
+            ("SELECT TOP 1000 c.n, x, y FROM c JOIN x IN c.a JOIN y IN c.a", 1_000),
+            ("SELECT c.n, x, y FROM c JOIN x IN c.a JOIN y IN c.a OFFSET 850 LIMIT 300", 300),
+        ] {
+            let whole = pages(&container, text, PageLimit::items(10_000).unwrap()).await.concat();
+            assert_eq!(whole.len(), rows, "{text}");
+            for limit in [PageLimit::items(7), PageLimit::items(100), PageLimit::new(5_000, 2_000)]
+            {
+                let found = pages(&container, text, limit.unwrap()).await;
+                assert!(found.len() > 1, "{text}: {limit:?}");
+                assert!(found.concat() == whole, "{text}: other rows with {limit:?}");
+            }
+        }
+        account.close().await.unwrap();
+    }
+}
+
+/// Nearly all rows of the item fail the filter, and looking at all of them takes many pages.
+#[tokio::test]
+async fn an_item_that_takes_longer_than_a_page_is_looked_at_over_several_pages() {
+    let mut options = Options::default();
+    options.queries.page_time = Duration::from_millis(150);
+    let (account, container) = filled(options, 1, 120).await;
+    let text = "SELECT x, y, z FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a WHERE x + y + z IN (0, 150, 357) AND x = y AND y = z";
+    let found = pages(&container, text, PageLimit::items(100).unwrap()).await;
+    assert!(found.len() > 1, "one page took all the time there is");
+    let row = |n: u64| json!({"x": n, "y": n, "z": n});
+    assert_eq!(found.concat(), [row(0), row(50), row(119)]);
+    account.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_item_that_is_deleted_between_its_pages_takes_no_rows_of_the_next() {
+    let (account, container) = filled(Options::default(), 2, 30).await;
+    let query = parse("SELECT VALUE c.id FROM c JOIN x IN c.a JOIN y IN c.a");
+    let limit = PageLimit::items(100).unwrap();
+    let first = container.query(&query, &ScanScope::Container, None, limit).await.unwrap();
+    let shown: String = serde_json::from_slice(&first.rows[0]).unwrap();
+    let key = format!("k{shown}");
+    container.delete(key.as_str(), &shown).await.unwrap();
+    let (mut rows, mut after) = (0, first.next);
+    while let Some(position) = after {
+        let page = container.query(&query, &ScanScope::Container, Some(&position), limit);
+        let page = page.await.unwrap();
+        rows += page.rows.len();
+        assert!(rows <= 900, "there is one item with 900 rows");
+        after = page.next;
+    }
+    assert_eq!(rows, 900);
     account.close().await.unwrap();
 }
 

@@ -1,23 +1,40 @@
-//! `headwater backup` and `headwater restore`: a data directory into a directory, and back with proof.
+//! `headwater backup` and `headwater restore`: a running server or a data directory into a directory, and back
+//! with proof.
 
-use crate::connect::block_on;
-use crate::output::say;
-use anyhow::{Context, Result, ensure};
+use crate::address::Address;
+use crate::connect::{Connect, block_on};
+use crate::output::{bytes as progress_bar, say};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use clap::Args;
-use headwater_store::{Account, BackupSummary, Options, restore};
+use headwater_client::{ClientError, RetryPolicy};
+use headwater_store::{
+    Account, BackupError, BackupPartition, BackupPlan, BackupSource, BackupSummary, CopyOptions,
+    Options, copy_backup, private, restore,
+};
 use object_store::local::LocalFileSystem;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The name of the backup inside of its directory.
 pub(super) const PREFIX: &str = "backup";
+const LOCK: &str = "LOCK";
 
 /// From where, and where to.
 #[derive(Debug, Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct Backup {
-    /// The data directory
-    data: PathBuf,
-    /// A new directory for the backup
+    /// A server (a URL, or a context followed by a colon) or a data directory that no server has open
+    /// [default: the server of the current context, or of this machine]
+    from: Option<String>,
+    /// The directory for the backup: a new one, or that of an earlier backup
     to: PathBuf,
+    /// Compare all that the backup has with the server, and replace what is damaged
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    connect: Connect,
 }
 
 /// From where, and where to.
@@ -31,9 +48,16 @@ pub(crate) struct Restore {
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
-Copy a data directory that no server has open
+Copy a running server or a data directory into a directory
 
-    headwater backup ./headwater-data /backups/monday
+    headwater backup /backups/shop
+    headwater backup http://db.example:8080 /backups/shop
+    headwater backup ./headwater-data /backups/shop
+
+The copy is one moment of every partition; writes go on. It needs a read-write key of the account.
+
+A second backup into the same directory copies only what is new, and replaces the first when it is complete. Until \
+then the first can be restored, also after this command was killed. Use several directories to keep several moments.
 
 The copy is complete when the command says so: it holds a list of its files with their checksums and a \
 hash of everything in the store, which `headwater restore` compares.";
@@ -42,33 +66,151 @@ hash of everything in the store, which `headwater restore` compares.";
 pub(crate) const RESTORE_HELP: &str = "\
 Make a data directory out of a backup
 
-    headwater restore /backups/monday ./restored
+    headwater restore /backups/shop ./restored
     headwater serve --data ./restored
 
-Every file is checked, the store is opened, and what is in it is compared with what was backed up.";
+Every file is checked, the store is opened, and what is in it is compared with what was backed up. LSNs and \
+change feed positions stay valid.";
 
 /// Makes a backup.
 pub(crate) fn run(backup: &Backup) -> Result<()> {
-    let data = &backup.data;
+    let to = &backup.to;
     ensure!(
-        data.join("catalog").is_dir(),
-        "{} is not a data directory; give the one `headwater serve --data` was given",
-        data.display()
+        !to.to_string_lossy().contains("://"),
+        "{} is no directory; back up into a directory and copy it to the object store",
+        to.display()
     );
-    let full = std::fs::read_dir(&backup.to).is_ok_and(|mut entries| entries.next().is_some());
-    ensure!(!full, "{} is not empty; back up into a new directory", backup.to.display());
-    block_on(async {
-        let account = Account::open(data, Options::default()).await;
-        let account = account.with_context(|| format!("cannot open {}", data.display()))?;
-        let made = async {
-            let place = place(&backup.to)?;
-            account.backup(&place, PREFIX).await.context("the backup is not complete")
+    if let Ok(entries) = std::fs::read_dir(to) {
+        let is_ours = |name: &str| name == PREFIX || name == LOCK;
+        let is_other = |entry: std::io::Result<std::fs::DirEntry>| {
+            !entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(is_ours))
         };
-        let made = made.await;
-        account.close().await.context("cannot close the store cleanly; nothing is lost")?;
-        show("backed up", &made?);
+        let is_other = entries.into_iter().any(is_other);
+        ensure!(
+            !is_other,
+            "{} is not empty and holds no backup; choose a new directory",
+            to.display()
+        );
+    }
+    block_on(async {
+        let place = place(to)?.with_fsync(true);
+        let _lock = lock(to)?;
+        let options = CopyOptions::default().verify(backup.verify);
+        let summary = match backup.from.as_deref() {
+            Some(data) if !is_server(data) => from_directory(data, &place, options).await?,
+            server => from_server(server, &backup.connect, &place, options).await?,
+        };
+        show("backed up", &format!("{} of them new, ", summary.copied_bytes), &summary);
         Ok(())
     })
+}
+
+/// Whether a text names a server and not a directory.
+fn is_server(text: &str) -> bool {
+    text.contains("://") || text.ends_with(':')
+}
+
+async fn from_server(
+    server: Option<&str>,
+    connect: &Connect,
+    place: &LocalFileSystem,
+    options: CopyOptions,
+) -> Result<BackupSummary> {
+    let place_of_server = match server {
+        Some(server) => {
+            let address: Address = server.parse()?;
+            ensure!(
+                address.names.is_empty(),
+                "{server} names a database; a backup is of all of them"
+            );
+            address.place
+        }
+        None => crate::address::Place::Default,
+    };
+    // A backup takes long: it outlives a restart of what is between it and the server.
+    let mut retry = RetryPolicy::default();
+    retry.others_max = 12;
+    retry.wait_max = Duration::from_secs(120);
+    let mut settings = headwater_client::Options::default();
+    settings.retry = retry;
+    let client = connect.client(&place_of_server, settings)?;
+    let begun = client.begin_backup().await;
+    let backup =
+        begun.with_context(|| format!("cannot begin a backup of {}", client.endpoint()))?;
+    let plan = serde_json::from_str(backup.plan()).context("the server's answer is no backup")?;
+    let source = Server { backup, plan };
+    let copied = copy(&source, place, options).await;
+    // The server releases it by itself after a while.
+    let _ = source.backup.end().await;
+    copied
+}
+
+async fn from_directory(
+    data: &str,
+    place: &LocalFileSystem,
+    options: CopyOptions,
+) -> Result<BackupSummary> {
+    ensure!(
+        Path::new(data).join("catalog").is_dir(),
+        "{data} is not a data directory; give the one `headwater serve --data` was given, or a URL"
+    );
+    let account = Account::open(data, quiet()).await;
+    let account = account.with_context(|| {
+        format!("cannot open {data}; to back up a running server, leave the data directory out")
+    })?;
+    let copied = match account.begin_backup().await {
+        Ok(cut) => copy(&cut, place, options).await,
+        Err(error) => Err(error).context("cannot begin the backup"),
+    };
+    account.close().await.context("cannot close the store cleanly; nothing is lost")?;
+    copied
+}
+
+async fn copy<S: BackupSource>(
+    source: &S,
+    place: &LocalFileSystem,
+    options: CopyOptions,
+) -> Result<BackupSummary> {
+    let bar = progress_bar(0);
+    let report = bar.clone();
+    let mut show = move |progress: headwater_store::BackupProgress| {
+        report.set_length(progress.bytes);
+        report.set_position(progress.done_bytes);
+    };
+    let copied = copy_backup(source, place, PREFIX, options, &mut show).await;
+    bar.finish_and_clear();
+    copied.context("the backup is not complete; the one before it can still be restored")
+}
+
+/// A backup that a server holds.
+struct Server {
+    backup: headwater_client::Backup,
+    plan: BackupPlan,
+}
+
+impl BackupSource for Server {
+    fn plan(&self) -> &BackupPlan {
+        &self.plan
+    }
+
+    async fn partition(&self, number: usize) -> Result<BackupPartition, BackupError> {
+        let json = self.backup.partition(number).await.map_err(failed)?;
+        serde_json::from_slice(&json).map_err(|error| BackupError::Answer(error.to_string()))
+    }
+
+    async fn read(
+        &self,
+        file: usize,
+        offset: u64,
+        bytes: usize,
+        known: Option<&str>,
+    ) -> Result<Option<Bytes>, BackupError> {
+        self.backup.read(file, offset, bytes, known).await.map_err(failed)
+    }
+}
+
+fn failed(error: ClientError) -> BackupError {
+    BackupError::Source(Box::new(error))
 }
 
 /// Restores one.
@@ -76,14 +218,21 @@ pub(crate) fn run_restore(command: &Restore) -> Result<()> {
     ensure!(command.from.is_dir(), "{} is not a directory", command.from.display());
     block_on(async {
         let place = place(&command.from)?;
-        let restored = restore(&place, PREFIX, &command.data, Options::default()).await;
+        let restored = restore(&place, PREFIX, &command.data, quiet()).await;
         let (account, summary) = restored.with_context(|| {
             format!("cannot restore {} to {}", command.from.display(), command.data.display())
         })?;
         account.close().await.context("cannot close the store cleanly; nothing is lost")?;
-        show("restored and compared", &summary);
+        show("restored and compared", "", &summary);
         Ok(())
     })
+}
+
+/// Options of a store that changes nothing by itself.
+fn quiet() -> Options {
+    let mut options = Options::default();
+    options.maintenance_interval = Duration::ZERO;
+    options
 }
 
 pub(super) fn place(dir: &Path) -> Result<LocalFileSystem> {
@@ -91,9 +240,23 @@ pub(super) fn place(dir: &Path) -> Result<LocalFileSystem> {
     LocalFileSystem::new_with_prefix(dir).with_context(|| format!("cannot use {}", dir.display()))
 }
 
-fn show(what: &str, summary: &BackupSummary) {
+/// Keeps other backups out of the directory: each would remove what the other copies.
+fn lock(dir: &Path) -> Result<File> {
+    let cannot = || format!("cannot write to {}", dir.display());
+    let file = private::options().write(true).create(true).truncate(true).open(dir.join(LOCK));
+    let file = file.with_context(cannot)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another backup into {} is under way; wait for it", dir.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
+    }
+}
+
+fn show(what: &str, new: &str, summary: &BackupSummary) {
     say(format_args!(
-        "{what}: {} items in {} partitions, {} bytes, state {}",
+        "{what}: {} items in {} partitions, {} bytes, {new}state {}",
         summary.items, summary.partitions, summary.bytes, summary.state_hash
     ));
 }

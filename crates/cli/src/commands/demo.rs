@@ -74,6 +74,7 @@ pub(crate) fn run(demo: Demo) -> Result<()> {
     block_on(async {
         let mut options = Options::default();
         options.partitions = demo.partitions;
+        options.script_workers = Some(super::script_worker::workers()?);
         let account = Account::ephemeral_with(options).await.context("cannot start in memory")?;
         let mut config = Config::emulator()?;
         config.http = Some(demo.http);

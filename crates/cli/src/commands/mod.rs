@@ -15,6 +15,7 @@ mod partitions;
 mod program;
 mod run;
 mod scaler;
+mod script_worker;
 mod serve;
 mod tail;
 mod trust;
@@ -68,7 +69,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: context::Context,
     },
-    /// Copy a data directory that no server has open
+    /// Copy a running server or a data directory into a directory
     #[command(long_about = backup::HELP)]
     Backup(backup::Backup),
     /// Make a data directory out of a backup
@@ -89,6 +90,9 @@ pub(crate) enum Command {
     Completions(completions::Completions),
     /// Print the manual page, or write one per command into a directory
     Man(completions::Man),
+    /// Run scripts for a server that started this process
+    #[command(name = script_worker::NAME, hide = true)]
+    ScriptWorker,
 }
 
 /// Runs a command to its end.
@@ -116,6 +120,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Bench { what } => bench::run(what),
         Command::Completions(completions) => completions::run(&completions),
         Command::Man(man) => completions::run_man(&man),
+        Command::ScriptWorker => script_worker::run(),
     }
 }
 

@@ -81,6 +81,10 @@ pub(crate) struct Serve {
     /// changeFeedPolicy of a container takes precedence [default: 24h]
     #[arg(long, value_name = "AGE", env = "HEADWATER_HISTORY")]
     history: Option<String>,
+    /// Split a range whose live items take more bytes than this, such as 512MiB or 8GiB; 0 or never for no
+    /// splits. A range of a single partition key cannot be split [default: 8GiB]
+    #[arg(long, value_name = "SIZE", env = "HEADWATER_SPLIT_AT")]
+    split_at: Option<String>,
     /// The name of the account [default: headwater]
     #[arg(long, value_name = "NAME", env = "HEADWATER_ACCOUNT")]
     account: Option<String>,
@@ -252,6 +256,7 @@ impl Serve {
             partitions: self.partitions.or(file.partitions),
             durability: self.durability.or(file.durability),
             history: self.history.or(file.history),
+            split_at: self.split_at.or(file.split_at),
             account: self.account.or(file.account),
             key_file: self.key_file.or(file.key_file),
             key_command: self.key_command.or(file.key_command),
@@ -274,6 +279,7 @@ impl Serve {
 
     async fn open(&self) -> Result<Account> {
         let mut options = Options::default();
+        options.script_workers = Some(super::script_worker::workers()?);
         options.partitions = self.partitions.unwrap_or(1);
         let partitions = options.partitions;
         ensure!(PARTITIONS.contains(&partitions), "partitions is {partitions}; give 1 to 1000");
@@ -283,6 +289,11 @@ impl Serve {
         };
         if let Some(history) = &self.history {
             options.history = history_of(history)?;
+        }
+        if let Some(size) = &self.split_at {
+            options.split_at_bytes = size_of(size).with_context(|| {
+                format!("--split-at is {size}; give a size like 512MiB or 8GiB, 0 or never")
+            })?;
         }
         if self.ephemeral {
             return Account::ephemeral_with(options).await.context("cannot start in memory");
@@ -361,6 +372,25 @@ fn history_of(text: &str) -> Result<Duration> {
     Ok(Duration::from_millis(millis))
 }
 
+/// A number of bytes with or without a unit; 0 for never.
+fn size_of(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    if text == "never" {
+        return Some(0);
+    }
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim() {
+        "" | "b" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "tib" | "t" => 1 << 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
 /// What the command line says, or else the file.
 fn or_else(given: Vec<String>, file: Vec<String>) -> Vec<String> {
     if given.is_empty() { file } else { given }
@@ -426,4 +456,30 @@ async fn wait_for_signal() -> Result<()> {
     #[cfg(not(unix))]
     tokio::signal::ctrl_c().await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_a_unit_or_none_and_can_be_never() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("never", Some(0)),
+            ("Never", Some(0)),
+            ("4096", Some(4096)),
+            ("8GiB", Some(8 << 30)),
+            ("512 mib", Some(512 << 20)),
+            ("2t", Some(2 << 40)),
+            ("", None),
+            ("GiB", None),
+            ("-1", None),
+            ("8GB", None),
+            ("1.5GiB", None),
+            ("99999999999GiB", None),
+        ] {
+            assert_eq!(size_of(text), expected, "{text}");
+        }
+    }
 }

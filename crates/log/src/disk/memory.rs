@@ -500,7 +500,8 @@ impl Disk for MemoryDisk {
     }
 
     fn free_bytes(&self, _dir: &Path) -> Option<u64> {
-        Some(self.0.room.load(Ordering::SeqCst))
+        let room = self.0.room.load(Ordering::SeqCst);
+        (room != u64::MAX).then_some(room)
     }
 }
 

@@ -70,13 +70,22 @@ impl LocalLog {
         }
         let active = appender.active.clone().ok_or(AppendError::Poisoned)?;
         self.write(&mut appender, &active, group.bytes())?;
-        if self.options.durability == Durability::Fsync && active.file.sync().is_err() {
+        if self.options.durability == Durability::Fsync && self.sync(&active).is_err() {
             // Whether the pages are on disk can no longer be found out by asking again.
             self.poisoned.store(true, Ordering::Release);
             return Err(AppendError::Poisoned);
         }
         self.publish(&mut appender, &active, group);
+        self.options.meter.observe_group(group.entries().len());
         Ok(())
+    }
+
+    /// Makes a group durable and counts how long that takes.
+    fn sync(&self, active: &Segment) -> io::Result<()> {
+        let started = self.runtime.elapsed();
+        let synced = active.file.sync();
+        self.options.meter.observe_sync(self.runtime.elapsed().saturating_sub(started));
+        synced
     }
 
     /// Whether a group of so many bytes belongs into a new segment.

@@ -23,6 +23,7 @@ use crate::error::{AppendError, Damage, ReadError};
 use crate::floors::Floors;
 use crate::invariants;
 use crate::manifest::{Manifest, Sealed};
+use crate::meter::LogMeter;
 use crate::read::{Batch, Extent, Filling, ReadRequest, SegmentSet, Which};
 use crate::ring::Ring;
 use crate::segment::Segment;
@@ -56,11 +57,18 @@ pub struct LogOptions {
     pub segment_bytes: u32,
     /// How much of the newest entries stays in memory.
     pub ring_bytes: usize,
+    /// Where it counts what it does.
+    pub meter: Arc<LogMeter>,
 }
 
 impl Default for LogOptions {
     fn default() -> LogOptions {
-        LogOptions { durability: Durability::Fsync, segment_bytes: 64 << 20, ring_bytes: 1 << 20 }
+        LogOptions {
+            durability: Durability::Fsync,
+            segment_bytes: 64 << 20,
+            ring_bytes: 1 << 20,
+            meter: Arc::default(),
+        }
     }
 }
 
@@ -91,7 +99,7 @@ pub struct LocalLog {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) options: LogOptions,
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
     partition: PartitionId,
     epoch: u32,
     start: Lsn,
@@ -502,6 +510,12 @@ impl LocalLog {
     /// Keeps the log from growing while the result is held.
     pub(crate) fn hold_appends(&self) -> HeldAppends<'_> {
         HeldAppends(self.appender.lock())
+    }
+
+    /// Bytes of the newest entries that are in memory.
+    #[must_use]
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring.lock().byte_count() as u64
     }
 
     /// Figures about this log.

@@ -349,7 +349,7 @@ fn remove_strangers(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> io
 fn load_checkpoint(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> (Checkpoint, bool) {
     let path = checkpoint_path(dir);
     let bytes = read_file(&**disk, &path, CHECKPOINT_BYTES_MAX);
-    let missing = bytes.is_err();
+    let missing = bytes.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let decoded = bytes.ok().and_then(|bytes| liveness::decode_checkpoint(&bytes));
     // Entries that compaction may have dropped cannot be replayed, so an older checkpoint is no help.
     let is_usable = |checkpoint: &Checkpoint| {
@@ -365,8 +365,11 @@ fn load_checkpoint(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> (Ch
             .segments
             .iter()
             .all(|segment| !segment.compacted && segment.origin == manifest.partition);
-    if !missing || !replay_is_enough {
-        tracing::warn!(file = %path.display(), "dead bits missing or damaged, found out again");
+    // A restored backup has no dead bits; that is no damage.
+    match missing {
+        true if replay_is_enough => {}
+        true => tracing::info!(file = %path.display(), "dead bits are found by replay"),
+        false => tracing::warn!(file = %path.display(), "dead bits damaged, found by replay"),
     }
     let nothing_known = Checkpoint {
         partition: manifest.partition,

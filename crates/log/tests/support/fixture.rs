@@ -7,8 +7,8 @@
 
 use headwater_log::disk::{Disk, MemoryDisk, read_file};
 use headwater_log::{
-    Ancestor, CompactionPolicy, Durability, GroupBuilder, LocalLog, LogOptions, NewRecord,
-    PartitionLog, Position, ReadRequest, RecordKind, Which,
+    Ancestor, CompactionPolicy, GroupBuilder, LocalLog, LogOptions, NewRecord, PartitionLog,
+    Position, ReadRequest, RecordKind, Which,
 };
 use headwater_model::{Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{Runtime, Simulation};
@@ -20,7 +20,7 @@ pub(crate) const PARENT: PartitionId = PartitionId::new(7);
 pub(crate) const CHILD: PartitionId = PartitionId::new(8);
 
 pub(crate) fn options() -> LogOptions {
-    LogOptions { durability: Durability::Fsync, segment_bytes: 700, ring_bytes: 0 }
+    LogOptions { segment_bytes: 700, ring_bytes: 0, ..LogOptions::default() }
 }
 
 pub(crate) fn runtime() -> Runtime {

@@ -12,6 +12,8 @@
 //! An operation says *what* is asked; the [`Route`] says *of which resource*. Neither knows bodies,
 //! sockets or callers, so another transport can produce the same values.
 
+mod names;
+
 use crate::headers::{self, Prefer};
 use crate::route::Route;
 
@@ -125,6 +127,14 @@ pub enum Extension {
     SplitPartition,
     /// Merge two partitions.
     MergePartitions,
+    /// Take a moment of the whole account and hold it for a backup.
+    BeginBackup,
+    /// Read what is in a partition of a backup.
+    ReadBackupPartition,
+    /// Read a stretch of a file of a backup.
+    ReadBackupFile,
+    /// Release what a backup holds.
+    EndBackup,
 }
 
 /// What an operation asks of its caller.
@@ -139,6 +149,8 @@ pub enum Access {
     ManagePermissions,
     /// Moves ranges of a container.
     ManagePartitions,
+    /// Copies the whole account, permissions included.
+    BackUp,
 }
 
 impl Operation {
@@ -165,6 +177,12 @@ impl Operation {
             Route::Partitions { .. } => extension("GET", method, Extension::ListPartitions),
             Route::PartitionSplit { .. } => extension("POST", method, Extension::SplitPartition),
             Route::PartitionMerge { .. } => extension("POST", method, Extension::MergePartitions),
+            Route::Backups => extension("POST", method, Extension::BeginBackup),
+            Route::Backup { .. } => extension("DELETE", method, Extension::EndBackup),
+            Route::BackupFile { .. } => extension("GET", method, Extension::ReadBackupFile),
+            Route::BackupPartition { .. } => {
+                extension("GET", method, Extension::ReadBackupPartition)
+            }
             _ => {
                 let action = match route.is_feed() {
                     true => action_on_list(method, route, header),
@@ -191,6 +209,12 @@ impl Operation {
             Operation::Extension(Extension::SplitPartition | Extension::MergePartitions) => {
                 Access::ManagePartitions
             }
+            Operation::Extension(
+                Extension::BeginBackup
+                | Extension::ReadBackupPartition
+                | Extension::ReadBackupFile
+                | Extension::EndBackup,
+            ) => Access::BackUp,
         }
     }
 
@@ -318,7 +342,11 @@ fn resource(route: &Route) -> Option<Resource> {
         | Route::ChangeStream { .. }
         | Route::Partitions { .. }
         | Route::PartitionSplit { .. }
-        | Route::PartitionMerge { .. } => return None,
+        | Route::PartitionMerge { .. }
+        | Route::Backups
+        | Route::Backup { .. }
+        | Route::BackupFile { .. }
+        | Route::BackupPartition { .. } => return None,
     })
 }
 

@@ -87,6 +87,10 @@ fn headers_turn_nothing_else_into_a_read() {
         ("GET", "/dbs/d/users/u/permissions/p", Access::ManagePermissions),
         ("POST", "/_headwater/partitions/d/c/split", Access::ManagePartitions),
         ("POST", "/_headwater/partitions/d/c/merge", Access::ManagePartitions),
+        ("POST", "/_headwater/backups", Access::BackUp),
+        ("GET", "/_headwater/backups/b/files/0", Access::BackUp),
+        ("GET", "/_headwater/backups/b/partitions/0", Access::BackUp),
+        ("DELETE", "/_headwater/backups/b", Access::BackUp),
         // Queries of definitions are reads.
         ("POST", "/dbs", Access::Read),
         ("POST", "/dbs/d/users", Access::Read),
@@ -135,6 +139,9 @@ fn methods_that_do_not_apply_are_no_operation() {
         ("GET", "/dbs/d/colls/c/operations/partitionkeydelete"),
         ("POST", "/_headwater/changes/d/c"),
         ("GET", "/_headwater/partitions/d/c/split"),
+        ("GET", "/_headwater/backups"),
+        ("GET", "/_headwater/backups/b"),
+        ("PUT", "/_headwater/backups/b/files/0"),
     ] {
         assert_eq!(classify(method, path, &[]), None, "{method} {path}");
     }

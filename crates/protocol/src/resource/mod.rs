@@ -13,6 +13,7 @@ mod indexing;
 mod list;
 mod offer;
 mod search_policy;
+mod spatial_policy;
 
 pub use account::{Account, Location};
 pub use document::{
@@ -22,3 +23,4 @@ pub use indexing::complete_indexing_policy;
 pub use list::FeedWriter;
 pub use offer::{BadThroughput, Offer, Throughput};
 pub use search_policy::{BadPolicy, check_search_policies};
+pub use spatial_policy::check_spatial_indexes;

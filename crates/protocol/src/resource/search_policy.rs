@@ -22,7 +22,7 @@ type Definition = Map<String, Value>;
 /// Why the policies of a container cannot be meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadPolicy(String);
+pub struct BadPolicy(pub(super) String);
 
 fn refuse(message: impl Into<String>) -> Result<(), BadPolicy> {
     Err(BadPolicy(message.into()))
@@ -52,7 +52,7 @@ pub fn check_search_policies(
 }
 
 /// A list inside of a policy; nothing where there is none.
-fn list<'d>(
+pub(super) fn list<'d>(
     definition: &'d Definition,
     policy: &str,
     name: &str,

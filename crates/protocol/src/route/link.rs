@@ -66,6 +66,10 @@ impl Route {
                 "clientencryptionkeys"
             }
             Route::Offers | Route::Offer { .. } => "offers",
+            Route::Backups
+            | Route::Backup { .. }
+            | Route::BackupFile { .. }
+            | Route::BackupPartition { .. } => "backups",
         }
     }
 
@@ -147,7 +151,10 @@ impl Route {
             | Route::Conflict { id, .. }
             | Route::Schema { id, .. }
             | Route::Permission { id, .. }
-            | Route::ClientEncryptionKey { id, .. } => Some(id),
+            | Route::ClientEncryptionKey { id, .. }
+            | Route::Backup { id }
+            | Route::BackupFile { id, .. }
+            | Route::BackupPartition { id, .. } => Some(id),
             _ => None,
         }
     }
@@ -165,7 +172,11 @@ impl Route {
     fn owner(&self) -> (Option<&str>, Option<(&'static str, &str)>) {
         match self {
             Route::Account | Route::Addresses | Route::Databases | Route::Offers => (None, None),
-            Route::Offer { .. } => (None, None),
+            Route::Offer { .. }
+            | Route::Backups
+            | Route::Backup { .. }
+            | Route::BackupFile { .. }
+            | Route::BackupPartition { .. } => (None, None),
             Route::Database { db }
             | Route::Containers { db }
             | Route::Users { db }
@@ -264,6 +275,9 @@ mod tests {
         check("/offers", "offers", &[""]);
         check("/_headwater/changes/a/b", "colls", &["dbs/a/colls/b"]);
         check("/_headwater/partitions/a/b/split", "colls", &["dbs/a/colls/b"]);
+        check("/_headwater/backups", "backups", &[""]);
+        check("/_headwater/backups/ab", "backups", &["backups/ab"]);
+        check("/_headwater/backups/ab/files/7", "backups", &["backups/ab"]);
         check("/offers/QH8O", "offers", &["qh8o", "offers/QH8O"]);
         check("/offers/o0/", "offers", &["o0", "offers/o0"]);
     }

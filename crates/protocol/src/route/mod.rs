@@ -5,7 +5,7 @@
 //! a plus is a plus. A name may also be a resource id; which of the two it is only the catalog knows,
 //! so names pass through as they are.
 //!
-//! Headwater's own paths are below `/_headwater/`; each of them is about one container.
+//! Headwater's own paths are below `/_headwater/`; each of them is about one container or one backup.
 //!
 //! This module does not know verbs or headers: `POST /dbs/a/colls/b/docs` is `Items` whatever is
 //! asked of them. [`crate::operation`] decides that.
@@ -94,6 +94,14 @@ pub enum Route {
     PartitionSplit { db: String, coll: String },
     /// `/_headwater/partitions/{db}/{coll}/merge`
     PartitionMerge { db: String, coll: String },
+    /// `/_headwater/backups`
+    Backups,
+    /// `/_headwater/backups/{id}`
+    Backup { id: String },
+    /// `/_headwater/backups/{id}/files/{number}`
+    BackupFile { id: String, number: usize },
+    /// `/_headwater/backups/{id}/partitions/{number}`
+    BackupPartition { id: String, number: usize },
 }
 
 /// Why a path names nothing.
@@ -160,6 +168,8 @@ pub fn parse(path: &str) -> Result<Route, RouteError> {
         ["dbs", db, "colls", coll, kind, id] => {
             in_container(name(db)?, name(coll)?, kind, name(id)?)
         }
+        ["_headwater", "backups"] => Ok(Route::Backups),
+        ["_headwater", "backups", id, rest @ ..] => backup(name(id)?, rest),
         ["_headwater", kind, db, coll, rest @ ..] => extension(kind, name(db)?, name(coll)?, rest),
         _ => Err(RouteError::Unknown),
     }
@@ -254,6 +264,16 @@ fn extension(kind: &str, db: String, coll: String, rest: &[&str]) -> Result<Rout
     }
 }
 
+fn backup(id: String, rest: &[&str]) -> Result<Route, RouteError> {
+    let number = |text: &str| text.parse().map_err(|_| RouteError::Unknown);
+    match rest {
+        [] => Ok(Route::Backup { id }),
+        ["files", file] => Ok(Route::BackupFile { id, number: number(file)? }),
+        ["partitions", partition] => Ok(Route::BackupPartition { id, number: number(partition)? }),
+        _ => Err(RouteError::Unknown),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,6 +330,16 @@ mod tests {
                 "/_headwater/partitions/%64/c/merge",
                 Route::PartitionMerge { db: db.clone(), coll: coll.clone() },
             ),
+            ("/_headwater/backups", Route::Backups),
+            ("/_headwater/backups/ab", Route::Backup { id: "ab".to_owned() }),
+            (
+                "/_headwater/backups/ab/files/7?offset=1",
+                Route::BackupFile { id: "ab".to_owned(), number: 7 },
+            ),
+            (
+                "/_headwater/backups/ab/partitions/0",
+                Route::BackupPartition { id: "ab".to_owned(), number: 0 },
+            ),
         ] {
             assert_eq!(parse(path), Ok(expected), "{path}");
         }
@@ -330,6 +360,10 @@ mod tests {
             ("/_headwater/partitions/d", 404),
             ("/_headwater/partitions/d/c/other", 404),
             ("/_headwater/changes/d/c/split", 404),
+            ("/_headwater/backups/ab/files", 404),
+            ("/_headwater/backups/ab/files/x", 404),
+            ("/_headwater/backups/ab/files/-1", 404),
+            ("/_headwater/backups/ab/files/99999999999999999999", 404),
             ("/offers/a/b", 400),
             ("/dbs/%FF", 400),
             (&format!("/dbs/{}", "a".repeat(PATH_BYTES_MAX)), 400),

@@ -31,7 +31,8 @@ impl Compiler<'_> {
                 }
             }
             Node::Name(_) | Node::Property(..) | Node::Index(..)
-                if !super::first_name(expression).is_empty() =>
+                if !super::first_name(expression).is_empty()
+                    && !is_part_of_key(expression, group_by) =>
             {
                 let problem = format!(
                     "Property reference '{expression}' is invalid in the select list because it is \
@@ -68,6 +69,16 @@ impl Compiler<'_> {
         let argument = self.plain(argument)?;
         aggregates.push((kind, argument));
         Ok(Operation::Aggregate(aggregates.len() - 1))
+    }
+}
+
+/// Whether an expression is a property or an element of a `GROUP BY` expression, at any depth.
+fn is_part_of_key(expression: &Expression, group_by: &[Expression]) -> bool {
+    match &expression.node {
+        Node::Property(of, _) | Node::Index(of, _) => {
+            group_by.contains(of) || is_part_of_key(of, group_by)
+        }
+        _ => false,
     }
 }
 

@@ -32,6 +32,15 @@ impl Part {
 }
 
 impl LikePattern {
+    /// The only text that matches, if the pattern has no wildcards.
+    pub(crate) fn only_text(&self) -> Option<String> {
+        let char_of = |part: &Part| match part {
+            Part::Char(c) => Some(*c),
+            Part::AnyText | Part::AnyChar | Part::Set { .. } => None,
+        };
+        self.parts.iter().map(char_of).collect()
+    }
+
     /// `None` if the pattern is no string or the escape is not one character.
     pub(crate) fn new(pattern: &Value<'_>, escape: Option<&Value<'_>>) -> Option<LikePattern> {
         let escape = match escape {

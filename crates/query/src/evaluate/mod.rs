@@ -3,6 +3,7 @@
 //! ```text
 //! run.rs        what a caller drives: items in, rows out, one budget
 //! rows.rs       FROM, JOIN and WHERE: one item to many rows; sub-queries
+//! portion.rs    a part of the rows of one item, and where it ends
 //! collect.rs    ORDER BY, GROUP BY, DISTINCT: rows that have to wait for each other
 //! aggregate.rs  COUNT, SUM and their kin
 //! operators.rs  what + and < and AND mean, undefined included
@@ -17,6 +18,7 @@ mod aggregate;
 mod collect;
 mod like;
 mod operators;
+mod portion;
 mod rows;
 mod run;
 
@@ -25,6 +27,7 @@ use std::sync::Arc;
 pub(crate) use aggregate::AggregateState;
 pub use collect::{OrderMark, SortedRow};
 pub(crate) use like::LikePattern;
+pub use portion::{Portion, Portioned, RowPosition};
 pub use run::{Next, Progress, Run};
 
 use crate::ast::BinaryOperator;
@@ -170,6 +173,8 @@ pub(crate) struct Machine<'a, 'e> {
     parts: Vec<Option<&'a [u8]>>,
     group_keys: Vec<Value<'a>>,
     aggregates: Vec<Value<'a>>,
+    /// Where it is among the rows of the item, if only a portion of them is wanted.
+    cursor: Option<portion::Cursor>,
     pub(crate) environment: &'e mut Environment,
 }
 
@@ -187,6 +192,7 @@ impl<'a, 'e> Machine<'a, 'e> {
             parts: Vec::new(),
             group_keys: Vec::new(),
             aggregates: Vec::new(),
+            cursor: None,
             environment,
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::collect::Collector;
+use super::portion::Cursor;
 use super::{Machine, Slot};
 use crate::compile::{Program, SourcePlan};
 use crate::error::EvaluationError;
@@ -80,50 +81,89 @@ impl<'a, 'e> Machine<'a, 'e> {
                     let names = self.compiled.parts.get(*names).map_or(&[][..], Vec::as_slice);
                     let mut elements = Elements::of(text);
                     let first = self.parts.len();
+                    let mut skip = self.enter_source();
                     loop {
                         self.parts.resize(first + names.len(), None);
                         let Some(element) = elements.next(names, &mut self.parts[first..]) else {
                             break;
                         };
                         self.environment.spend(element.scan_cost())?;
+                        if skip > 0 {
+                            skip -= 1;
+                            self.parts.truncate(first);
+                            continue;
+                        }
                         let flow = with_parts(self, element, Some(first))?;
                         self.parts.truncate(first);
                         if flow.is_break() {
                             return Ok(ControlFlow::Break(()));
                         }
+                        self.end_element();
                     }
                     self.parts.truncate(first);
+                    self.leave_source();
                     return Ok(ControlFlow::Continue(()));
                 }
                 let value = self.evaluate(operation)?;
                 self.environment.spend(value.scan_cost())?;
                 self.environment.meter.charge(value.opened_bytes())?;
-                for element in value.elements().unwrap_or_default().iter() {
+                let skip = self.enter_source();
+                for element in value.elements().unwrap_or_default().iter().skip(skip) {
                     if with(self, element.clone())?.is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
+                    self.end_element();
                 }
+                self.leave_source();
             }
             SourcePlan::EachOfRows(inner) => {
-                for row in self.select(inner, None)? {
+                let rows = self.select(inner, None)?;
+                let mut skip = self.enter_source();
+                for row in rows {
                     self.environment.spend(1 + row.scan_cost())?;
                     self.environment.meter.charge(row.opened_bytes())?;
-                    for element in row.elements().unwrap_or_default().iter() {
+                    let elements = row.elements().unwrap_or_default();
+                    for element in elements.iter().skip(skip) {
                         if with(self, element.clone())?.is_break() {
                             return Ok(ControlFlow::Break(()));
                         }
+                        self.end_element();
                     }
+                    skip = skip.saturating_sub(elements.len());
                 }
+                self.leave_source();
             }
             SourcePlan::Rows(inner) => {
-                for row in self.select(inner, None)? {
+                let rows = self.select(inner, None)?;
+                let skip = self.enter_source();
+                for row in rows.into_iter().skip(skip) {
                     if with(self, row)?.is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
+                    self.end_element();
                 }
+                self.leave_source();
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Enters a source of several elements, and returns how many of them to pass over.
+    fn enter_source(&mut self) -> usize {
+        let skip = self.cursor.as_mut().map_or(0, Cursor::enter);
+        usize::try_from(skip).unwrap_or(usize::MAX)
+    }
+
+    fn end_element(&mut self) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.advance();
+        }
+    }
+
+    fn leave_source(&mut self) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.leave();
+        }
     }
 
     /// All rows of a sub-query, or the first few if no more are wanted.
@@ -134,7 +174,9 @@ impl<'a, 'e> Machine<'a, 'e> {
     ) -> Result<Vec<Value<'a>>, EvaluationError> {
         let keys = std::mem::take(&mut self.group_keys);
         let aggregates = std::mem::take(&mut self.aggregates);
+        let cursor = self.cursor.take();
         let rows = self.select_here(program, wanted);
+        self.cursor = cursor;
         self.group_keys = keys;
         self.aggregates = aggregates;
         rows

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::collect::{Collector, OrderMark, SortedRow};
+use super::portion::{Cursor, Portion, Portioned, RowPosition};
 use super::{Context, Environment, Machine};
 use crate::compile::{Compiled, Operation, Program};
 use crate::error::EvaluationError;
@@ -113,31 +114,68 @@ impl Run {
         ordinal: u64,
         rows: &mut Vec<Cow<'i, [u8]>>,
     ) -> Result<Next, EvaluationError> {
+        match self.take(item, ordinal, None, rows)? {
+            Portioned::Whole(next) => Ok(next),
+            Portioned::Part(_) => Ok(Next::More),
+        }
+    }
+
+    /// Takes a portion of the rows of one item, for a query that [streams](crate::Query::is_streaming). One that
+    /// runs out of time or steps behind its first row ends there, without an error.
+    pub fn push_portion<'i>(
+        &mut self,
+        item: &'i [u8],
+        ordinal: u64,
+        portion: &Portion,
+        rows: &mut Vec<Cow<'i, [u8]>>,
+    ) -> Result<Portioned, EvaluationError> {
+        self.take(item, ordinal, Some(portion), rows)
+    }
+
+    /// All rows of an item, or a portion of them.
+    fn take<'i>(
+        &mut self,
+        item: &'i [u8],
+        ordinal: u64,
+        portion: Option<&Portion>,
+        rows: &mut Vec<Cow<'i, [u8]>>,
+    ) -> Result<Portioned, EvaluationError> {
         let compiled = Arc::clone(&self.compiled);
-        let Some(first) = compiled.stages.first() else { return Ok(Next::Enough) };
+        let enough = Ok(Portioned::Whole(Next::Enough));
+        let Some(first) = compiled.stages.first() else { return enough };
         if first.reach() == Some(0) || first.sources.is_empty() {
-            return Ok(Next::Enough);
+            return enough;
         }
         let collects = compiled.stages.len() > 1 || !first.is_streaming();
         let window = Window { skip: first.skip, reach: first.reach() };
         if !collects && window.is_done(self.progress.rows) {
-            return Ok(Next::Enough);
+            return enough;
         }
         let next = self.pass_over(item.len())?;
         if compiled.rules_out(item) {
-            return Ok(next);
+            return Ok(Portioned::Whole(next));
         }
         if collects {
-            return self.collect(&compiled, item, ordinal);
+            return self.collect(&compiled, item, ordinal).map(Portioned::Whole);
         }
         let (progress, answered) = (self.progress, rows.len());
-        let pushed = self.stream(&compiled, first, window, item, rows);
-        if pushed.is_err() {
-            // All rows of an item or none, so that it can be pushed again.
-            self.progress = progress;
-            rows.truncate(answered);
+        let (flow, stop) = self.stream(&compiled, first, window, item, portion, rows);
+        match (flow, stop) {
+            (Ok(_), Stop::Full(position)) => Ok(Portioned::Part(position)),
+            (Ok(flow), _) => {
+                Ok(Portioned::Whole(if flow.is_break() { Next::Enough } else { Next::More }))
+            }
+            (
+                Err(EvaluationError::OutOfTime | EvaluationError::TooManySteps { .. }),
+                Stop::Behind(position),
+            ) => Ok(Portioned::Part(position)),
+            (Err(error), _) => {
+                // Nothing of the item, so that it can be pushed again.
+                self.progress = progress;
+                rows.truncate(answered);
+                Err(error)
+            }
         }
-        pushed
     }
 
     fn stream<'i>(
@@ -146,12 +184,21 @@ impl Run {
         first: &Program,
         window: Window,
         item: &'i [u8],
+        portion: Option<&Portion>,
         rows: &mut Vec<Cow<'i, [u8]>>,
-    ) -> Result<Next, EvaluationError> {
+    ) -> (Result<ControlFlow<()>, EvaluationError>, Stop) {
         let progress = &mut self.progress;
+        let (answered, mut bytes, mut is_full) = (rows.len(), 0, false);
         let whole = matches!(first.projection, Operation::Root);
         let mut machine = Machine::new(compiled, Some(item), &mut self.environment);
+        machine.cursor = portion.map(|portion| Cursor::new(&portion.from));
         let flow = machine.each_row(first, None, &mut |machine| {
+            is_full = portion.is_some_and(|portion| {
+                rows.len() - answered >= portion.rows || bytes >= portion.bytes
+            });
+            if is_full {
+                return Ok(ControlFlow::Break(()));
+            }
             let row = if whole {
                 Cow::Borrowed(item)
             } else {
@@ -165,11 +212,17 @@ impl Run {
                 let own = if let Cow::Owned(row) = &row { row.len() } else { 0 };
                 machine.environment.spend(own / BYTES_SEARCHED_PER_STEP)?;
                 machine.environment.meter.keep(own + size_of::<Cow<'_, [u8]>>())?;
+                bytes += row.len();
                 rows.push(row);
             }
             Ok(window.flow(progress.rows))
-        })?;
-        Ok(if flow.is_break() { Next::Enough } else { Next::More })
+        });
+        let stop = match (portion, machine.cursor.take().map(Cursor::position)) {
+            (Some(_), Some(position)) if is_full => Stop::Full(position),
+            (Some(portion), Some(position)) if position > portion.from => Stop::Behind(position),
+            _ => Stop::AtStart,
+        };
+        (flow, stop)
     }
 
     fn collect(
@@ -254,6 +307,16 @@ impl Run {
     pub fn take_lease(&mut self) -> MemoryLease {
         self.environment.meter.take_lease()
     }
+}
+
+/// Where the evaluation of a portion stopped.
+enum Stop {
+    /// At a row for which there is no room.
+    Full(RowPosition),
+    /// Behind the first row of the portion.
+    Behind(RowPosition),
+    /// At the first row, or there is no portion.
+    AtStart,
 }
 
 /// The rows to answer with, of all that pass.

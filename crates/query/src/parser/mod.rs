@@ -363,10 +363,8 @@ impl<'t> Parser<'t> {
     fn order_item(&mut self) -> Result<OrderItem, QueryError> {
         let expression = self.expression()?;
         let descending = self.take_keyword("DESC");
-        if !descending {
-            self.take_keyword("ASC");
-        }
-        Ok(OrderItem { expression, descending })
+        let has_direction = descending || self.take_keyword("ASC");
+        Ok(OrderItem { expression, descending, has_direction })
     }
 
     /// One or more, with commas between them.

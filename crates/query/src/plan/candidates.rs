@@ -3,8 +3,11 @@
 //! From `c.id = @a AND c.pk IN (1, 2)` follow two candidates for the paths `/id` and `/pk`. The answer
 //! is always safe: it may allow more than the filter does, never less.
 
+use std::borrow::Cow;
+
 use crate::ast::{BinaryOperator, Collection, Expression, Node, Select, UnaryOperator};
 use crate::compile::Parameters;
+use crate::evaluate::LikePattern;
 use crate::value::Value;
 
 /// One possible combination: for each path its value, or `None` where any value is possible.
@@ -93,25 +96,70 @@ impl Search<'_> {
                 }
                 all
             }
-            Node::Binary(BinaryOperator::Equal, one, two) => {
-                self.equal(one, two).or_else(|| self.equal(two, one)).unwrap_or_else(|| self.open())
-            }
-            Node::In(of, list, false) => self.one_of(of, list).unwrap_or_else(|| self.open()),
             Node::Literal(value) if !value.is_true() => Vec::new(),
-            _ => self.open(),
+            _ => self.single(filter).unwrap_or_else(|| self.open()),
+        }
+    }
+
+    /// The candidates of a condition on one path; `None` if it is none, or allows too many values.
+    fn single(&self, filter: &Expression) -> Option<Vec<Candidate>> {
+        match &filter.node {
+            Node::Binary(BinaryOperator::Equal, one, two) => {
+                self.equal(one, two).or_else(|| self.equal(two, one))
+            }
+            Node::In(of, list, false) => self.one_of(of, list),
+            Node::Like(of, pattern, escape, false) => {
+                let escape = match escape {
+                    Some(escape) => Some(self.value(escape)?),
+                    None => None,
+                };
+                let pattern = LikePattern::new(&self.value(pattern)?, escape.as_ref())?;
+                self.any_of(of, [Value::text(pattern.only_text()?)])
+            }
+            Node::Unary(UnaryOperator::Not, of) => self.any_of(of, [Value::Bool(false)]),
+            Node::Call(name, list) => match (name.as_str(), list.as_slice()) {
+                ("IS_BOOL", [of]) => self.any_of(of, [Value::Bool(true), Value::Bool(false)]),
+                ("IS_NULL", [of]) => self.any_of(of, [Value::Null]),
+                ("ARRAY_CONTAINS", [Expression { node: Node::Array(list), .. }, of]) => {
+                    self.one_of(of, list)
+                }
+                ("ARRAY_CONTAINS", [list, of]) => {
+                    self.any_of(of, self.value(list)?.elements()?.into_owned())
+                }
+                _ => None,
+            },
+            Node::Name(_) | Node::Property(..) => self.any_of(filter, [Value::Bool(true)]),
+            _ => None,
         }
     }
 
     fn equal(&self, path: &Expression, value: &Expression) -> Option<Vec<Candidate>> {
-        let place = self.place(path)?;
-        Some(self.with(place, self.value(value)?))
+        if let Node::Call(name, list) = &path.node
+            && let ("ABS", [of]) = (name.as_str(), list.as_slice())
+        {
+            let number = self.value(value)?.as_number()?;
+            return self.any_of(of, [Value::number(number), Value::number(-number)]);
+        }
+        self.any_of(path, [self.value(value)?])
     }
 
     fn one_of(&self, path: &Expression, list: &[Expression]) -> Option<Vec<Candidate>> {
+        self.any_of(path, list.iter().map(|one| self.value(one)).collect::<Option<Vec<_>>>()?)
+    }
+
+    /// One candidate for each of these values of a path.
+    fn any_of(
+        &self,
+        path: &Expression,
+        values: impl IntoIterator<Item = Value<'static>>,
+    ) -> Option<Vec<Candidate>> {
         let place = self.place(path)?;
-        let mut all = Vec::with_capacity(list.len());
-        for value in list {
-            all.extend(self.with(place, self.value(value)?));
+        let mut all = Vec::new();
+        for value in values {
+            if all.len() >= CANDIDATES_MAX {
+                return None;
+            }
+            all.extend(self.with(place, value));
         }
         Some(all)
     }
@@ -136,8 +184,21 @@ impl Search<'_> {
         self.paths.iter().position(|path| path == rest)
     }
 
+    /// The value an expression has for every item, if that is simple to see.
     fn value(&self, expression: &Expression) -> Option<Value<'static>> {
-        fixed_value(expression, self.parameters)
+        match &expression.node {
+            Node::Array(list) => {
+                let elements = list.iter().map(|one| self.value(one));
+                Some(Value::array(elements.collect::<Option<Vec<_>>>()?))
+            }
+            Node::Object(members) => {
+                let members = members
+                    .iter()
+                    .map(|(name, value)| Some((Cow::Owned(name.clone()), self.value(value)?)));
+                Some(Value::object(members.collect::<Option<Vec<_>>>()?))
+            }
+            _ => fixed_value(expression, self.parameters),
+        }
     }
 }
 

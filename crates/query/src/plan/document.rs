@@ -6,7 +6,6 @@ use headwater_model::PartitionKeyDefinition;
 use serde::Serialize;
 
 use super::{ranges, rewrite};
-use crate::ast::Projection;
 use crate::error::QueryError;
 use crate::query::Query;
 
@@ -98,12 +97,6 @@ impl QueryRange {
 }
 
 impl PlanDocument {
-    /// The same plan for every key, whatever the filter says: for a filter not all of whose values are known.
-    #[must_use]
-    pub fn over_all_keys(self) -> PlanDocument {
-        PlanDocument { query_ranges: vec![QueryRange::full()], ..self }
-    }
-
     /// Whether each group is one bare aggregate, `SELECT VALUE AVG(c.n) … GROUP BY …`. Clients do not agree
     /// on what the pieces of those look like.
     pub fn groups_bare_aggregates(&self) -> bool {
@@ -140,26 +133,33 @@ impl PlanDocument {
     }
 }
 
-/// The plan of a query over a container with this partition key.
+/// The plan of a query within one partition key that has none across keys: there is nothing to merge.
 pub(crate) fn plan_of_one_key(query: &Query) -> PlanDocument {
     PlanDocument {
         partitioned_query_execution_info_version: 2,
-        query_info: QueryInfo {
-            distinct_type: "None",
-            has_select_value: matches!(query.tree().projection, Projection::Value(_)),
-            ..QueryInfo::default()
-        },
+        query_info: rewrite::query_info_of_one_key(query),
         query_ranges: vec![QueryRange::full()],
     }
 }
 
+/// The plan of a query over a container with this partition key.
 pub(crate) fn plan(
     query: &Query,
     definition: &PartitionKeyDefinition,
 ) -> Result<PlanDocument, QueryError> {
+    plan_over(query, ranges::ranges(query, definition))
+}
+
+/// The plan over every key, whatever the filter says.
+pub(crate) fn plan_over_all_keys(query: &Query) -> Result<PlanDocument, QueryError> {
+    plan_over(query, ranges::all_ranges(query))
+}
+
+fn plan_over(query: &Query, query_ranges: Vec<QueryRange>) -> Result<PlanDocument, QueryError> {
+    let is_whole = matches!(query_ranges.as_slice(), [only] if only.min == only.max);
     Ok(PlanDocument {
         partitioned_query_execution_info_version: 2,
-        query_info: rewrite::query_info(query)?,
-        query_ranges: ranges::ranges(query, definition),
+        query_info: rewrite::query_info(query, is_whole)?,
+        query_ranges,
     })
 }

@@ -22,7 +22,7 @@ mod rewrite;
 pub use candidates::Candidate;
 pub(crate) use candidates::{candidates, constant};
 pub use document::{DistinctCount, PlanDocument, QueryInfo, QueryRange};
-pub(crate) use document::{plan, plan_of_one_key};
+pub(crate) use document::{plan, plan_of_one_key, plan_over_all_keys};
 pub use restrictions::Restriction;
 pub(crate) use restrictions::{order_paths, restrictions};
 pub use resume::ResumePoint;

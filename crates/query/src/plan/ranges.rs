@@ -5,10 +5,27 @@ use headwater_model::{PartitionKey, PartitionKeyDefinition, PartitionKeyKind, Pa
 use super::candidates::Candidate;
 use super::document::QueryRange;
 use crate::query::Query;
-use crate::value::Value;
+use crate::value::{Kind, Value};
 
-/// The ranges, sorted and apart; empty if nothing can match.
+/// The ranges, sorted and apart. A query that reads no items, or whose filter no item can meet, runs on the
+/// first range alone: it has one answer, and not one for each range.
 pub(super) fn ranges(query: &Query, definition: &PartitionKeyDefinition) -> Vec<QueryRange> {
+    let ranges = if query.reads_items() { matching(query, definition) } else { Vec::new() };
+    if ranges.is_empty() { vec![first()] } else { ranges }
+}
+
+/// The ranges of a query whose filter is not known yet.
+pub(super) fn all_ranges(query: &Query) -> Vec<QueryRange> {
+    vec![if query.reads_items() { QueryRange::full() } else { first() }]
+}
+
+/// The point where the first range begins, as the service writes it.
+fn first() -> QueryRange {
+    QueryRange::point(String::new())
+}
+
+/// The ranges items can match in; empty if none can.
+fn matching(query: &Query, definition: &PartitionKeyDefinition) -> Vec<QueryRange> {
     let paths: Vec<Vec<&str>> = definition
         .paths
         .iter()
@@ -33,7 +50,7 @@ fn range(candidate: &Candidate, definition: &PartitionKeyDefinition) -> Option<O
     for value in candidate {
         match value.as_ref().map(key_value) {
             Some(Some(value)) => values.push(value),
-            // An object or array has no hash of its own, and behind a gap values do not help.
+            // Behind a gap values do not help.
             Some(None) | None => break,
         }
     }
@@ -59,6 +76,8 @@ fn key_value(value: &Value<'static>) -> Option<PartitionKeyValue> {
         Value::Bool(value) => PartitionKeyValue::Bool(*value),
         Value::Number(number) => PartitionKeyValue::Number(number.value()),
         Value::String(text) => PartitionKeyValue::String(text.to_string()),
+        // An object or array places an item as if the property were missing.
+        _ if matches!(value.kind(), Kind::Array | Kind::Object) => PartitionKeyValue::Undefined,
         _ => return None,
     })
 }

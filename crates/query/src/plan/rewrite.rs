@@ -14,7 +14,8 @@ use crate::lexer::ORDER_BY_FILTER;
 use crate::query::Query;
 use crate::value::write_text;
 
-pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
+/// `is_whole` says that one range has all the items, so that it answers a plain query itself.
+pub(super) fn query_info(query: &Query, is_whole: bool) -> Result<QueryInfo, QueryError> {
     let tree = query.tree();
     if let Some((inner, alias)) = distinct_count(tree) {
         return Ok(QueryInfo {
@@ -29,15 +30,22 @@ pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
         let problem = "A sub-query over the whole container with DISTINCT, TOP or aggregates";
         return Err(refuse(query, Problem::NotSupported(format!("{problem}, across ranges"))));
     }
+    let grouped = !tree.group_by.is_empty() || has_aggregates(tree);
     let mut info = QueryInfo {
         distinct_type: if tree.distinct { "Unordered" } else { "None" },
         has_select_value: matches!(tree.projection, Projection::Value(_)),
+        ..QueryInfo::default()
+    };
+    let is_plain = !grouped && !tree.distinct && tree.order_by.is_empty();
+    if is_plain && is_whole && (tree.offset_limit.is_some() || tree.from.is_none()) {
+        return Ok(info);
+    }
+    info = QueryInfo {
         top: count(query, tree.top.as_ref()),
         offset: count(query, tree.offset_limit.as_ref().map(|(offset, _)| offset)),
         limit: count(query, tree.offset_limit.as_ref().map(|(_, limit)| limit)),
-        ..QueryInfo::default()
+        ..info
     };
-    let grouped = !tree.group_by.is_empty() || has_aggregates(tree);
     if grouped && !tree.order_by.is_empty() && !is_one_row(tree) {
         let problem = "ORDER BY together with GROUP BY or aggregates, across ranges";
         return Err(refuse(query, Problem::NotSupported(problem.to_owned())));
@@ -46,10 +54,35 @@ pub(super) fn query_info(query: &Query) -> Result<QueryInfo, QueryError> {
         group(query, tree, &mut info)?;
     } else if !tree.order_by.is_empty() {
         order(tree, &mut info);
+    } else if tree.distinct && (tree.top.is_some() || tree.offset_limit.is_some()) {
+        info.rewritten_query = without_window(tree).to_string();
     } else if tree.offset_limit.is_some() {
         info.rewritten_query = format!("{}{}", without_window(tree), window(&info));
     }
     Ok(info)
+}
+
+/// What a client does with a query within one partition key whose rows it cannot merge. The items of the key
+/// are in one range, so nothing is merged. Only an order of groups is named, by a rewritten query in the
+/// envelope of sorted rows: clients keep plans that name nothing, and resume sorted ones by their keys.
+pub(super) fn query_info_of_one_key(query: &Query) -> QueryInfo {
+    let tree = query.tree();
+    let mut info = QueryInfo {
+        distinct_type: "None",
+        has_select_value: matches!(tree.projection, Projection::Value(_)),
+        ..QueryInfo::default()
+    };
+    let is_list = matches!(tree.projection, Projection::List(_));
+    let sorts_groups = !tree.order_by.is_empty()
+        && tree.order_by.iter().all(|item| tree.group_by.contains(&item.expression));
+    let is_single = !query.has_stages() && root_alias(tree).is_some();
+    if sorts_groups && is_list && is_single && !tree.distinct {
+        info.top = count(query, tree.top.as_ref());
+        info.offset = count(query, tree.offset_limit.as_ref().map(|(offset, _)| offset));
+        info.limit = count(query, tree.offset_limit.as_ref().map(|(_, limit)| limit));
+        order(tree, &mut info);
+    }
+    info
 }
 
 fn refuse(query: &Query, problem: Problem) -> QueryError {
@@ -144,13 +177,17 @@ fn order(tree: &Select, info: &mut QueryInfo) {
     let bounded = !tree.distinct;
     let top = info.top.filter(|_| bounded).map_or(String::new(), |top| format!("TOP {top} "));
     let window = if bounded { window(info) } else { String::new() };
-    let keys: Vec<_> = tree.order_by.iter().map(ToString::to_string).collect();
+    // A group has no resource id of its own; the first one of its items is as good.
+    let rid = match tree.group_by.is_empty() {
+        true => format!("{root}._rid"),
+        false => format!("MIN({root}._rid) AS _rid"),
+    };
     info.rewritten_query = format!(
-        "SELECT {top}{root}._rid, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter} \
-         ORDER BY {}{}",
+        "SELECT {top}{rid}, [{}] AS orderByItems, {payload} AS payload{} WHERE {filter}{}{}{}",
         items.join(", "),
         from(tree),
-        keys.join(", "),
+        group_by(tree),
+        order_by(tree),
         window,
     );
 }
@@ -161,6 +198,16 @@ fn source_alias(tree: &Select) -> Option<&str> {
 
 fn from(tree: &Select) -> String {
     tree.from.as_ref().map_or(String::new(), |from| format!(" FROM {from}"))
+}
+
+fn group_by(tree: &Select) -> String {
+    let keys: Vec<_> = tree.group_by.iter().map(ToString::to_string).collect();
+    if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) }
+}
+
+fn order_by(tree: &Select) -> String {
+    let keys: Vec<_> = tree.order_by.iter().map(ToString::to_string).collect();
+    if keys.is_empty() { String::new() } else { format!(" ORDER BY {}", keys.join(", ")) }
 }
 
 /// Whether equal rows come one after the other because they are sorted by themselves. The service says
@@ -177,11 +224,8 @@ fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), Query
     let clauses = {
         let filter =
             tree.filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {filter}"));
-        let keys: Vec<_> = tree.group_by.iter().map(ToString::to_string).collect();
-        let by =
-            if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
-        info.group_by_expressions = keys;
-        format!("{}{filter}{by}", from(tree))
+        info.group_by_expressions = tree.group_by.iter().map(ToString::to_string).collect();
+        format!("{}{filter}{}{}", from(tree), group_by(tree), order_by(tree))
     };
     let items: Vec<_> = tree.group_by.iter().map(|key| format!("{{\"item\": {key}}}")).collect();
     let envelope = if items.is_empty() {

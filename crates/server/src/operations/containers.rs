@@ -110,6 +110,7 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
         resource::complete_indexing_policy(policy);
     }
     resource::check_search_policies(&json, before.as_ref())?;
+    resource::check_spatial_indexes(&json)?;
     let text = Value::Object(json).to_string();
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
 }

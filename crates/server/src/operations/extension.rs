@@ -5,6 +5,7 @@
 //! GET  /_headwater/partitions/{db}/{coll}        ranges with their newest LSN
 //! POST /_headwater/partitions/{db}/{coll}/split  {"range":"0","at":"1F…"}   `at` may be left out
 //! POST /_headwater/partitions/{db}/{coll}/merge  {"ranges":["1","2"]}
+//!      /_headwater/backups                       see `backups.rs`
 //! ```
 //!
 //! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`,
@@ -14,7 +15,7 @@
 //! key alone, and the stream ends when the token expires or its permission is deleted.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
-use super::{Outcome, check_living, no_id};
+use super::{Outcome, backups, check_living, no_id};
 use crate::answer::{Answer, Payload};
 use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
@@ -56,13 +57,19 @@ pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
 }
 
 pub(super) async fn answer(gateway: &Arc<Gateway>, call: &Call, extension: Extension) -> Outcome {
-    let (db, coll) = call.route.container().ok_or_else(|| no_id(call))?;
-    let container = gateway.container(db, coll)?;
+    let container = || {
+        let (db, coll) = call.route.container().ok_or_else(|| no_id(call))?;
+        gateway.container(db, coll)
+    };
     match extension {
-        Extension::StreamChanges => stream(gateway, call, container),
-        Extension::ListPartitions => Ok(show(&container.ranges())),
-        Extension::SplitPartition => split(call, &container).await,
-        Extension::MergePartitions => merge(call, &container).await,
+        Extension::StreamChanges => stream(gateway, call, container()?),
+        Extension::ListPartitions => Ok(show(&container()?.ranges())),
+        Extension::SplitPartition => split(call, &container()?).await,
+        Extension::MergePartitions => merge(call, &container()?).await,
+        Extension::BeginBackup => backups::begin(gateway).await,
+        Extension::ReadBackupPartition => backups::partition(gateway, call),
+        Extension::ReadBackupFile => backups::file(gateway, call),
+        Extension::EndBackup => backups::end(gateway, call),
     }
 }
 

@@ -4,6 +4,7 @@
 //! before any of them runs. Nothing here reads a header to find out what a request is.
 
 mod account;
+mod backups;
 mod batch;
 mod brief;
 mod by_rid;

@@ -6,6 +6,8 @@
 //! | a read-only key | read, except permissions: reading one yields a token, which may write |
 //! | a resource token | what its permission grants; never users, permissions, offers, splits or merges |
 //!
+//! A backup holds everything, permissions included: only a read-write key makes one.
+//!
 //! No header takes part, except the partition key that a token is compared with.
 
 use super::by_rid;
@@ -29,6 +31,7 @@ pub(super) async fn check(gateway: &Gateway, call: &Call) -> Result<(), Failure>
         (_, Access::ManagePartitions) => {
             Err(forbidden("only a read-write key of the account splits and merges partitions"))
         }
+        (_, Access::BackUp) => Err(forbidden("only a read-write key of the account makes backups")),
         (Caller::Guest(_), Access::ManagePermissions) => {
             Err(forbidden("a resource token cannot read or change permissions"))
         }

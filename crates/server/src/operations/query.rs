@@ -19,7 +19,7 @@ use headwater_store::query::{
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -91,11 +91,11 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let wanted = list::scan_scope(container, &scope)?;
     let started = gateway.runtime.elapsed();
     let functions = scripts::functions_of(gateway, container, &query);
-    let (after, limit) =
-        (call.continuation().filter(|text| !is_of_azure(text)), call.query_page_limit()?);
-    let mut page = match after {
+    let after = call.continuation().map(position_in).transpose()?.flatten();
+    let limit = call.query_page_limit()?;
+    let mut page = match after.as_deref() {
         Some(LAST_PAGE) => QueryPage::default(),
-        _ => container.query_with(&query, &wanted, after, limit, &functions).await?,
+        after => container.query_with(&query, &wanted, after, limit, &functions).await?,
     };
     let passes_through = || !merges(call) || container.ranges().len() == 1;
     let is_last = page.next.is_none();
@@ -118,7 +118,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
             headers::INDEX_UTILIZATION,
             query_metrics::indexes(call, container, &scope, &page.index),
         )
-        .header_if(headers::CONTINUATION, page.next);
+        .header_if(headers::CONTINUATION, page.next.map(|next| continuation(&scope, next)));
     Ok(changes::served(container, &scope, answer))
 }
 
@@ -133,11 +133,56 @@ fn has_empty_end(
     rows: usize,
     limit: PageLimit,
 ) -> bool {
-    let has_key = scope.key.as_ref().is_some_and(|key| !key.components().is_empty());
-    let scoped = has_key || scope.range.is_some() || scope.hashes.is_some();
     let is_plain = query.is_streaming() && query.window() == (0, None);
     let is_full = rows >= limit.items as usize;
-    !scoped && is_plain && is_full && !names_one_key(query, container.definition().partition_key())
+    !is_scoped(scope)
+        && is_plain
+        && is_full
+        && !names_one_key(query, container.definition().partition_key())
+}
+
+/// Whether a call is about one key, range or interval of hashes, and not about the whole container.
+fn is_scoped(scope: &Scope) -> bool {
+    let has_key = scope.key.as_ref().is_some_and(|key| !key.components().is_empty());
+    has_key || scope.range.is_some() || scope.hashes.is_some()
+}
+
+/// The continuation of a query over the whole container is a JSON object, as the service's gateway writes it: the
+/// position, and the range of keys that is left.
+#[derive(Deserialize, Serialize)]
+struct GatewayContinuation<'a> {
+    #[serde(borrow)]
+    token: Option<Cow<'a, str>>,
+    range: ContinuationRange<'a>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct ContinuationRange<'a> {
+    #[serde(borrow)]
+    min: Cow<'a, str>,
+    #[serde(borrow)]
+    max: Cow<'a, str>,
+}
+
+/// A position as the continuation of a scope: as it is within a key or a range, else in a JSON object.
+fn continuation(scope: &Scope, position: String) -> String {
+    if is_scoped(scope) {
+        return position;
+    }
+    let range = ContinuationRange { min: Cow::Borrowed(""), max: Cow::Borrowed("FF") };
+    let written = GatewayContinuation { token: Some(Cow::Borrowed(&position)), range };
+    serde_json::to_string(&written).unwrap_or(position)
+}
+
+/// The position in a continuation of either form, whatever the scope is; `None` for one that Azure wrote.
+fn position_in(continuation: &str) -> Result<Option<Cow<'_, str>>, Failure> {
+    let position = if continuation.starts_with('{') {
+        let read: Result<GatewayContinuation<'_>, _> = serde_json::from_str(continuation);
+        read.map_err(|_| Failure::from(QueryFailure::BadContinuation))?.token
+    } else {
+        Some(Cow::Borrowed(continuation))
+    };
+    Ok(position.filter(|position| !is_of_azure(position)))
 }
 
 /// Whether a continuation is one that only Azure can have made. It says nothing about where we are: whoever
@@ -243,12 +288,15 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
     let understood = asked.understand(Some(&target.container));
     let query = understood.map_err(|error| Failure::bad_request(error.service_message()))?;
     let definition = target.container.definition();
-    let plan = match query.plan(definition.partition_key()) {
+    let planned = match is_known {
+        true => query.plan(definition.partition_key()),
+        false => query.plan_over_all_keys(),
+    };
+    let plan = match planned {
         // Within one key there is nothing to merge.
         Err(_) if is_for_one_key(call, definition.partition_key())? => query.plan_of_one_key(),
         plan => plan.map_err(|error| Failure::bad_request(error.service_message()))?,
     };
-    let plan = if is_known { plan } else { plan.over_all_keys() };
     let known = call.header(headers::SUPPORTED_QUERY_FEATURES).unwrap_or_default();
     let is_known =
         |feature: &str| headers::names_in(known).any(|one| one.eq_ignore_ascii_case(feature));

@@ -56,12 +56,7 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         }),
         METRICS => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            let now = gateway.runtime.unix_millis();
-            let quarantined = gateway.account.quarantined().len();
-            gateway.metrics.quarantined.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
-            let text = gateway
-                .runtime
-                .blocking(|| gateway.metrics.text(&gateway.budgets, &gateway.account, now));
+            let text = gateway.runtime.blocking(|| gateway.metrics.text(gateway));
             Some(Answer::text(StatusCode::OK, kind, text))
         }
         "/_explorer/emulator.pem" => Some(match &gateway.certificates {

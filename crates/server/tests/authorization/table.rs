@@ -9,6 +9,8 @@ pub(crate) enum Class {
     Permissions,
     /// Moves ranges.
     Topology,
+    /// Copies the whole account.
+    Backup,
 }
 
 /// How far a resource token reaches.
@@ -153,7 +155,7 @@ fn token_permits(scope: Scope, mode: Mode, op: &Op, class: Class) -> bool {
     let in_mode = match class {
         Class::Read => true,
         Class::Write => mode == Mode::All && (scope != Scope::Key || op.is_of_items),
-        Class::Permissions | Class::Topology => false,
+        Class::Permissions | Class::Topology | Class::Backup => false,
     };
     is_covered && in_mode
 }
@@ -172,7 +174,7 @@ const ENCRYPTION_KEY: &str = r#"{"id":"made","encryptionAlgorithm":"a","wrappedD
 
 /// Every operation there is. Those that remove what others need come last.
 pub(crate) fn operations() -> Vec<Op> {
-    use Class::{Permissions, Read, Topology, Write};
+    use Class::{Backup, Permissions, Read, Topology, Write};
     use Place::{Account, Beyond, Container, Database, Item, Items, Map};
     let mut all = Vec::new();
     let mut add = |name, verb, path, body, class, place| {
@@ -268,6 +270,12 @@ pub(crate) fn operations() -> Vec<Op> {
     let (split, merge) = (r#"{"range":"none"}"#, r#"{"ranges":["none","none"]}"#);
     add("split", "POST", "/_headwater/partitions/db/c/split", split, Topology, Map);
     add("merge", "POST", "/_headwater/partitions/db/c/merge", merge, Topology, Map);
+    let backup = "/_headwater/backups/none";
+    add("begin backup", "POST", "/_headwater/backups", "", Backup, Beyond);
+    add("read backup file", "GET", "/_headwater/backups/none/files/0", "", Backup, Beyond);
+    let partition = "/_headwater/backups/none/partitions/0";
+    add("read backup partition", "GET", partition, "", Backup, Beyond);
+    add("end backup", "DELETE", backup, "", Backup, Beyond);
     add("delete item", "DELETE", "/dbs/db/colls/c/docs/1", "", Write, Item);
     let of_key = "/dbs/db/colls/c/operations/partitionkeydelete";
     add("delete partition key", "POST", of_key, "", Write, Items);

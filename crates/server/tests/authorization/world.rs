@@ -170,8 +170,8 @@ impl Client<'_> {
             Credential::Token(token) => format!("authorization: {token}\r\n"),
             Credential::Key(key) => {
                 let date = self.stage.world.date();
-                // What goes beyond the protocol is signed as a request for its container.
-                let is_ours = path.starts_with("/_headwater/");
+                // What goes beyond the protocol is signed as a request for its container, if it has one.
+                let is_ours = path.starts_with("/_headwater/") && !path.contains("/backups");
                 let path = if is_ours { "/dbs/db/colls/c" } else { path };
                 let route = route::parse(path).unwrap();
                 let links = route.links_for(path);

@@ -55,11 +55,15 @@ impl World {
     }
 
     pub(crate) async fn with_options(options: Options, change: impl FnOnce(&mut Config)) -> World {
+        World::over(Account::ephemeral_with(options).await.unwrap(), change).await
+    }
+
+    /// A server in front of this account.
+    pub(crate) async fn over(account: Account, change: impl FnOnce(&mut Config)) -> World {
         let mut config = Config::emulator().unwrap();
         config.http = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         config.https = None;
         change(&mut config);
-        let account = Account::ephemeral_with(options).await.unwrap();
         let runtime = Runtime::system();
         let key = config.keys.primary.clone();
         let server = Server::start(config, account.clone(), runtime.clone()).await.unwrap();

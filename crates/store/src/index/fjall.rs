@@ -7,12 +7,15 @@
 
 use super::front::{Front, Rows};
 use super::generation::{self, Generation};
-use super::{Batch, Index, IndexView, doubt};
+use super::{Batch, Index, IndexMemory, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::{self, Key, Value};
 use crate::quarantine::is_about_one_file;
 use fjall::config::{PartitioningPolicy, PinningPolicy};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable, Snapshot};
+use fjall::{
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable,
+    Snapshot,
+};
 use headwater_runtime::{Bell, Listener, Runtime};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
@@ -391,6 +394,22 @@ impl IndexView for FjallIndex {
     }
 }
 
+impl FjallIndex {
+    /// A view of the tables and of what is taken from memory.
+    fn view_of(
+        &self,
+        front: impl FnOnce(&Front) -> Front,
+    ) -> Result<Arc<dyn IndexView>, StorageError> {
+        let open = self.shared.open.read();
+        let Open { database, rows, generation } = open.as_ref().ok_or(StorageError::Closed)?;
+        // Locked until the snapshot is taken, so that both are of one moment.
+        let memory = self.shared.front.read();
+        let (front, snapshot) = (front(&memory), database.snapshot());
+        let (rows, generation) = (rows.clone(), generation.clone());
+        Ok(Arc::new(FjallView { front, snapshot, rows, generation }))
+    }
+}
+
 impl Index for FjallIndex {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
         let open = self.shared.open.read();
@@ -403,11 +422,11 @@ impl Index for FjallIndex {
     }
 
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
-        let open = self.shared.open.read();
-        let Open { database, rows, generation } = open.as_ref().ok_or(StorageError::Closed)?;
-        let front = self.shared.front.read().clone();
-        let (rows, generation) = (rows.clone(), generation.clone());
-        Ok(Arc::new(FjallView { front, snapshot: database.snapshot(), rows, generation }))
+        self.view_of(Front::clone)
+    }
+
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
+        self.view_of(|front| front.between(from, to))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
@@ -469,6 +488,16 @@ impl Index for FjallIndex {
         };
         old.generation.discard(true);
         Ok(())
+    }
+
+    fn memory(&self) -> IndexMemory {
+        let row_bytes = self.shared.front.read().bytes() as u64;
+        let Ok(Open { database, rows, .. }) = self.shared.opened() else {
+            return IndexMemory { row_bytes, ..IndexMemory::default() };
+        };
+        let table_bytes = rows.tree.pinned_filter_size() + rows.tree.pinned_block_index_size();
+        let cache_bytes = database.cache_size();
+        IndexMemory { cache_bytes, table_bytes: table_bytes as u64, row_bytes }
     }
 
     fn close(&self) -> Result<(), StorageError> {
@@ -588,12 +617,19 @@ mod tests {
                     0 => index.settle().unwrap(),
                     1 => {
                         let (view, expected) = (index.view().unwrap(), model.view().unwrap());
+                        let part = index.view_between(&from, &to).unwrap();
+                        let part_expected = model.view_between(&from, &to).unwrap();
                         index.write(&rows(0, 50, 9)).unwrap();
                         model.write(&rows(0, 50, 9)).unwrap();
                         index.settle().unwrap();
                         assert_eq!(
                             all(&*view, &[0], &[9]),
                             all(&*expected, &[0], &[9]),
+                            "{seed} {step}"
+                        );
+                        assert_eq!(
+                            all(&*part, &from, &to),
+                            all(&*part_expected, &from, &to),
                             "{seed} {step}"
                         );
                     }

@@ -30,6 +30,7 @@ pub(super) struct Front {
     young_bytes: usize,
     frozen: Option<Arc<Rows>>,
     frozen_keys: Filter,
+    frozen_bytes: usize,
     /// How often rows have gone on to somewhere else.
     moves: u64,
 }
@@ -57,9 +58,20 @@ impl Front {
         }
     }
 
+    /// The rows of an interval alone, as they are now. For scans: it has no filter of keys.
+    pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Front {
+        let young = self.rows(from, to, usize::MAX).into_iter().collect();
+        Front { young, ..Front::default() }
+    }
+
     /// Bytes of what is still written to, about. A row that is written again counts once.
     pub(super) fn young_bytes(&self) -> usize {
         self.young_bytes
+    }
+
+    /// Bytes of all rows, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.young_bytes + self.frozen_bytes
     }
 
     /// What is written from now on is apart from what was written before. False if that is nothing, or
@@ -70,7 +82,7 @@ impl Front {
         }
         self.frozen = Some(Arc::new(std::mem::take(&mut self.young)));
         self.frozen_keys = std::mem::take(&mut self.young_keys);
-        self.young_bytes = 0;
+        self.frozen_bytes = std::mem::take(&mut self.young_bytes);
         self.moves += 1;
         true
     }
@@ -83,6 +95,7 @@ impl Front {
     pub(super) fn forget_frozen(&mut self) {
         self.frozen = None;
         self.frozen_keys = Filter::default();
+        self.frozen_bytes = 0;
         self.moves += 1;
     }
 
@@ -219,7 +232,7 @@ mod tests {
         assert_eq!(front.young_bytes(), 2 * ROW_BYTES);
         let moves = front.moves();
         assert!(front.freeze());
-        assert_eq!(front.young_bytes(), 0);
+        assert_eq!((front.young_bytes(), front.bytes()), (0, 2 * ROW_BYTES));
         assert_ne!(front.moves(), moves);
     }
 }

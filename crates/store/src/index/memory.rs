@@ -1,6 +1,6 @@
 //! The index in memory, with an optional history so that a simulation can crash it.
 
-use super::{Batch, Index, IndexView};
+use super::{Batch, Index, IndexMemory, IndexView};
 use crate::error::StorageError;
 use crate::keys::{Key, Value};
 use headwater_runtime::Random;
@@ -93,6 +93,16 @@ impl Index for MemoryIndex {
         Ok(Arc::new(MemoryIndex(Arc::new(RwLock::new(state)))))
     }
 
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
+        let mut rows = BTreeMap::new();
+        self.scan(from, to, &mut |key, value| {
+            rows.insert(Key::from_slice(key), Value::from_slice(value));
+            true
+        })?;
+        let state = State { rows, undo: None };
+        Ok(Arc::new(MemoryIndex(Arc::new(RwLock::new(state)))))
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
         let mut state = self.0.write();
         let mut before = Batch::default();
@@ -110,6 +120,11 @@ impl Index for MemoryIndex {
             undo.push(before);
         }
         Ok(())
+    }
+
+    fn memory(&self) -> IndexMemory {
+        let row_bytes = self.row_count() * size_of::<(Key, Value)>() * 3 / 2;
+        IndexMemory { row_bytes: row_bytes as u64, ..IndexMemory::default() }
     }
 
     fn close(&self) -> Result<(), StorageError> {

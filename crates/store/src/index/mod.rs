@@ -41,6 +41,17 @@ impl Batch {
     }
 }
 
+/// Memory an index uses, in bytes, estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IndexMemory {
+    /// Blocks of tables that were read.
+    pub(crate) cache_bytes: u64,
+    /// Filters and indexes of tables.
+    pub(crate) table_bytes: u64,
+    /// Rows that are not in tables.
+    pub(crate) row_bytes: u64,
+}
+
 /// Ordered rows to read.
 pub(crate) trait IndexView: Send + Sync + 'static {
     /// Rows from `from` (included) to `to` (excluded), in order, until `visit` returns false.
@@ -60,6 +71,9 @@ pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
     /// The rows as they are now, whatever is written later.
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError>;
 
+    /// The same, of the rows from `from` (included) to `to` (excluded) only: copies none of the others.
+    fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError>;
+
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: &Batch) -> Result<(), StorageError>;
 
@@ -76,6 +90,9 @@ pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
     fn doubt(&self, what: &str) -> StorageError {
         StorageError::Index(what.to_owned())
     }
+
+    /// Memory it uses.
+    fn memory(&self) -> IndexMemory;
 
     /// Rings when the index may have failed; `None` if it cannot fail.
     fn failures(&self) -> Option<Listener> {

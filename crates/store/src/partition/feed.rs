@@ -22,6 +22,7 @@ use headwater_model::{
     ChangeKind, FeedMode, KeyRange, Lsn, PageLimit, PartitionId, PartitionKey, Timestamp,
 };
 use std::fmt;
+use std::sync::Arc;
 
 /// One change of one item.
 #[derive(Clone)]
@@ -229,6 +230,7 @@ impl Partition {
         if let Some(filter) = request.filter {
             let time = self.shared.options.queries.time;
             let watch = QueryWatch::new(&self.shared.runtime, time);
+            let watch = Arc::new(watch.in_turns(&self.shared.query_lanes));
             let context = query_context(&self.shared, watch);
             return self.read_filtered(request, filter.start(&context), visible);
         }

@@ -90,10 +90,12 @@ pub(crate) fn catch_up_to(
     match known {
         Some(state) => replay.run(state.applied, Which::Everything, false)?,
         None => {
-            if tail > Lsn::ZERO && target.stop.is_none() {
+            // A backup has no index, so a restore builds it; that is no damage.
+            let is_restore = crate::directory::is_unfinished(&shared.root);
+            if tail > Lsn::ZERO && target.stop.is_none() && !is_restore {
                 tracing::warn!(
                     partition = %log.partition(),
-                    "index does not know the partition or is ahead of its log, rebuilt from the log"
+                    "the index does not know the partition or does not fit its log, rebuilt from the log"
                 );
             }
             // First of all the index forgets the partition: a crash halfway must start over.

@@ -136,7 +136,10 @@ impl Writer {
                 (State::Open, Work::Cut) => {
                     // Between two groups log and index agree.
                     let log = self.local.snapshot();
-                    let cut = self.partition.shared.index.view().map(|index| Cut { log, index });
+                    let (from, to) =
+                        keys::items_in(self.partition.container, &self.partition.range);
+                    let view = self.partition.shared.index.view_between(&from, &to);
+                    let cut = view.map(|index| Cut { log, index });
                     let _ = request.reply.send(cut.map(Answer::Cut).map_err(Refusal::Storage));
                 }
                 (State::Open, Work::Seal(seal)) => {

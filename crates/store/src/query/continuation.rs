@@ -1,7 +1,8 @@
 //! Where a query goes on, as a text that clients keep.
 //!
 //! ```text
-//! s.ROWS.POSITION   a streaming query, behind ROWS rows, from a position of a scan; .ID behind it if rows are kept
+//! s.ROWS.POSITION   a streaming query, behind ROWS rows, from a position of a scan; .ID behind it if rows are kept,
+//!                   .ID.PLACE if it resumes at a place within the item there
 //! k.ROWS.ID.MARK    a sorted query, behind the row with these sort keys
 //! o.ROWS.ID         any other, behind ROWS rows
 //! ```
@@ -13,7 +14,7 @@ use super::QueryFailure;
 use crate::scan::ScanPosition;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use headwater_query::{OrderMark, Progress, Value};
+use headwater_query::{OrderMark, Progress, RowPosition, Value};
 
 /// A text that would be longer goes by the number of rows instead: it travels in a header.
 const MARK_BYTES_MAX: usize = 700;
@@ -21,7 +22,7 @@ const MARK_BYTES_MAX: usize = 700;
 /// See the head of this file.
 #[derive(Debug)]
 pub(super) enum Place {
-    Scan { progress: Progress, position: ScanPosition, leftovers: u64 },
+    Scan { progress: Progress, position: ScanPosition, leftovers: u64, within: RowPosition },
     Sorted { shown: u64, leftovers: u64, mark: OrderMark },
     Rows { shown: u64, leftovers: u64 },
 }
@@ -33,11 +34,13 @@ impl Place {
 
     pub(super) fn write(&self) -> String {
         match self {
-            Place::Scan { progress, position, leftovers: 0 } => {
-                format!("s.{}.{position}", progress.rows)
-            }
-            Place::Scan { progress, position, leftovers } => {
-                format!("s.{}.{position}.{leftovers:x}", progress.rows)
+            Place::Scan { progress, position, leftovers, within } => {
+                let start = format!("s.{}.{position}", progress.rows);
+                match (within.is_start(), leftovers) {
+                    (true, 0) => start,
+                    (true, leftovers) => format!("{start}.{leftovers:x}"),
+                    (false, leftovers) => format!("{start}.{leftovers:x}.{within}"),
+                }
             }
             Place::Sorted { shown, leftovers, mark } => match encode(mark) {
                 Some(mark) => format!("k.{shown}.{leftovers:x}.{mark}"),
@@ -55,9 +58,11 @@ fn read(text: &str) -> Option<Place> {
     match kind {
         "s" => {
             let (position, id) = rest.split_once('.').unwrap_or((rest, "0"));
+            let (id, within) = id.split_once('.').unwrap_or((id, ""));
             let leftovers = u64::from_str_radix(id, 16).ok()?;
             let position = ScanPosition::from_text(position);
-            Some(Place::Scan { progress: Progress { rows: shown }, position, leftovers })
+            let within = RowPosition::parse(within)?;
+            Some(Place::Scan { progress: Progress { rows: shown }, position, leftovers, within })
         }
         "k" => {
             let (id, mark) = rest.split_once('.')?;
@@ -122,6 +127,13 @@ mod tests {
     }
 
     #[test]
+    fn positions_of_scans_survive_their_text() {
+        for text in ["s.9.pos", "s.9.pos.ff", "s.9.pos.0.3-0-12", "s.9.pos.ff.3"] {
+            assert_eq!(Place::parse(text).unwrap().write(), text);
+        }
+    }
+
+    #[test]
     fn what_is_no_continuation_is_refused() {
         for text in [
             "",
@@ -129,6 +141,8 @@ mod tests {
             "s",
             "s.x.y",
             "s.1.y.z",
+            "s.1.y.0.x",
+            "s.1.y.0.1-",
             "k.1.2",
             "k.1.zz.W10",
             "k.1.2.W10",

@@ -14,13 +14,17 @@ use super::{
     SWEEP_TIME_MAX,
 };
 use crate::container::Container;
+use crate::item::Item;
 use crate::keys::{self, Key};
 use crate::partition::Partition;
-use crate::scan::ScanScope;
+use crate::scan::{ScanPosition, ScanScope};
 use bytes::Bytes;
 use headwater_model::PageLimit;
-use headwater_query::{Context, EvaluationError, Next, Progress, Query, Run};
+use headwater_query::{
+    Context, EvaluationError, Next, Portion, Portioned, Progress, Query, RowPosition, Run,
+};
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +43,18 @@ struct Sweep {
     from: Spot,
 }
 
+/// Where a page ended: an item, and a place among its rows.
+struct Stop {
+    spot: Spot,
+    within: RowPosition,
+}
+
+impl From<Spot> for Stop {
+    fn from(spot: Spot) -> Stop {
+        Stop { spot, within: RowPosition::default() }
+    }
+}
+
 /// A page that is being filled.
 struct Filling<'c> {
     page: QueryPage,
@@ -48,8 +64,12 @@ struct Filling<'c> {
     watch: Arc<QueryWatch>,
     source: Source<'c>,
     run: Run,
-    /// The item at which the page ended within a batch: its time was up, or it was full.
-    stopped_at: Option<Spot>,
+    /// The item at which the page ended before its end: its time was up, or it was full.
+    stopped_at: Option<Stop>,
+    /// The place within its first item at which the page resumes.
+    resumes_at: Option<Stop>,
+    /// What is left of a batch when the page is full, and where each item is.
+    unseen: VecDeque<(Item, Option<Spot>)>,
     /// Whether nothing was shown before it.
     is_first: bool,
     /// Where the page began, in the order of a scan.
@@ -79,12 +99,18 @@ impl Container {
         after: Option<&str>,
         limit: PageLimit,
     ) -> Result<QueryPage, QueryFailure> {
-        let (progress, position, leftovers) = match after.map(Place::parse).transpose()? {
-            None => (Progress::default(), None, 0),
-            Some(Place::Scan { progress, position, leftovers }) => {
-                (progress, Some(position), leftovers)
+        let (progress, position, leftovers, within) = match after.map(Place::parse).transpose()? {
+            None => (Progress::default(), None, 0, RowPosition::default()),
+            Some(Place::Scan { progress, position, leftovers, within }) => {
+                (progress, Some(position), leftovers, within)
             }
             Some(_) => return Err(QueryFailure::BadContinuation),
+        };
+        let resumes_at = match &position {
+            Some(position) if !within.is_start() => {
+                Some(Stop { spot: self.spot_at(position)?, within })
+            }
+            _ => None,
         };
         let shared = &self.state().shared;
         let rows = limit.items as usize;
@@ -101,6 +127,8 @@ impl Container {
             deadline,
             watch: watch.clone(),
             stopped_at: None,
+            resumes_at,
+            unseen: VecDeque::new(),
             is_first: after.is_none(),
             began: source.left().map(|(from, _)| from),
             source,
@@ -120,10 +148,10 @@ impl Container {
             {
                 let (id, owner) = (shared.runtime.random(), self.owner_of(query, scope));
                 let leftovers = shared.leftovers.keep(id, owner, rows, shared.runtime.elapsed());
-                return filling.finish(Some(at), leftovers);
+                return filling.finish(Some(at.into()), leftovers);
             }
-            if let Some(spot) = filling.stopped_at.take() {
-                return filling.finish(Some(spot), 0);
+            if let Some(stop) = filling.stopped_at.take() {
+                return filling.finish(Some(stop), 0);
             }
             let is_spent = filling.page.items_read >= ITEMS_READ_MAX
                 || shared.runtime.elapsed() >= filling.deadline;
@@ -133,13 +161,21 @@ impl Container {
                     false => filling.source.spot(),
                 };
                 self.note_order(scope, &filling, next.is_some())?;
-                return filling.finish(next, 0);
+                return filling.finish(next.map(Stop::from), 0);
             }
             kept = self.swept(query, &mut filling).await?;
             if kept.is_none() {
                 filling.scan_on().await?;
             }
         }
+    }
+
+    /// The spot that a position names.
+    fn spot_at(&self, position: &ScanPosition) -> Result<Spot, QueryFailure> {
+        Ok(match position.number()? {
+            Some(number) => Spot::Number(number),
+            None => Spot::Key(self.behind(position)?),
+        })
     }
 
     /// Notes that whoever lists items would have liked another order. One who looks for a few does not count.
@@ -195,6 +231,7 @@ impl Container {
         if read < worth_it
             || !is_long
             || filling.swept_in_vain
+            || filling.resumes_at.is_some()
             || !filling.source.is_scan()
             || query.window() != (0, None)
         {
@@ -263,11 +300,16 @@ impl Container {
         let mut found: Vec<(Spot, Vec<Bytes>)> = Vec::new();
         let (mut bytes, mut items, mut item_bytes) = (0, 0, 0);
         let run = &mut filling.run;
+        // An item with more rows is better read by itself.
+        let whole =
+            Portion { from: RowPosition::default(), rows: usize::MAX, bytes: SWEPT_BYTES_MAX };
         let mut look = |seen: Seen<'_>| {
             items += 1;
             item_bytes += seen.text.len();
             let mut rows = Vec::new();
-            seen.push(run, &mut rows)?;
+            if let Portioned::Part(_) = seen.push_portion(run, &whole, &mut rows)? {
+                return Ok(false);
+            }
             if rows.is_empty() {
                 return Ok(true);
             }
@@ -316,17 +358,31 @@ impl Filling<'_> {
         let batch = u32::try_from(wanted).unwrap_or(SCAN_ITEMS).clamp(1, SCAN_ITEMS);
         let batch = PageLimit::new(batch, SCAN_BYTES).unwrap_or_default();
         let items = self.source.next(batch).await?;
-        for (place, item) in items.iter().enumerate() {
-            if place > 0 && self.bytes >= self.limit.bytes as usize {
-                self.stopped_at = self.source.spot_of(place, item);
+        let mut items = items.into_iter().enumerate();
+        while let Some((place, item)) = items.next() {
+            let spot = self.source.spot_of(place, &item);
+            if self.is_full() {
+                self.unseen.push_back((item, spot));
+                let spots = items.map(|(place, item)| {
+                    let spot = self.source.spot_of(place, &item);
+                    (item, spot)
+                });
+                self.unseen.extend(spots);
                 return Ok(());
             }
+            // The item may be gone, and then the next one has all its rows.
+            let resumed = self.resumes_at.take().filter(|stop| Some(&stop.spot) == spot.as_ref());
+            let portion = Portion {
+                from: resumed.map(|stop| stop.within).unwrap_or_default(),
+                rows: (self.limit.items as usize).saturating_sub(self.page.rows.len()),
+                bytes: (self.limit.bytes as usize).saturating_sub(self.bytes),
+            };
             let text = item.to_bytes();
             let mut rows = Vec::new();
-            let next = match self.run.push(&text, item.number(), &mut rows) {
-                // The next page begins with it. An item that is the first and takes too long alone fails.
+            let next = match self.run.push_portion(&text, item.number(), &portion, &mut rows) {
+                // The next page begins with it. An item that is the first fails, if its first row takes too long.
                 Err(EvaluationError::OutOfTime) if self.page.items_read > 0 => {
-                    self.stopped_at = self.source.spot_of(place, item);
+                    self.stopped_at = spot.map(|spot| Stop { spot, within: portion.from });
                     return Ok(());
                 }
                 next => next?,
@@ -339,9 +395,16 @@ impl Filling<'_> {
                     Cow::Owned(row) => Bytes::from(row),
                 });
             }
-            if next == Next::Enough {
-                self.source.end();
-                break;
+            match next {
+                Portioned::Whole(Next::More) => {}
+                Portioned::Whole(Next::Enough) => {
+                    self.source.end();
+                    break;
+                }
+                Portioned::Part(within) => {
+                    self.stopped_at = spot.map(|spot| Stop { spot, within });
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -355,22 +418,21 @@ impl Filling<'_> {
         context: Context,
     ) -> Result<Option<Spot>, QueryFailure> {
         let may_have_none = query.may_pass_over() && query.user_functions().is_empty();
+        // Not the run of the page, which must not count a row that is not shown.
+        let mut run = query.resume(context, self.run.progress());
+        while let Some((item, spot)) = self.unseen.pop_front() {
+            if !may_have_none || self.has_row(&mut run, &item) {
+                return Ok(spot);
+            }
+        }
         if !self.source.is_listing() || !may_have_none {
             return Ok(self.source.spot());
         }
-        // Not the run of the page, which must not count a row that is not shown.
-        let mut run = query.resume(context, self.run.progress());
         let (mut looked, mut batch) = (0, 1);
         while looked < AHEAD_MAX && !self.source.is_done() {
             let limit = PageLimit::new(batch, SCAN_BYTES).unwrap_or_default();
             for item in self.source.next(limit).await? {
-                let text = item.to_bytes();
-                self.page.items_read += 1;
-                self.page.bytes_read += text.len();
-                let mut rows = Vec::new();
-                let next = run.push(&text, item.number(), &mut rows);
-                // What cannot be evaluated is for the next page to say.
-                if next.is_err() || !rows.is_empty() {
+                if self.has_row(&mut run, &item) {
                     return Ok(Some(Spot::Number(item.number())));
                 }
             }
@@ -378,6 +440,17 @@ impl Filling<'_> {
             batch = (batch * 2).min(SCAN_ITEMS);
         }
         Ok(self.source.spot())
+    }
+
+    /// Whether an item has a row. What cannot be evaluated is for the next page to say.
+    fn has_row(&mut self, run: &mut Run, item: &Item) -> bool {
+        let text = item.to_bytes();
+        self.page.items_read += 1;
+        self.page.bytes_read += text.len();
+        let mut rows = Vec::new();
+        let first = Portion { from: RowPosition::default(), rows: 1, bytes: usize::MAX };
+        let next = run.push_portion(&text, item.number(), &first, &mut rows);
+        !rows.is_empty() || !matches!(next, Ok(Portioned::Whole(_)))
     }
 
     /// Takes rows that are in the order of the query, all rows of an item or none. Returns those that are
@@ -404,11 +477,16 @@ impl Filling<'_> {
         Some((rows, at))
     }
 
-    /// The page, which goes on at a spot.
-    fn finish(mut self, next: Option<Spot>, leftovers: u64) -> Result<QueryPage, QueryFailure> {
+    /// The page, and where the next one starts.
+    fn finish(mut self, next: Option<Stop>, leftovers: u64) -> Result<QueryPage, QueryFailure> {
         let progress = self.run.progress();
-        let place = |spot: Spot| Place::Scan { progress, position: spot.position(), leftovers };
-        self.page.next = next.map(|spot| place(spot).write());
+        let place = |Stop { spot, within }: Stop| Place::Scan {
+            progress,
+            position: spot.position(),
+            leftovers,
+            within,
+        };
+        self.page.next = next.map(|stop| place(stop).write());
         self.page.steps = self.run.steps();
         self.page.memory = Arc::new(self.run.take_lease());
         self.source.learn(self.page.items_read, self.page.rows.len())?;

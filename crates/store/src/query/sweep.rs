@@ -22,7 +22,7 @@ use crate::keys::{self, Key};
 use crate::partition::Partition;
 use headwater_log::{Position, ReadError, ReadRequest, Record, RecordKind, Which};
 use headwater_model::{ContainerRid, Lsn, PartitionId};
-use headwater_query::{EvaluationError, Next, Query, Run};
+use headwater_query::{EvaluationError, Next, Portion, Portioned, Query, Run};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -64,14 +64,23 @@ enum Of<'a> {
 
 impl Seen<'_> {
     /// Gives it to a run, unless it has nothing for it.
-    pub(super) fn push<'s>(
-        &'s self,
-        run: &mut Run,
-        rows: &mut Vec<Cow<'s, [u8]>>,
-    ) -> Result<Next, EvaluationError> {
+    pub(super) fn push(&self, run: &mut Run) -> Result<Next, EvaluationError> {
         match self.has_none {
             true => run.pass_over(self.text.len()),
-            false => run.push(self.text, self.number, rows),
+            false => run.push(self.text, self.number, &mut Vec::new()),
+        }
+    }
+
+    /// The same for a portion of its rows.
+    pub(super) fn push_portion<'s>(
+        &'s self,
+        run: &mut Run,
+        portion: &Portion,
+        rows: &mut Vec<Cow<'s, [u8]>>,
+    ) -> Result<Portioned, EvaluationError> {
+        match self.has_none {
+            true => run.pass_over(self.text.len()).map(Portioned::Whole),
+            false => run.push_portion(self.text, self.number, portion, rows),
         }
     }
 

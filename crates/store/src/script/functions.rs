@@ -1,8 +1,9 @@
 //! User-defined functions for the query engine.
 
+use crate::account::Shared;
 use headwater_query::{UserFunctions, Value};
 use headwater_runtime::{Runtime, Waiter};
-use headwater_script::{Clock, Functions, Limits, Script};
+use headwater_script::{Clock, Functions, Script};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +17,15 @@ pub(crate) struct UserScripts {
 }
 
 impl UserScripts {
-    pub(crate) fn new(scripts: &[Script], limits: &Limits, runtime: &Runtime) -> UserScripts {
+    pub(crate) fn new(scripts: &[Script], shared: &Shared) -> UserScripts {
+        let (runtime, options) = (&shared.runtime, &shared.options);
         let clock: Clock = {
             let (runtime, waiter) = (runtime.clone(), Waiter::current());
             // For a query whose client is gone, time is up.
             Arc::new(move || if waiter.is_gone() { Duration::MAX } else { runtime.elapsed() })
         };
-        let functions = Functions::new(scripts.iter().cloned(), limits, &clock);
+        let (limits, workers) = (&options.scripts, options.script_workers.clone());
+        let functions = Functions::new(scripts.iter().cloned(), limits, &clock, workers);
         UserScripts { functions, runtime: runtime.clone() }
     }
 }

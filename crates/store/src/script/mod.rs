@@ -11,7 +11,7 @@
 //! wait. Few scripts run at a time in all, each on a thread of its own.
 //!
 //! What a script is allowed to do is decided in `transaction`, what JavaScript means in the crate
-//! `headwater-script`. Nothing here keeps or finds scripts: callers bring their sources.
+//! `headwater-script`, and in which process a script runs in the options. Nothing here keeps or finds scripts: callers bring their sources.
 
 mod functions;
 mod items;
@@ -34,7 +34,10 @@ use items::Items;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use headwater_script::{Limits as ScriptLimits, Script, ScriptError as ScriptFailure};
+pub use headwater_script::{
+    Limits as ScriptLimits, Script, ScriptError as ScriptFailure, Workers as ScriptWorkers,
+    serve_worker as serve_script_worker,
+};
 
 /// How often a script is run before its caller is told that others are quicker.
 const ATTEMPTS_MAX: u32 = 20;
@@ -284,8 +287,7 @@ impl Scripts {
         let runtime = shared.runtime.clone();
         let clock: Clock = Arc::new(move || runtime.elapsed());
         let limits = shared.options.scripts;
-        let user = (!functions.is_empty())
-            .then(|| Arc::new(UserScripts::new(functions, &limits, &shared.runtime)));
+        let user = (!functions.is_empty()).then(|| Arc::new(UserScripts::new(functions, &shared)));
         let items = Items::new(container, container.links(), transaction, user);
         Scripts { limits, clock, shared, container: container.rid(), items: Some(items) }
     }
@@ -300,11 +302,15 @@ impl Scripts {
         let Some(items) = self.items.take() else {
             return Err(Ended::Outdated);
         };
-        let (items, result) = run(script, call, items, &self.limits, &self.clock);
+        let (limits, clock) = (&self.limits, &self.clock);
+        let (items, result) = match &self.shared.options.script_workers {
+            Some(workers) => workers.run(script, call, items, limits, clock),
+            None => run(script, call, items, limits, clock),
+        };
         self.items = items;
         match &result {
             Ok(_) => offenders.forgive(whose),
-            Err(ScriptError::Time(_) | ScriptError::Memory(_)) => {
+            Err(ScriptError::Time(_) | ScriptError::Memory(_) | ScriptError::Engine(_)) => {
                 offenders.note(whose, (self.clock)());
             }
             Err(_) => {}

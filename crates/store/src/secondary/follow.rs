@@ -119,6 +119,20 @@ impl PathIndex {
         Ok(true)
     }
 
+    /// Entries of a partition's log that it has yet to apply.
+    pub(super) fn lag(
+        &self,
+        container: &ContainerState,
+        partition: &Partition,
+    ) -> Result<u64, StorageError> {
+        let known = self.progress.lock().get(&partition.id).copied();
+        let progress = match known {
+            Some(progress) => progress,
+            None => self.kept_progress(container, partition)?,
+        };
+        Ok(partition.visible().get().saturating_sub(progress.applied.get()))
+    }
+
     /// Whether more than half of its entries may be stale.
     pub(super) fn is_stale(&self) -> bool {
         let following = self.progress.lock();

@@ -207,6 +207,21 @@ impl Secondary {
         Ok(())
     }
 
+    /// The most entries of a range's log that one of the indexes has yet to apply. Waits while an index
+    /// catches up.
+    pub(crate) fn lag(&self, container: &ContainerState) -> Result<u64, StorageError> {
+        let topology = container.topology();
+        let mut most = 0;
+        for index in self.all() {
+            for partition in &topology.partitions {
+                if partition.quarantine().is_none() {
+                    most = most.max(index.lag(container, partition)?);
+                }
+            }
+        }
+        Ok(most)
+    }
+
     /// How far the indexes have come, in percent: 100 unless one is being built.
     pub(crate) fn percent(&self, container: &ContainerState) -> u64 {
         let topology = container.topology();

@@ -188,7 +188,7 @@ impl Transaction {
     pub(crate) fn watch(&self) -> Arc<QueryWatch> {
         let watch = QueryWatch::new(&self.container.state().shared.runtime, Duration::ZERO);
         watch.end_at(self.deadline);
-        watch
+        Arc::new(watch)
     }
 
     /// Reads an item.

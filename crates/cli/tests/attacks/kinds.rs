@@ -1,0 +1,235 @@
+//! The attacks: what one address sends, asks for, computes and never reads.
+//!
+//! Each runs until it is dropped and never ends by itself. What it holds open is closed with it.
+
+use crate::target::{DOCS, KEY, Target, ask_on, query, request};
+use bytes::Bytes;
+use headwater_runtime::TaskGroup;
+use http_body_util::Empty;
+use hyper::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+
+const FROM: &str = "127.0.0.1";
+const FEED: (&str, &str) = ("A-IM", "Incremental feed");
+
+type Attacker = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One way to harm a server.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    /// Clients that do it at a time.
+    clients: usize,
+    /// How long it takes until it works.
+    pub(crate) lead_time: Duration,
+    client: fn(Target, usize) -> Attacker,
+}
+
+/// Attackers at work, ended when dropped.
+pub(crate) struct Attackers(tokio::task::JoinSet<()>);
+
+impl Drop for Attackers {
+    fn drop(&mut self) {
+        self.0.abort_all();
+    }
+}
+
+impl Attack {
+    pub(crate) fn begin(&self, target: &Target) -> Attackers {
+        let mut attackers = tokio::task::JoinSet::new();
+        for number in 0..self.clients {
+            attackers.spawn((self.client)(target.clone(), number));
+        }
+        Attackers(attackers)
+    }
+}
+
+const SOON: Duration = Duration::from_millis(300);
+const LATER: Duration = Duration::from_millis(1500);
+
+macro_rules! attack {
+    ($name:literal, $clients:literal, $lead:expr, $client:expr) => {
+        Attack { name: $name, clients: $clients, lead_time: $lead, client: $client }
+    };
+}
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    attack!("long queries", 16, SOON, |target, _| repeat(target, query(LONG))),
+    attack!("long filters of the feed", 16, SOON, |target, _| repeat(target, filtered_feed())),
+    attack!("queries whose rows are large", 16, SOON, |target, number| {
+        repeat(target, query(LARGE[number % LARGE.len()]))
+    }),
+    attack!("queries whose clients leave", 16, SOON, |target, number| {
+        leave(target, query([LONG, LARGE[0]][number % 2]))
+    }),
+    attack!("endless procedures", 16, SOON, |target, _| repeat(target, procedure())),
+    attack!("heads that never end", 4096, LATER, |target, _| {
+        stall(target, "GET /dbs HTTP/1.1\r\nHost".to_owned())
+    }),
+    attack!("bodies that never end", 4096, LATER, |target, _| stall(target, half_a_body(2_000))),
+    attack!("large bodies that never end", 500, LATER, |target, _| {
+        stall(target, half_a_body(1_900_000))
+    }),
+    attack!("large bodies, one after another", 32, SOON, |target, number| {
+        repeat(target, large_item(number))
+    }),
+    attack!("answers over HTTP/1 that are not read", 200, LATER, |target, _| {
+        stall(target, request("GET", DOCS, &[FEED], "").repeat(50))
+    }),
+    attack!("answers over HTTP/2 that are not read", 30, LATER, |target, _| unread(target)),
+    attack!("event streams that are not read", 200, LATER, |target, _| {
+        stall(target, request("GET", "/_headwater/changes/d/c?from=beginning", &[], ""))
+    }),
+    attack!("readers that wait for what is no feed", 500, SOON, |target, _| {
+        repeat(target, request("GET", "/dbs/d/colls/c", &[FEED, ("Prefer", "wait=30")], ""))
+    }),
+    attack!("readers that wait", 4096, LATER, |target, _| {
+        let head = [FEED, ("Prefer", "wait=30"), ("If-None-Match", "*")];
+        stall(target, request("GET", DOCS, &head, ""))
+    }),
+    attack!("conditions of patches", 16, SOON, |target, _| repeat(target, conditional_patch())),
+    attack!("connections that come and leave", 64, SOON, |target, _| knock(target)),
+    attack!("deep and wide documents", 16, SOON, |target, number| {
+        repeat(target, [deep_item(), wide_item()][number % 2].clone())
+    }),
+];
+
+/// Counts what would take hours.
+const LONG: &str =
+    "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a";
+const LARGE: [&str; 6] = [
+    "SELECT c.s, x, y FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT c.s, x FROM c JOIN x IN c.a JOIN y IN c.a ORDER BY c.id",
+    "SELECT VALUE ARRAY_CONCAT(ARRAY(SELECT VALUE CONCAT(c.s, ToString(x)) FROM x IN c.a JOIN y IN c.a), c.a) FROM c",
+    "SELECT VALUE COUNT(1) FROM c WHERE EXISTS(SELECT VALUE x FROM x IN c.a WHERE EXISTS(SELECT VALUE y FROM y IN c.a WHERE EXISTS(SELECT VALUE z FROM z IN c.a WHERE x + y + z < 0)))",
+    "SELECT DISTINCT CONCAT(c.s, ToString(x), ToString(y)) FROM c JOIN x IN c.a JOIN y IN c.a",
+    "SELECT VALUE SetUnion(ARRAY(SELECT VALUE CONCAT(c.s, ToString(x * 1000 + y)) FROM x IN c.a JOIN y IN c.a), c.a) FROM c",
+];
+
+fn filtered_feed() -> String {
+    let nested = "EXISTS(SELECT VALUE x FROM x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a WHERE x + y + z + w < 0)";
+    request("GET", DOCS, &[FEED, ("x-headwater-feed-where", nested)], "")
+}
+
+fn procedure() -> String {
+    request("POST", "/dbs/d/colls/c/sprocs/endless", &[KEY], "[]")
+}
+
+fn half_a_body(bytes: usize) -> String {
+    let head = format!(
+        "POST {DOCS} HTTP/1.1\r\nHost: localhost\r\nx-ms-version: 2020-07-15\r\nContent-Length: {bytes}\r\n\r\n"
+    );
+    head + &" ".repeat(bytes / 2)
+}
+
+fn large_item(number: usize) -> String {
+    let text = "x".repeat(1_900_000);
+    let item = format!(r#"{{"id":"attack{number}","pk":"p","text":"{text}"}}"#);
+    request("POST", DOCS, &[KEY, ("x-ms-documentdb-is-upsert", "True")], &item)
+}
+
+fn conditional_patch() -> String {
+    let condition = "from c where EXISTS(SELECT VALUE x FROM x IN c.a JOIN y IN c.a JOIN z IN c.a WHERE x + y + z < 0)";
+    let body = serde_json::json!({
+        "condition": condition,
+        "operations": [{ "op": "set", "path": "/n", "value": 1 }],
+    });
+    let head = [KEY, ("Content-Type", "application/json_patch+json")];
+    request("PATCH", &format!("{DOCS}/rich"), &head, &body.to_string())
+}
+
+fn deep_item() -> String {
+    let item =
+        format!(r#"{{"id":"deep","pk":"p","a":{}1{}}}"#, "[".repeat(500_000), "]".repeat(500_000));
+    request("POST", DOCS, &[KEY], &item)
+}
+
+fn wide_item() -> String {
+    let properties: Vec<String> = (0..100_000).map(|number| format!(r#""p{number}":1"#)).collect();
+    let item = format!(r#"{{"id":"wide","pk":"p",{}}}"#, properties.join(","));
+    request("POST", DOCS, &[KEY, ("x-ms-documentdb-is-upsert", "True")], &item)
+}
+
+/// Asks the same again and again.
+fn repeat(target: Target, request: String) -> Attacker {
+    Box::pin(async move {
+        loop {
+            if let Ok(mut stream) = target.connect(FROM).await {
+                while ask_on(&mut stream, &request).await.is_ok() {}
+            }
+            pause(&target).await;
+        }
+    })
+}
+
+/// Asks and leaves before the answer.
+fn leave(target: Target, request: String) -> Attacker {
+    Box::pin(async move {
+        loop {
+            if let Ok(mut stream) = target.connect(FROM).await {
+                let _ = stream.write_all(request.as_bytes()).await;
+                target.runtime.sleep(Duration::from_millis(50)).await;
+            }
+        }
+    })
+}
+
+/// Sends something and neither ends it nor reads an answer.
+fn stall(target: Target, text: String) -> Attacker {
+    Box::pin(async move {
+        loop {
+            if let Ok(mut stream) = target.connect(FROM).await {
+                let _ = stream.write_all(text.as_bytes()).await;
+                target.runtime.sleep(Duration::from_secs(3600)).await;
+            }
+            pause(&target).await;
+        }
+    })
+}
+
+/// Connects and leaves.
+fn knock(target: Target) -> Attacker {
+    Box::pin(async move {
+        loop {
+            drop(target.connect(FROM).await);
+            target.runtime.sleep(Duration::from_millis(1)).await;
+        }
+    })
+}
+
+/// Asks for many pages on one connection and opens no window for their bodies.
+fn unread(target: Target) -> Attacker {
+    Box::pin(async move {
+        let Ok(stream) = target.connect(FROM).await else { return };
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(0)
+            .handshake(TokioIo::new(stream));
+        let Ok((mut sender, connection)) = handshake.await else { return };
+        let tasks = TaskGroup::new(target.runtime.clone());
+        tasks.spawn("connection", |_| async move { drop(connection.await) });
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            let request = Request::get(format!("http://{}{DOCS}", target.address))
+                .header("Host", "localhost")
+                .header(FEED.0, FEED.1)
+                .body(Empty::<Bytes>::new())
+                .unwrap();
+            if sender.ready().await.is_err() {
+                break;
+            }
+            match sender.send_request(request).await {
+                Ok(answer) => answers.push(answer),
+                Err(_) => break,
+            }
+        }
+        target.runtime.sleep(Duration::from_secs(3600)).await;
+    })
+}
+
+async fn pause(target: &Target) {
+    target.runtime.sleep(Duration::from_millis(5)).await;
+}

@@ -1,0 +1,87 @@
+//! Attacks on a server process: each may cost it a bounded amount of memory, and a neighbour is served meanwhile.
+//!
+//! ```text
+//! target      the server as a process, its memory, and requests to it
+//! kinds       the table of attacks; each sends from 127.0.0.1 until it is ended
+//! neighbour   writes, reads, queries and reads the feed from 127.0.0.2, and remembers how long each took
+//! ```
+//!
+//! Here each attack takes about a second, and the neighbour must be answered. `cargo xtask hostile` runs the
+//! release build for longer and also compares the neighbour's latency with its own before the attack: timing
+//! of a debug build on a busy machine says nothing.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+
+mod kinds;
+mod neighbour;
+#[path = "../support/mod.rs"]
+mod support;
+mod target;
+
+use headwater_runtime::Runtime;
+use kinds::ATTACKS;
+use neighbour::{Kind, Latencies, Neighbour};
+use std::time::Duration;
+use target::Server;
+
+/// What the process may hold at any time.
+const MEMORY_MIB_MAX: u64 = 512;
+/// How much slower the slowest hundredth of the neighbour's requests may become.
+const RATIO_MAX: f64 = 5.0;
+/// Below this a request is quick whatever it took before: one wake-up on a busy machine.
+const QUICK: Duration = Duration::from_millis(2);
+
+/// Seconds of each attack, if this is the long form.
+fn long_form() -> Option<u64> {
+    let seconds = std::env::var("HEADWATER_HOSTILE_SECONDS").ok()?;
+    Some(seconds.parse().unwrap_or_else(|_| panic!("{seconds} is not a number of seconds")))
+}
+
+/// The only attack to run, by a part of its name.
+fn only() -> Option<String> {
+    std::env::var("HEADWATER_HOSTILE_ONLY").ok()
+}
+
+fn line(name: &str, memory_mib: u64, took: &Latencies) {
+    let times = Kind::ALL.map(|kind| format!("{:>8.2}", took.p99(kind).as_secs_f64() * 1e3));
+    println!("{name:<48} {memory_mib:>5} MiB {}  ({} requests)", times.join(" "), took.count());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_attack_costs_more_than_its_bound_and_a_neighbour_is_served() {
+    let runtime = Runtime::system();
+    let time = long_form().map_or(Duration::from_millis(700), Duration::from_secs);
+    let mut wrong = Vec::new();
+    println!("{:<48}    memory  p99 in ms: write, read, query, feed", "attack");
+    for attack in ATTACKS {
+        if only().is_some_and(|only| !attack.name.contains(&only)) {
+            continue;
+        }
+        // Each on a server of its own: what one leaves behind is not the next one's.
+        let server = Server::start(&runtime).await;
+        let quiet = Neighbour::new(&server.target).served_for(time).await;
+        server.forget_peak();
+        let attackers = attack.begin(&server.target);
+        runtime.sleep(attack.lead_time).await;
+        let busy = Neighbour::new(&server.target).served_for(time).await;
+        let memory_mib = server.peak_mib();
+        drop(attackers);
+        line(attack.name, memory_mib, &busy);
+        if memory_mib > MEMORY_MIB_MAX {
+            wrong.push(format!("{}: {memory_mib} MiB", attack.name));
+        }
+        wrong.extend(busy.failures.iter().map(|failure| format!("{}: {failure}", attack.name)));
+        if long_form().is_some() {
+            line("  before it", 0, &quiet);
+            for kind in Kind::ALL {
+                let (before, now) = (quiet.p99(kind).max(QUICK / 5), busy.p99(kind));
+                let ratio = now.as_secs_f64() / before.as_secs_f64();
+                if ratio > RATIO_MAX {
+                    wrong.push(format!("{}: {kind:?} takes {ratio:.1} times as long", attack.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

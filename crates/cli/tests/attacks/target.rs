@@ -1,0 +1,163 @@
+//! The server as a process, its memory, and requests to it.
+
+use crate::support::Running;
+use headwater_runtime::Runtime;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+pub(crate) const DOCS: &str = "/dbs/d/colls/c/docs";
+pub(crate) const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["p"]"#);
+/// Whatever takes longer was not served.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The answer to a request is at most a page.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// Numbers in the array of the item that queries multiply.
+const NUMBERS: usize = 300;
+
+/// A server process with a container.
+pub(crate) struct Server {
+    pub(crate) target: Target,
+    process: Running,
+    _data: tempfile::TempDir,
+}
+
+impl Server {
+    pub(crate) async fn start(runtime: &Runtime) -> Server {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().to_str().unwrap();
+        let process = Running::start(&[
+            "serve",
+            "--data",
+            path,
+            "--http",
+            "127.0.0.1:0",
+            "--no-https",
+            "--no-auth",
+            "--ready-json",
+        ]);
+        let ready: serde_json::Value = serde_json::from_str(&process.line()).unwrap();
+        let address = ready["http"].as_str().unwrap().trim_start_matches("http://");
+        let address = address.parse().unwrap();
+        let target = Target { runtime: runtime.clone(), address };
+        target.fill().await;
+        Server { target, process, _data: data }
+    }
+
+    /// From now on, the most memory is counted.
+    pub(crate) fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.process.pid()), "5").unwrap();
+    }
+
+    /// The most memory the process has held.
+    pub(crate) fn peak_mib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let text = std::fs::read_to_string(path).expect("the server still runs");
+        let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    }
+}
+
+/// Where the server is.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) runtime: Runtime,
+    pub(crate) address: SocketAddr,
+}
+
+impl Target {
+    async fn fill(&self) {
+        let container = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#;
+        let numbers: Vec<String> = (0..NUMBERS).map(|number| number.to_string()).collect();
+        let numbers = numbers.join(",");
+        let text = "x".repeat(10_000);
+        let rich = format!(r#"{{"id":"rich","pk":"p","a":[{numbers}],"s":"{text}"}}"#);
+        let script = r#"{"id":"endless","body":"function f() { for (;;) {} }"}"#;
+        let scripts = "/dbs/d/colls/c/sprocs";
+        let mut requests = vec![
+            ("/dbs", r#"{"id":"d"}"#.to_owned()),
+            ("/dbs/d/colls", container.to_owned()),
+            (DOCS, rich),
+            (scripts, script.to_owned()),
+        ];
+        // A page of the feed has almost four MiB.
+        let large = |number: usize| {
+            let text = "x".repeat(950 << 10);
+            format!(r#"{{"id":"large{number}","pk":"p","text":"{text}"}}"#)
+        };
+        requests.extend((0..4).map(|number| (DOCS, large(number))));
+        for (path, body) in requests {
+            let status = self.ask("127.0.0.2", &request("POST", path, &[KEY], &body)).await;
+            assert_eq!(status.unwrap(), 201, "{path}");
+        }
+    }
+
+    /// A connection from an address of this machine. Its window is small, so that a client that does not
+    /// read is noticed soon.
+    pub(crate) async fn connect(&self, from: &str) -> std::io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(format!("{from}:0").parse().unwrap())?;
+        socket.set_recv_buffer_size(16 << 10)?;
+        let stream = socket.connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Asks on a new connection, and returns the status.
+    pub(crate) async fn ask(&self, from: &str, request: &str) -> std::io::Result<u16> {
+        let mut stream = self.connect(from).await?;
+        ask_on(&mut stream, request).await
+    }
+}
+
+pub(crate) fn request(verb: &str, path: &str, head: &[(&str, &str)], body: &str) -> String {
+    let head: String = head.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!(
+        "{verb} {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-version: 2020-07-15\r\n{head}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// A query within the one partition key.
+pub(crate) fn query(text: &str) -> String {
+    let head = [
+        KEY,
+        ("x-ms-documentdb-isquery", "True"),
+        ("Content-Type", "application/query+json"),
+        ("x-ms-max-item-count", "100"),
+    ];
+    let body = serde_json::json!({ "query": text }).to_string();
+    request("POST", DOCS, &head, &body)
+}
+
+pub(crate) async fn ask_on(stream: &mut TcpStream, request: &str) -> std::io::Result<u16> {
+    stream.write_all(request.as_bytes()).await?;
+    read_answer(stream).await
+}
+
+/// Reads an answer that says its length, and returns its status.
+async fn read_answer(stream: &mut TcpStream) -> std::io::Result<u16> {
+    let broken = |what: &str| std::io::Error::other(what.to_owned());
+    let mut bytes = Vec::new();
+    let head_end = loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if stream.read_buf(&mut bytes).await? == 0 || bytes.len() > ANSWER_BYTES_MAX {
+            return Err(broken("the connection ended before an answer"));
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..head_end]).to_ascii_lowercase();
+    let status = head.get(9..12).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| broken("no status"))?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.map_or(Ok(0), |length| length.trim().parse::<usize>());
+    let length = length.map_err(|_| broken("a bad length"))?.min(ANSWER_BYTES_MAX);
+    while bytes.len() < head_end + length {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(broken("the connection ended within an answer"));
+        }
+    }
+    Ok(status)
+}

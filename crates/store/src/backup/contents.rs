@@ -1,0 +1,222 @@
+//! `BACKUP.json`: what a backup holds.
+//!
+//! Format 1 lists files that are one object each, under their own path. Format 2 has files in parts. Both are
+//! read; 2 is written. Nothing here reads a store.
+
+use super::BackupError;
+use headwater_model::{ContainerRid, KeyRange, PartitionId};
+use object_store::path::Path as ObjectPath;
+use object_store::{GetOptions, ObjectStore, PutOptions, PutPayload};
+use serde::{Deserialize, Serialize};
+use std::path::{Component, Path};
+use xxhash_rust::xxh3::Xxh3;
+
+const FORMAT: u32 = 2;
+const NAME: &str = "BACKUP.json";
+
+/// What a backup holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupSummary {
+    /// Partitions in it.
+    pub partitions: usize,
+    /// Items in it.
+    pub items: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Bytes of them that were copied by this backup; the place had the others. Zero after a restore.
+    pub copied_bytes: u64,
+    /// One hash over the state of everything in it.
+    pub state_hash: String,
+}
+
+/// A partition of a backup, and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupPartition {
+    pub(super) container: u64,
+    pub(super) partition: u32,
+    pub(super) range: KeyRange,
+    pub(super) lsn: u64,
+    pub(super) items: u64,
+    /// A hash of its items with their versions.
+    pub(super) state: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Contents {
+    format: u32,
+    pub(super) files: Vec<FileEntry>,
+    pub(super) partitions: Vec<BackupPartition>,
+}
+
+/// A file of a data directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileEntry {
+    pub(super) path: String,
+    pub(super) bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) identity: Option<String>,
+    /// The checksum of a file in format 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    xxh3: Option<String>,
+    #[serde(default)]
+    pub(super) parts: Vec<Part>,
+}
+
+/// An object of the place: a stretch of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub(super) object: String,
+    pub(super) bytes: u64,
+    pub(super) xxh3: String,
+}
+
+impl FileEntry {
+    pub(super) fn new(
+        path: &str,
+        bytes: u64,
+        identity: Option<&str>,
+        parts: Vec<Part>,
+    ) -> FileEntry {
+        let identity = identity.map(str::to_owned);
+        FileEntry { path: path.to_owned(), bytes, identity, xxh3: None, parts }
+    }
+
+    /// A path inside of a directory, whatever the list says.
+    pub(super) fn safe_path(&self) -> Result<&Path, BackupError> {
+        safe_path(&self.path)
+    }
+}
+
+impl Contents {
+    pub(super) fn new(files: Vec<FileEntry>, partitions: Vec<BackupPartition>) -> Contents {
+        Contents { format: FORMAT, files, partitions }
+    }
+
+    pub(super) fn summary(&self, copied_bytes: u64) -> BackupSummary {
+        BackupSummary {
+            partitions: self.partitions.len(),
+            items: self.partitions.iter().map(|partition| partition.items).sum(),
+            bytes: self.files.iter().map(|file| file.bytes).sum(),
+            copied_bytes,
+            state_hash: state_hash(&self.partitions),
+        }
+    }
+
+    pub(super) async fn load(
+        place: &dyn ObjectStore,
+        prefix: &str,
+    ) -> Result<Contents, BackupError> {
+        let bytes = match get(place, prefix, NAME).await {
+            Err(BackupError::Place(object_store::Error::NotFound { .. })) => {
+                return Err(BackupError::Contents(format!("{NAME} is missing")));
+            }
+            other => other?,
+        };
+        let malformed = |error: serde_json::Error| {
+            BackupError::Contents(format!("{NAME} is damaged: {error}; restore another backup"))
+        };
+        let mut contents: Contents = serde_json::from_slice(&bytes).map_err(malformed)?;
+        if !(1..=FORMAT).contains(&contents.format) {
+            let what = format!("its format is {}, this version reads {FORMAT}", contents.format);
+            return Err(BackupError::Contents(what));
+        }
+        for file in &mut contents.files {
+            if let Some(xxh3) = file.xxh3.take() {
+                let object = file.path.clone();
+                file.parts = vec![Part { object, bytes: file.bytes, xxh3 }];
+            }
+            if file.parts.iter().map(|part| part.bytes).sum::<u64>() != file.bytes {
+                let what = format!("{NAME} lists parts of {} that do not make it up", file.path);
+                return Err(BackupError::Contents(what));
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Replaces the list of the place, in one step.
+    pub(super) async fn save(
+        &self,
+        place: &dyn ObjectStore,
+        prefix: &str,
+    ) -> Result<(), BackupError> {
+        let json = serde_json::to_vec_pretty(self)
+            .map_err(|error| BackupError::Contents(error.to_string()))?;
+        put(place, prefix, NAME, json).await
+    }
+}
+
+/// One hash over the states of partitions, in the order of their containers.
+pub(super) fn state_hash(partitions: &[BackupPartition]) -> String {
+    let mut hash = Xxh3::new();
+    for partition in partitions {
+        hash.update(&partition.container.to_le_bytes());
+        hash.update(partition.state.as_bytes());
+    }
+    format!("{:032x}", hash.digest128())
+}
+
+/// Where the files of a partition are in a data directory.
+pub(super) fn partition_dir(container: ContainerRid, partition: PartitionId) -> String {
+    format!("containers/{:016x}/{:08}", container.as_u64(), partition.get())
+}
+
+pub(super) fn checksum(bytes: &[u8]) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
+}
+
+pub(super) fn object_path(prefix: &str, path: &str) -> ObjectPath {
+    ObjectPath::from(format!("{prefix}/{path}"))
+}
+
+pub(super) async fn put(
+    place: &dyn ObjectStore,
+    prefix: &str,
+    path: &str,
+    bytes: Vec<u8>,
+) -> Result<(), BackupError> {
+    let (path, payload) = (object_path(prefix, path), PutPayload::from(bytes));
+    place.put_opts(&path, payload, PutOptions::default()).await?;
+    Ok(())
+}
+
+pub(super) async fn get(
+    place: &dyn ObjectStore,
+    prefix: &str,
+    path: &str,
+) -> Result<Vec<u8>, BackupError> {
+    let result = place.get_opts(&object_path(prefix, path), GetOptions::default()).await?;
+    Ok(result.bytes().await?.to_vec())
+}
+
+/// The bytes of a part, checked.
+pub(super) async fn get_part(
+    place: &dyn ObjectStore,
+    prefix: &str,
+    part: &Part,
+) -> Result<Vec<u8>, BackupError> {
+    let damaged = |what: &str| BackupError::Damaged {
+        file: format!("{prefix}/{}", part.object),
+        what: what.to_owned(),
+    };
+    safe_path(&part.object)?;
+    let bytes = match get(place, prefix, &part.object).await {
+        Err(BackupError::Place(object_store::Error::NotFound { .. })) => {
+            return Err(damaged("it is missing"));
+        }
+        other => other?,
+    };
+    match bytes.len() as u64 == part.bytes && checksum(&bytes) == part.xxh3 {
+        true => Ok(bytes),
+        false => Err(damaged("its size or checksum is not the one that was written")),
+    }
+}
+
+pub(super) fn safe_path(path: &str) -> Result<&Path, BackupError> {
+    let path = Path::new(path);
+    let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
+    if is_inside && path.components().next().is_some() {
+        return Ok(path);
+    }
+    Err(BackupError::Contents(format!("{} is not a path inside a backup", path.display())))
+}
