@@ -4,7 +4,7 @@ use crate::catalog::{Catalog, Event, PartitionEntry};
 use crate::container::{Container, ContainerState};
 use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
-use crate::index::{FjallIndex, Index, MemoryIndex, remove_range};
+use crate::index::{FjallIndex, INDEX, Index, MemoryIndex, is_doubted, remove_range};
 use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
@@ -241,7 +241,10 @@ impl Account {
         directory::prepare(&root).map_err(full)?;
         let lock =
             private::options().write(true).create(true).truncate(true).open(root.join("LOCK"));
-        let lock = lock.map_err(full)?;
+        let lock = lock.map_err(|source| {
+            OpenError::Lock { file: root.join("LOCK"), source }
+                .explained(&root, OsDisk.free_bytes(&root))
+        })?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::Locked { dir: root }),
@@ -290,7 +293,14 @@ impl Account {
         options: Options,
     ) -> Result<Account, OpenError> {
         let disk = environment.disk.clone();
-        let opened = Account::open_all(environment, root, options).await;
+        let mut opened = Account::open_all(environment.clone(), root, options.clone()).await;
+        if let Err(OpenError::Storage(StorageError::Index(_))) = opened
+            && environment.index.is_none()
+            && is_doubted(&root.join(INDEX))
+        {
+            // A damaged table was met on the way. The index is made from the log this time.
+            opened = Account::open_all(environment, root, options).await;
+        }
         opened.map_err(|error| error.explained(root, disk.free_bytes(root)))
     }
 
@@ -304,7 +314,7 @@ impl Account {
         disk.create_dir(&root.join("containers")).map_err(io)?;
         let index: Arc<dyn Index> = match index {
             Some(index) => Arc::new(index),
-            None => Arc::new(FjallIndex::open(&root.join("index"), runtime.clone())?),
+            None => Arc::new(FjallIndex::open(&root.join(INDEX), runtime.clone())?),
         };
         if disk.list(&root.join("catalog")).map_err(io)?.is_empty() {
             if !disk.list(&root.join("containers")).map_err(io)?.is_empty() {
@@ -344,7 +354,12 @@ impl Account {
             shared,
             catalog,
         }));
-        account.open_containers().await?;
+        if let Err(error) = account.open_containers().await {
+            // The files must not be open when this returns.
+            account.0.shared.writers.shutdown().await;
+            let _ = account.0.shared.index.close();
+            return Err(error);
+        }
         maintenance::start(&account);
         rebuild::start(&account);
         Ok(account)

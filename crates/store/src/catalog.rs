@@ -7,6 +7,7 @@ use crate::account::Shared;
 use crate::catalog_snapshot::{CatalogSnapshot, LastCopy};
 use crate::definition::ContainerDefinition;
 use crate::error::{CatalogError, OpenError, StorageError};
+use crate::quarantine::damage_of;
 use crate::resource::ResourceType;
 use headwater_log::{
     Durability, GroupBuilder, LocalLog, LogOptions, NewRecord, PartitionLog, ReadRequest,
@@ -322,7 +323,11 @@ impl Catalog {
             Lsn::ZERO,
             options,
             shared.runtime.clone(),
-        )?;
+        );
+        let opened = opened.map_err(|error| match damage_of(error.into(), &dir) {
+            Ok(damage) => OpenError::Damaged(damage),
+            Err(other) => other,
+        })?;
         let log = opened.log;
         let tail = log.local_tail().lsn;
         let batch = log.read(&ReadRequest {

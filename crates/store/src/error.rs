@@ -157,8 +157,19 @@ pub enum OpenError {
     /// A log could not be opened.
     #[error(transparent)]
     Log(#[from] LogOpenError),
-    /// Bytes on disk are not what was written: restore from a backup.
-    #[error(transparent)]
+    /// The file that keeps other processes out cannot be locked.
+    #[error("cannot lock {}. Remove it and start again", file.display())]
+    Lock {
+        /// The file.
+        file: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The catalog is damaged. A damaged partition is quarantined instead.
+    #[error(
+        "{0}. Without the catalog the store cannot be opened: run `headwater doctor` with \
+         `--repair-catalog` on the data directory, or restore a backup"
+    )]
     Damaged(#[from] Damage),
     /// Replaying the log failed.
     #[error(transparent)]

@@ -89,6 +89,12 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()
     let file = disk.open(&temporary, true)?;
     file.write_at(bytes, 0)?;
     file.sync()?;
-    disk.rename(&temporary, path)?;
+    disk.rename(&temporary, path).map_err(|error| match error.kind() {
+        kind @ (io::ErrorKind::IsADirectory | io::ErrorKind::DirectoryNotEmpty) => {
+            let what = format!("a directory is in the place of {}. Remove it", path.display());
+            io::Error::new(kind, what)
+        }
+        _ => error,
+    })?;
     disk.sync_dir(path.parent().unwrap_or(Path::new("")))
 }

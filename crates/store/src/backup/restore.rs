@@ -131,7 +131,7 @@ pub async fn restore_partition(
     }
     std::fs::rename(&fresh, &dir)?;
     OsDisk.sync_dir(dir.parent().unwrap_or(data))?;
-    crate::index::doubt_files(&data.join("index"))?;
+    crate::index::doubt_files(&data.join(crate::index::INDEX))?;
     Ok(RestoredPartition { lsn, newer_changes, newest, damaged_files })
 }
 

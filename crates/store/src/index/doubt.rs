@@ -37,8 +37,12 @@ pub(super) fn reason(dir: &Path) -> io::Result<Option<&'static str>> {
         }
     }
     for keyspace in std::fs::read_dir(keyspaces)? {
-        if !lists_its_tables(&keyspace?.path())? {
+        let keyspace = keyspace?.path();
+        if !lists_its_tables(&keyspace)? {
             return Ok(Some("its list of tables is damaged"));
+        }
+        if has_directory(&keyspace.join("tables"))? {
+            return Ok(Some("a directory is in the place of a table"));
         }
     }
     Ok(None)
@@ -108,6 +112,20 @@ fn skip(journal: &mut impl BufRead, bytes: u64) -> io::Result<()> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(())
+}
+
+/// Whether there is a directory among the tables. The engine panics there with a lock held, and again
+/// because of that lock, which ends the process.
+fn has_directory(tables: &Path) -> io::Result<bool> {
+    if !tables.is_dir() {
+        return Ok(false);
+    }
+    for table in std::fs::read_dir(tables)? {
+        if table?.path().is_dir() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the list of a keyspace's tables is the one that was written.

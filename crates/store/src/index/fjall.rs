@@ -188,8 +188,12 @@ fn open_engine(dir: &Path, failures: Bell) -> Result<Open, StorageError> {
     let doubted = generation::is_doubted(dir).then_some("it failed when it was last open");
     let doubted =
         doubted.or(is_of_another_layout(dir).then_some("its rows lie as in another version"));
-    let reason = match doubted.or(doubt::reason(dir).map_err(io)?) {
-        Some(reason) => reason.to_owned(),
+    let found = match doubt::reason(dir) {
+        Err(error) if is_about_one_file(&error) => Some(format!("it cannot be read: {error}")),
+        found => found.map_err(io)?.map(str::to_owned),
+    };
+    let reason = match doubted.map(str::to_owned).or(found) {
+        Some(reason) => reason,
         // The engine asserts some of what it reads; a flipped bit must not end the process.
         None => match catch_unwind(AssertUnwindSafe(|| try_open(generation.clone()))) {
             Ok(Ok(index)) => return Ok(index),

@@ -17,6 +17,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The name of the index in a data directory.
+pub(crate) const INDEX: &str = "index";
 /// Marks an index that must be rebuilt at the next open.
 const DOUBT: &str = "DOUBTED";
 
@@ -93,7 +95,7 @@ impl Drop for Generation {
 }
 
 /// Whether an index was marked as failed.
-pub(super) fn is_doubted(dir: &Path) -> bool {
+pub(crate) fn is_doubted(dir: &Path) -> bool {
     dir.join(DOUBT).exists()
 }
 
@@ -128,7 +130,7 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
 
 /// Whether a name in a data directory is that of an index or a successor.
 pub(crate) fn is_index(name: &str) -> bool {
-    name == "index" || number_of(name, "index").is_some()
+    name == INDEX || number_of(name, INDEX).is_some()
 }
 
 fn split(dir: &Path) -> (PathBuf, String) {

@@ -18,7 +18,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 pub(crate) use fjall::FjallIndex;
-pub(crate) use generation::{doubt_files, is_index};
+pub(crate) use generation::{INDEX, doubt_files, is_doubted, is_index};
 pub use memory::MemoryIndex;
 
 /// Rows to put and keys to remove, all or nothing.
