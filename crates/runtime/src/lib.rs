@@ -214,7 +214,7 @@ impl Runtime {
 
     /// Pauses the current thread within a task that computes. The other tasks of the thread continue on
     /// another thread, also after the pause, until this task awaits. Does nothing where there is no other
-    /// thread.
+    /// thread. A pause of no time lets other threads run that are ready.
     pub fn pause(&self, duration: Duration) {
         self.0.pause(duration);
     }

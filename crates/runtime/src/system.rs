@@ -103,6 +103,9 @@ impl Backend for System {
     }
 
     fn pause(&self, duration: Duration) {
+        if duration.is_zero() {
+            return std::thread::yield_now();
+        }
         let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
         if matches!(flavor, Ok(RuntimeFlavor::MultiThread)) {
             // Tokio hands the worker's tasks to another thread, which takes them if it starts before the end

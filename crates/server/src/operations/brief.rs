@@ -11,7 +11,13 @@ use headwater_protocol::headers;
 use headwater_protocol::operation::{ItemOperation, Operation, Resource};
 use headwater_protocol::route::Route;
 
+/// Parsing a larger body takes a noticeable time.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
 pub(crate) fn is_brief(call: &Call) -> bool {
+    if call.body.len() > BODY_BYTES_MAX {
+        return false;
+    }
     // What a guest may do can depend on an item that has to be looked for.
     if matches!(call.caller, Caller::Guest(_)) {
         return false;
@@ -68,14 +74,20 @@ mod tests {
     use hyper::Method;
     use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-    fn is_brief_with(verb: Method, route: Route, head: &[(&'static str, &str)]) -> bool {
+    fn is_brief_with(
+        verb: Method,
+        route: Route,
+        head: &[(&'static str, &str)],
+        body: &[u8],
+    ) -> bool {
         let mut headers = HeaderMap::new();
         for (name, value) in head {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
         let head = Head::from(headers);
         let operation = Operation::classify(verb.as_str(), &route, |name| head.text(name)).unwrap();
-        let (query, body, origin) = (None, bytes::Bytes::new(), String::new());
+        let body = bytes::Bytes::copy_from_slice(body);
+        let (query, origin) = (None, String::new());
         let caller = Caller::Owner;
         let peer = crate::budget::Peer::for_tests();
         is_brief(&Call { operation, route, query, head, body, caller, origin, peer })
@@ -112,8 +124,13 @@ mod tests {
             (Method::GET, Route::Containers { db: db.clone() }, vec![], false),
             (Method::GET, Route::PkRanges { db: db.clone(), coll: coll.clone() }, vec![], false),
         ] {
-            let found = is_brief_with(verb.clone(), route.clone(), &head);
+            let found = is_brief_with(verb.clone(), route.clone(), &head, b"");
             assert_eq!(found, expected, "{verb} {route:?} {head:?}");
+        }
+        for (bytes, expected) in [(BODY_BYTES_MAX, true), (BODY_BYTES_MAX + 1, false)] {
+            let items = Route::Items { db: db.clone(), coll: coll.clone() };
+            let found = is_brief_with(Method::POST, items, &[], &vec![b' '; bytes]);
+            assert_eq!(found, expected, "{bytes} bytes");
         }
     }
 }

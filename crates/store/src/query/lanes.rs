@@ -15,7 +15,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 /// What a query computes before it takes turns.
-pub(super) const FREE_TIME: Duration = Duration::from_millis(5);
+pub(super) const FREE_TIME: Duration = Duration::from_millis(2);
 /// What it computes in a turn.
 pub(super) const SLICE: Duration = Duration::from_millis(5);
 

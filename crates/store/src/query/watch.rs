@@ -40,7 +40,7 @@ impl Default for QueryLimits {
 /// The longest time between two questions that counts as computing. The query may have waited for more.
 const STEP_TIME_MAX: Duration = Duration::from_millis(2);
 /// The pause in which another thread takes over the other tasks of this one.
-const HANDOVER_TIME: Duration = Duration::from_millis(1);
+const HANDOVER_TIME: Duration = Duration::from_micros(200);
 /// A shorter pause before later slices, in case nothing was handed over before.
 const REPEAT_TIME: Duration = Duration::from_micros(50);
 /// A query that waits for its turn looks this often whether it must end.
@@ -144,6 +144,11 @@ impl Watch for QueryWatch {
         let end = self.end_of(now);
         match &self.lanes {
             Some(lanes) if end.is_none() && self.has_used_up(now) => self.wait_for_turn(lanes, now),
+            // Threads of short requests need not wait for the end of a slice of the scheduler.
+            Some(_) if end.is_none() && self.is_long.load(Ordering::Relaxed) => {
+                self.runtime.pause(Duration::ZERO);
+                None
+            }
             _ => end,
         }
     }
