@@ -121,7 +121,7 @@ impl Default for Limits {
             connections: 10_000,
             streams: 128,
             receiving_bytes: 64 << 20,
-            sending_bytes: 256 << 20,
+            sending_bytes: 192 << 20,
             memory_time: Duration::from_secs(30),
             // Many programs may share an address; others must still be served.
             address_share_percent: 80,

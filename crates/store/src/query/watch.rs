@@ -29,7 +29,7 @@ impl Default for QueryLimits {
     fn default() -> QueryLimits {
         QueryLimits {
             memory_bytes: 256 << 20,
-            memory_bytes_together: 320 << 20,
+            memory_bytes_together: 288 << 20,
             page_time: Duration::from_secs(5),
             // SDKs give up after about as long.
             time: Duration::from_secs(60),
