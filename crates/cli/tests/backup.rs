@@ -1,6 +1,6 @@
 //! `headwater backup` of a running server and `headwater restore`, each run as a process.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -50,7 +50,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What was acknowledged before the backup began is in it, though writes go on; the restored server continues
+/// What was acknowledged before the backup began is in it, while writes continue; the restored server continues
 /// with the LSNs and feed positions of the one that was backed up.
 #[test]
 fn a_backup_of_a_running_server_restores_every_acknowledged_write() {

@@ -1,6 +1,6 @@
 //! Memory of a burst goes back to the operating system when the server rests.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

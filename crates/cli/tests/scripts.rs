@@ -1,6 +1,6 @@
 //! A server runs scripts in processes of their own: none ends the server, and none is late.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

@@ -86,7 +86,7 @@ impl HistogramFigures {
     }
 }
 
-/// See the head of this file.
+/// Counts the syncs, groups and compactions of the logs of a store.
 #[derive(Debug)]
 pub struct LogMeter {
     sync_nanos: Histogram,

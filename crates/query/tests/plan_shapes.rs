@@ -1,7 +1,7 @@
 //! The shape of plans: which fields follow from which query, as the service plans it. Running the rewritten
 //! queries is the business of `plans.rs`.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Portions of the rows of one item add up to all of them, whatever the sources of the query are.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_query::{
     Context, EvaluationError, Limits, Next, Portion, Portioned, Query, RowPosition,

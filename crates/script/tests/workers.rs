@@ -1,7 +1,7 @@
 //! Scripts in worker processes: whatever a script does to its engine, the server's process continues, and the
 //! script ends soon after its deadline.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

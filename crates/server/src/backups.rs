@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Backups at a time.
 pub(crate) const BACKUPS_MAX: usize = 4;
 
-/// See the head of this file.
+/// The backups in progress, by their ids.
 #[derive(Debug, Default)]
 pub(crate) struct Backups(Mutex<HashMap<String, Held>>);
 

@@ -1,6 +1,6 @@
 //! Backups over the wire: bounded pages, a bounded number of them, and an end for those whose client has left.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

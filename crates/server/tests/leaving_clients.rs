@@ -1,6 +1,6 @@
 //! A query whose client has left ends within 100 ms, over every kind of connection.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! `/metrics`: what an operator needs is there, moves when it happens, and is text that parsers accept.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

@@ -21,7 +21,7 @@ const LARGE_BYTES: usize = 1 << 20;
 /// at most this often.
 const LARGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the head of this file.
+/// A copy of the catalog at one LSN.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CatalogSnapshot {
     format: u32,

@@ -1,7 +1,7 @@
 //! An index that fails while the store is in use is rebuilt from the log at once: reads and writes that
 //! meet the damage get an error that says to try again, and nothing that was acknowledged is lost.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

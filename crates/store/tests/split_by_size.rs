@@ -1,6 +1,6 @@
 //! Ranges that have grown are split by the store itself.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

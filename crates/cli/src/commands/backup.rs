@@ -54,7 +54,7 @@ Copy a running server or a data directory into a directory
     headwater backup http://db.example:8080 /backups/shop
     headwater backup ./headwater-data /backups/shop
 
-The copy is one moment of every partition; writes go on. It needs a read-write key of the account.
+The copy holds every partition at one LSN. Writes continue meanwhile. It needs a read-write key of the account.
 
 A second backup into the same directory copies only what is new, and replaces the first when it is complete. Until \
 then the first can be restored, also after this command was killed. Use several directories to keep several moments.

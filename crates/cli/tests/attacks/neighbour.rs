@@ -1,11 +1,11 @@
-//! A client that does ordinary things beside an attack and remembers how long each took.
+//! A client that sends ordinary requests during an attack and records their latency.
 
 use crate::target::{DOCS, KEY, PATIENCE, Target, ask_on, query, request};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
 const FROM: &str = "127.0.0.2";
-/// Every so many rounds the neighbour opens a new connection.
+/// Rounds after which the neighbour opens a new connection.
 const ROUNDS_PER_CONNECTION: usize = 5;
 /// A neighbour that is refused this often says enough.
 const FAILURES_MAX: usize = 3;

@@ -24,7 +24,7 @@ struct Kind {
     status: u16,
 }
 
-/// See the head of this file.
+/// The metrics of a server and the registry that writes them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,

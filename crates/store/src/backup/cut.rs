@@ -44,7 +44,7 @@ pub struct BackupFile {
     pub identity: Option<String>,
 }
 
-/// See the head of this file.
+/// One moment of a store, with the files it needs.
 pub struct BackupCut {
     plan: BackupPlan,
     files: Vec<SnapshotFile>,
@@ -66,7 +66,7 @@ struct PartitionCut {
 }
 
 impl Account {
-    /// Takes a moment of everything, to be copied while writes go on.
+    /// Takes a moment of everything, to be copied while writes continue.
     ///
     /// # Errors
     /// When a partition is quarantined or its store fails.

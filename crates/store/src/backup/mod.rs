@@ -1,7 +1,7 @@
 //! Backup of a store in use, incremental, and restore with proof.
 //!
 //! ```text
-//! cut       a moment: the catalog, and every partition at one exact LSN; writes go on
+//! cut       a moment: the catalog, and every partition at one exact LSN; writes continue
 //! copy      a cut, here or on a server, into a place: parts first, the list of them last
 //! contents  that list, BACKUP.json: which parts make up which file, and the state of every partition
 //! restore   the files of a backup, each part checked, opened, and compared with the state in the list
