@@ -30,21 +30,31 @@ pub(crate) struct Attack {
 }
 
 /// Attackers at work, ended when dropped.
-pub(crate) struct Attackers(tokio::task::JoinSet<()>);
+///
+/// They have threads of their own at the lowest priority: an attacker elsewhere takes no processor time from
+/// the server except through what it sends, and none from the neighbour that measures.
+pub(crate) struct Attackers(Option<tokio::runtime::Runtime>);
 
 impl Drop for Attackers {
     fn drop(&mut self) {
-        self.0.abort_all();
+        if let Some(threads) = self.0.take() {
+            threads.shutdown_background();
+        }
     }
 }
 
 impl Attack {
     pub(crate) fn begin(&self, target: &Target) -> Attackers {
-        let mut attackers = tokio::task::JoinSet::new();
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .on_thread_start(|| rustix::process::setpriority_process(None, 19).unwrap())
+            .enable_all()
+            .build()
+            .unwrap();
         for number in 0..self.clients {
-            attackers.spawn((self.client)(target.clone(), number));
+            threads.spawn((self.client)(target.clone(), number));
         }
-        Attackers(attackers)
+        Attackers(Some(threads))
     }
 }
 
