@@ -84,7 +84,16 @@ impl Runtime {
     /// # Errors
     /// When no thread can be started.
     pub fn threads(name: &'static str, count: usize) -> std::io::Result<Runtime> {
-        Ok(Runtime(Arc::new(system::Threads::new(name, count)?)))
+        Ok(Runtime(Arc::new(system::Threads::new(name, count, || {})?)))
+    }
+
+    /// The same at a lower priority: for long computations that must not delay other threads. Where a thread
+    /// cannot have a priority of its own, they have the usual one.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn background_threads(name: &'static str, count: usize) -> std::io::Result<Runtime> {
+        Ok(Runtime(Arc::new(system::Threads::new(name, count, system::lower_priority)?)))
     }
 
     /// Wall clock, in milliseconds since 1970. May jump in either direction.

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::head::Head;
 use crate::metrics::Metrics;
 use crate::names;
-use crate::operations;
+use crate::operations::{self, Place};
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use crate::units::ContainerUnits;
@@ -22,7 +22,7 @@ use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
-use headwater_protocol::operation::{Extension, Operation};
+use headwater_protocol::operation::{Extension, ItemOperation, Operation};
 use headwater_protocol::route::{self, Route};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
@@ -37,8 +37,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What each request is logged under, at the level `info`.
 const REQUESTS: &str = "headwater_server::requests";
-/// What a page is counted as before its size is known.
-const PAGE_BYTES: usize = 2 << 20;
+/// What a page is counted as while it is made: the items on it, and the body they are written into.
+const PAGE_BYTES: usize = 8 << 20;
 /// Containers whose names are remembered; beyond it the memory starts anew.
 const NAMES_MAX: usize = 10_000;
 const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
@@ -55,6 +55,8 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     pub(crate) account: Account,
     pub(crate) runtime: Runtime,
+    /// Threads for long computations, one fewer than processors.
+    background: Runtime,
     pub(crate) metrics: Metrics,
     pub(crate) throughput: Throughput,
     pub(crate) certificates: Option<Certificates>,
@@ -108,6 +110,7 @@ impl Gateway {
         config: Config,
         account: Account,
         runtime: Runtime,
+        background: Runtime,
         certificates: Option<Certificates>,
     ) -> Gateway {
         Gateway {
@@ -123,6 +126,7 @@ impl Gateway {
             config,
             account,
             runtime,
+            background,
             certificates,
         }
     }
@@ -218,29 +222,31 @@ impl Gateway {
             origin,
             peer: connection.peer.clone(),
         };
-        if operations::is_brief(&call) {
-            return operations::answer(self, &call).await;
-        }
-        let memory = match makes_page(operation) && !is_waiting {
+        let threads = match operations::place_of(&call) {
+            Place::Connection => return operations::answer(self, &call).await,
+            Place::Shared => &self.runtime,
+            Place::Background => &self.background,
+        };
+        let memory = match makes_page(operation) {
             true => Some(self.hold_page(&call.peer).await?),
             false => None,
         };
-        let answer = self.answer_elsewhere(call).await?;
-        Ok(Answer { memory, ..answer })
+        let answer = self.answer_on(threads, call).await?;
+        Ok(Answer { memory: memory.or(answer.memory), ..answer })
     }
 
     /// Takes the memory of a page before it is made; others wait until it is sent.
-    async fn hold_page(&self, peer: &Arc<Peer>) -> Result<Held, Failure> {
+    pub(crate) async fn hold_page(&self, peer: &Arc<Peer>) -> Result<Held, Failure> {
         let patience = self.config.limits.memory_time;
         let held = peer.take_when_free(Resource::Sending, PAGE_BYTES, &self.runtime, patience);
         Ok(Box::pin(held).await?)
     }
 
     /// Answers what may take long, on threads that serve no connections.
-    async fn answer_elsewhere(self: &Arc<Self>, call: Call) -> Result<Answer, Failure> {
+    async fn answer_on(self: &Arc<Self>, threads: &Runtime, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
         let answered =
-            self.runtime.run("operation", async move { operations::answer(&gateway, &call).await });
+            threads.run("operation", async move { operations::answer(&gateway, &call).await });
         Box::pin(answered).await.unwrap_or_else(|failure| {
             let message = format!("the operation failed: {failure}; please report this defect");
             Err(Failure::new(Code::InternalServerError, message))
@@ -365,8 +371,12 @@ pub(crate) fn unfinished() -> Failure {
     Failure::new(Code::InternalServerError, message)
 }
 
-/// Whether an operation answers with a page of unknown size.
+/// Whether an operation answers with a page of unknown size. A read of the change feed takes the memory of its
+/// page itself: a reader that waits for changes holds none.
 fn makes_page(operation: Operation) -> bool {
+    if matches!(operation, Operation::Items(ItemOperation::ReadFeed { .. })) {
+        return false;
+    }
     operation.access() == headwater_protocol::operation::Access::Read
         || operation == Operation::Extension(Extension::ReadBackupFile)
 }

@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -55,7 +56,7 @@ pub enum StartError {
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// The system has no more threads for this process.
-    #[error("cannot start a thread for connections; are there too many already?")]
+    #[error("cannot start a thread; are there too many already?")]
     Threads(#[source] std::io::Error),
 }
 
@@ -94,7 +95,12 @@ impl Server {
         let threads = (0..config.threads.max(1)).map(|_| Thread::start());
         let threads: Arc<[Thread]> =
             threads.collect::<Result<_, _>>().map_err(StartError::Threads)?;
-        let gateway = Arc::new(Gateway::new(config, account, runtime.clone(), certificates));
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let background =
+            Runtime::background_threads("headwater-background", processors.saturating_sub(1))
+                .map_err(StartError::Threads)?;
+        let gateway = Gateway::new(config, account, runtime.clone(), background, certificates);
+        let gateway = Arc::new(gateway);
         let tasks = TaskGroup::new(runtime);
         let address = |listener: &Option<TcpListener>| {
             listener.as_ref().and_then(|listener| listener.local_addr().ok())

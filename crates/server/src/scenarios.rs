@@ -153,7 +153,7 @@ fn run(case: &Value) {
             rest = &rest[same..];
         }
         let config = Config::emulator().unwrap();
-        let gateway = Arc::new(Gateway::new(config, account, runtime, None));
+        let gateway = Arc::new(Gateway::new(config, account, runtime.clone(), runtime, None));
         let head = head_of(&request["headers"], shift);
         ask(&gateway, request["path"].as_str().unwrap(), head).await
     });

@@ -119,8 +119,9 @@ impl FeedRequest {
         self.limit
     }
 
-    /// The same, of what comes behind a page.
-    pub(crate) fn behind(mut self, page: &FeedPage) -> FeedRequest {
+    /// The same request, for what follows a page.
+    #[must_use]
+    pub fn behind(mut self, page: &FeedPage) -> FeedRequest {
         self.start = FeedStart::After(page.continuation.clone());
         self
     }

@@ -20,6 +20,14 @@ pub(crate) struct Operation {
     pub(crate) action: Action,
     pub(crate) precondition: Precondition,
     pub(crate) looked: Option<Looked>,
+    pub(crate) judged: Option<Judged>,
+}
+
+/// What the condition of a patch says of one version of its item, evaluated before the writer needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Judged {
+    pub(crate) version: Position,
+    pub(crate) holds: Result<bool, String>,
 }
 
 /// What whoever asks for a write has found in the index, so that the one who writes need not look.
@@ -59,7 +67,7 @@ pub(crate) struct Prepared {
 
 impl Operation {
     pub(crate) fn new(key: ItemKey, action: Action, precondition: Precondition) -> Operation {
-        Operation { key, action, precondition, looked: None }
+        Operation { key, action, precondition, looked: None, judged: None }
     }
 
     /// How many bytes it brings.

@@ -38,8 +38,9 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         true => Some(call.peer.take(Resource::WaitingReaders, 1)?),
         false => None,
     };
+    let mut memory = Some(gateway.hold_page(&call.peer).await?);
     let wait = call.wait(gateway.config.limits.wait_max);
-    let request = request_of(&asked, &scope).limit(call.page_limit()?).wait(wait);
+    let request = request_of(&asked, &scope).limit(call.page_limit()?);
     let request = request.filter(filter_in_headers(call)?);
     let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
     let previous = shows_previous(gateway, call, container);
@@ -47,9 +48,18 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     // What is wrong with a request is said by whoever reads it alone.
     if let Ok(Some(halves)) = container.halves(&request) {
         let page = read_by_two(gateway, container, form, halves).await?;
-        return Ok(served(container, &scope, page));
+        return Ok(Answer { memory, ..served(container, &scope, page) });
     }
-    let page = match read_page(gateway, container, &request, wait).await {
+    let mut read = read_page(gateway, container, &request, Duration::ZERO).await;
+    if let Ok(page) = &read
+        && page.changes.is_empty()
+        && !wait.is_zero()
+    {
+        // Thousands may wait, and what is new by then is little: it is counted when it is there.
+        memory = None;
+        read = read_page(gateway, container, &request.clone().behind(page), wait).await;
+    }
+    let page = match read {
         // A reader ahead of us (a container made anew, say) is told to stay where it is.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
         Err(Unread::Failed(failure)) => return Err(failure),
@@ -64,7 +74,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let charge = Charge::page(body.len());
     let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
     let answer = answer.number(&names::ITEM_COUNT, page.changes.len() as u64);
-    Ok(served(container, &scope, answer))
+    Ok(Answer { memory, ..served(container, &scope, answer) })
 }
 
 /// A large page, half of it read on another thread if one is free.
@@ -226,17 +236,15 @@ pub(super) async fn read_page(
         FeedError::PositionAhead { .. } => Unread::Ahead,
         other => Unread::Failed(other.into()),
     };
+    let at_once = request.clone().wait(Duration::ZERO);
     if wait.is_zero() {
-        return container.read_feed(request).await.map_err(failed);
+        return container.read_feed(&at_once).await.map_err(failed);
     }
-    let waited = gateway.unless_stopping(container.read_feed(request)).await;
-    match waited {
+    let waiting = at_once.clone().wait(wait);
+    match gateway.unless_stopping(container.read_feed(&waiting)).await {
         Some(page) => page.map_err(failed),
         // What there is now; the client comes back to whoever serves next.
-        None => {
-            let at_once = request.clone().wait(Duration::ZERO);
-            container.read_feed(&at_once).await.map_err(failed)
-        }
+        None => container.read_feed(&at_once).await.map_err(failed),
     }
 }
 

@@ -6,7 +6,6 @@
 mod account;
 mod backups;
 mod batch;
-mod brief;
 mod by_rid;
 mod changes;
 mod containers;
@@ -19,6 +18,7 @@ mod list;
 mod offers;
 mod permissions;
 mod permit;
+mod place;
 mod query;
 mod query_metrics;
 mod ranges;
@@ -39,9 +39,9 @@ use headwater_protocol::route::Route;
 use headwater_store::ResourceType;
 use std::sync::Arc;
 
-pub(crate) use brief::is_brief;
 pub(crate) use list::content_path;
 pub(crate) use permissions::check_living;
+pub(crate) use place::{Place, place_of};
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 

@@ -263,8 +263,12 @@ impl<'a> Evaluation<'a> {
                 check_precondition(operation, &row)?;
                 let item = self.current_item(&key, &row, operation, draft)?.to_bytes();
                 if let Some(holds) = condition {
-                    let holds = holds(&item).map_err(|what| refuse(WriteError::Condition(what)))?;
-                    if !holds {
+                    let judged = operation.judged.as_ref();
+                    let holds = match judged.filter(|judged| judged.version == row.position) {
+                        Some(judged) => judged.holds.clone(),
+                        None => holds(&item),
+                    };
+                    if !holds.map_err(|what| refuse(WriteError::Condition(what)))? {
                         return Err(refuse(WriteError::ConditionFalse { id: id() }));
                     }
                 }

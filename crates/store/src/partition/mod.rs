@@ -24,7 +24,7 @@ use crate::definition::Settings;
 use crate::error::StorageError;
 use crate::item::{Item, ItemKey, Meta, Written, item_of, item_with};
 use crate::keys::{self, ItemRow};
-use crate::prepare::{Looked, Operation};
+use crate::prepare::{Action, Judged, Looked, Operation};
 use crate::quarantine::Quarantine;
 use crate::recent::Kept;
 use headwater_log::{Damage, LocalLog, PartitionLog, Position, RecordKind, Tail};
@@ -318,13 +318,25 @@ impl Partition {
         self.writer_ended.ring();
     }
 
-    /// Looks in the caller's task for the row the writer will ask for: there is one writer and many
-    /// callers. If the row is written meanwhile, the writer notices and looks itself.
+    /// Looks in the caller's task for the row the writer will ask for, and evaluates the condition of a
+    /// patch: there is one writer and many callers. If the row is written meanwhile, the writer notices and
+    /// looks itself.
     fn look_ahead(&self, operation: &mut Operation) {
         let key = keys::item(self.container, operation.key.epk.as_bytes(), &operation.key.tail);
         let at = self.visible();
         // What goes wrong here goes wrong there too, and is reported then.
         operation.looked = self.row(&key).ok().map(|row| Looked { at, row });
+        if let (Action::Patch(_, Some(holds)), Some(Looked { row: Some(row), .. })) =
+            (&operation.action, operation.looked)
+        {
+            let record = self.log().ok().and_then(|log| {
+                log.record(row.position, operation.key.epk.as_bytes()).ok().flatten()
+            });
+            operation.judged = record
+                .as_ref()
+                .and_then(item_of)
+                .map(|item| Judged { version: row.position, holds: holds(&item.to_bytes()) });
+        }
     }
 
     pub(crate) fn row(&self, key: &[u8]) -> Result<Option<ItemRow>, StorageError> {

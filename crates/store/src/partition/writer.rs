@@ -3,6 +3,9 @@
 //! It collects waiting requests (a group grows by itself while the previous one is being synced),
 //! decides them in order, appends the accepted ones with one sync, applies them to the index, moves
 //! `visible`, and answers. Nobody else gives out an LSN.
+//!
+//! Small and large transactions are in groups of their own, which alternate while both wait: a client that
+//! writes megabytes delays its neighbours by one such write, not by all of them.
 
 use super::apply::apply;
 use super::control::Seal;
@@ -26,6 +29,10 @@ use tokio::sync::{mpsc, oneshot};
 const GROUP_REQUESTS_MAX: usize = 512;
 /// A group that has grown to this takes no more requests.
 const GROUP_BYTES_MAX: usize = 4 << 20;
+/// A transaction of this many bytes takes longer to write than to sync.
+const LARGE_BYTES: usize = 256 << 10;
+/// A group of large transactions that has grown to this takes no more.
+const LARGE_GROUP_BYTES_MAX: usize = 1 << 20;
 /// What the envelope of an item and its system properties take, or a little more.
 const ENVELOPE_BYTES: usize = 512;
 /// How long requests wait while the index is being replaced.
@@ -42,6 +49,8 @@ pub(crate) struct Writer {
     queue: mpsc::Receiver<Request>,
     tail: Tail,
     next_rid: u64,
+    /// Whether the last group went before a large transaction that waited.
+    has_passed_large: bool,
     state: State,
 }
 
@@ -66,7 +75,8 @@ impl Writer {
         next_rid: u64,
     ) -> Writer {
         let tail = local.local_tail();
-        Writer { partition, local, log, queue, tail, next_rid, state: State::Open }
+        let state = State::Open;
+        Writer { partition, local, log, queue, tail, next_rid, has_passed_large: false, state }
     }
 
     /// Starts the task of this writer; its partition learns how it ends.
@@ -79,16 +89,21 @@ impl Writer {
 
     /// Works until told to stop, or until nobody can ask for anything any more.
     pub(crate) async fn run(mut self, mut stop: Stop) {
-        let mut waiting = Vec::new();
+        let mut arrived = Vec::new();
+        let mut waiting = VecDeque::new();
         let mut stopping = false;
         loop {
             tokio::select! {
                 biased;
-                count = self.queue.recv_many(&mut waiting, GROUP_REQUESTS_MAX) => {
+                count = self.queue.recv_many(&mut arrived, GROUP_REQUESTS_MAX) => {
                     if count == 0 {
                         return;
                     }
-                    self.serve(waiting.drain(..).collect()).await;
+                    waiting.extend(arrived.drain(..));
+                    while !waiting.is_empty() {
+                        self.serve(&mut waiting).await;
+                        self.take_arrived(&mut waiting);
+                    }
                 }
                 () = stop.requested(), if !stopping => {
                     // What was already asked for is still done.
@@ -99,12 +114,21 @@ impl Writer {
         }
     }
 
-    async fn serve(&mut self, mut requests: VecDeque<Request>) {
-        while let Some(request) = requests.pop_front() {
+    /// Adds what has arrived since, so that it need not wait for all that waits already.
+    fn take_arrived(&mut self, waiting: &mut VecDeque<Request>) {
+        while !waiting.is_empty() && waiting.len() < GROUP_REQUESTS_MAX {
+            let Ok(request) = self.queue.try_recv() else { break };
+            waiting.push_back(request);
+        }
+    }
+
+    /// Serves the request at the front, and with it what fits into the same group.
+    async fn serve(&mut self, requests: &mut VecDeque<Request>) {
+        if let Some(request) = requests.pop_front() {
             match (&self.state, request.work) {
                 (_, Work::Pause(until)) => {
                     let _ = request.reply.send(Ok(Answer::Paused(self.tail.lsn)));
-                    self.pause(until, &mut requests).await;
+                    self.pause(until, requests).await;
                 }
                 (State::Unindexed, _) => {
                     let error = StorageError::Index("the last write is not in it yet".to_owned());
@@ -126,7 +150,7 @@ impl Writer {
                         work: Work::Transaction(operations),
                         reply: request.reply,
                     });
-                    self.serve_group(&mut requests).await;
+                    self.serve_group(requests).await;
                 }
                 (State::Open, Work::DeleteKey { epk, encoded, upto }) => {
                     let result = self.delete_key(&epk, &encoded, upto).await;
@@ -173,13 +197,37 @@ impl Writer {
         }
     }
 
+    /// Whether the next group is of large transactions. Moves those of its size to the front: the order within
+    /// each size stays, and no transaction passes another kind of request.
+    fn choose_size(&mut self, requests: &mut VecDeque<Request>) -> bool {
+        let is_transaction = |request: &Request| matches!(request.work, Work::Transaction(_));
+        let end = requests.iter().position(|request| !is_transaction(request));
+        let end = end.unwrap_or(requests.len());
+        let large = requests.iter().take(end).filter(|request| is_large(request)).count();
+        if large == 0 || large == end {
+            self.has_passed_large = false;
+            return large > 0;
+        }
+        let is_large_group = self.has_passed_large;
+        self.has_passed_large = !is_large_group;
+        let waiting = &mut requests.make_contiguous()[..end];
+        waiting.sort_by_key(|request| is_large(request) != is_large_group);
+        is_large_group
+    }
+
     /// Decides and writes as many transactions from the front as make one group.
     async fn serve_group(&mut self, requests: &mut VecDeque<Request>) {
         let partition = self.partition.clone();
+        let is_large_group = self.choose_size(requests);
+        let bytes_max = if is_large_group { LARGE_GROUP_BYTES_MAX } else { GROUP_BYTES_MAX };
         let room = requests.iter().map(room_of).sum::<usize>().min(GROUP_BYTES_MAX);
         let mut evaluation = Evaluation::with_capacity(&partition, self.tail, self.next_rid, room);
         let mut decided: Vec<(Reply, Result<Vec<Effect>, Refusal>)> = Vec::new();
         while let Some(request) = requests.pop_front() {
+            if is_large(&request) != is_large_group {
+                requests.push_front(request);
+                break;
+            }
             let Work::Transaction(operations) = request.work else {
                 requests.push_front(request);
                 break;
@@ -198,7 +246,7 @@ impl Writer {
                     break;
                 }
             }
-            if evaluation.byte_count() >= GROUP_BYTES_MAX {
+            if evaluation.byte_count() >= bytes_max {
                 break;
             }
         }
@@ -351,6 +399,10 @@ fn room_of(request: &Request) -> usize {
     }
 }
 
+fn is_large(request: &Request) -> bool {
+    room_of(request) >= LARGE_BYTES
+}
+
 fn rows_of_key(
     partition: &Partition,
     epk: &Epk,
@@ -435,9 +487,32 @@ mod tests {
         }
         assert_eq!(partition.visible(), Lsn::ZERO, "no reader sees it");
         let (reply, answer) = oneshot::channel();
-        writer.serve(VecDeque::from([Request { work: Work::Cut, reply }])).await;
+        writer.serve(&mut VecDeque::from([Request { work: Work::Cut, reply }])).await;
         let refused = answer.await.unwrap();
         assert!(matches!(refused, Err(Refusal::Storage(StorageError::Stopped { .. }))));
         assert_eq!(account.stopped_tasks(), [text]);
+    }
+
+    #[tokio::test]
+    async fn small_and_large_writes_alternate_and_neither_waits_for_all_of_the_other() {
+        let account = Account::ephemeral().await.unwrap();
+        let database = account.create_database("db").await.unwrap();
+        let definition = ContainerDefinition::new("c", "/pk").unwrap();
+        let container = database.create_container(definition).await.unwrap();
+        let text = "x".repeat(LARGE_GROUP_BYTES_MAX);
+        let upsert = async |body: String| container.upsert(body).await.unwrap().lsn.get();
+        let large =
+            async |id: u64| upsert(format!(r#"{{"id":"{id}","pk":"p","text":"{text}"}}"#)).await;
+        let small = async |count: u64| {
+            let mut lsns = Vec::new();
+            for number in 0..count {
+                lsns.push(upsert(format!(r#"{{"id":"small","pk":"p","n":{number}}}"#)).await);
+            }
+            lsns
+        };
+        // On one thread all of them wait before the writer begins.
+        let (a, b, c, small) = tokio::join!(large(1), large(2), large(3), small(5));
+        assert_eq!(small, [1, 3, 5, 7, 8]);
+        assert_eq!([a, b, c], [2, 4, 6]);
     }
 }

@@ -14,8 +14,10 @@ use parking_lot::Mutex;
 use std::num::NonZero;
 use std::time::Duration;
 
-/// What a query computes before it takes turns.
-pub(super) const FREE_TIME: Duration = Duration::from_millis(2);
+/// What a query computes before it takes turns, while no other query waits for one.
+const FREE_TIME: Duration = Duration::from_millis(2);
+/// The same while others wait: many queries that each compute a little are as much as one that computes for long.
+const FREE_TIME_WHEN_BUSY: Duration = Duration::from_micros(500);
 /// What it computes in a turn.
 pub(super) const SLICE: Duration = Duration::from_millis(5);
 
@@ -26,6 +28,14 @@ pub(crate) struct Lanes(Mutex<Vec<Duration>>);
 impl Lanes {
     fn new(count: usize) -> Lanes {
         Lanes(Mutex::new(vec![Duration::ZERO; count.max(1)]))
+    }
+
+    /// What a query that begins may compute before it takes turns.
+    pub(super) fn free_time(&self, now: Duration) -> Duration {
+        match self.0.lock().iter().all(|free_at| *free_at > now) {
+            true => FREE_TIME_WHEN_BUSY,
+            false => FREE_TIME,
+        }
     }
 
     /// Reserves the next free slice and returns when it begins.
@@ -55,7 +65,9 @@ mod tests {
         let now = Duration::from_secs(1);
         let begins: Vec<Duration> = (0..5).map(|_| lanes.reserve(now) - now).collect();
         assert_eq!(begins, [0, 0, 1, 1, 2].map(|slice| SLICE * slice));
+        assert_eq!(lanes.free_time(now), FREE_TIME_WHEN_BUSY);
         let later = now + Duration::from_secs(1);
+        assert_eq!(lanes.free_time(later), FREE_TIME);
         assert_eq!(lanes.reserve(later), later, "time that nobody reserved is not owed");
     }
 }

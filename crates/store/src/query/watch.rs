@@ -3,7 +3,7 @@
 //! The evaluator asks every thousand steps, also within an item. A query that has computed for long pauses there
 //! until its turn (see `lanes`). Decides nothing about pages; see `stream`.
 
-use super::lanes::{FREE_TIME, Lanes, SLICE};
+use super::lanes::{Lanes, SLICE};
 use headwater_query::{Interruption, Watch};
 use headwater_runtime::{Runtime, Waiter};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl QueryWatch {
             deadline_ms: AtomicU64::new(0),
             lanes: None,
             asked_us: AtomicU64::new(micros(now)),
-            left_us: AtomicU64::new(micros(FREE_TIME)),
+            left_us: AtomicU64::new(0),
             is_long: AtomicBool::new(false),
         };
         watch.end_at(now + time);
@@ -80,7 +80,8 @@ impl QueryWatch {
 
     /// The same, for a query that takes turns with other long ones.
     pub(crate) fn in_turns(self, lanes: &Arc<Lanes>) -> QueryWatch {
-        QueryWatch { lanes: Some(lanes.clone()), ..self }
+        let free = lanes.free_time(self.runtime.elapsed());
+        QueryWatch { lanes: Some(lanes.clone()), left_us: AtomicU64::new(micros(free)), ..self }
     }
 
     /// Moves the deadline.

@@ -73,7 +73,7 @@ async fn open(runtime: &Runtime) -> (Arc<Gateway>, Container) {
     let definition = ContainerDefinition::new("c", "/pk").unwrap();
     let container = database.create_container_with(definition, 1).await.unwrap();
     let config = Config::emulator().unwrap();
-    (Arc::new(Gateway::new(config, account, runtime.clone(), None)), container)
+    (Arc::new(Gateway::new(config, account, runtime.clone(), runtime.clone(), None)), container)
 }
 
 /// Lets other tasks run for as long as the seed says.

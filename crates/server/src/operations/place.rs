@@ -1,8 +1,13 @@
-//! Which requests are answered on the thread of their connection.
+//! On which threads a request is answered.
 //!
-//! What others on that thread wait for meanwhile has to be little: one item, or one page of the change feed
-//! as it lies in the log. Whatever may compute, sort or look through many items is done elsewhere, where
-//! it takes nobody's turn. Deciding this never changes an answer.
+//! ```text
+//! connection   one item, or one page of the change feed as it lies in the log: others on the thread wait
+//! shared       what may sort or look through many items; long queries take turns there
+//! background   what computes for long before it can yield, at a lower priority and on fewer threads than
+//!              there are processors: large bodies, conditions of patches
+//! ```
+//!
+//! Deciding this never changes an answer.
 
 use crate::names;
 use crate::request::{Call, Caller};
@@ -13,8 +18,32 @@ use headwater_protocol::route::Route;
 
 /// Parsing a larger body takes a noticeable time.
 const BODY_BYTES_MAX: usize = 64 << 10;
+/// Parsing a larger body takes milliseconds.
+const SHARED_BODY_BYTES_MAX: usize = 256 << 10;
 
-pub(crate) fn is_brief(call: &Call) -> bool {
+/// Where a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the thread of its connection.
+    Connection,
+    /// On the threads of the store.
+    Shared,
+    /// On threads for long computations.
+    Background,
+}
+
+pub(crate) fn place_of(call: &Call) -> Place {
+    let is_patch = call.operation == Operation::Items(ItemOperation::Patch);
+    if call.body.len() > SHARED_BODY_BYTES_MAX || is_patch && may_have_condition(&call.body) {
+        Place::Background
+    } else if is_brief(call) {
+        Place::Connection
+    } else {
+        Place::Shared
+    }
+}
+
+fn is_brief(call: &Call) -> bool {
     if call.body.len() > BODY_BYTES_MAX {
         return false;
     }
@@ -41,6 +70,12 @@ pub(crate) fn is_brief(call: &Call) -> bool {
             | ItemOperation::ExecuteProcedure => false,
         },
     }
+}
+
+/// Whether a patch may have a condition, which computes. Some patches without one are taken for one with it.
+fn may_have_condition(body: &[u8]) -> bool {
+    let name = b"\"condition\"";
+    body.windows(name.len()).any(|window| window == name)
 }
 
 /// An item named by its resource id has to be looked for.
@@ -74,12 +109,7 @@ mod tests {
     use hyper::Method;
     use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-    fn is_brief_with(
-        verb: Method,
-        route: Route,
-        head: &[(&'static str, &str)],
-        body: &[u8],
-    ) -> bool {
+    fn place_with(verb: Method, route: Route, head: &[(&'static str, &str)], body: &[u8]) -> Place {
         let mut headers = HeaderMap::new();
         for (name, value) in head {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
@@ -90,7 +120,7 @@ mod tests {
         let (query, origin) = (None, String::new());
         let caller = Caller::Owner;
         let peer = crate::budget::Peer::for_tests();
-        is_brief(&Call { operation, route, query, head, body, caller, origin, peer })
+        place_of(&Call { operation, route, query, head, body, caller, origin, peer })
     }
 
     #[test]
@@ -124,12 +154,31 @@ mod tests {
             (Method::GET, Route::Containers { db: db.clone() }, vec![], false),
             (Method::GET, Route::PkRanges { db: db.clone(), coll: coll.clone() }, vec![], false),
         ] {
-            let found = is_brief_with(verb.clone(), route.clone(), &head, b"");
+            let found = place_with(verb.clone(), route.clone(), &head, b"");
+            let expected = if expected { Place::Connection } else { Place::Shared };
             assert_eq!(found, expected, "{verb} {route:?} {head:?}");
         }
-        for (bytes, expected) in [(BODY_BYTES_MAX, true), (BODY_BYTES_MAX + 1, false)] {
+    }
+
+    #[test]
+    fn large_bodies_and_conditions_of_patches_are_left_to_background_threads() {
+        let (db, coll) = ("db".to_owned(), "c".to_owned());
+        let item = Route::Item { db: db.clone(), coll: coll.clone(), id: "1".to_owned() };
+        for (body, expected) in [
+            (r#"{"operations":[]}"#, Place::Connection),
+            (r#"{"condition":"from c","operations":[]}"#, Place::Background),
+        ] {
+            let found = place_with(Method::PATCH, item.clone(), &[], body.as_bytes());
+            assert_eq!(found, expected, "{body}");
+        }
+        for (bytes, expected) in [
+            (BODY_BYTES_MAX, Place::Connection),
+            (BODY_BYTES_MAX + 1, Place::Shared),
+            (SHARED_BODY_BYTES_MAX, Place::Shared),
+            (SHARED_BODY_BYTES_MAX + 1, Place::Background),
+        ] {
             let items = Route::Items { db: db.clone(), coll: coll.clone() };
-            let found = is_brief_with(Method::POST, items, &[], &vec![b' '; bytes]);
+            let found = place_with(Method::POST, items, &[], &vec![b' '; bytes]);
             assert_eq!(found, expected, "{bytes} bytes");
         }
     }
