@@ -32,6 +32,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// After accepting failed (too many open files, say), a moment without trying.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that are accepted before other tasks of the thread have their turn.
+const ACCEPTED_PER_TURN: u32 = 4;
 /// A TLS handshake that takes longer is not one.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// What an idle client over HTTP/2 has to close its side.
@@ -209,7 +211,13 @@ async fn accept(
     threads: Arc<[Thread]>,
     mut stop: Stop,
 ) {
+    let mut in_turn = 0;
     loop {
+        in_turn += 1;
+        if in_turn > ACCEPTED_PER_TURN {
+            in_turn = 1;
+            tokio::task::yield_now().await;
+        }
         // A connection beyond the limit waits in the kernel until another one ends.
         let next = async {
             let permit = room.clone().acquire_owned().await;

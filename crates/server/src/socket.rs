@@ -1,5 +1,6 @@
 //! A socket that reports what it reads to its [`Connection`] and fails when its peer reads nothing for too
-//! long. Knows nothing of HTTP.
+//! long. It yields after each [`TURN_BYTES`], so that the other connections of its thread need not wait while
+//! megabytes are copied. Knows nothing of HTTP.
 
 use crate::connection::Connection;
 use headwater_runtime::BoxFuture;
@@ -14,11 +15,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What is not longer is sent as one piece.
 const JOINED_MAX: usize = 4096;
+/// What is read and written before other connections have their turn.
+const TURN_BYTES: usize = 256 << 10;
 
 /// See the head of this file.
 pub(crate) struct Socket<S> {
     stream: S,
     connection: Arc<Connection>,
+    /// Bytes left of this turn.
+    turn_left: usize,
     /// Set while the peer reads nothing.
     stall: Option<Stall>,
 }
@@ -31,19 +36,36 @@ struct Stall {
 
 impl<S> Socket<S> {
     pub(crate) fn new(stream: S, connection: Arc<Connection>) -> Socket<S> {
-        Socket { stream, connection, stall: None }
+        Socket { stream, connection, turn_left: TURN_BYTES, stall: None }
+    }
+
+    /// The bytes that may be moved now. Pending at the end of a turn; the next one begins when this task is
+    /// polled again.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        if self.turn_left == 0 {
+            self.turn_left = TURN_BYTES;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.turn_left)
+    }
+
+    fn moved(&mut self, bytes: usize) {
+        self.turn_left = self.turn_left.saturating_sub(bytes);
     }
 
     /// Passes on the result of a write, unless there has been none for too long.
-    fn check<T>(
+    fn check(
         &mut self,
         context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(written) = written {
             self.stall = None;
-            return written;
+            self.moved(*written.as_ref().unwrap_or(&0));
+            return Poll::Ready(written);
         }
+        self.turn_left = TURN_BYTES;
         let connection = &self.connection;
         let runtime = &connection.runtime;
         let stall = self.stall.get_or_insert_with(|| Stall {
@@ -72,15 +94,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(self.poll_turn(context));
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         match &read {
             Poll::Ready(Ok(())) => {
                 let count = buffer.filled().len() - before;
+                self.moved(count);
                 self.connection.received(count).map_err(io::Error::other)?;
             }
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.connection.paused(),
+            Poll::Pending => {
+                self.turn_left = TURN_BYTES;
+                self.connection.paused();
+            }
         }
         read
     }
@@ -92,6 +119,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        let left = ready!(self.poll_turn(context));
+        let bytes = bytes.get(..left).unwrap_or(bytes);
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.check(context, written)
     }
@@ -101,9 +130,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = match joined(slices) {
-            Some(bytes) => Pin::new(&mut self.stream).poll_write(context, &bytes),
-            None => Pin::new(&mut self.stream).poll_write_vectored(context, slices),
+        let left = ready!(self.poll_turn(context));
+        let length: usize = slices.iter().map(|slice| slice.len()).sum();
+        let stream = Pin::new(&mut self.stream);
+        let written = match joined(slices, length) {
+            Some(bytes) => stream.poll_write(context, &bytes),
+            None if length > left => stream.poll_write_vectored(context, &first_of(slices, left)),
+            None => stream.poll_write_vectored(context, slices),
         };
         self.check(context, written)
     }
@@ -122,8 +155,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
 }
 
 /// A head and a short body as one piece, which the system sends quicker than two.
-fn joined(slices: &[IoSlice<'_>]) -> Option<SmallVec<[u8; JOINED_MAX]>> {
-    let length: usize = slices.iter().map(|slice| slice.len()).sum();
+fn joined(slices: &[IoSlice<'_>], length: usize) -> Option<SmallVec<[u8; JOINED_MAX]>> {
     if slices.len() < 2 || length > JOINED_MAX {
         return None;
     }
@@ -132,16 +164,77 @@ fn joined(slices: &[IoSlice<'_>]) -> Option<SmallVec<[u8; JOINED_MAX]>> {
     Some(bytes)
 }
 
+/// The first bytes of some pieces.
+fn first_of<'s>(slices: &'s [IoSlice<'_>], mut left: usize) -> SmallVec<[IoSlice<'s>; 8]> {
+    let mut first = SmallVec::new();
+    for slice in slices {
+        let taken = slice.len().min(left);
+        first.push(IoSlice::new(&slice[..taken]));
+        left -= taken;
+        if left == 0 {
+            break;
+        }
+    }
+    first
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Peer;
+    use crate::config::Limits;
+    use headwater_runtime::Runtime;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A large answer and a small one on the same thread.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_connection_that_moves_megabytes_lets_others_have_their_turn() {
+        let socket = |stream| {
+            let limits = Limits::default();
+            let connection = Connection::new(Peer::for_tests(), "http", Runtime::system(), limits);
+            Socket::new(stream, connection)
+        };
+        let sent: Vec<u8> = (0..=255).cycle().take(10 * TURN_BYTES + 7).collect();
+        // The other end takes everything at once: only the socket itself can end a turn.
+        let (near, mut far) = tokio::io::duplex(2 * sent.len());
+        let mut near = socket(near);
+        assert!(turns_beside(near.write_all(&sent)).await >= 10);
+        let mut received = vec![0; sent.len()];
+        far.read_exact(&mut received).await.unwrap();
+        assert!(received == sent, "the bytes are as they were sent");
+        let halves = [IoSlice::new(&sent[..9]), IoSlice::new(&sent[9..])];
+        let written = near.write_vectored(&halves).await.unwrap();
+        assert!(written <= TURN_BYTES);
+        far.read_exact(&mut received[..written]).await.unwrap();
+        assert!(received[..written] == sent[..written], "pieces are cut in their order");
+        far.write_all(&sent).await.unwrap();
+        assert!(turns_beside(near.read_exact(&mut received)).await >= 10);
+    }
+
+    /// How often another task has its turn before some work is done.
+    async fn turns_beside<T>(work: impl Future<Output = io::Result<T>>) -> usize {
+        let mut turns = 0;
+        let others = async {
+            loop {
+                turns += 1;
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => drop(done.unwrap()),
+            () = others => {}
+        }
+        turns
+    }
 
     #[test]
     fn short_pieces_are_sent_as_one_and_long_ones_as_they_are() {
         let join = |lengths: &[usize]| {
             let pieces: Vec<Vec<u8>> = (1..).zip(lengths).map(|(n, &len)| vec![n; len]).collect();
             let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-            joined(&slices).map(|bytes| assert_eq!(bytes[..], pieces.concat()[..]))
+            joined(&slices, lengths.iter().sum())
+                .map(|bytes| assert_eq!(bytes[..], pieces.concat()[..]))
         };
         assert!(join(&[3, 5]).is_some() && join(&[0, JOINED_MAX]).is_some());
         assert!(join(&[1, 2, 3]).is_some());

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// What a query computes before it takes turns, while no other query waits for one.
 const FREE_TIME: Duration = Duration::from_millis(2);
 /// The same while others wait: many queries that each compute a little are as much as one that computes for long.
-const FREE_TIME_WHEN_BUSY: Duration = Duration::from_micros(500);
+const FREE_TIME_WHEN_BUSY: Duration = Duration::from_micros(300);
 /// What it computes in a turn.
 pub(super) const SLICE: Duration = Duration::from_millis(5);
 
