@@ -101,6 +101,10 @@ impl Writer {
 
     async fn serve(&mut self, mut requests: VecDeque<Request>) {
         while let Some(request) = requests.pop_front() {
+            if let Err(error) = self.partition.check_served() {
+                let _ = request.reply.send(Err(Refusal::Storage(error)));
+                continue;
+            }
             match (&self.state, request.work) {
                 (_, Work::Pause(until)) => {
                     let _ = request.reply.send(Ok(Answer::Paused(self.tail.lsn)));
