@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::{Running, Served, fails, headwater, import, items, ok, run_with_input};
 
@@ -177,6 +178,164 @@ fn trust_gives_the_certificate_with_which_https_works() {
     let said = String::from_utf8(in_the_clear.stdout).unwrap();
     assert!(said.contains(&format!("speaks TLS; use {https}")), "{said}");
     assert!(fails(&["trust", &https]).contains("over the connection it is needed for"));
+}
+
+#[test]
+fn a_server_with_damaged_certificate_files_starts_trusted_or_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let any = "127.0.0.1:0";
+    let serve = ["serve", "--data", data.to_str().unwrap(), "--http", any, "--https", any];
+    let serve = [&serve[..], &["--ready-json"]].concat();
+    let served = Running::start(&serve);
+    served.line();
+    served.kill();
+    let [cert, key] =
+        ["authority.pem", "authority-key.pem"].map(|name| data.join("tls").join(name));
+    let trusted = dir.path().join("trusted.pem");
+    std::fs::copy(&cert, &trusted).unwrap();
+
+    std::fs::write(&cert, b"").unwrap();
+    let served = Running::start(&serve);
+    let ready: serde_json::Value = serde_json::from_str(&served.line()).unwrap();
+    let https = ready["https"].as_str().unwrap().replace("127.0.0.1", "localhost");
+    let said = ok(&["doctor", &https, "--authority", trusted.to_str().unwrap()]);
+    assert!(said.contains("its certificate is trusted"), "{said}");
+    served.kill();
+
+    let good = std::fs::read(&key).unwrap();
+    std::fs::write(&key, &good[..good.len() / 2]).unwrap();
+    let refused = fails(&serve);
+    for part in [&*format!("{} is damaged", key.display()), "Restore it", "`headwater trust`"] {
+        assert!(refused.contains(part), "no {part:?} in: {refused}");
+    }
+    std::fs::remove_file(&key).unwrap();
+    let refused = fails(&serve);
+    assert!(refused.contains(&format!("{} is missing", key.display())), "{refused}");
+    std::fs::create_dir(&key).unwrap();
+    let refused = fails(&serve);
+    assert!(refused.contains(&format!("cannot read {}", key.display())), "{refused}");
+    assert!(refused.contains("irectory"), "it says why: {refused}");
+    std::fs::remove_dir(&key).unwrap();
+    std::fs::write(&key, good).unwrap();
+    Running::start(&serve).line();
+}
+
+/// A system to install into, and a `PATH` with `update-ca-certificates`: Debian's own, or one that does its
+/// last step where there is none.
+fn scratch_system(dir: &Path) -> (PathBuf, String) {
+    let (root, bin) = (dir.join("root"), dir.join("bin"));
+    for path in ["usr/local/share/ca-certificates", "usr/share/ca-certificates", "etc/ssl/certs"] {
+        std::fs::create_dir_all(root.join(path)).unwrap();
+    }
+    std::fs::write(root.join("etc/ca-certificates.conf"), "").unwrap();
+    std::fs::create_dir(&bin).unwrap();
+    let sbin = "/usr/sbin/update-ca-certificates";
+    if !Path::new(sbin).exists() {
+        write_program(&bin, "cat \"$6\"/*.crt > \"$8/ca-certificates.crt\"");
+    }
+    (root, format!("{}:/usr/sbin:{}", bin.display(), std::env::var("PATH").unwrap_or_default()))
+}
+
+/// Puts an `update-ca-certificates` into a directory.
+fn write_program(bin: &Path, script: &str) {
+    let program = bin.join("update-ca-certificates");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(program, executable).unwrap();
+}
+
+#[test]
+fn trust_installs_what_it_says_and_keeps_the_authorities_of_other_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, path) = scratch_system(dir.path());
+    let installed = || {
+        let all = std::fs::read_dir(root.join("usr/local/share/ca-certificates")).unwrap();
+        all.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let install = |data: &str| {
+        // Administrators often have such a umask; others have to read the file all the same.
+        let mut shell = support::without_settings(std::process::Command::new("sh"));
+        shell.args(["-c", "umask 077; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headwater")]);
+        let arguments = ["trust", "--data", data, "--install", "--root", root.to_str().unwrap()];
+        shell.args(arguments).env("PATH", &path).output().unwrap()
+    };
+    let bundle = root.join("etc/ssl/certs/ca-certificates.crt");
+    let any = "127.0.0.1:0";
+    let mut servers = Vec::new();
+    for name in ["one", "two"] {
+        let data = dir.path().join(name).to_str().unwrap().to_owned();
+        let serve = ["serve", "--data", &data, "--http", any, "--https", any, "--ready-json"];
+        let served = Running::start(&serve);
+        let ready: serde_json::Value = serde_json::from_str(&served.line()).unwrap();
+        let https = ready["https"].as_str().unwrap().replace("127.0.0.1", "localhost");
+        let shown = String::from_utf8(support::run(&["trust", "--data", &data]).stderr).unwrap();
+        let fingerprint = shown.lines().find(|line| line.contains("SHA-256")).unwrap().to_owned();
+        servers.push((data, https, fingerprint, served));
+    }
+    for (index, (data, _, fingerprint, _)) in servers.iter().enumerate() {
+        // Twice, as after a renewal: there is one file for each authority.
+        for _ in 0..2 {
+            let output = install(data);
+            let said = String::from_utf8(output.stdout).unwrap();
+            let complaint = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success(), "{complaint}");
+            assert!(said.contains(fingerprint), "{said}");
+            assert!(said.contains("localhost, 127.0.0.1, ::1, and no others"), "{said}");
+            assert_eq!(said.matches("also trusted").count(), index, "{said}");
+            let file = said.lines().find_map(|line| line.strip_prefix("installed in ")).unwrap();
+            let file = Path::new(file.split(';').next().unwrap());
+            let pem = std::fs::read(Path::new(data).join("tls/authority.pem")).unwrap();
+            assert_eq!(std::fs::read(file).unwrap(), pem);
+            let mode = std::fs::metadata(file).unwrap().permissions();
+            assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o644);
+            assert!(said.contains(&format!("sudo rm {}", file.display())), "{said}");
+            assert_eq!(installed().len(), index + 1);
+        }
+    }
+    for (_, https, ..) in &servers {
+        let mut doctor = headwater(&["doctor", https]);
+        let doctor = doctor.env("SSL_CERT_FILE", &bundle).env_remove("SSL_CERT_DIR");
+        let said = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+        assert!(said.contains("its certificate is trusted"), "{said}");
+    }
+}
+
+#[test]
+fn trust_installs_nothing_that_is_damaged_or_that_the_system_does_not_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, path) = scratch_system(dir.path());
+    let data = dir.path().join("data");
+    let serve = ["serve", "--data", data.to_str().unwrap(), "--http", "127.0.0.1:0"];
+    let served =
+        Running::start(&[&serve[..], &["--https", "127.0.0.1:0", "--ready-json"]].concat());
+    served.line();
+    served.kill();
+    let install = |root: &Path| {
+        let arguments = ["trust", "--data", data.to_str().unwrap(), "--install", "--root"];
+        let mut command = headwater(&arguments);
+        let output = command.arg(root).env("PATH", &path).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let local = root.join("usr/local/share/ca-certificates");
+    let is_empty = || std::fs::read_dir(&local).unwrap().next().is_none();
+    // The system refuses: what was written is taken back.
+    write_program(&dir.path().join("bin"), "echo no room >&2; exit 3");
+    let refused = install(&root);
+    assert!(refused.contains("not installed") && refused.contains("no room"), "{refused}");
+    assert!(is_empty(), "{refused}");
+    let elsewhere = install(&dir.path().join("bin"));
+    assert!(elsewhere.contains("how other systems do it"), "{elsewhere}");
+    // A bit of the certificate is another.
+    let file = data.join("tls/authority.pem");
+    let mut pem = std::fs::read(&file).unwrap();
+    pem[200] ^= 1;
+    std::fs::write(&file, pem).unwrap();
+    let damaged = install(&root);
+    assert!(damaged.contains(&format!("{} is damaged", file.display())), "{damaged}");
+    assert!(is_empty(), "{damaged}");
+    assert!(fails(&["trust", "--install", "--out", "x"]).contains("--help"));
 }
 
 #[test]

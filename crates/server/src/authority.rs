@@ -9,8 +9,9 @@ use rcgen::{
     ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
     SanType, date_time_ymd,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -52,11 +53,16 @@ pub(crate) enum Upkeep {
 }
 
 impl Authority {
-    /// Reads a certificate. `None` if it is none.
+    /// Reads a certificate that is signed with its own key. `None` if it is damaged or another thing.
     #[must_use]
     pub fn parse(pem: &str) -> Option<Authority> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+        let (rest, certificate) = X509Certificate::from_der(&der).ok()?;
+        if !rest.is_empty() || !is_signed_by_itself(&certificate) {
+            return None;
+        }
+        // Clients decode more strictly than this parser.
+        RootCertStore::empty().add(der.clone()).ok()?;
         let constraints = certificate.name_constraints().ok()?;
         let permitted = constraints.and_then(|found| found.value.permitted_subtrees.as_ref());
         let names = permitted.into_iter().flatten().map(|subtree| shown(&subtree.base)).collect();
@@ -69,6 +75,13 @@ impl Authority {
             ends_at: u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0),
             public_key: certificate.public_key().subject_public_key.data.to_vec(),
         })
+    }
+
+    /// A short name of its key, the same after a renewal: the first 16 hexadecimal digits of its SHA-256.
+    #[must_use]
+    pub fn key_id(&self) -> String {
+        let digest = Sha256::digest(&self.public_key);
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether it can go on certifying these names with this key.
@@ -89,6 +102,20 @@ impl Authority {
     pub(crate) fn renew_at(&self) -> u64 {
         self.ends_at.saturating_sub(RENEWAL_SECONDS)
     }
+}
+
+/// Whether its signature is by its own key over its own bytes: any changed bit shows.
+fn is_signed_by_itself(certificate: &X509Certificate<'_>) -> bool {
+    let (content, signature) = (certificate.tbs_certificate.as_ref(), &certificate.signature_value);
+    let key = &certificate.public_key().subject_public_key.data;
+    let algorithms =
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+    let fits = |one: &&dyn SignatureVerificationAlgorithm| {
+        one.verify_signature(key, content, &signature.data).is_ok()
+    };
+    // The signature does not cover the name of its algorithm, which is written twice.
+    certificate.signature_algorithm == certificate.tbs_certificate.signature
+        && algorithms.all.iter().any(fits)
 }
 
 /// The names of a server: loopback and its own.
@@ -183,10 +210,10 @@ fn shown_network(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use rcgen::Issuer;
+    use rustls::CertificateError;
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;
     use rustls::pki_types::{ServerName, UnixTime};
-    use rustls::{CertificateError, RootCertStore};
     use std::sync::Arc;
 
     const NOW: u64 = 1_800_000_000;

@@ -3,6 +3,16 @@
 //! Clients trust the authority, so it is kept in a directory and outlives the server. Near its end it is
 //! renewed, at a start and while the server runs (see `authority`). The server's own certificate is made
 //! with each of these and never stored.
+//!
+//! Damage never replaces the authority, because machines that have installed it would stop trusting the server:
+//!
+//! ```text
+//! certificate damaged or missing, key good   certified again with the same key, and a warning: programs that
+//!                                            trust the old certificate accept what the new one signs
+//! key damaged or missing                     the server does not start, and says to restore the file or to
+//!                                            remove the directory, and what that costs
+//! a file cannot be read                      the server does not start: the file may be good
+//! ```
 
 use crate::authority::{Authority, Upkeep, certify_itself, names_of, server_params};
 use headwater_runtime::Runtime;
@@ -13,6 +23,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,9 +44,26 @@ pub enum CertificateError {
         /// What the operating system said.
         source: std::io::Error,
     },
-    /// A stored certificate is not one.
-    #[error("{} is damaged; remove the directory and a new authority is made", path.display())]
+    /// A file cannot be read, or something else is in its place.
+    #[error(
+        "cannot read {}. Let this user read it, or remove what is in its place and restore the file from a \
+         copy. {}", path.display(), remedy(path)
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A file has other bytes than were written.
+    #[error("{} is damaged. Restore it from a copy. {}", path.display(), remedy(path))]
     Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The key of the authority is gone, but its certificate is there.
+    #[error("{} is missing. Restore it from a copy. {}", path.display(), remedy(path))]
+    Missing {
         /// The file.
         path: PathBuf,
     },
@@ -45,6 +73,20 @@ pub enum CertificateError {
     /// TLS refuses the certificate.
     #[error("cannot use the certificate")]
     Tls(#[from] rustls::Error),
+}
+
+/// What to do where there is no copy of a file.
+fn remedy(path: &Path) -> String {
+    if path.ends_with(AUTHORITY) {
+        return "Without a copy, remove it: the next start makes it again with the same key, and programs \
+                that trust it keep trusting the server"
+            .to_owned();
+    }
+    let dir = path.parent().unwrap_or(path).display();
+    format!(
+        "Without a copy, remove the directory {dir}: the next start makes a new authority, and every program \
+         and machine that trusts the old one has to trust the new one with `headwater trust`"
+    )
 }
 
 /// The authority clients trust, and what the server shows them.
@@ -165,30 +207,46 @@ fn kept_authority(
         move |source| CertificateError::Io { path, source }
     };
     private::create_dir_all(dir).map_err(io(dir))?;
-    if cert_path.exists() && key_path.exists() {
-        let damaged = |path: &Path| CertificateError::Damaged { path: path.to_owned() };
-        let cert = std::fs::read_to_string(&cert_path).map_err(io(&cert_path))?;
-        let key = std::fs::read_to_string(&key_path).map_err(io(&key_path))?;
-        let key = KeyPair::from_pem(&key).map_err(|_| damaged(&key_path))?;
-        let authority = Authority::parse(&cert).ok_or_else(|| damaged(&cert_path))?;
-        match authority.upkeep(names, &key, now) {
-            Upkeep::Keep => return Ok((cert, key)),
-            Upkeep::Renew => {
-                let cert = certify_itself(&key, names, now)?;
-                private::write(&cert_path, cert.as_bytes()).map_err(io(&cert_path))?;
+    let certify_again = |key: KeyPair| -> Result<_, CertificateError> {
+        let cert = certify_itself(&key, names, now)?;
+        private::write(&cert_path, cert.as_bytes()).map_err(io(&cert_path))?;
+        Ok((cert, key))
+    };
+    let (cert, key) = (read_text(&cert_path)?, read_text(&key_path)?);
+    match (cert, key) {
+        (None, None) => {}
+        (Some(_), None) => return Err(CertificateError::Missing { path: key_path }),
+        (cert, Some(key)) => {
+            let key = KeyPair::from_pem(&key)
+                .map_err(|_| CertificateError::Damaged { path: key_path.clone() })?;
+            let authority = cert.as_deref().and_then(Authority::parse);
+            let (Some(cert), Some(authority)) = (cert, authority) else {
+                let certified = certify_again(key)?;
                 tracing::warn!(
-                    dir = %dir.display(),
-                    "the certificate authority ends soon and was renewed with the same key; let programs \
-                     trust the new certificate with `headwater trust`"
+                    file = %cert_path.display(),
+                    "the certificate of the authority was damaged or missing and was made again with the \
+                     same key; programs that trust the old certificate keep trusting the server"
                 );
-                return Ok((cert, key));
+                return Ok(certified);
+            };
+            match authority.upkeep(names, &key, now) {
+                Upkeep::Keep => return Ok((cert, key)),
+                Upkeep::Renew => {
+                    let certified = certify_again(key)?;
+                    tracing::warn!(
+                        dir = %dir.display(),
+                        "the certificate authority ends soon and was renewed with the same key; let programs \
+                         trust the new certificate with `headwater trust`"
+                    );
+                    return Ok(certified);
+                }
+                Upkeep::Replace(reason) => tracing::warn!(
+                    dir = %dir.display(),
+                    reason,
+                    "the certificate authority was replaced; let programs trust the new one with \
+                     `headwater trust`, and remove the old one where it is installed"
+                ),
             }
-            Upkeep::Replace(reason) => tracing::warn!(
-                dir = %dir.display(),
-                reason,
-                "the certificate authority was replaced; let programs trust the new one with \
-                 `headwater trust`, and remove the old one where it is installed"
-            ),
         }
     }
     let (cert, key) = new_authority(names, now)?;
@@ -198,10 +256,22 @@ fn kept_authority(
     Ok((cert, key))
 }
 
+/// The text of a file, or `None` if there is no file. Bytes that are not text become damage, not an error.
+fn read_text(path: &Path) -> Result<Option<String>, CertificateError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(CertificateError::Unreadable { path: path.to_owned(), source }),
+    }
+}
+
 fn new_authority(names: &[String], now: u64) -> Result<(String, KeyPair), CertificateError> {
     let key = KeyPair::generate()?;
     Ok((certify_itself(&key, names, now)?, key))
 }
+
+#[cfg(test)]
+mod damage_matrix;
 
 #[cfg(test)]
 mod tests {

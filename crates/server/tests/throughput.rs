@@ -4,10 +4,15 @@
 
 mod support;
 
+use headwater_model::PartitionKey;
 use headwater_protocol::auth::{Key, Keys};
+use headwater_server::Config;
 use headwater_store::{ItemWrite, Options};
 use serde_json::{Value, json};
+use std::time::Duration;
 use support::{Got, World};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const COLLS: &str = "/dbs/db/colls";
 const LARGE: &str = r#"{"id":"large","partitionKey":{"paths":["/pk"],"kind":"Hash"}}"#;
@@ -192,5 +197,136 @@ async fn metrics_that_strangers_may_read_do_not_name_containers() {
     let text = metrics(&world).await;
     assert!(text.contains(&format!("container=\"{}\"", rid.as_str().unwrap())), "{text}");
     assert!(!text.contains("db/c"), "{text}");
+    world.stop().await;
+}
+
+const UNITS: &str = "headwater_request_units_total{container=\"db/c\",operation=\"change_feed\"}";
+/// What every event begins with.
+const EVENT: &str = "event: ";
+const STREAM: &str =
+    "GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Opens an event stream and reads until `count` changes have arrived; the connection stays open.
+async fn read_events(world: &World, request: &str, count: usize) -> (TcpStream, String) {
+    let mut stream = world.connect().await;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let (mut seen, mut buffer) = (String::new(), vec![0; 256 << 10]);
+    let (mut events, mut looked_at) = (0, 0);
+    while events < count || !seen.ends_with("\n\n\r\n") {
+        let read = world.runtime.timeout(Duration::from_secs(20), stream.read(&mut buffer));
+        let length = read.await.expect("the stream continues").unwrap();
+        assert!(length > 0, "the stream ended");
+        seen.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+        // The end of the text may be the beginning of a name.
+        let end = seen.len().saturating_sub(EVENT.len() - 1).max(looked_at);
+        let found = seen[looked_at..].matches(EVENT).count();
+        let found_behind = seen[end..].matches(EVENT).count();
+        (events, looked_at) = (events + found - found_behind, end);
+    }
+    (stream, seen)
+}
+
+async fn throttled_world(partitions: u32) -> World {
+    let mut options = Options::default();
+    options.partitions = partitions;
+    let change = |config: &mut Config| {
+        config.enforce_throughput = true;
+        config.check_signatures = false;
+    };
+    World::with_options(options, change).await.with_container().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_is_charged_like_a_feed() {
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    fill(&world, 100, 1000).await;
+    let (stream, _) = read_events(&world, STREAM, 100).await;
+    let spent = metric(&metrics(&world).await, UNITS);
+    let page = world.send("GET", DOCS, &[("A-IM", "Incremental feed")], "").await;
+    assert_eq!(page.header("x-ms-item-count"), Some("100"));
+    // Events have more bytes around an item, and each block of them is rounded up.
+    let expected = charge(&page)..=charge(&page) * 1.3 + 2.0;
+    assert!(expected.contains(&spent), "{spent} units, not {expected:?}");
+    drop(stream);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_waits_for_request_units_and_loses_nothing() {
+    let world = throttled_world(1).await;
+    // 16 pages of 98 units each: the first second has 400 units, and each later one.
+    fill(&world, 16, 1_000_000).await;
+    let begun = world.runtime.elapsed();
+    let (stream, seen) = read_events(&world, STREAM, 16).await;
+    let took = world.runtime.elapsed().saturating_sub(begun);
+    assert!(took >= Duration::from_secs(2), "1560 units were spent in {took:?}");
+    assert!(seen.starts_with("HTTP/1.1 200") && !seen.contains("event: error"));
+    for id in 0..16 {
+        assert_eq!(seen.matches(&format!("{{\"id\":\"{id}\",")).count(), 1, "{id}");
+    }
+    let text = metrics(&world).await;
+    assert!(metric(&text, UNITS) >= 1500.0, "{text}");
+    assert!(metric(&text, "headwater_throttled_requests_total") >= 1.0, "{text}");
+    drop(stream);
+    world.stop().await;
+}
+
+/// Reads an item that is not there: 404, or 429 where its partition has no units left.
+async fn probe(world: &World, key: &str) -> Got {
+    let head = [("x-ms-documentdb-partitionkey", &*format!("[\"{key}\"]"))];
+    world.send("GET", &format!("{DOCS}/none"), &head, "").await
+}
+
+/// Opens event streams that together read more in one page each than there are units for in seconds, and
+/// writes items of the key `a` until they have.
+async fn overdraw(world: &World, request: &str) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        let mut stream = world.connect().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200");
+        streams.push(stream);
+    }
+    let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
+    for id in 0..100 {
+        let item = json!({ "id": id.to_string(), "pk": "a", "x": "y".repeat(1_000_000) });
+        container.write(ItemWrite::create(item.to_string())).await.unwrap();
+        world.runtime.sleep(Duration::from_millis(50)).await;
+        if probe(world, "a").await.status == 429 {
+            return streams;
+        }
+    }
+    panic!("20 streams have read 1 MB a hundred times without using up 400 units a second");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_without_request_units_is_refused_at_its_beginning() {
+    let world = throttled_world(1).await;
+    let streams = overdraw(&world, &STREAM.replace("beginning", "now")).await;
+    // What the streams spend, others lack.
+    let feed = world.send("GET", DOCS, &[("A-IM", "Incremental feed")], "").await;
+    let another = world.send_raw(STREAM.as_bytes()).await;
+    for refused in [feed, another] {
+        assert_eq!((refused.status, refused.substatus()), (429, Some(3200)));
+        assert!(refused.header("x-ms-retry-after-ms").is_some());
+    }
+    drop(streams);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_of_one_key_is_charged_to_its_partition_alone() {
+    let world = throttled_world(2).await;
+    let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
+    let range_of = |key: &str| container.locate(&PartitionKey::from(key)).unwrap().0;
+    let mut keys = (0..100).map(|number| number.to_string());
+    let other = keys.find(|key| range_of(key) != range_of("a")).unwrap();
+    let request = STREAM.replace("from=beginning", "from=now&key=%5B%22a%22%5D");
+    let streams = overdraw(&world, &request).await;
+    assert_eq!(probe(&world, &other).await.status, 404);
+    assert_eq!(probe(&world, "a").await.status, 429);
+    drop(streams);
     world.stop().await;
 }

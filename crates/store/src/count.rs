@@ -68,6 +68,7 @@ impl Container {
                 None => runtime.blocking(|| self.count_rows(part))?,
             };
         }
+        self.check_served(scope)?;
         Ok(counted)
     }
 

@@ -50,7 +50,8 @@ pub enum StorageError {
          from a backup or exports what is readable"
     )]
     Damaged(Damage),
-    /// The partition was set aside when the store was opened, because its files are damaged.
+    /// The partition was set aside because its files are damaged: when the store was opened, or when the
+    /// index failed and could not be rebuilt from its log.
     #[error(transparent)]
     Quarantined(Arc<Quarantine>),
     /// Appending to the log failed.

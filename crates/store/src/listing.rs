@@ -97,6 +97,7 @@ impl Container {
         };
         let items = self.list_on(&mut listing, limit).await?;
         let next = listing.position(self)?.map(ScanPosition::of_number);
+        self.check_served(scope)?;
         Ok(ScanPage { items, next })
     }
 

@@ -3,8 +3,12 @@
 //! A quarantined partition keeps its place in the container's map of ranges. Every request that needs
 //! it fails with [`StorageError::Quarantined`], which names the file and the way out; no answer leaves
 //! its items out silently. This file decides which errors quarantine a partition. It repairs nothing.
+//!
+//! A partition is quarantined when it cannot be opened, or when its rows of a failed index cannot be rebuilt
+//! because its log is damaged too (see `rebuild`). It stays quarantined until the store is opened again.
 
 use crate::account::Account;
+use crate::container::ContainerState;
 use crate::error::{OpenError, StorageError};
 use headwater_log::{Damage, OpenError as LogOpenError, ReadError};
 use headwater_model::{ContainerId, PartitionId};
@@ -29,6 +33,28 @@ pub struct Quarantine {
     pub data: PathBuf,
     /// The file, where in it, and what is wrong.
     pub damage: Damage,
+}
+
+impl Quarantine {
+    /// Why this partition is set aside, written to the log.
+    ///
+    /// # Errors
+    /// Returns errors that are not about this partition.
+    pub(crate) fn new(
+        container: &ContainerState,
+        partition: PartitionId,
+        error: OpenError,
+    ) -> Result<Arc<Quarantine>, OpenError> {
+        let dir = container.shared.partition_dir(container.rid, partition);
+        let quarantine = Quarantine {
+            container: container.settings.read().definition.id().clone(),
+            partition,
+            data: container.shared.root.clone(),
+            damage: damage_of(error, &dir)?,
+        };
+        tracing::error!("{quarantine}");
+        Ok(Arc::new(quarantine))
+    }
 }
 
 /// The damage that keeps one partition from being opened.

@@ -166,6 +166,7 @@ impl Container {
         } else {
             self.collect_query(query, context, &scope, after, limit).await?
         };
+        self.check_served(&scope)?;
         if names_key {
             // Items lie in the order of their partition keys, which is an index too.
             let settings = self.settings();

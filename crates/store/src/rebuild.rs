@@ -6,8 +6,10 @@
 //! 3  the new index replaces the old one, indexes of values are forgotten, the writers continue
 //! ```
 //!
-//! A request that meets the damage gets [`StorageError::Index`] and may be sent again. If a log cannot be
-//! read, nothing is replaced: an index without the rows of a partition would leave its items out.
+//! A request that meets the damage gets [`StorageError::Index`] and may be sent again. A partition whose log is
+//! damaged too is quarantined before the new index is used, because its rows are not in it: its requests get
+//! [`StorageError::Quarantined`], and all other partitions are served. Any other error, such as a full disk,
+//! replaces nothing.
 
 use crate::account::Account;
 use crate::container::ContainerState;
@@ -16,6 +18,7 @@ use crate::index::Index;
 use crate::maintenance::reindex_expiry_if_needed;
 use crate::partition::recover::{Target, catch_up_to};
 use crate::partition::{Answer, Partition, Work};
+use crate::quarantine::Quarantine;
 use headwater_log::Opened;
 use headwater_model::Lsn;
 use headwater_runtime::{Stop, TaskFailure};
@@ -87,7 +90,7 @@ async fn rebuild(account: &Account, stop: &Stop) -> Result<(), OpenError> {
         held.push(container.reshaping.lock().await);
     }
     let successor = shared.index.successor()?;
-    let partitions: Vec<(&ContainerState, Arc<Partition>)> = containers
+    let mut partitions: Vec<(&ContainerState, Arc<Partition>)> = containers
         .iter()
         .flat_map(|container| {
             container.topology().partitions.clone().into_iter().map(move |one| (&**container, one))
@@ -96,9 +99,12 @@ async fn rebuild(account: &Account, stop: &Stop) -> Result<(), OpenError> {
         .collect();
     for (container, partition) in &partitions {
         let upto = partition.visible();
-        shared.runtime.blocking(|| replay(container, partition, &*successor, upto, stop))?;
+        shared
+            .runtime
+            .blocking(|| replay_or_quarantine(container, partition, &*successor, upto, stop))?;
         tokio::task::yield_now().await;
     }
+    partitions.retain(|(_, partition)| partition.quarantine().is_none());
 
     let mut paused = Vec::new();
     for (_, partition) in &partitions {
@@ -106,7 +112,7 @@ async fn rebuild(account: &Account, stop: &Stop) -> Result<(), OpenError> {
     }
     shared.runtime.blocking(|| {
         for ((container, partition), (upto, _)) in partitions.iter().zip(&paused) {
-            replay(container, partition, &*successor, *upto, stop)?;
+            replay_or_quarantine(container, partition, &*successor, *upto, stop)?;
         }
         let resources = account.0.catalog.resources();
         for container in &containers {
@@ -137,6 +143,23 @@ async fn pause(partition: &Partition) -> (Lsn, Option<oneshot::Sender<()>>) {
         Ok(Answer::Paused(upto)) => (upto, Some(resume)),
         _ => (partition.visible(), None),
     }
+}
+
+/// Applies the log of a partition to a new index. Quarantines the partition if its log is damaged.
+///
+/// # Errors
+/// Returns errors that are not about this partition's log.
+fn replay_or_quarantine(
+    container: &ContainerState,
+    partition: &Partition,
+    index: &dyn Index,
+    upto: Lsn,
+    stop: &Stop,
+) -> Result<(), OpenError> {
+    if let Err(error) = replay(container, partition, index, upto, stop) {
+        partition.set_aside(Quarantine::new(container, partition.id, error)?);
+    }
+    Ok(())
 }
 
 /// Applies the log of a partition to a new index.

@@ -90,6 +90,7 @@ impl Container {
             from = self.behind(position)?.max(from);
         }
         let (items, is_more) = self.scan_keys(&mut from, &to, limit, &mut Vec::new()).await?;
+        self.check_served(scope)?;
         Ok(ScanPage { items, next: is_more.then(|| position_text(&from)) })
     }
 
@@ -155,6 +156,16 @@ impl Container {
         };
         self.state().topology().check_served(&range)?;
         Ok(keys::items_in(self.rid(), &range))
+    }
+
+    /// Refuses an answer about a scope that reaches into a partition quarantined since [`Container::bounds`]:
+    /// the rebuilt index lacks its rows.
+    pub(crate) fn check_served(&self, scope: &ScanScope) -> Result<(), ItemReadError> {
+        match self.bounds(scope) {
+            Err(error @ ItemReadError::Storage(StorageError::Quarantined(_))) => Err(error),
+            // A range that was split meanwhile was read to its end.
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn behind(&self, position: &ScanPosition) -> Result<Key, ItemReadError> {

@@ -21,7 +21,7 @@ use crate::keys::{self, PartitionRow};
 use crate::partition::control::Seal;
 use crate::partition::recover::{catch_up, first_rid};
 use crate::partition::{Answer, Identity, Partition, Prepared, Refusal, Work};
-use crate::quarantine::{Quarantine, damage_of};
+use crate::quarantine::Quarantine;
 use headwater_log::{
     Ancestor, AppendError, Damage, LocalLog, OpenError as LogOpenError, Opened, ReadRequest,
     RecordKind, Which,
@@ -167,15 +167,7 @@ fn quarantine(
     entry: &PartitionEntry,
     error: OpenError,
 ) -> Result<Arc<Partition>, OpenError> {
-    let id = PartitionId::new(entry.id);
-    let dir = state.shared.partition_dir(state.rid, id);
-    let quarantine = Arc::new(Quarantine {
-        container: state.settings.read().definition.id().clone(),
-        partition: id,
-        data: state.shared.root.clone(),
-        damage: damage_of(error, &dir)?,
-    });
-    tracing::error!("{quarantine}");
+    let quarantine = Quarantine::new(state, PartitionId::new(entry.id), error)?;
     let (shared, settings) = (state.shared.clone(), state.settings.clone());
     Ok(Partition::quarantined(identity_of(state, entry), shared, settings, quarantine))
 }

@@ -1,17 +1,19 @@
 //! An index that fails while the store is in use is rebuilt from the log at once: reads and writes that
-//! meet the damage get an error that says to try again, and nothing that was acknowledged is lost.
+//! meet the damage get an error that says to try again, and nothing that was acknowledged is lost. A partition
+//! whose log is damaged too is quarantined, and the others are served.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
 use headwater_runtime::Runtime;
-use headwater_store::query::Query;
+use headwater_store::query::{Query, QueryFailure};
 use headwater_store::{
-    Account, Container, ContainerDefinition, FeedStart, ItemReadError, ItemWrite, Options,
-    PageLimit, Remedy, ScanScope, StorageError, WriteError,
+    Account, Container, ContainerDefinition, FeedError, FeedRequest, FeedStart, ItemReadError,
+    ItemWrite, Options, PageLimit, RangeInfo, Remedy, ScanScope, StorageError, WriteError,
 };
 use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -239,6 +241,158 @@ async fn a_damaged_index_is_rebuilt_while_the_server_runs() {
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("index"));
     assert_eq!(indexes.count(), 1, "the damaged files are gone");
+}
+
+/// Changes a byte in the middle of the first segment of a partition, in the file that the log has open.
+fn damage_log(dir: &Path, partition: &str) -> PathBuf {
+    let mut dirs = vec![dir.join("containers")];
+    let mut segments = Vec::new();
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let is_segment = path.extension().is_some_and(|extension| extension == "seg");
+            if path.is_dir() {
+                dirs.push(path);
+            } else if is_segment && path.parent().unwrap().ends_with(partition) {
+                segments.push(path);
+            }
+        }
+    }
+    segments.sort();
+    let mut file = std::fs::OpenOptions::new().read(true).write(true).open(&segments[0]).unwrap();
+    let middle = file.metadata().unwrap().len() / 2;
+    let mut byte = [0];
+    file.seek(SeekFrom::Start(middle)).unwrap();
+    file.read_exact(&mut byte).unwrap();
+    file.seek(SeekFrom::Start(middle)).unwrap();
+    file.write_all(&[byte[0] ^ 0x55]).unwrap();
+    segments.swap_remove(0)
+}
+
+/// What a quarantined partition answers: the file, the byte, the LSN and the next step.
+fn check_quarantined(error: &StorageError, file: &Path, dir: &Path) {
+    assert!(matches!(error, StorageError::Quarantined(_)), "{error}");
+    assert_eq!(error.remedy(), Remedy::Restore);
+    let text = error.to_string();
+    let (file, dir) = (file.display().to_string(), dir.display());
+    let next_step = format!("headwater doctor --data {dir}");
+    for part in ["partition 1 of container plain", &file, "byte", "LSN", &next_step] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_whose_log_is_damaged_too_is_quarantined_while_the_server_runs() {
+    logged();
+    let dir = scratch();
+    build(dir.path()).await;
+    let account = Account::open(dir.path(), options()).await.unwrap();
+    let plain = account.find_database("db").unwrap().find_container("plain").unwrap();
+    let lost = plain.ranges().iter().find(|range| range.id.get() == 1).unwrap().clone();
+    let is_lost = |container: &Container, key: &str| {
+        let epk = container.definition().partition_key().epk(&key.into()).unwrap();
+        container.id().as_str() == "plain" && lost.range.contains(epk.as_bytes())
+    };
+    // A reader that waits for changes of the partition.
+    let waiting = {
+        let (plain, id, (sender, receiver)) = (plain.clone(), lost.id, oneshot::channel());
+        let request = FeedRequest::new(FeedStart::Now).of_range(id).wait(PATIENCE * 2);
+        let read = async move { drop(sender.send(plain.read_feed(&request).await)) };
+        Runtime::system().spawn("test reader", read);
+        receiver
+    };
+    let file = damage_log(dir.path(), "00000001");
+    damage(dir.path());
+
+    let met = AtomicBool::new(false);
+    let mut counts = BTreeMap::new();
+    for container in account.find_database("db").unwrap().containers() {
+        for number in 0..ITEMS {
+            let (key, id) = (format!("k{}", number / 100), number.to_string());
+            let read = || async {
+                let read = container.read(key.as_str(), &id).await;
+                match read {
+                    Err(ItemReadError::Storage(error)) if error.damage().is_some() => {
+                        Ok(Err(error))
+                    }
+                    read => read.map(Ok),
+                }
+            };
+            let is_lost = is_lost(&container, &key);
+            match patiently(&met, of_read, read).await {
+                Ok(item) => assert_eq!(item.is_some(), number % 100 != 0, "{number}"),
+                Err(error) => assert!(is_lost, "{number}: {error}"),
+            }
+            *counts.entry(is_lost).or_insert(0) += 1;
+        }
+    }
+    assert!(met.load(Ordering::SeqCst) && counts.len() == 2, "{counts:?}");
+    let runtime = Runtime::system();
+    let begun = runtime.elapsed();
+    while account.quarantined().is_empty() {
+        assert!(runtime.elapsed() - begun < PATIENCE, "never quarantined");
+        runtime.sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(account.quarantined().len(), 1);
+    check_lost(&plain, &lost, &file, dir.path()).await;
+    let Err(FeedError::Storage(error)) = waiting.await.unwrap() else { panic!("a page") };
+    check_quarantined(&error, &file, dir.path());
+    // Everything else is read and written.
+    for container in account.find_database("db").unwrap().containers() {
+        let keys = (0..ITEMS / 100).map(|key| format!("k{key}"));
+        for key in keys.filter(|key| !is_lost(&container, key)) {
+            let id = format!("new {key}");
+            let write = || container.create(format!(r#"{{"id":"{id}","pk":"{key}","n":"{id}"}}"#));
+            patiently(&met, of_write, write).await;
+            assert!(container.read(key.as_str(), &id).await.unwrap().is_some());
+        }
+    }
+    assert_eq!(lines_about(dir.path(), "is quarantined"), 1, "said once");
+    assert_eq!(lines_about(dir.path(), "rebuilt from the log"), 1);
+    assert!(account.stopped_tasks().is_empty());
+    account.close().await.unwrap();
+    drop((account, plain));
+
+    let account = Account::open(dir.path(), options()).await.unwrap();
+    let plain = account.find_database("db").unwrap().find_container("plain").unwrap();
+    assert_eq!(account.quarantined().len(), 1, "it is still damaged");
+    check_lost(&plain, &lost, &file, dir.path()).await;
+    account.close().await.unwrap();
+}
+
+/// Every request that needs a quarantined partition says why it cannot be answered.
+async fn check_lost(container: &Container, lost: &RangeInfo, file: &Path, dir: &Path) {
+    let key = (0..ITEMS / 100).map(|key| format!("k{key}")).find(|key| {
+        let epk = container.definition().partition_key().epk(&key.as_str().into()).unwrap();
+        lost.range.contains(epk.as_bytes())
+    });
+    let key = key.unwrap();
+    let read = container.read(key.as_str(), "no such item").await;
+    let written = container.upsert(format!(r#"{{"id":"1","pk":"{key}"}}"#)).await;
+    let page = PageLimit::items(10).unwrap();
+    let scanned = container.scan(&ScanScope::Range(lost.id), None, page).await;
+    let listed = container.list(&ScanScope::Container, None, page).await;
+    let feed = FeedRequest::new(FeedStart::Beginning);
+    let fed = container.read_feed(&feed.clone().of_range(lost.id)).await;
+    let fed_all = container.read_feed(&feed).await;
+    let reads = [read.map(drop), scanned.map(drop), listed.map(drop)];
+    for read in reads {
+        check_quarantined(of_read(&read.unwrap_err()).unwrap(), file, dir);
+    }
+    for read in [fed, fed_all] {
+        let Err(FeedError::Storage(error)) = read else { panic!("a page") };
+        check_quarantined(&error, file, dir);
+    }
+    check_quarantined(of_write(&written.unwrap_err()).unwrap(), file, dir);
+    for text in ["SELECT VALUE COUNT(1) FROM c", "SELECT * FROM c WHERE c.n = 1", "SELECT * FROM c"]
+    {
+        let query = Query::parse(text, &[]).unwrap();
+        let asked = container.query(&query, &ScanScope::Container, None, page).await;
+        let Err(QueryFailure::Read(ItemReadError::Storage(error))) = asked else {
+            panic!("{text}: rows")
+        };
+        check_quarantined(&error, file, dir);
+    }
 }
 
 /// Items, their number, the feed and a query agree with what was written.

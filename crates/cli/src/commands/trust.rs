@@ -11,8 +11,9 @@ use headwater_server::Authority;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian looks for authorities of the machine's owner.
-const DEBIAN: &str = "/usr/local/share/ca-certificates";
+/// Where Debian looks for authorities of the machine's owner, below the root.
+const DEBIAN: &str = "usr/local/share/ca-certificates";
+const UPDATE: &str = "update-ca-certificates";
 
 /// Whose certificate, and what to do with it.
 #[derive(Debug, Args)]
@@ -26,8 +27,11 @@ pub(crate) struct Trust {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Let this machine trust it, with update-ca-certificates
-    #[arg(long)]
+    #[arg(long, conflicts_with = "out")]
     install: bool,
+    /// Install below this directory instead of the root of the file system; for tests
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
     #[command(flatten)]
     connect: Connect,
 }
@@ -47,18 +51,16 @@ It ends after two years; the server renews it 60 days before, and says so.";
 
 /// Runs the command.
 pub(crate) fn run(trust: Trust) -> Result<()> {
-    let pem = match &trust.data {
-        Some(dir) => {
-            let path = dir.join("tls").join("authority.pem");
-            std::fs::read_to_string(&path).with_context(|| {
-                format!("there is no certificate at {}; start a server there once", path.display())
-            })?
+    let (pem, authority) = match &trust.data {
+        Some(dir) => read(&dir.join("tls").join("authority.pem"))?,
+        None => {
+            let pem = block_on(ask(&trust))?;
+            let authority = Authority::parse(&pem);
+            (pem, authority.context("what the server sent is not the certificate of an authority")?)
         }
-        None => block_on(ask(&trust))?,
     };
-    let authority = Authority::parse(&pem).context("what the server sent is not a certificate")?;
     if trust.install {
-        return install(&pem, &authority);
+        return install(&trust.root, &pem, &authority);
     }
     eprintln!("{}", describe(&authority));
     match &trust.out {
@@ -73,6 +75,19 @@ pub(crate) fn run(trust: Trust) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The certificate in a data directory.
+fn read(path: &Path) -> Result<(String, Authority)> {
+    let bytes = std::fs::read(path).with_context(|| {
+        format!("there is no certificate at {}; start a server there once", path.display())
+    })?;
+    let pem = String::from_utf8_lossy(&bytes).into_owned();
+    let authority = Authority::parse(&pem).with_context(|| {
+        let path = path.display();
+        format!("{path} is damaged. Start the server once: it makes the certificate again with the same key")
+    })?;
+    Ok((pem, authority))
 }
 
 async fn ask(trust: &Trust) -> Result<String> {
@@ -130,23 +145,82 @@ fn describe(authority: &Authority) -> String {
     )
 }
 
-fn install(pem: &str, authority: &Authority) -> Result<()> {
+/// Lets the machine trust an authority.
+///
+/// Each authority has a file of its own, named by its key. A renewed certificate replaces the one before; an
+/// authority of another server stays trusted.
+fn install(root: &Path, pem: &str, authority: &Authority) -> Result<()> {
     say(format_args!("{}", describe(authority)));
     ensure!(
         !authority.names.is_empty(),
         "not installed: this authority could vouch for any site. Start the server once with this version, \
          which replaces it"
     );
-    if !Path::new(DEBIAN).is_dir() {
-        bail!("there is no {DEBIAN} here; `headwater trust` says how other systems do it");
+    let dir = root.join(DEBIAN);
+    if !dir.is_dir() {
+        bail!("there is no {} here; `headwater trust` says how other systems do it", dir.display());
     }
-    let path = Path::new(DEBIAN).join("headwater.crt");
-    std::fs::write(&path, pem)
+    let path = dir.join(format!("headwater-{}.crt", authority.key_id()));
+    let before = std::fs::read(&path).ok();
+    write_readable(&path, pem.as_bytes())
         .with_context(|| format!("cannot write {}; run it with sudo", path.display()))?;
-    let run = Command::new("update-ca-certificates").output();
-    let run = run.context("cannot run update-ca-certificates; install ca-certificates")?;
-    let complaint = String::from_utf8_lossy(&run.stderr);
-    ensure!(run.status.success(), "update-ca-certificates failed: {}", complaint.trim());
+    if let Err(error) = update(root) {
+        // What is not trusted must not become trusted with the next update.
+        let undone = match before {
+            Some(before) => write_readable(&path, &before),
+            None => std::fs::remove_file(&path),
+        };
+        undone.with_context(|| format!("cannot undo; remove {}", path.display()))?;
+        return Err(error.context("not installed"));
+    }
     say(format_args!("installed in {}; this machine trusts it now", path.display()));
+    for other in others(&dir, &path) {
+        say(format_args!("also trusted, installed before: {}", other.display()));
+    }
+    say(format_args!("to undo: sudo rm {} && sudo {UPDATE} --fresh", path.display()));
     Ok(())
+}
+
+/// Writes a file that every user can read, whatever the caller's umask says.
+fn write_readable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    std::fs::write(path, bytes)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))?;
+    }
+    Ok(())
+}
+
+/// Lets the system read the directory of authorities again.
+fn update(root: &Path) -> Result<()> {
+    let mut command = Command::new(UPDATE);
+    if root != Path::new("/") {
+        for (option, path) in [
+            ("--certsconf", "etc/ca-certificates.conf"),
+            ("--certsdir", "usr/share/ca-certificates"),
+            ("--localcertsdir", DEBIAN),
+            ("--etccertsdir", "etc/ssl/certs"),
+            ("--hooksdir", "etc/ca-certificates/update.d"),
+        ] {
+            command.arg(option).arg(root.join(path));
+        }
+    }
+    let run = command.output();
+    let run = run.with_context(|| format!("cannot run {UPDATE}; install ca-certificates"))?;
+    let complaint = String::from_utf8_lossy(&run.stderr);
+    ensure!(run.status.success(), "{UPDATE} failed: {}", complaint.trim());
+    Ok(())
+}
+
+/// Authorities of other servers that were installed here.
+fn others(dir: &Path, own: &Path) -> Vec<PathBuf> {
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("headwater") && name.ends_with(".crt") && path != own
+    };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_ours).collect();
+    found.sort();
+    found
 }

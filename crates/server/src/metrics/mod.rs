@@ -43,7 +43,7 @@ impl Metrics {
         registry.register("requests", "Requests by verb and status", requests.clone());
         let what = "Time from head to answer by operation";
         registry.register("request_seconds", what, latencies.clone());
-        let what = "Requests beyond the provisioned throughput";
+        let what = "Requests beyond the provisioned throughput, and waits of event streams";
         registry.register("throttled_requests", what, throttled.clone());
         let units = UnitCounters::new(&mut registry);
         Metrics { registry, requests, latencies, throttled, units }

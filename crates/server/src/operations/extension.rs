@@ -13,22 +13,27 @@
 //! browser that reconnects sends it as `Last-Event-ID`, continues there, and sees no transaction twice. A browser
 //! cannot send headers: it passes a resource token as `token=`. With a token for one partition key it hears of that
 //! key alone, and the stream ends when the token expires or its permission is deleted.
+//!
+//! Each block of events is charged as a page of the feed (`charging`). Without request units left, a new stream is
+//! refused with 429; a stream under way waits and then continues.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
-use super::{Outcome, backups, check_living, no_id};
+use super::{Outcome, backups, check_living, no_id, target_of};
 use crate::answer::{Answer, Payload};
 use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Target};
 use crate::pace::counted;
-use crate::request::{Call, Caller};
+use crate::request::{Call, Caller, Scope};
 use bytes::Bytes;
 use headwater_model::{
     Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKey, PartitionKeyPath,
     Timestamp,
 };
 use headwater_protocol::auth::Grant;
-use headwater_protocol::operation::Extension;
+use headwater_protocol::charge::Charge;
+use headwater_protocol::operation::{Extension, ItemOperation};
+use headwater_protocol::route::Route;
 use headwater_store::{
     Change, Container, FeedFilter, FeedPage, FeedRequest, ItemReadError, RangeInfo,
 };
@@ -50,6 +55,8 @@ const PAGE_ITEMS: u32 = 1;
 const PAGE_BYTES: u32 = 1 << 20;
 /// Bytes of events that are sent at once, and at most a page more.
 const SENT_BYTES: usize = 64 << 10;
+/// A stream is charged and counted as a reader that waits for changes.
+const OPERATION: ItemOperation = ItemOperation::ReadFeed { waits: true };
 
 /// The token in the address of an event stream, escaped as a header would have it.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
@@ -62,7 +69,7 @@ pub(super) async fn answer(gateway: &Arc<Gateway>, call: &Call, extension: Exten
         gateway.container(db, coll)
     };
     match extension {
-        Extension::StreamChanges => stream(gateway, call, container()?),
+        Extension::StreamChanges => stream(gateway, call, target_of(gateway, call)?),
         Extension::ListPartitions => Ok(show(&container()?.ranges())),
         Extension::SplitPartition => split(call, &container()?).await,
         Extension::MergePartitions => merge(call, &container()?).await,
@@ -125,10 +132,12 @@ fn show(ranges: &[RangeInfo]) -> Answer {
 
 /// What a listener asks for.
 struct Listening {
+    target: Arc<Target>,
+    route: Route,
     mode: FeedMode,
     start: FeedStart,
-    /// Only items of this key, for whoever wants or was granted no more.
-    key: Option<PartitionKey>,
+    /// The partition key that was named or granted, or the whole container. It is also what pays.
+    scope: Scope,
     /// What the listener's token permits, for as long as it does.
     grant: Option<Grant>,
     filter: FeedFilter,
@@ -149,7 +158,7 @@ fn key_of(
     }
 }
 
-fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
+fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
     let query = call.query.as_deref().unwrap_or_default();
     let raw = |name: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -190,16 +199,19 @@ fn listening(call: &Call, container: &Container) -> Result<Listening, Failure> {
         Caller::Guest(grant) => Some(grant),
         Caller::Owner | Caller::Reader => None,
     };
-    let key = key_of(words("key").as_deref(), grant, container)?;
-    Ok(Listening { mode, start, key, grant: grant.cloned(), filter })
+    let key = key_of(words("key").as_deref(), grant, &target.container)?;
+    let scope = Scope { key, ..Scope::default() };
+    let (route, grant) = (call.route.clone(), grant.cloned());
+    Ok(Listening { target, route, mode, start, scope, grant, filter })
 }
 
-fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome {
-    let listening = listening(call, &container)?;
+fn stream(gateway: &Arc<Gateway>, call: &Call, target: Arc<Target>) -> Outcome {
+    let listening = listening(call, target)?;
+    listening.target.admit(gateway, &listening.scope)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
     let (listener, peer) = (gateway.clone(), call.peer.clone());
     gateway.runtime.spawn("event stream", async move {
-        send_events(&listener, &peer, &container, listening, &sender).await;
+        send_events(&listener, &peer, listening, &sender).await;
     });
     let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
     answer.payload = Payload::Stream(receiver);
@@ -211,24 +223,40 @@ fn stream(gateway: &Arc<Gateway>, call: &Call, container: Container) -> Outcome 
 async fn send_events(
     gateway: &Arc<Gateway>,
     peer: &Arc<Peer>,
-    container: &Container,
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { mode, mut start, key, grant, filter } = listening;
+    let Listening { target, route, mode, mut start, scope, grant, filter } = listening;
+    let container = &target.container;
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
     let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
     let request = |start: FeedStart, wait: Duration| {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
         let request = request.filter(filter.clone());
-        match &key {
+        match &scope.key {
             Some(key) => request.of_key(key.clone()),
             None => request,
         }
     };
     let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
+        let free = target.admit_when_free(gateway, &scope, HEARTBEAT);
+        let free = tokio::select! {
+            free = gateway.unless_stopping(free) => free,
+            () = out.closed() => return,
+        };
+        match free {
+            Some(true) => {}
+            Some(false) => {
+                let comment = Bytes::from_static(b": waiting for request units\n\n");
+                if out.send(comment).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            None => return,
+        }
         let asked = request(start.clone(), HEARTBEAT);
         let read = async {
             // Given back also when the client leaves and this is dropped.
@@ -259,6 +287,8 @@ async fn send_events(
                     text.extend(events_of(container, &page, mode, is_filtered));
                     position = page.continuation;
                 }
+                let charge = Charge::page(text.len());
+                target.spend(gateway, OPERATION, &route, charge, &scope);
                 (text, FeedStart::After(position))
             }
             Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,

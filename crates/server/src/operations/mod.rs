@@ -8,6 +8,7 @@ mod backups;
 mod batch;
 mod by_rid;
 mod changes;
+mod charging;
 mod containers;
 mod databases;
 mod documents;
@@ -30,11 +31,10 @@ use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
 use crate::names;
 use crate::request::{Call, no_partition_key};
-use headwater_model::{PartitionId, PartitionKey};
-use headwater_protocol::charge::Charge;
+use headwater_model::PartitionKey;
 use headwater_protocol::error::Code;
 use headwater_protocol::headers::ApiVersion;
-use headwater_protocol::operation::{Action, ItemOperation, Operation, Resource};
+use headwater_protocol::operation::{Action, Operation, Resource};
 use headwater_protocol::route::Route;
 use headwater_store::ResourceType;
 use std::sync::Arc;
@@ -91,8 +91,9 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     match call.operation {
         Operation::Items(operation) => {
             let target = target_of(gateway, call)?;
+            target.admit_call(gateway, call)?;
             let outcome = items::answer(gateway, call, &target, operation).await;
-            let answer = target.spend(gateway, call, operation, outcome)?;
+            let answer = target.spend_call(gateway, call, operation, outcome)?;
             Ok(batch::nameless_if_refused(operation, answer))
         }
         Operation::Define(Resource::Account, Action::Read) => account::read(gateway, call),
@@ -182,7 +183,6 @@ fn target_of(gateway: &Gateway, call: &Call) -> Result<Arc<Target>, Failure> {
         let message = format!("the container {coll} was made anew; look it up again");
         return Err(Failure::new(Code::CollectionRidMismatch, message));
     }
-    target.admit(gateway, call)?;
     Ok(target)
 }
 
@@ -195,54 +195,6 @@ impl Target {
 
     fn required_key(&self, call: &Call) -> Result<PartitionKey, Failure> {
         self.key_of(call)?.ok_or_else(no_partition_key)
-    }
-
-    /// Refuses what is beyond the provisioned throughput.
-    fn admit(&self, gateway: &Gateway, call: &Call) -> Result<(), Failure> {
-        if !gateway.throughput.is_enforced() {
-            return Ok(());
-        }
-        let partitions = self.partitions_of(call)?;
-        let Some(units) = offers::units_per_partition(gateway, &self.container) else {
-            return Ok(());
-        };
-        let now = gateway.runtime.elapsed();
-        let admitted = gateway.throughput.admit(self.container.rid(), &partitions, units, now);
-        if admitted.is_err() {
-            gateway.metrics.throttled.inc();
-        }
-        admitted
-    }
-
-    /// The partitions a request is about: one of a range or key, otherwise all of the container.
-    fn partitions_of(&self, call: &Call) -> Result<Vec<PartitionId>, Failure> {
-        let scope = call.scope()?;
-        let by_key = scope.key.and_then(|key| self.container.locate(&key).ok());
-        Ok(match scope.range.or(by_key.map(|(partition, _)| partition)) {
-            Some(partition) => vec![partition],
-            None => self.container.ranges().into_iter().map(|range| range.id).collect(),
-        })
-    }
-
-    /// Counts what a request cost, and takes it out of the budget.
-    fn spend(
-        &self,
-        gateway: &Gateway,
-        call: &Call,
-        operation: ItemOperation,
-        outcome: Outcome,
-    ) -> Outcome {
-        let charge = outcome.as_ref().map_or(Charge::ONE, |answer| answer.charge);
-        self.units.count(operation, &call.route, charge);
-        let answer = outcome?;
-        if gateway.throughput.is_enforced() {
-            let partitions = match answer.partition {
-                Some(partition) => vec![partition],
-                None => self.partitions_of(call)?,
-            };
-            gateway.throughput.spend(self.container.rid(), &partitions, charge);
-        }
-        Ok(self.name(answer))
     }
 }
 

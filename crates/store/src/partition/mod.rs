@@ -97,6 +97,8 @@ pub(crate) struct Partition {
     pub(crate) container: ContainerRid,
     /// Its log, or why there is none.
     log: Result<Arc<LocalLog>, Arc<Quarantine>>,
+    /// Why it is no longer served, though it was opened.
+    set_aside: OnceLock<Arc<Quarantine>>,
     /// Damage that a read has met since the partition was opened.
     damage: OnceLock<Damage>,
     pub(crate) settings: Arc<RwLock<Arc<Settings>>>,
@@ -185,6 +187,7 @@ impl Partition {
             touched: touched::Touched::since(tail.lsn),
             population: population::Population::new(tail.lsn == Lsn::ZERO),
             damage: OnceLock::new(),
+            set_aside: OnceLock::new(),
             requests,
             writer_end: OnceLock::new(),
             writer_ended: Bell::default(),
@@ -200,17 +203,29 @@ impl Partition {
     /// # Errors
     /// When the partition is quarantined.
     pub(crate) fn log(&self) -> Result<&Arc<LocalLog>, StorageError> {
-        self.log.as_ref().map_err(|quarantine| StorageError::Quarantined(quarantine.clone()))
+        match (self.quarantine(), &self.log) {
+            (None, Ok(log)) => Ok(log),
+            (Some(quarantine), _) | (None, Err(quarantine)) => {
+                Err(StorageError::Quarantined(quarantine.clone()))
+            }
+        }
     }
 
-    /// Refuses when the partition is quarantined. Called before the index is asked for its rows.
+    /// Refuses when the partition is quarantined. Called before the index is asked for its rows, and again
+    /// behind a read that found none: a rebuild may have left them out meanwhile.
     pub(crate) fn check_served(&self) -> Result<(), StorageError> {
         self.log().map(|_| ())
     }
 
     /// Why the partition is not served, if it is not.
     pub(crate) fn quarantine(&self) -> Option<&Arc<Quarantine>> {
-        self.log.as_ref().err()
+        self.set_aside.get().or(self.log.as_ref().err())
+    }
+
+    /// Quarantines a partition that is in use. Called before its rows are missing in the index.
+    pub(crate) fn set_aside(&self, quarantine: Arc<Quarantine>) {
+        let _ = self.set_aside.set(quarantine);
+        self.wake_waiters();
     }
 
     /// Remembers damage that was met while the partition was in use, and logs it once.
@@ -359,6 +374,7 @@ impl Partition {
             Err(ticket) => ticket,
         };
         let Some(row) = self.row(&row_key)?.filter(|row| !self.is_expired(row)) else {
+            self.check_served()?;
             return Ok(Look::Found(None));
         };
         let Some(record) = log.record(row.position, key.epk.as_bytes())? else {

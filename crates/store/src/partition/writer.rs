@@ -125,6 +125,10 @@ impl Writer {
     /// Serves the request at the front, and with it what fits into the same group.
     async fn serve(&mut self, requests: &mut VecDeque<Request>) {
         if let Some(request) = requests.pop_front() {
+            if let Err(error) = self.partition.check_served() {
+                let _ = request.reply.send(Err(Refusal::Storage(error)));
+                return;
+            }
             match (&self.state, request.work) {
                 (_, Work::Pause(until)) => {
                     let _ = request.reply.send(Ok(Answer::Paused(self.tail.lsn)));
