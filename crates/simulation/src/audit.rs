@@ -60,9 +60,13 @@ fn check_reader(scene: &Scene, reader: &Mutex<Reader>, truth: &BTreeMap<Key, See
 /// Every item, by point reads.
 async fn read_all(scene: &Scene) -> Option<BTreeMap<Key, Seen>> {
     let mut truth = BTreeMap::new();
+    let otherwise = match scene.witness.ask(|known| known.model.has_rewound()) {
+        true => Invariant::APowerCutLeavesAPrefix,
+        false => Invariant::NothingAcknowledgedIsLost,
+    };
     for key in scene.setup.item_keys() {
         let seen = look_at(scene, key).await?;
-        observe(scene, key, seen, Invariant::NothingAcknowledgedIsLost);
+        observe(scene, key, seen, otherwise);
         if scene.witness.has_objected() {
             return None;
         }

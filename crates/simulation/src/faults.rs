@@ -13,9 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What stands between the writers of this world and their logs.
-pub(crate) fn log_wrapper(setup: &Arc<Setup>, runtime: &Runtime) -> LogWrapper {
-    let (setup, runtime) = (setup.clone(), runtime.clone());
+pub(crate) fn log_wrapper(setup: &Arc<Setup>, runtime: &Runtime, witness: &Witness) -> LogWrapper {
+    let (setup, runtime, witness) = (setup.clone(), runtime.clone(), witness.clone());
     Arc::new(move |local| {
+        if setup.may_lose_writes() {
+            let (partition, end) = (local.partition(), local.local_tail().lsn);
+            let line = format!("the log of partition {partition} ends at {end}");
+            let checked =
+                witness.tell(&runtime, &line, |known| known.model.log_was_opened(partition, end));
+            witness.judge(checked);
+        }
         let mut log: Arc<dyn PartitionLog> = Arc::new(local);
         if setup.has_bad_network {
             let random = Random::seeded(runtime.random());

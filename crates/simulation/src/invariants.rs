@@ -11,6 +11,9 @@ use std::fmt;
 pub enum Invariant {
     /// What was acknowledged is there after a crash, a close, a split, a compaction.
     NothingAcknowledgedIsLost,
+    /// With durability `os` a power cut leaves a prefix of each log: everything up to an LSN, which is not
+    /// below the end at which the log was last opened, and nothing behind it.
+    APowerCutLeavesAPrefix,
     /// A batch whose answer never came happened wholly or not at all.
     NothingHappensHalf,
     /// A write that was refused leaves no trace.
@@ -32,6 +35,8 @@ pub enum Invariant {
     PositionsMoveForward,
     /// A position a reader was given stays good, whatever is split, merged, compacted or restarted.
     PositionsStayValid,
+    /// A position above the newest LSN is refused.
+    APositionAheadIsRefused,
     /// No reader is given the same version twice.
     NothingIsSeenTwice,
     /// A reader that has come to the end was given every live item's newest version.
@@ -62,8 +67,9 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Invariant; 24] = [
+    pub const ALL: [Invariant; 26] = [
         Invariant::NothingAcknowledgedIsLost,
+        Invariant::APowerCutLeavesAPrefix,
         Invariant::NothingHappensHalf,
         Invariant::NothingRefusedHappens,
         Invariant::AnswersAreTrue,
@@ -74,6 +80,7 @@ impl Invariant {
         Invariant::NoTransactionIsCut,
         Invariant::PositionsMoveForward,
         Invariant::PositionsStayValid,
+        Invariant::APositionAheadIsRefused,
         Invariant::NothingIsSeenTwice,
         Invariant::ReadersMissNothing,
         Invariant::ALateReaderSeesTheLiveSet,

@@ -105,7 +105,6 @@ fn draw_ending(world: &World, random: &mut Random) -> Ending {
         _ if dice < weights.quiet => Ending::Quiet,
         _ if dice < weights.quiet + weights.close => Ending::Close,
         _ if dice < weights.quiet + weights.close + weights.kill => Ending::Kill,
-        _ if world.setup.needs_power() => Ending::Kill,
         _ => Ending::PowerCut,
     }
 }
@@ -167,6 +166,11 @@ async fn phase(
         world.change_clock(millis);
     }
     world.open().await;
+    if let Some(aftermath) = world.take_aftermath() {
+        for reader in readers {
+            reader.lock().compare_with(&aftermath, &world.setup);
+        }
+    }
     ending
 }
 

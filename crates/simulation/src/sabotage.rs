@@ -7,7 +7,7 @@ use crate::invariants::Invariant;
 use headwater_log::{AppendError, Entry, Group, PartitionLog, ReadError, Tail};
 use headwater_model::{Continuation, FeedMode, Lsn};
 use headwater_runtime::{BoxFuture, Random, Runtime};
-use headwater_store::{Change, FeedPage};
+use headwater_store::{Change, Durability, FeedPage};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -18,6 +18,10 @@ pub enum Sabotage {
     TheTailIsLost,
     /// The same, and nobody looks before writing goes on.
     TheTailIsWrittenAgain,
+    /// With durability `os`, a power cut restores the index from before an earlier power cut.
+    AnOldIndexComesBack,
+    /// With durability `os`, positions above the newest LSN are answered with an empty page.
+    PositionsAheadAreAnswered,
     /// Batches are carried out one operation at a time.
     BatchesAreNotAtomic,
     /// Some writes that were done are reported as refused.
@@ -66,9 +70,11 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every switch, and who must notice.
-    pub const ALL: [(Sabotage, Invariant); 24] = [
+    pub const ALL: [(Sabotage, Invariant); 26] = [
         (Sabotage::TheTailIsLost, Invariant::NothingAcknowledgedIsLost),
         (Sabotage::TheTailIsWrittenAgain, Invariant::AnEtagNamesOneContent),
+        (Sabotage::AnOldIndexComesBack, Invariant::APowerCutLeavesAPrefix),
+        (Sabotage::PositionsAheadAreAnswered, Invariant::APositionAheadIsRefused),
         (Sabotage::BatchesAreNotAtomic, Invariant::NothingHappensHalf),
         (Sabotage::SuccessIsDenied, Invariant::NothingRefusedHappens),
         (Sabotage::AnswersAreMixedUp, Invariant::AnswersAreTrue),
@@ -92,6 +98,14 @@ impl Sabotage {
         (Sabotage::AppendsFail, Invariant::NothingFailsWithoutAFault),
         (Sabotage::AppendsHang, Invariant::EveryCallEnds),
     ];
+
+    /// The durability it needs: most are about what was synced.
+    pub(crate) fn durability(self) -> Durability {
+        match self {
+            Sabotage::AnOldIndexComesBack | Sabotage::PositionsAheadAreAnswered => Durability::Os,
+            _ => Durability::Fsync,
+        }
+    }
 
     /// Breaks a page on its way to a reader. `kept` is what an earlier page left behind.
     pub(crate) fn mangle(

@@ -35,6 +35,8 @@ pub struct Profile {
     pub full_disks: u64,
     /// Phases in which the clock is changed.
     pub clock_changes: u64,
+    /// Worlds with durability `os`, in which a power cut takes acknowledged writes.
+    pub os: u64,
     /// Pages of one, two or three changes.
     pub tiny_pages: u64,
     /// How often a phase ends in one way rather than in another, not in percent.
@@ -72,6 +74,7 @@ impl Profile {
             failing_syncs: 0,
             full_disks: 0,
             clock_changes: 30,
+            os: 20,
             tiny_pages: 50,
             endings: Endings { quiet: 2, close: 2, kill: 3, power_cut: 3 },
             sabotage: None,
@@ -190,10 +193,9 @@ impl Setup {
         }
     }
 
-    /// Whether acknowledged writes survive the process only. The power is not cut in such a world: what
-    /// is left then is a prefix per partition, which `store/tests/power_cuts.rs` checks.
+    /// Whether a power cut takes acknowledged writes; see `model/loss.rs`.
     #[must_use]
-    pub fn needs_power(&self) -> bool {
+    pub fn may_lose_writes(&self) -> bool {
         matches!(self.options.durability, Durability::Os)
     }
 
@@ -261,9 +263,13 @@ fn key_info(number: u64) -> KeyInfo {
 
 fn draw_options(profile: &Profile, random: &mut Random) -> Options {
     let mut options = Options::default();
-    // Failing syncs and sabotage are about what was synced.
-    if profile.sabotage.is_none() && profile.failing_syncs == 0 && random.chance(20) {
-        options.durability = Durability::Os;
+    // Failing syncs are about what was synced.
+    match profile.sabotage {
+        Some(sabotage) => options.durability = sabotage.durability(),
+        None if profile.failing_syncs == 0 && random.chance(profile.os) => {
+            options.durability = Durability::Os;
+        }
+        None => {}
     }
     options.segment_bytes = *random.pick(&[2 << 10, 3 << 10, 5 << 10, 16 << 10]);
     options.ring_bytes = *random.pick(&[0, 600, 4 << 10, 1 << 20]);

@@ -6,17 +6,22 @@
 //!           └───► power cut ─► open …        so do unsynced bytes and index rows, in part
 //! ```
 //!
+//! With durability `os` a power cut takes acknowledged writes; `model/loss.rs` says which.
+//!
 //! Whoever works with the store lives on the machine and vanishes with it, as a program that embeds it
 //! would. The power may go again while the store is being opened.
 
 use crate::faults;
 use crate::invariants::Invariant;
+use crate::model::{CutOutcome, Key};
 use crate::sabotage::Sabotage;
 use crate::setup::Setup;
 use crate::witness::{FaultsSoFar, Witness};
 use headwater_log::disk::{Disk, MemoryDisk};
+use headwater_model::{KeyRange, Lsn};
 use headwater_runtime::{Node, Random, Runtime, Simulation};
-use headwater_store::{Account, Container, Environment, MemoryIndex};
+use headwater_store::{Account, Container, Environment, MemoryIndex, RangeInfo};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +40,21 @@ pub struct World {
     node: Node,
     clock_offset: i64,
     store: Option<Store>,
+    /// The ranges of the store that was open last.
+    ranges: Vec<RangeInfo>,
+    /// What a power cut left, until that is asked for.
+    aftermath: Option<Aftermath>,
+    /// An index that a sabotage brings back.
+    old_index: Option<MemoryIndex>,
+}
+
+/// What a power cut left in a store with durability `os`.
+#[derive(Debug)]
+pub(crate) struct Aftermath {
+    /// The end of the log of each range.
+    pub(crate) ends: Vec<(KeyRange, Lsn)>,
+    /// Items of which an older version may be the newest again.
+    pub(crate) undone: BTreeSet<Key>,
 }
 
 /// A store that is open.
@@ -58,6 +78,9 @@ impl World {
             simulation: simulation.clone(),
             clock_offset: 0,
             store: None,
+            ranges: Vec::new(),
+            aftermath: None,
+            old_index: None,
         }
     }
 
@@ -106,7 +129,7 @@ impl World {
         loop {
             self.node = self.simulation.node();
             self.node.set_clock_offset_millis(self.clock_offset);
-            let unsteady = self.random.chance(25) && !self.setup.needs_power();
+            let unsteady = self.random.chance(25);
             if unsteady {
                 self.disk.cut_power_after(self.random.below(60));
             }
@@ -124,11 +147,30 @@ impl World {
             };
             let found = async { account.database("d").await?.container("c").await };
             match found.await {
-                Ok(container) => self.store = Some(Store { account, container }),
+                Ok(container) => {
+                    self.store = Some(Store { account, container });
+                    self.rewind();
+                }
                 Err(error) => self.witness.object(Invariant::TheStoreOpens, error.to_string()),
             }
             return;
         }
+    }
+
+    /// Tells the model that the store is open, and notes what a power cut left.
+    fn rewind(&mut self) {
+        let Some(CutOutcome { ends, undone }) = self.witness.ask(|known| known.model.rewind())
+        else {
+            return;
+        };
+        let end_of = |range: &RangeInfo| Some((range.range.clone(), *ends.get(&range.id)?));
+        let ends = self.ranges.iter().filter_map(end_of).collect();
+        self.aftermath = Some(Aftermath { ends, undone });
+    }
+
+    /// What a power cut left before the store was opened, if it took anything.
+    pub(crate) fn take_aftermath(&mut self) -> Option<Aftermath> {
+        self.aftermath.take()
     }
 
     async fn open_account(&mut self) -> Option<Account> {
@@ -141,7 +183,7 @@ impl World {
             runtime: runtime.clone(),
             disk: Arc::new(self.disk.clone()),
             index: Some(self.index.clone()),
-            wrap_log: Some(faults::log_wrapper(&self.setup, &runtime)),
+            wrap_log: Some(faults::log_wrapper(&self.setup, &runtime, &self.witness)),
         };
         let opening = Account::open_in(environment, Path::new("store"), self.setup.options.clone());
         match runtime.timeout(OPENING_MAX, opening).await {
@@ -169,6 +211,7 @@ impl World {
         let Some(store) = self.store.take() else {
             return;
         };
+        self.ranges = store.container.ranges();
         self.note("close");
         let failed = match self.runtime().timeout(OPENING_MAX, store.account.close()).await {
             Some(Ok(())) => None,
@@ -201,19 +244,32 @@ impl World {
     /// Cuts the power.
     pub(crate) fn cut_power(&mut self) {
         self.die("the power is cut");
+        let old_index = self.old_index.take().or_else(|| {
+            let is_asked = self.setup.profile.sabotage == Some(Sabotage::AnOldIndexComesBack);
+            self.old_index = is_asked.then(|| self.index.fork());
+            None
+        });
         self.lose_power();
         self.sabotage_files();
+        if let Some(old) = old_index {
+            self.index = old;
+        }
     }
 
     /// Everything on the machine vanishes.
     fn die(&mut self, how: &str) {
         self.witness.tell(&self.runtime(), how, |known| known.model.crash());
         self.node.kill();
-        self.store = None;
+        if let Some(store) = self.store.take() {
+            self.ranges = store.container.ranges();
+        }
     }
 
     fn lose_power(&mut self) {
         self.disk.crash(&mut self.random);
+        if self.setup.may_lose_writes() {
+            self.witness.ask(|known| known.model.power_was_cut());
+        }
         match self.random.below(20) {
             0..3 => self.index.clear(),
             3..6 => {}

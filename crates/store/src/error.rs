@@ -538,9 +538,11 @@ pub enum FeedError {
         "the position does not cover all of {0}; start that part from the beginning or from now"
     )]
     PositionMissing(KeyRange),
-    /// The position is ahead of everything that was ever written.
+    /// The position is above the newest LSN: it is of another container, or a power cut took writes that
+    /// were not durable.
     #[error(
-        "position {asked} is ahead of the newest change, {newest}; was it of another container?"
+        "position {asked} is ahead of the newest change, {newest}: it is of another container, or a \
+         power cut took its changes (durability os). Start again without it"
     )]
     PositionAhead {
         /// The position.

@@ -567,10 +567,10 @@ async fn positions_that_lead_nowhere() {
                 && fix(error)
         };
         let read = items.read_feed(&request);
-        bench.refused("the future", read, ahead, "was it of another container?").await;
+        bench.refused("the future", read, ahead, "is ahead of the newest change").await;
         let request = request.all_versions().wait(Duration::from_secs(60));
         let read = items.read_feed(&request);
-        bench.refused("the future", read, ahead, "was it of another container?").await;
+        bench.refused("the future", read, ahead, "is ahead of the newest change").await;
     }
 
     // A reader of one half asks for the whole.

@@ -262,8 +262,8 @@ impl MemoryDisk {
 
     /// The power goes: of what was not synced, `random` decides what is still there.
     ///
-    /// Writes of one file survive independently of each other (a disk may reorder them), and one of
-    /// them may be torn at any byte. Changes of names survive up to some point of their history, or
+    /// Writes of one file survive up to some point, or independently of each other (a disk may reorder
+    /// them), and one of them may be torn at any byte. Changes of names survive up to some point of their history, or
     /// independently of each other; a directory that is lost takes what is in it with it.
     pub fn crash(&self, random: &mut Random) {
         assert!(self.0.track_unsynced, "a disk without faults cannot crash");
@@ -360,11 +360,18 @@ fn after_crash(content: &Content, random: &mut Random) -> Vec<u8> {
     if random.chance(30) {
         return left;
     }
-    for pending in &content.pending {
+    // The system may have written changes back in order, up to one of them.
+    let whole = random.chance(30).then(|| random.index(content.pending.len() + 1));
+    for (number, pending) in content.pending.iter().enumerate() {
+        let is_whole = whole.is_some_and(|whole| number < whole);
+        if whole.is_some_and(|whole| number > whole) {
+            break;
+        }
         match &pending.change {
             // A write survives wholly, not at all, or as one contiguous piece.
             Change::Write { offset, bytes } => {
                 let (from, to) = match random.below(3) {
+                    _ if is_whole => (0, bytes.len()),
                     0 => continue,
                     1 => (0, bytes.len()),
                     _ => {
@@ -378,7 +385,7 @@ fn after_crash(content: &Content, random: &mut Random) -> Vec<u8> {
                 }
             }
             Change::Truncate { length } => {
-                if random.chance(50) {
+                if is_whole || random.chance(50) {
                     left.truncate(*length);
                 }
             }

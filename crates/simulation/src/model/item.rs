@@ -107,6 +107,7 @@ impl Story {
 }
 
 /// What an answered call must have done.
+#[derive(Clone, Debug)]
 pub(super) enum Expected {
     /// Exactly this.
     Answers(Vec<Answer>),
@@ -124,16 +125,56 @@ pub(super) struct ItemModel {
     lost_track: bool,
     /// The newest version anybody was told about.
     newest: Lsn,
+    /// What it could be when it was last settled, with the newest version then.
+    settled: (BTreeSet<Story>, Lsn),
+    /// Calls since then.
+    since: Vec<PastCall>,
+}
+
+/// A call since an item was settled.
+#[derive(Debug)]
+struct PastCall {
+    call: usize,
+    steps: Vec<Step>,
+    invoked: Moment,
+    expected: Option<Expected>,
+}
+
+/// A call that a power cut did not take, or may not have taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplayCall {
+    pub(super) call: usize,
+    /// The LSN of its entry, if that is known.
+    pub(super) lsn: Option<Lsn>,
+    /// The LSN of its entry is not above this, if that is known.
+    pub(super) lsn_max: Option<Lsn>,
+    /// The event at which it was invoked.
+    pub(super) invoked: u64,
+    /// The event at which it was answered, if it was.
+    pub(super) answered: Option<u64>,
+    /// Whether the power cut certainly did not take it.
+    pub(super) is_certain: bool,
+}
+
+impl ReplayCall {
+    /// Whether its entry is certainly in front of that of another call.
+    fn is_before(&self, other: &ReplayCall) -> bool {
+        let below = self.lsn_max.zip(other.lsn).is_some_and(|(highest, lsn)| highest < lsn);
+        below || self.answered.is_some_and(|answered| answered < other.invoked)
+    }
 }
 
 impl Default for ItemModel {
     fn default() -> ItemModel {
         let nothing = Story { state: State::Absent, ran: Vec::new() };
+        let stories = BTreeSet::from([nothing]);
         ItemModel {
-            stories: BTreeSet::from([nothing]),
+            settled: (stories.clone(), Lsn::ZERO),
+            stories,
             open: Vec::new(),
             lost_track: false,
             newest: Lsn::ZERO,
+            since: Vec::new(),
         }
     }
 }
@@ -141,6 +182,7 @@ impl Default for ItemModel {
 impl ItemModel {
     pub(super) fn invoke(&mut self, call: usize, steps: Vec<Step>, invoked: Moment) {
         let newest_before = self.newest;
+        self.since.push(PastCall { call, steps: steps.clone(), invoked, expected: None });
         self.open.push(Open { call, steps, invoked, in_doubt: false, newest_before });
     }
 
@@ -186,6 +228,9 @@ impl ItemModel {
         let stories = std::mem::take(&mut self.stories);
         self.stories = stories.into_iter().filter(fits).map(|story| story.without(call)).collect();
         self.open.retain(|open| open.call != call);
+        if let Some(past) = self.since.iter_mut().find(|past| past.call == call) {
+            past.expected = Some(expected.clone());
+        }
         self.lost_track || !self.stories.is_empty()
     }
 
@@ -238,6 +283,70 @@ impl ItemModel {
             story
         });
         self.stories = settled.collect();
+    }
+
+    /// What it is now is durable: no power cut goes back behind it.
+    pub(super) fn keep(&mut self) {
+        self.settled = (self.stories.clone(), self.newest);
+        self.since.clear();
+    }
+
+    /// A power cut took the end of the log: replays the calls that are left from the settled state, in
+    /// the order of their LSNs. Calls whose LSN is unknown happen wherever their answers allow.
+    pub(super) fn replay(&mut self, kept: &[ReplayCall], around: &Around<'_>) {
+        let past = std::mem::take(&mut self.since);
+        (self.stories, self.newest) = self.settled.clone();
+        self.open.clear();
+        self.lost_track = false;
+        let (mut placed, mut waiting): (Vec<&ReplayCall>, Vec<&ReplayCall>) =
+            kept.iter().partition(|kept| kept.lsn.is_some());
+        placed.sort_by_key(|kept| kept.lsn);
+        let mut opened: Vec<&ReplayCall> = Vec::new();
+        for index in 0..=placed.len() {
+            let later = &placed[index..];
+            let (ready, blocked): (Vec<&ReplayCall>, Vec<&ReplayCall>) = waiting
+                .into_iter()
+                .partition(|call| !later.iter().any(|placed| placed.is_before(call)));
+            ready.iter().for_each(|call| self.reopen(call, &past));
+            opened.extend(ready);
+            waiting = blocked;
+            let Some(next) = later.first() else { break };
+            let (over, under_way): (Vec<&ReplayCall>, Vec<&ReplayCall>) =
+                opened.into_iter().partition(|call| call.is_certain && call.is_before(next));
+            over.iter().for_each(|call| self.end_again(call, &past, around));
+            opened = under_way;
+            self.reopen(next, &past);
+            self.end_again(next, &past, around);
+        }
+        for call in opened {
+            if call.is_certain {
+                self.end_again(call, &past, around);
+            } else {
+                self.doubt(call.call);
+            }
+        }
+    }
+
+    fn reopen(&mut self, kept: &ReplayCall, past: &[PastCall]) {
+        let Some(past) = past.iter().find(|past| past.call == kept.call) else { return };
+        self.open.push(Open {
+            call: past.call,
+            steps: past.steps.clone(),
+            invoked: past.invoked,
+            in_doubt: past.expected.is_none(),
+            newest_before: Lsn::ZERO,
+        });
+    }
+
+    fn end_again(&mut self, kept: &ReplayCall, past: &[PastCall], around: &Around<'_>) {
+        let Some(past) = past.iter().find(|past| past.call == kept.call) else { return };
+        let expected = past.expected.clone().unwrap_or(Expected::Anything);
+        // Without a possible story, the next read of the item reports the contradiction.
+        self.end(past.call, &expected, around);
+        let has_written = past.steps.iter().any(|step| *step != Step::Read);
+        if let Some(lsn) = kept.lsn.filter(|_| has_written) {
+            self.note_newest(lsn);
+        }
     }
 
     /// The one thing it can be, if nothing is under way and there is only one.
@@ -362,6 +471,63 @@ mod tests {
             assert!(item.end(0, &Expected::Answers(vec![Answer::Created]), around));
             let shape = Shape { token: 7, ttl: 0, unique: 0 };
             assert_eq!(item.certain(), Some(State::Present(shape)));
+        });
+    }
+
+    fn replay_call(call: usize, lsn: Option<u64>, invoked: u64, answered: u64) -> ReplayCall {
+        let lsn = lsn.map(Lsn::new);
+        let answered = Some(answered);
+        ReplayCall { call, lsn, lsn_max: lsn, invoked, answered, is_certain: lsn.is_some() }
+    }
+
+    /// An item that was created, deleted, and created again, with an answer each time.
+    fn rewritten(around: &Around<'_>) -> ItemModel {
+        let mut item = ItemModel::default();
+        let delete = vec![Step::Delete(Condition::None)];
+        for (call, steps, answer) in [
+            (0, put(7), Answer::Created),
+            (1, delete, Answer::Deleted),
+            (2, put(8), Answer::Created),
+        ] {
+            item.invoke(call, steps, Moment::default());
+            assert!(item.end(call, &Expected::Answers(vec![answer]), around));
+        }
+        item
+    }
+
+    #[test]
+    fn a_replay_ends_with_the_last_call_that_is_left() {
+        around(|around, window| {
+            let mut item = rewritten(around);
+            item.replay(&[replay_call(0, Some(3), 1, 2)], around);
+            assert_eq!(item.certain(), Some(State::Present(Shape { token: 7, ttl: 0, unique: 0 })));
+            assert_eq!(item.newest(), Lsn::new(3));
+            assert!(!item.observe(None, &window, around), "the first call was left");
+
+            let mut item = rewritten(around);
+            item.replay(&[], around);
+            assert_eq!(item.certain(), Some(State::Absent));
+        });
+    }
+
+    #[test]
+    fn a_replayed_call_without_an_lsn_happens_where_its_answer_allows() {
+        let delete = replay_call(1, None, 3, 4);
+        around(|around, window| {
+            let mut item = rewritten(around);
+            item.replay(&[replay_call(0, Some(3), 1, 2), delete], around);
+            assert_eq!(item.may_have(1), (false, true), "not explored yet");
+            assert!(item.observe(None, &window, around), "the delete may be left");
+        });
+        around(|around, window| {
+            let mut item = rewritten(around);
+            let delete = ReplayCall { is_certain: true, ..delete };
+            item.replay(
+                &[replay_call(0, Some(3), 1, 2), delete, replay_call(2, Some(5), 5, 6)],
+                around,
+            );
+            assert_eq!(item.certain(), Some(State::Present(Shape { token: 8, ttl: 0, unique: 0 })));
+            assert!(!item.observe(None, &window, around), "the second create was left");
         });
     }
 

@@ -6,6 +6,7 @@
 
 mod clock;
 mod item;
+mod loss;
 mod step;
 mod versions;
 
@@ -13,11 +14,13 @@ use crate::invariants::{Checked, Invariant, broken, require};
 use clock::Clock;
 use headwater_model::{Etag, Lsn};
 use item::{Around, Expected, ItemModel};
+use loss::Loss;
 use std::collections::BTreeMap;
 use versions::Versions;
 
 pub use clock::{Moment, Window};
 pub use item::Rules;
+pub use loss::{CutOutcome, LogEnds, Place};
 pub use step::{Answer, Condition, Key, Put, Shape, State, Step, Token};
 pub use versions::{Seen, Version};
 
@@ -33,6 +36,8 @@ enum Fate {
     InDoubt,
     /// Was in doubt when a crash was survived.
     Settled,
+    /// A power cut took it.
+    Lost,
 }
 
 #[derive(Debug)]
@@ -41,6 +46,10 @@ struct Call {
     is_batch: bool,
     invoked: Moment,
     fate: Fate,
+    /// The event at which it was answered.
+    answered: Option<u64>,
+    /// Where it is in a log, if that is known.
+    place: Option<Place>,
 }
 
 impl Call {
@@ -55,8 +64,9 @@ impl Call {
 /// What a caller was told.
 #[derive(Debug)]
 pub enum Reply {
-    /// Each step was done, with this answer and this version where there is one.
-    Done(Vec<(Answer, Option<Seen>)>),
+    /// Each step was done, with this answer and this version where there is one, at this place if it
+    /// wrote anything.
+    Done(Vec<(Answer, Option<Seen>)>, Option<Place>),
     /// A step was refused, and with it all.
     Refused(usize, Answer),
     /// It was refused for a reason that has nothing to do with items: nothing was done.
@@ -81,6 +91,7 @@ pub struct Model {
     expired: BTreeMap<Token, u32>,
     /// How often the store was opened.
     incarnation: u32,
+    loss: Loss,
     /// How often there were too many stories to follow.
     pub tracks_lost: u64,
 }
@@ -99,6 +110,7 @@ impl Model {
             next_token: 1,
             expired: BTreeMap::new(),
             incarnation: 0,
+            loss: Loss::default(),
             tracks_lost: 0,
         }
     }
@@ -159,7 +171,7 @@ impl Model {
                 self.versions.expect(token, *key, id, invoked);
             }
         }
-        let call = Call { steps, is_batch, invoked, fate: Fate::Open };
+        let call = Call { steps, is_batch, invoked, fate: Fate::Open, answered: None, place: None };
         for key in call.keys() {
             let own = call.steps.iter().filter(|(other, _)| *other == key);
             let steps = own.map(|(_, step)| *step).collect();
@@ -180,13 +192,17 @@ impl Model {
     /// A call has come back.
     pub fn respond(&mut self, id: CallId, reply: &Reply) -> Checked {
         let fate = match reply {
-            Reply::Done(_) | Reply::KeyDeleted => Fate::Done,
+            Reply::Done(..) | Reply::KeyDeleted => Fate::Done,
             Reply::Refused(..) | Reply::NoEffect => Fate::Refused,
             Reply::InDoubt => Fate::InDoubt,
         };
         self.calls[id].fate = fate;
+        self.calls[id].answered = (fate != Fate::InDoubt).then_some(self.event);
         match reply {
-            Reply::Done(answers) => self.done(id, answers),
+            Reply::Done(answers, place) => {
+                self.calls[id].place = *place;
+                self.done(id, answers)
+            }
             Reply::Refused(index, answer) => self.refused(id, *index, *answer),
             Reply::NoEffect => self.end_all(id, &Expected::NoEffect),
             Reply::KeyDeleted => self.end_all(id, &Expected::Anything),
@@ -446,6 +462,8 @@ impl Model {
         for (key, item) in &mut self.items {
             item.settle();
             self.tracks_lost += u64::from(item.find_again(truth.get(key)));
+            item.keep();
         }
+        self.loss.is_fresh = false;
     }
 }

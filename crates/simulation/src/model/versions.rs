@@ -87,6 +87,8 @@ pub struct Version {
     pub seen: Option<Seen>,
     /// The event at which it was first seen or acknowledged.
     pub known_at: Option<u64>,
+    /// Whether a power cut took it. Its etag may name another version then.
+    pub is_lost: bool,
 }
 
 /// See the head of this file.
@@ -98,7 +100,7 @@ pub(super) struct Versions {
 
 impl Versions {
     pub(super) fn expect(&mut self, token: Token, key: Key, call: usize, invoked: Moment) {
-        let version = Version { key, call, invoked, seen: None, known_at: None };
+        let version = Version { key, call, invoked, seen: None, known_at: None, is_lost: false };
         self.by_token.insert(token, version);
     }
 
@@ -110,9 +112,18 @@ impl Versions {
         self.by_etag.get(&etag).copied()
     }
 
-    /// Everything that was ever seen.
+    /// Everything that was ever seen and that no power cut took.
     pub(super) fn seen(&self) -> impl Iterator<Item = (&Version, &Seen)> {
-        self.by_token.values().filter_map(|version| Some((version, version.seen.as_ref()?)))
+        let left = self.by_token.values().filter(|version| !version.is_lost);
+        left.filter_map(|version| Some((version, version.seen.as_ref()?)))
+    }
+
+    /// A power cut took a version: it must not be seen again, and its etag is free.
+    pub(super) fn lose(&mut self, token: Token) {
+        if let Some(version) = self.by_token.get_mut(&token) {
+            version.is_lost = true;
+        }
+        self.by_etag.retain(|_, known| *known != token);
     }
 
     /// Brings token and etag together; both must mean the same as ever.
@@ -129,6 +140,9 @@ impl Versions {
         };
         require(version.key == key, one, || {
             format!("version {} is of {}, not of {key}", seen.token, version.key)
+        })?;
+        require(!version.is_lost, Invariant::APowerCutLeavesAPrefix, || {
+            format!("{key}: version {} was lost by a power cut and is there again", seen.token)
         })?;
         version.known_at.get_or_insert(event);
         let before = *version.seen.get_or_insert(*seen);

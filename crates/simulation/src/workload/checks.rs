@@ -31,6 +31,9 @@ pub(crate) struct Delivered {
     began: Vec<RangePosition>,
     versions: BTreeSet<Etag>,
     links: BTreeMap<Key, Link>,
+    /// Items whose newest write a power cut took, and the position of the reader then. It may have stepped
+    /// over a version that became the newest again.
+    excused: BTreeMap<Key, Lsn>,
     last_page: Vec<Change>,
 }
 
@@ -97,6 +100,11 @@ impl Delivered {
             self.last_page.clone_from(&page.changes);
         }
         Ok(())
+    }
+
+    /// A power cut took the newest write of an item while the reader stood here.
+    pub(crate) fn excuse(&mut self, key: Key, after: Lsn) {
+        self.excused.insert(key, after);
     }
 
     /// It begins at this position in a range it had not come to before.
@@ -191,8 +199,10 @@ impl Delivered {
             if !self.should_have(setup.epk(*key), seen.lsn, now)? {
                 continue;
             }
+            let is_excused = self.excused.get(key).is_some_and(|after| seen.lsn <= *after);
             // A clock that was ahead may have hidden it while the reader came by.
-            let given = self.versions.contains(&seen.etag) || model.may_be_expired(seen);
+            let given =
+                self.versions.contains(&seen.etag) || model.may_be_expired(seen) || is_excused;
             require(given, Invariant::ReadersMissNothing, || {
                 format!("{key} is at {}:{} and was never given", seen.partition, seen.lsn)
             })?;

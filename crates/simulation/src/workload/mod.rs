@@ -4,6 +4,7 @@
 pub(crate) mod checks;
 pub(crate) mod reader;
 mod reshaper;
+mod resume;
 pub(crate) mod writer;
 
 use crate::invariants::Invariant;

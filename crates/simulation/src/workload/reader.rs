@@ -5,6 +5,7 @@
 //! long.
 
 use super::checks::{self, Delivered};
+use super::resume::resume;
 use super::writer::observe;
 use super::{Scene, SharedReader};
 use crate::invariants::{Checked, Invariant, require};
@@ -17,7 +18,9 @@ use headwater_model::{
     Timestamp,
 };
 use headwater_runtime::{Random, Runtime};
-use headwater_store::{Container, FeedError, FeedPage, FeedRequest, ScanPosition, ScanScope};
+use headwater_store::{
+    Change, Container, FeedError, FeedPage, FeedRequest, ScanPosition, ScanScope,
+};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,31 +44,36 @@ pub(crate) enum Scope {
 
 /// See the head of this file.
 pub(crate) struct Reader {
-    name: String,
-    mode: FeedMode,
-    scope: Scope,
+    pub(super) name: String,
+    pub(super) mode: FeedMode,
+    pub(super) scope: Scope,
     start: FeedStart,
     /// It is made to find out what a reader that starts now would see.
     is_late: bool,
     /// As the store gave it; `None` before the first page.
     continuation: Option<Continuation>,
     /// Where it stands.
-    positions: Vec<RangePosition>,
+    pub(super) positions: Vec<RangePosition>,
+    /// Whether a power cut took its position.
+    pub(super) is_ahead: bool,
     /// Ranges it reads one by one, with those that are still to be read in this round.
-    ranges: Vec<(PartitionId, KeyRange)>,
-    delivered: Delivered,
+    pub(super) ranges: Vec<(PartitionId, KeyRange)>,
+    pub(super) delivered: Delivered,
     /// Where it was last told that there is nothing newer, and a moment after which everything newer
     /// was written.
     caught_up: Vec<(KeyRange, Moment)>,
     kept: Kept,
 }
 
+/// A change, its item, and the version it shows; `None` for a delete.
+type MetChange<'a> = (Key, &'a Change, Option<Seen>);
+
 /// One request, and what it is about.
-struct Request {
-    request: FeedRequest,
-    about: KeyRange,
-    before: Vec<RangePosition>,
-    start: Option<Lsn>,
+pub(super) struct Request {
+    pub(super) request: FeedRequest,
+    pub(super) about: KeyRange,
+    pub(super) before: Vec<RangePosition>,
+    pub(super) start: Option<Lsn>,
 }
 
 impl Reader {
@@ -78,6 +86,7 @@ impl Reader {
             is_late: false,
             continuation: None,
             positions: Vec::new(),
+            is_ahead: false,
             ranges: Vec::new(),
             delivered: Delivered::default(),
             caught_up: Vec::new(),
@@ -120,7 +129,7 @@ impl Reader {
         }
     }
 
-    fn request(&mut self, scene: &Scene, random: &mut Random) -> Option<Request> {
+    pub(super) fn request(&mut self, scene: &Scene, random: &mut Random) -> Option<Request> {
         let container = &scene.store.container;
         let about = self.about(&scene.setup);
         let start = match (&self.start, self.mode) {
@@ -189,20 +198,7 @@ impl Reader {
     ) -> Result<bool, crate::invariants::Violation> {
         let (before, about) = (&request.before, &request.about);
         self.delivered.take(page, self.mode, before, request.start, about)?;
-        for change in &page.changes {
-            let Some(key) = setup.key_of(&change.partition_key(), change.id()) else {
-                let what = format!("{change:?} is of an item nobody wrote");
-                return crate::invariants::broken(Invariant::AnEtagNamesOneContent, what);
-            };
-            let seen = Seen::of_change(change);
-            match (self.mode, &seen) {
-                (FeedMode::LatestVersion, seen) => {
-                    let otherwise = Invariant::ReadsShowTheNewestVersion;
-                    known.model.observe(key, seen.as_ref(), otherwise)?;
-                }
-                (FeedMode::AllVersionsAndDeletes, Some(seen)) => known.model.meet(key, seen)?,
-                (FeedMode::AllVersionsAndDeletes, None) => {}
-            }
+        for (key, change, seen) in self.meet_changes(page, setup, known)? {
             if self.mode == FeedMode::AllVersionsAndDeletes {
                 self.delivered.follow(key, change, seen, &known.model)?;
             }
@@ -220,6 +216,33 @@ impl Reader {
         Ok(empty)
     }
 
+    /// Tells the model about every change of a page.
+    pub(super) fn meet_changes<'a>(
+        &self,
+        page: &'a FeedPage,
+        setup: &Setup,
+        known: &mut Testimony,
+    ) -> Result<Vec<MetChange<'a>>, crate::invariants::Violation> {
+        let mut met = Vec::with_capacity(page.changes.len());
+        for change in &page.changes {
+            let Some(key) = setup.key_of(&change.partition_key(), change.id()) else {
+                let what = format!("{change:?} is of an item nobody wrote");
+                return crate::invariants::broken(Invariant::AnEtagNamesOneContent, what);
+            };
+            let seen = Seen::of_change(change);
+            match (self.mode, &seen) {
+                (FeedMode::LatestVersion, seen) => {
+                    let otherwise = Invariant::ReadsShowTheNewestVersion;
+                    known.model.observe(key, seen.as_ref(), otherwise)?;
+                }
+                (FeedMode::AllVersionsAndDeletes, Some(seen)) => known.model.meet(key, seen)?,
+                (FeedMode::AllVersionsAndDeletes, None) => {}
+            }
+            met.push((key, change, seen));
+        }
+        Ok(met)
+    }
+
     /// How long nobody has told it that it knows everything of a range; `None` if nobody ever did.
     fn away_from(&self, about: &KeyRange, known: &Testimony) -> Option<u64> {
         let parts = self.caught_up.iter().filter(|(range, _)| range.intersect(about).is_some());
@@ -229,7 +252,8 @@ impl Reader {
     }
 
     /// All versions after its position are gone: it begins again with the oldest that are kept.
-    fn begin_again(&mut self) {
+    pub(super) fn begin_again(&mut self) {
+        self.is_ahead = false;
         self.continuation = None;
         self.positions.clear();
         self.ranges.clear();
@@ -357,7 +381,7 @@ fn brief(continuation: &Continuation) -> String {
     format!("@[{}]", parts.collect::<Vec<_>>().join(" "))
 }
 
-fn draw_limit(setup: &Setup, random: &mut Random) -> PageLimit {
+pub(super) fn draw_limit(setup: &Setup, random: &mut Random) -> PageLimit {
     if random.chance(setup.profile.tiny_pages) {
         let items = 1 + u32::try_from(random.below(3)).unwrap_or(0);
         let bytes = *random.pick(&[1, 300, 100_000]);
@@ -416,7 +440,12 @@ pub(crate) async fn turn(
     }
 }
 
-fn refused(scene: &Scene, reader: &mut Reader, request: &Request, error: &FeedError) -> Turn {
+pub(super) fn refused(
+    scene: &Scene,
+    reader: &mut Reader,
+    request: &Request,
+    error: &FeedError,
+) -> Turn {
     let line = format!("{}: refused: {}", reader.name, explain(error));
     let since =
         scene.witness.tell(&scene.runtime, &line, |known| reader.away_from(&request.about, known));
@@ -472,6 +501,9 @@ pub(super) async fn read(scene: Scene, reader: SharedReader, mut random: Random)
 
 /// Reads to the end, without time passing.
 pub(crate) async fn drain(scene: &Scene, reader: &Mutex<Reader>, random: &mut Random) {
+    if reader.lock().is_ahead {
+        resume(scene, reader, random).await;
+    }
     // For a reader of single ranges every one of them must have come to its end.
     let mut ends = 0;
     for _ in 0..PAGES_MAX {

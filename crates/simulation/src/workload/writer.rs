@@ -2,7 +2,7 @@
 
 use super::Scene;
 use crate::invariants::{Invariant, require};
-use crate::model::{Answer, CallId, Condition, Key, Put, Reply, Seen, Shape, Step, Token};
+use crate::model::{Answer, CallId, Condition, Key, Place, Put, Reply, Seen, Shape, Step, Token};
 use crate::sabotage::Sabotage;
 use crate::witness::explain;
 use headwater_log::AppendError;
@@ -296,7 +296,21 @@ fn done(
             None => format!("{answer:?}"),
         })
         .collect();
-    end(scene, started, &text.join("; "), &Reply::Done(answers));
+    let place = place_of(written);
+    end(scene, started, &text.join("; "), &Reply::Done(answers, place));
+}
+
+/// Where a call is in its log, if it wrote anything. After a delete the store names an LSN that is not
+/// below that of the entry.
+fn place_of(written: &[Written]) -> Option<Place> {
+    let mut changes = written.iter().filter(|written| written.change.is_some());
+    let any = changes.clone().next()?;
+    let exact = changes.find_map(|written| Some(written.item.as_ref()?.lsn()));
+    Some(Place {
+        partition: any.partition,
+        lsn: exact.unwrap_or(any.lsn),
+        is_exact: exact.is_some(),
+    })
 }
 
 /// A partition that cannot sync, or has said that it refuses writes, must not take any.

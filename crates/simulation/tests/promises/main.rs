@@ -24,3 +24,4 @@ mod one_seed_is_one_history;
 mod point_read_scan_and_feed_agree;
 mod positions_stay_valid_across_split_and_merge;
 mod unique_keys_hold;
+mod with_durability_os_a_power_cut_leaves_a_prefix;

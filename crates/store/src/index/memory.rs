@@ -15,7 +15,7 @@ pub struct MemoryIndex(Arc<RwLock<State>>);
 #[derive(Debug, Default)]
 struct State {
     rows: BTreeMap<Key, Value>,
-    /// What each batch since the last clean close replaced, oldest first; kept only for crashes.
+    /// What each batch since rows were last made durable replaced, oldest first; kept only for crashes.
     undo: Option<Vec<Batch>>,
 }
 
@@ -43,6 +43,13 @@ impl MemoryIndex {
             }
         }
         state.undo = Some(undo);
+    }
+
+    /// A copy of all rows as another index that can crash.
+    #[must_use]
+    pub fn fork(&self) -> MemoryIndex {
+        let state = State { rows: self.0.read().rows.clone(), undo: Some(Vec::new()) };
+        MemoryIndex(Arc::new(RwLock::new(state)))
     }
 
     /// Loses everything.
@@ -122,15 +129,19 @@ impl Index for MemoryIndex {
         Ok(())
     }
 
+    fn settle(&self) -> Result<(), StorageError> {
+        if let Some(undo) = &mut self.0.write().undo {
+            undo.clear();
+        }
+        Ok(())
+    }
+
     fn memory(&self) -> IndexMemory {
         let row_bytes = self.row_count() * size_of::<(Key, Value)>() * 3 / 2;
         IndexMemory { row_bytes: row_bytes as u64, ..IndexMemory::default() }
     }
 
     fn close(&self) -> Result<(), StorageError> {
-        if let Some(undo) = &mut self.0.write().undo {
-            undo.clear();
-        }
-        Ok(())
+        self.settle()
     }
 }

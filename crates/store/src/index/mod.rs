@@ -77,8 +77,7 @@ pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
     /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: &Batch) -> Result<(), StorageError>;
 
-    /// Has what was written so far survive the end of this process, so that the next open need not find it
-    /// in the log.
+    /// Makes everything that was written so far durable, so that the next open need not find it in the log.
     ///
     /// # Errors
     /// When it cannot be written; nothing is lost by that.

@@ -5,7 +5,8 @@
 //! itself says.
 //!
 //! An index can be ahead of its log. Where every append was synced, the log has lost entries: damage.
-//! With durability `os` a power cut may take the end of the log, and the index is rebuilt from the rest.
+//! With durability `os` a power cut may take the end of the log, and the index is rebuilt from the rest. That
+//! the old rows are invalid is made durable first.
 
 use super::apply::apply;
 use crate::account::Shared;
@@ -102,6 +103,11 @@ pub(crate) fn catch_up_to(
             let mut forget = Batch::default();
             forget.remove(keys::partition(container, log.partition()));
             index.write(&forget)?;
+            if is_ahead {
+                // The log gives the LSNs of the lost entries out again. Without this, a crash before the
+                // next table would restore rows of the lost entries, at LSNs that the log has by then.
+                index.settle()?;
+            }
             // Indexes of values have read a log that may not have been this one, and say where in it items
             // are. Their entries do not know partitions.
             let (from, to) = keys::all_index_progress(container);

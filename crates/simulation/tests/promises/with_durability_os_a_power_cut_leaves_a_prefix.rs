@@ -1,0 +1,17 @@
+//! A store that does not sync its writes loses the newest ones in a power cut, and nothing else.
+
+use crate::USUAL;
+use headwater_simulation::seeds::keep;
+use headwater_simulation::setup::{Endings, Profile};
+
+/// Goal: with durability `os`, each partition has after a power cut every write up to some LSN and none
+/// behind it. Transactions are whole, reads, scans and the feed agree, a second power cut takes nothing that
+/// the first one left, and a position above the newest LSN is refused.
+/// Method: no world syncs its writes, and most phases end in a power cut.
+#[test]
+fn with_durability_os_a_power_cut_leaves_a_prefix() {
+    let mut profile = Profile::new("with_durability_os_a_power_cut_leaves_a_prefix");
+    profile.os = 100;
+    profile.endings = Endings { quiet: 1, close: 1, kill: 2, power_cut: 6 };
+    keep(&profile, USUAL);
+}
