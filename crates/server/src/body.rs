@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use bytes::{Bytes, BytesMut};
 use headwater_protocol::binary;
 use headwater_protocol::error::Code;
+use headwater_runtime::Runtime;
 use http_body_util::BodyExt;
 use hyper::HeaderMap;
 use hyper::body::{Body, Incoming};
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 /// What a body is counted as before its sender has sent as much.
 const STEP_BYTES: usize = 64 << 10;
+/// The text of a binary body that is decoded at once.
+const SMALL_TEXT_BYTES: usize = 32 << 10;
 /// The memory of a request over HTTP/2 besides its head and body.
 const STREAM_BYTES: usize = 2 << 10;
 
@@ -31,10 +34,12 @@ pub(crate) fn hold_stream(connection: &Connection, head: &HeaderMap) -> Result<H
 /// A body that has arrived, and its memory.
 pub(crate) type Received = (Bytes, Option<Held>);
 
+/// Receives a body. One in binary JSON that becomes large is decoded on the background threads.
 pub(crate) async fn receive(
     connection: &Connection,
     is_http2: bool,
     body: Incoming,
+    background: &Runtime,
 ) -> Result<Received, Failure> {
     if body.is_end_stream() {
         return Ok((Bytes::new(), None));
@@ -50,11 +55,40 @@ pub(crate) async fn receive(
     };
     let (bytes, held) = collected?;
     if binary::is_binary(&bytes) {
-        let text = binary::decode(&bytes, binary::Limits::of_text_bytes(limits.body_bytes))
-            .map_err(|error| Failure::bad_request(format!("the binary body: {error}")))?;
-        return Ok((Bytes::from(text), held));
+        return decode(connection, bytes, held, background).await;
     }
     Ok((bytes, held))
+}
+
+/// Decodes binary JSON. A few KB of it can become megabytes of text, so a text that is not small has its memory
+/// counted before it is made.
+async fn decode(
+    connection: &Connection,
+    bytes: Bytes,
+    held: Option<Held>,
+    background: &Runtime,
+) -> Result<Received, Failure> {
+    let of_text = binary::Limits::of_text_bytes;
+    if bytes.len() <= SMALL_TEXT_BYTES
+        && let Ok(text) = binary::decode(&bytes, of_text(SMALL_TEXT_BYTES))
+    {
+        return Ok((Bytes::from(text), held));
+    }
+    let limits = *connection.limits();
+    let (peer, runtime) = (&connection.peer, &connection.runtime);
+    // Given back first: requests that each hold some and wait for more would wait forever.
+    drop(held);
+    let receiving = Resource::Receiving;
+    let room = bytes.len() + limits.body_bytes;
+    let mut held = peer.take_when_free(receiving, room, runtime, limits.memory_time).await?;
+    let decoded = background
+        .run("decode", async move { binary::decode(&bytes, of_text(limits.body_bytes)) })
+        .await;
+    let text = decoded
+        .map_err(|failure| Failure::new(Code::InternalServerError, failure.to_string()))?
+        .map_err(|error| Failure::bad_request(format!("the binary body: {error}")))?;
+    held.resize(text.len())?;
+    Ok((Bytes::from(text), Some(held)))
 }
 
 async fn collect(

@@ -5,6 +5,7 @@
 //! waiting readers  long polls and event streams that wait for a change
 //! receiving        memory of heads and bodies, until the request is answered
 //! sending          memory of answers, until the last byte is with the operating system
+//! filters          memory of feed filters, as long as their reader waits
 //! ```
 //!
 //! One address gets at most a share of each and of the connections (`Limits::address_share_percent`), so that
@@ -37,15 +38,17 @@ pub(crate) enum Resource {
     Receiving,
     /// In bytes.
     Sending,
+    /// In bytes.
+    Filters,
 }
 
 impl Resource {
-    const COUNT: usize = 4;
+    const COUNT: usize = 5;
 
     fn unit(self) -> usize {
         match self {
             Resource::Requests | Resource::WaitingReaders => 1,
-            Resource::Receiving | Resource::Sending => UNIT_BYTES,
+            Resource::Receiving | Resource::Sending | Resource::Filters => UNIT_BYTES,
         }
     }
 }
@@ -74,6 +77,10 @@ impl Exceeded {
             Resource::Sending => format!(
                 "answers {place} that were not read use all the memory there is for them; read \
                  them, and retry later"
+            ),
+            Resource::Filters => format!(
+                "filters of readers {place} use all the memory there is for them; use shorter filters \
+                 or fewer readers, and retry later"
             ),
         }
     }
@@ -136,6 +143,7 @@ impl Budgets {
             limits.waiting_readers,
             limits.receiving_bytes / UNIT_BYTES,
             limits.sending_bytes / UNIT_BYTES,
+            limits.filter_bytes / UNIT_BYTES,
         ];
         Arc::new(Budgets {
             all: Pool::new(sizes),

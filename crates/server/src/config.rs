@@ -90,10 +90,12 @@ pub struct Limits {
     pub receiving_bytes: usize,
     /// Memory of answers being sent that have more than 8 KiB.
     pub sending_bytes: usize,
+    /// Memory of the filters that readers of the change feed have given.
+    pub filter_bytes: usize,
     /// How long a request waits for memory in use by others.
     pub memory_time: Duration,
-    /// What one address may use of `connections`, `requests`, `waiting_readers`, `receiving_bytes` and
-    /// `sending_bytes`, in percent; networks of IPv6 (/64) count as one address.
+    /// What one address may use of `connections`, `requests`, `waiting_readers`, `receiving_bytes`,
+    /// `sending_bytes` and `filter_bytes`, in percent; networks of IPv6 (/64) count as one address.
     pub address_share_percent: usize,
     /// Requests being worked on at a time, waiting readers not counted.
     pub requests: usize,
@@ -118,10 +120,12 @@ impl Default for Limits {
             send_time: Duration::from_secs(60),
             scarce_send_time: Duration::from_secs(5),
             idle_time: Duration::from_secs(120),
-            connections: 10_000,
+            // An idle one over HTTP/2 takes about 60 KB.
+            connections: 5_120,
             streams: 128,
             receiving_bytes: 64 << 20,
             sending_bytes: 192 << 20,
+            filter_bytes: 64 << 20,
             memory_time: Duration::from_secs(30),
             // Many programs may share an address; others must still be served.
             address_share_percent: 80,

@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What each request is logged under, at the level `info`.
 const REQUESTS: &str = "headwater_server::requests";
 /// What a page is counted as while it is made: the items on it, and the body they are written into.
-const PAGE_BYTES: usize = 8 << 20;
+pub(crate) const PAGE_BYTES: usize = 8 << 20;
 /// Containers whose names are remembered; beyond it the memory starts anew.
 const NAMES_MAX: usize = 10_000;
 const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
@@ -204,7 +204,7 @@ impl Gateway {
         let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
             .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
         *known = Some(operation);
-        let (body, _memory) = body::receive(connection, is_http2, body).await?;
+        let (body, _memory) = body::receive(connection, is_http2, body, &self.background).await?;
         // Taken when the body is there: a sender that stalls keeps no request out. Readers that wait for
         // changes have a limit of their own, where they wait: they would keep all other requests out.
         let is_waiting = operation.waits_for_changes();

@@ -36,6 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const ACCEPTED_PER_TURN: u32 = 4;
 /// A TLS handshake that takes longer is not one.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// Bytes of a head over HTTP/2. One that is not complete is not counted, and its fields take four times as much.
+const HTTP2_HEAD_BYTES_MAX: u32 = 32 << 10;
 /// What an idle client over HTTP/2 has to close its side.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
@@ -320,7 +322,9 @@ async fn serve(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
-        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(
+            HTTP2_HEAD_BYTES_MAX.min(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX)),
+        )
         .keep_alive_interval(Duration::from_secs(30));
     let pace = Pace::new(connection.clone());
     let service = service_fn(|request: Request<Incoming>| {

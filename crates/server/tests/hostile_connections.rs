@@ -210,8 +210,11 @@ async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Inco
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_over_http2_that_no_client_reads_are_held_within_the_budget() {
     let _turn = turn().await;
-    let world = World::with(|config| config.check_signatures = false).await;
-    let world = world.with_container().await;
+    let world = World::with(|config| {
+        config.check_signatures = false;
+        config.limits.memory_time = Duration::from_millis(200);
+    });
+    let world = world.await.with_container().await;
     fill(&world).await;
     let before = resident_bytes();
     let mut answers = Vec::new();
@@ -430,5 +433,88 @@ async fn unfinished_heads_are_held_within_the_budget() {
     assert_eq!(got.status, 201, "{got:?}");
     drop(slow);
     wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_of_waiting_readers_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.filter_bytes = 1 << 20).await;
+    let world = world.with_container().await;
+    let condition = vec!["c.a = 1"; 500].join(" or ");
+    let head = [
+        FEED[0],
+        ("If-None-Match", "*"),
+        ("Prefer", "wait=30"),
+        ("x-headwater-feed-where", condition.as_str()),
+    ];
+    let first = {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(&world.request("GET", DOCS, &head, b"")).await.unwrap();
+        stream
+    };
+    wait_for_metric(&world, "headwater_filter_bytes", |bytes| bytes >= 400_000).await;
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(&world.request("GET", DOCS, &head, b"")).await.unwrap();
+        others.push(stream);
+    }
+    let refused = ask_from(&world, "127.0.0.1", "GET", DOCS, &head, "").await;
+    assert_eq!(refused.status, 429, "{refused:?}");
+    let text = String::from_utf8_lossy(&refused.body);
+    assert!(text.contains("filters of readers"), "{text}");
+    let unfiltered = &head[..2];
+    let got = ask_from(&world, "127.0.0.1", "GET", DOCS, unfiltered, "").await;
+    assert_eq!(got.status, 304, "{got:?}");
+    assert!(metric(&world, "headwater_filter_bytes").await <= 1 << 20);
+    drop((first, others));
+    wait_for_metric(&world, "headwater_filter_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+/// A query in binary JSON of 7 KB that is 4 MB as text: one string, and a thousand references to it.
+fn unfolding_query() -> Vec<u8> {
+    let text = |text: &str| {
+        let length = u16::try_from(text.len()).unwrap().to_le_bytes();
+        [&[0xc1], &length[..], text.as_bytes()].concat()
+    };
+    let sized = |marker: u8, values: &[u8]| {
+        let length = u32::try_from(values.len()).unwrap().to_le_bytes();
+        [&[marker], &length[..], values].concat()
+    };
+    // Behind the format, the object's head, a name of one character and the array's head.
+    let place_of_text = 1 + 5 + 4 + 5;
+    let mut values = text(&"x".repeat(4_000));
+    for _ in 0..990 {
+        values.extend([0xc4, place_of_text, 0]);
+    }
+    let members = [text("a"), sized(0xe4, &values), text("query"), text("SELECT * FROM c")];
+    [vec![0x80], sized(0xec, &members.concat())].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn binary_bodies_that_unfold_are_decoded_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::new().await.with_container().await;
+    let before = resident_bytes();
+    let head =
+        [KEY, ("x-ms-documentdb-isquery", "True"), ("Content-Type", "application/query+json")];
+    let request: Bytes = world.request("POST", DOCS, &head, &unfolding_query()).into();
+    let mut senders = JoinSet::new();
+    for _ in 0..400 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let request = request.clone();
+        senders.spawn(async move {
+            let _ = stream.write_all(&request).await;
+            read_answer(&mut stream).await.map(|got| got.status)
+        });
+    }
+    let mut most = 0;
+    while let Some(answered) = senders.join_next().await {
+        assert_eq!(answered.unwrap(), Ok(200));
+        most = most.max(resident_bytes().saturating_sub(before));
+    }
+    assert!(most < MEMORY_MAX / 2, "{} MiB for bodies of 3 MiB together", most >> 20);
     world.stop().await;
 }

@@ -477,7 +477,8 @@ impl Account {
     ) -> Result<Vec<Bytes>, EvaluationError> {
         let shared = &self.0.shared;
         let watch = QueryWatch::new(&shared.runtime, shared.options.queries.page_time);
-        let mut run = query.start(query_context(shared, Arc::new(watch)));
+        let watch = Arc::new(watch.in_turns(&shared.query_lanes));
+        let mut run = query.start(query_context(shared, watch));
         let mut answered = Vec::new();
         for (ordinal, document) in documents.iter().enumerate() {
             let mut rows = Vec::new();

@@ -80,6 +80,7 @@ fn add_connections(registry: &mut Registry, gateway: &Gateway) {
     let what = "Memory of requests being received";
     gauge(registry, "receiving_bytes", what, used(Resource::Receiving));
     gauge(registry, "sending_bytes", "Memory of answers being sent", used(Resource::Sending));
+    gauge(registry, "filter_bytes", "Memory of filters of feed readers", used(Resource::Filters));
 }
 
 fn add_store(registry: &mut Registry, gateway: &Gateway) {
@@ -113,6 +114,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
         ("recent_changes", memory.recent_changes),
         ("queries", memory.queries),
         ("receiving", gateway.budgets.used(Resource::Receiving) as u64),
+        ("filters", gateway.budgets.used(Resource::Filters) as u64),
         ("sending", gateway.budgets.used(Resource::Sending) as u64),
     ] {
         purposes.get_or_create(&Purpose { purpose }).set(number(bytes));

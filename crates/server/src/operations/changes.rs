@@ -2,10 +2,10 @@
 
 use super::{Outcome, items};
 use crate::answer::{Answer, Payload};
-use crate::budget::Resource;
+use crate::budget::{Held, Peer, Resource};
 use crate::config::StartTimes;
 use crate::failure::Failure;
-use crate::gateway::{Gateway, Target, unfinished};
+use crate::gateway::{Gateway, PAGE_BYTES, Target, unfinished};
 use crate::names;
 use crate::request::{Call, Scope};
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
+use headwater_runtime::slow_read;
 use headwater_store::{
     BadFilter, Change, Container, FeedError, FeedFilter, FeedPage, FeedRequest, Halves, Timestamp,
 };
@@ -21,6 +22,9 @@ use hyper::StatusCode;
 use hyper::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What a character of a filter takes once it is understood: 60 to 75 bytes were measured.
+const FILTER_BYTES_PER_CHARACTER: usize = 80;
 
 pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
@@ -38,10 +42,11 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         true => Some(call.peer.take(Resource::WaitingReaders, 1)?),
         false => None,
     };
+    let (filter, _filter_memory) = filter_in_headers(call)?;
     let mut memory = Some(gateway.hold_page(&call.peer).await?);
     let wait = call.wait(gateway.config.limits.wait_max);
     let request = request_of(&asked, &scope).limit(call.page_limit()?);
-    let request = request.filter(filter_in_headers(call)?);
+    let request = request.filter(filter);
     let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
     let previous = shows_previous(gateway, call, container);
     let form = Form { mode: asked.mode, names_format, previous };
@@ -70,11 +75,24 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     if page.changes.is_empty() && !page.unfinished {
         return Ok(unchanged(container, &scope, &etag));
     }
-    let body = body_of(container, form, &page);
+    // A transaction is never cut, so a page of one can be far beyond the limit of a page.
+    let room = room_for(&page) * if form.previous { 2 } else { 1 };
+    let memory = match memory {
+        Some(mut held) if room > PAGE_BYTES / 2 => {
+            held.resize(2 * room)?;
+            held
+        }
+        Some(held) => held,
+        None => call.peer.take(Resource::Sending, 2 * room)?,
+    };
+    let body = match room > PAGE_BYTES {
+        true => slow_read(|| body_of(container, form, &page)),
+        false => body_of(container, form, &page),
+    };
     let charge = Charge::page(body.len());
     let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
     let answer = answer.number(&names::ITEM_COUNT, page.changes.len() as u64);
-    Ok(Answer { memory, ..served(container, &scope, answer) })
+    Ok(Answer { memory: Some(memory), ..served(container, &scope, answer) })
 }
 
 /// A large page, half of it read on another thread if one is free.
@@ -164,13 +182,14 @@ fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
     asked.ok_or_else(|| Failure::bad_request("A-IM is empty; leave it out or name a feed"))
 }
 
-fn filter_in_headers(call: &Call) -> Result<FeedFilter, Failure> {
-    filter_of(&AskedFilter {
+fn filter_in_headers(call: &Call) -> Result<(FeedFilter, Option<Held>), Failure> {
+    let asked = AskedFilter {
         condition: call.header_utf8(&names::FEED_WHERE)?,
         columns: call.header_utf8(&names::FEED_SELECT)?,
         kinds: call.header_utf8(&names::FEED_OPS)?,
         paths: call.header_utf8(&names::FEED_CHANGED)?,
-    })
+    };
+    filter_of(&asked, &call.peer)
 }
 
 /// A filter as a client words it, in headers or in an address.
@@ -182,7 +201,16 @@ pub(super) struct AskedFilter<'a> {
     pub(super) paths: Option<&'a str>,
 }
 
-pub(super) fn filter_of(asked: &AskedFilter<'_>) -> Result<FeedFilter, Failure> {
+/// The filter, and its memory.
+pub(super) fn filter_of(
+    asked: &AskedFilter<'_>,
+    peer: &Arc<Peer>,
+) -> Result<(FeedFilter, Option<Held>), Failure> {
+    let texts = [asked.condition, asked.columns, asked.kinds, asked.paths];
+    let memory = match texts.into_iter().flatten().map(str::len).sum::<usize>() {
+        0 => None,
+        bytes => Some(peer.take(Resource::Filters, bytes * FILTER_BYTES_PER_CHARACTER)?),
+    };
     let parsed = || -> Result<FeedFilter, BadFilter> {
         let mut filter = FeedFilter::new();
         if let Some(condition) = asked.condition {
@@ -200,7 +228,8 @@ pub(super) fn filter_of(asked: &AskedFilter<'_>) -> Result<FeedFilter, Failure> 
         }
         Ok(filter)
     };
-    parsed().map_err(|error| Failure::bad_request(format!("{error}.")))
+    let filter = parsed().map_err(|error| Failure::bad_request(format!("{error}.")))?;
+    Ok((filter, memory))
 }
 
 pub(super) fn request_of(asked: &Asked, scope: &Scope) -> FeedRequest {

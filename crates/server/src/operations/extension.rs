@@ -141,6 +141,8 @@ struct Listening {
     /// What the listener's token permits, for as long as it does.
     grant: Option<Grant>,
     filter: FeedFilter,
+    /// The memory of the filter.
+    filter_memory: Option<Held>,
 }
 
 /// Which items are heard of: those of the key that was named, and of none beside the one that was granted.
@@ -193,7 +195,8 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
     };
     let texts = ["where", "select", "ops", "changed"].map(words);
     let [condition, columns, kinds, paths] = texts.each_ref().map(Option::as_deref);
-    let filter = filter_of(&AskedFilter { condition, columns, kinds, paths })?;
+    let asked = AskedFilter { condition, columns, kinds, paths };
+    let (filter, filter_memory) = filter_of(&asked, &call.peer)?;
     filter.check(mode).map_err(Failure::from)?;
     let grant = match &call.caller {
         Caller::Guest(grant) => Some(grant),
@@ -202,7 +205,7 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
     let key = key_of(words("key").as_deref(), grant, &target.container)?;
     let scope = Scope { key, ..Scope::default() };
     let (route, grant) = (call.route.clone(), grant.cloned());
-    Ok(Listening { target, route, mode, start, scope, grant, filter })
+    Ok(Listening { target, route, mode, start, scope, grant, filter, filter_memory })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, target: Arc<Target>) -> Outcome {
@@ -226,7 +229,8 @@ async fn send_events(
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { target, route, mode, mut start, scope, grant, filter } = listening;
+    let Listening { target, route, mode, mut start, scope, grant, filter, filter_memory: _held } =
+        listening;
     let container = &target.container;
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();

@@ -91,7 +91,14 @@ fn check(json: &mut Map<String, Value>) -> Result<(), Failure> {
         return Err(Failure::bad_request("permissionMode is neither All nor Read"));
     }
     match json.get("resource").and_then(Value::as_str) {
-        Some(link) if !link.is_empty() => {}
+        // Every other link ends with the name of one resource, or names the items of a container.
+        Some(link) if link.trim_matches('/').split('/').count() >= 2 => {}
+        Some(link) if !link.trim_matches('/').is_empty() => {
+            let message = format!(
+                "a permission is for a database or for something in one; {link} names more than that"
+            );
+            return Err(Failure::bad_request(message));
+        }
         _ => return Err(Failure::bad_request("a permission needs the link of a resource")),
     }
     if let Some(key) = json.get("resourcePartitionKey").filter(|key| !key.is_null()) {

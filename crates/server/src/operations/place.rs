@@ -4,7 +4,7 @@
 //! connection   one item, or one page of the change feed as it lies in the log: others on the thread wait
 //! shared       what may sort or look through many items; long queries take turns there
 //! background   what computes for long before it can yield, at a lower priority and on fewer threads than
-//!              there are processors: large bodies, conditions of patches
+//!              there are processors: large bodies, long queries, conditions of patches
 //! ```
 //!
 //! Deciding this never changes an answer.
@@ -13,13 +13,16 @@ use crate::names;
 use crate::request::{Call, Caller};
 use headwater_model::ItemRid;
 use headwater_protocol::headers;
-use headwater_protocol::operation::{ItemOperation, Operation, Resource};
+use headwater_protocol::operation::{Action, ItemOperation, Operation, Resource};
 use headwater_protocol::route::Route;
 
 /// Parsing a larger body takes a noticeable time.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Parsing a larger body takes milliseconds.
 const SHARED_BODY_BYTES_MAX: usize = 256 << 10;
+
+/// Understanding a longer query takes milliseconds.
+const SHARED_QUERY_BYTES_MAX: usize = 16 << 10;
 
 /// Where a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +36,16 @@ pub(crate) enum Place {
 }
 
 pub(crate) fn place_of(call: &Call) -> Place {
-    let is_patch = call.operation == Operation::Items(ItemOperation::Patch);
-    if call.body.len() > SHARED_BODY_BYTES_MAX || is_patch && may_have_condition(&call.body) {
+    let bytes = call.body.len();
+    let is_long = match call.operation {
+        Operation::Items(ItemOperation::Patch) => may_have_condition(&call.body),
+        Operation::Items(ItemOperation::Query | ItemOperation::PlanQuery) => {
+            bytes > SHARED_QUERY_BYTES_MAX
+        }
+        Operation::Define(_, Action::Query) => bytes > SHARED_QUERY_BYTES_MAX,
+        _ => false,
+    };
+    if is_long || bytes > SHARED_BODY_BYTES_MAX {
         Place::Background
     } else if is_brief(call) {
         Place::Connection
@@ -72,10 +83,11 @@ fn is_brief(call: &Call) -> bool {
     }
 }
 
-/// Whether a patch may have a condition, which computes. Some patches without one are taken for one with it.
+/// Whether a patch may have a condition, which computes. Some patches without one are taken for one with it:
+/// a name can be written with escapes.
 fn may_have_condition(body: &[u8]) -> bool {
-    let name = b"\"condition\"";
-    body.windows(name.len()).any(|window| window == name)
+    let contains = |text: &[u8]| body.windows(text.len()).any(|window| window == text);
+    contains(b"\"condition\"") || contains(b"\\u")
 }
 
 /// An item named by its resource id has to be looked for.
@@ -92,7 +104,10 @@ fn reads_one_log(call: &Call) -> bool {
         &names::FEED_OPS,
         &names::FEED_CHANGED,
     ];
-    !picks.into_iter().any(|name| call.head.contains(name))
+    // With all versions, the one before each change has to be looked for.
+    let is_of_latest = |name: &str| name.trim().eq_ignore_ascii_case("incremental feed");
+    call.header(&names::A_IM).is_some_and(is_of_latest)
+        && !picks.into_iter().any(|name| call.head.contains(name))
         && !call.head.contains(headers::START_EPK)
 }
 
@@ -148,6 +163,7 @@ mod tests {
             (Method::GET, items.clone(), vec![], false),
             // A blank name of a feed asks for a list, which may sort thousands of rows.
             (Method::GET, items.clone(), vec![(headers::A_IM, " ")], false),
+            (Method::GET, items.clone(), vec![(headers::A_IM, "Full-Fidelity Feed")], false),
             (Method::GET, items.clone(), vec![feed, (headers::FEED_WHERE, "c.a = 1")], false),
             (Method::GET, items.clone(), vec![feed, (headers::PARTITION_KEY, "[1]")], false),
             (Method::GET, items, vec![feed, (headers::START_EPK, "10")], false),
@@ -167,6 +183,7 @@ mod tests {
         for (body, expected) in [
             (r#"{"operations":[]}"#, Place::Connection),
             (r#"{"condition":"from c","operations":[]}"#, Place::Background),
+            (r#"{"\u0063ondition":"from c","operations":[]}"#, Place::Background),
         ] {
             let found = place_with(Method::PATCH, item.clone(), &[], body.as_bytes());
             assert_eq!(found, expected, "{body}");
