@@ -54,7 +54,7 @@ impl ObjectUrl {
         ensure!(
             is_plain,
             "{text} cannot be used: behind the {} are names of letters, digits, `-`, `_` and `.`, with single \
-             slashes between them. Credentials belong into the environment",
+             slashes between them. Put credentials into the environment",
             cloud.container_word()
         );
         Ok(ObjectUrl { cloud, container: container.to_owned(), prefix: prefix.to_owned() })
@@ -62,7 +62,7 @@ impl ObjectUrl {
 
     /// A client of the store, with credentials of the environment.
     pub(super) fn open(&self, http: &Http, retry: RetryConfig) -> Result<Box<dyn ObjectStore>> {
-        let cannot = || format!("the settings for {} cannot be used", self.cloud.container_word());
+        let cannot = || "the environment has settings that cannot be used";
         Ok(match self.cloud {
             Cloud::Azure => Box::new(
                 azure()?

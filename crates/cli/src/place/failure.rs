@@ -141,7 +141,7 @@ impl Failure {
     /// Whether the request was for the container, and not for credentials.
     fn names(&self, container: &str) -> bool {
         self.path.split('/').any(|part| part == container)
-            || self.host.split('.').next() == Some(container)
+            || self.host.strip_prefix(container).is_some_and(|rest| rest.starts_with('.'))
     }
 }
 
@@ -180,6 +180,14 @@ mod tests {
         check(403, &body("AccessDenied"), "may not write to the bucket bucket");
         check(301, &body("PermanentRedirect"), "Correct AWS_REGION");
         check(400, "", "refuses the request (400 Bad Request)");
+    }
+
+    #[test]
+    fn a_bucket_may_be_a_part_of_the_host() {
+        let uri = "https://a.b.s3.example/shop".parse().unwrap();
+        let failure = Failure::broken(&uri, "closed".to_owned());
+        let said = failure.explain(Cloud::Amazon, "a.b");
+        assert!(said.contains("cannot reach a.b.s3.example: closed"), "{said}");
     }
 
     #[test]

@@ -354,6 +354,9 @@ fn azure_gives_a_damaged_partition_back() {
     let said = String::from_utf8_lossy(&repaired.stdout);
     assert!(said.contains("taken from the backup"), "{said}");
     assert!(store.command(&doctor).output().unwrap().status.success());
+    // And back: a data directory that no server has open.
+    let backup = ["backup", data.to_str().unwrap(), &place];
+    assert!(store.command(&backup).output().unwrap().status.success());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 const CONTAINER: &str = "backups";
-/// Of the emulator everywhere: https://learn.microsoft.com/azure/storage/common/storage-connect-azurite
+/// The account that every emulator has: https://learn.microsoft.com/azure/storage/common/storage-connect-azurite
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -184,7 +184,7 @@ impl Store {
                 let access = self.shared_access("rwdlac");
                 (format!("{query}&{access}"), "x-ms-blob-type: BlockBlob".to_owned())
             }
-            // It looks who asks, and does not check the signature.
+            // It reads the access key and does not check the signature.
             Kind::S3 => {
                 let scope = "Credential=key/20260101/us-east-1/s3/aws4_request";
                 let header = format!(

@@ -22,7 +22,7 @@ pub(super) async fn check(
         ));
         return Ok(());
     }
-    // First: a place that cannot be used is worth knowing before every byte was read.
+    // First: a place that cannot be used fails before every byte is read.
     let from_backup = match from_backup {
         Some(place) => Some(BackupPlace::for_restore(place).await?),
         None => None,
