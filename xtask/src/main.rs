@@ -10,6 +10,7 @@ mod browser;
 mod compatibility;
 mod fuzz;
 mod hostile;
+mod objects;
 mod readme;
 mod soak;
 mod test;
@@ -49,6 +50,8 @@ commands:
                   Programs written with official clients (Python, JavaScript, Go, ...), run against
                   our server. Their SDKs are installed under target/compatibility. A run of all
                   clients writes docs/compatibility.md.
+  objects         Backups to Azurite, Microsoft's emulator of Azure Blob Storage, and to moto's S3. Both are
+                  installed under target/objects.
   soak [--minutes N] [--seed N]
                   Writers, readers of the feed and hostile clients at once, on a release build that is
                   split, merged and killed meanwhile; ten minutes unless told otherwise. A short one
@@ -73,6 +76,7 @@ enum Command<'a> {
     Fuzz(fuzz::Settings),
     Help,
     Hostile(hostile::Settings),
+    Objects,
     Readme,
     Soak(soak::Settings),
     Test { quick: bool },
@@ -91,6 +95,7 @@ impl<'a> Command<'a> {
             }
             ["fuzz", settings @ ..] => Ok(Command::Fuzz(fuzz::Settings::parse(settings)?)),
             ["hostile", settings @ ..] => Ok(Command::Hostile(hostile::Settings::parse(settings)?)),
+            ["objects"] => Ok(Command::Objects),
             ["readme"] => Ok(Command::Readme),
             ["soak", settings @ ..] => Ok(Command::Soak(soak::Settings::parse(settings)?)),
             ["test" | "ci"] => Ok(Command::Test { quick: false }),
@@ -126,6 +131,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         Command::Browser => browser::run(&root()?),
         Command::Compatibility { clients } => compatibility::run(&root()?, &clients),
         Command::Fuzz(settings) => fuzz::run(&root()?, &settings),
+        Command::Objects => objects::run(&root()?),
         Command::Readme => readme::run(&root()?),
         Command::Hostile(settings) => hostile::run(&root()?, &settings),
         Command::Soak(settings) => soak::run(&root()?, &settings),
@@ -161,6 +167,7 @@ mod tests {
         check(&["tidy"], Some(Command::Tidy));
         check(&["readme"], Some(Command::Readme));
         check(&["browser"], Some(Command::Browser));
+        check(&["objects"], Some(Command::Objects));
         check(&["compatibility"], Some(Command::Compatibility { clients: vec![] }));
         let clients = vec!["go", "python"];
         check(&["compatibility", "go", "python"], Some(Command::Compatibility { clients }));

@@ -8,6 +8,7 @@ mod connect;
 mod contexts;
 mod memory;
 mod output;
+mod place;
 mod screen;
 mod secret;
 mod transfer;

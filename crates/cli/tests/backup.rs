@@ -6,7 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use support::{Running, Served, fails, headwater, ids, import, items, ok, run};
+use support::{Running, Served, fails, files, headwater, ids, import, items, ok, run};
 
 struct Dirs(tempfile::TempDir);
 
@@ -34,20 +34,6 @@ fn sorted(lines: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = lines.lines().collect();
     lines.sort_unstable();
     lines
-}
-
-/// Every file under a directory.
-fn files(root: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut dirs = vec![root.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { dirs.push(path) } else { found.push(path) }
-        }
-    }
-    found.sort();
-    found
 }
 
 /// What was acknowledged before the backup began is in it, while writes continue; the restored server continues
@@ -234,8 +220,12 @@ fn a_backup_goes_into_a_directory_of_its_own_and_needs_a_key_that_writes() {
     std::fs::write(dirs.path("other/file"), "").unwrap();
     let refused = fails(&["backup", &served.url, &dirs.text("other")]);
     assert!(refused.contains("is not empty and holds no backup"), "{refused}");
-    let refused = fails(&["backup", &served.url, "s3://bucket/backup"]);
-    assert!(refused.contains("is no directory"), "{refused}");
+    for odd in ["ftp://host/backup", "az://", "az://container/a//b", "az://container/a?sig=x"] {
+        let refused = fails(&["backup", &served.url, odd]);
+        assert!(refused.contains(odd), "{refused}");
+    }
+    let refused = fails(&["backup", "az://container/shop", &dirs.text("copy")]);
+    assert!(refused.contains("restore it with `headwater restore`"), "{refused}");
     let refused = fails(&["backup", &served.orders(), &dirs.text("copy")]);
     assert!(refused.contains("a backup is of all of them"), "{refused}");
     let key = dirs.path("key");

@@ -12,10 +12,11 @@ use headwater_store::{
     OpenError, Options, PageLimit, copy_backup, restore,
 };
 use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use support::scratch;
 
 fn options() -> Options {
@@ -481,6 +482,64 @@ impl BackupSource for Failing {
         }
         BackupSource::read(&self.cut, file, offset, bytes, known).await
     }
+}
+
+/// A source that waits with its first partition until another backup of the same store is complete.
+struct Overtaken<'a> {
+    cut: BackupCut,
+    account: &'a Account,
+    place: &'a InMemory,
+    other: Mutex<Option<BackupSummary>>,
+}
+
+impl BackupSource for Overtaken<'_> {
+    fn plan(&self) -> &BackupPlan {
+        self.cut.plan()
+    }
+
+    async fn partition(&self, number: usize) -> Result<BackupPartition, BackupError> {
+        if number == 0 {
+            let other = self.account.begin_backup().await?;
+            let options = CopyOptions::default().conditional(true);
+            let other = copy_backup(&other, self.place, "b", options, &mut |_| ()).await?;
+            *self.other.lock().unwrap() = Some(other);
+        }
+        BackupSource::partition(&self.cut, number).await
+    }
+
+    async fn read(
+        &self,
+        file: usize,
+        offset: u64,
+        bytes: usize,
+        known: Option<&str>,
+    ) -> Result<Option<Bytes>, BackupError> {
+        BackupSource::read(&self.cut, file, offset, bytes, known).await
+    }
+}
+
+/// In a place that cannot be locked, the first list counts, whether there was one before or not.
+#[tokio::test]
+async fn of_two_backups_at_once_the_first_that_is_complete_counts() {
+    let (dir, target) = (scratch(), scratch());
+    let (account, container) = new_store(dir.path()).await;
+    let place = InMemory::new();
+    for round in 0..2 {
+        write(&container, round).await;
+        let cut = account.begin_backup().await.unwrap();
+        write(&container, 100 + round).await;
+        let (account, other) = (&account, Mutex::new(None));
+        let source = Overtaken { cut, account, place: &place, other };
+        let options = CopyOptions::default().conditional(true);
+        let refused = copy_backup(&source, &place, "b", options, &mut |_| ()).await;
+        assert!(matches!(refused, Err(BackupError::Overtaken)), "{refused:?}");
+        let other = source.other.into_inner().unwrap().unwrap();
+        let into = target.path().join(round.to_string());
+        let (restored, summary) = restore(&place, "b", &into, self::options()).await.unwrap();
+        assert_same(&summary, &other);
+        restored.close().await.unwrap();
+    }
+    account.close().await.unwrap();
 }
 
 /// Wherever a backup stops, the one before it is restored, and the next copies only what is missing.

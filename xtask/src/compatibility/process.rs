@@ -12,7 +12,7 @@ const OUTPUT_BYTES_MAX: usize = 20_000;
 const POLL: Duration = Duration::from_millis(50);
 
 /// Whether a harmless command succeeds, which shows that its program is installed.
-pub(super) fn succeeds(probe: &[&str]) -> bool {
+pub(crate) fn succeeds(probe: &[&str]) -> bool {
     let Some((program, args)) = probe.split_first() else {
         return false;
     };
@@ -22,7 +22,7 @@ pub(super) fn succeeds(probe: &[&str]) -> bool {
 }
 
 /// Runs a command to its end or its limit; the last of what it said.
-pub(super) fn run(command: &mut Command, at_most: Duration) -> Result<(ExitStatus, String)> {
+pub(crate) fn run(command: &mut Command, at_most: Duration) -> Result<(ExitStatus, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command.spawn().with_context(|| format!("{name} cannot be started"))?;

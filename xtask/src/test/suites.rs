@@ -134,6 +134,17 @@ pub(super) const SUITES: &[Suite] = &[
         when: When::Full,
         ..CARGO_TEST
     },
+    // Backups to object stores, emulated by programs of others in private folders.
+    Suite {
+        name: "object stores",
+        args: &["xtask", "objects"],
+        when: When::Full,
+        tool: Some(Tool {
+            probe: &["npm", "--version"],
+            missing: "npm is not installed; Azurite, which emulates Azure Blob Storage, comes from it",
+        }),
+        ..CARGO_TEST
+    },
     Suite { name: "readme", args: &["xtask", "readme"], when: When::Full, ..CARGO_CHECK },
 ];
 

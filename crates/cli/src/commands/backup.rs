@@ -1,25 +1,20 @@
-//! `headwater backup` and `headwater restore`: a running server or a data directory into a directory, and back
-//! with proof.
+//! `headwater backup` and `headwater restore`: a running server or a data directory into a directory or an object
+//! store, and back with proof.
 
 use crate::address::Address;
 use crate::connect::{Connect, block_on};
 use crate::output::{bytes as progress_bar, say};
+use crate::place::{self, BackupPlace};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use clap::Args;
 use headwater_client::{ClientError, RetryPolicy};
 use headwater_store::{
     Account, BackupError, BackupPartition, BackupPlan, BackupSource, BackupSummary, CopyOptions,
-    Options, copy_backup, private, restore,
+    Options, copy_backup, restore,
 };
-use object_store::local::LocalFileSystem;
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The name of the backup inside of its directory.
-pub(super) const PREFIX: &str = "backup";
-const LOCK: &str = "LOCK";
 
 /// From where, and where to.
 #[derive(Debug, Args)]
@@ -28,7 +23,9 @@ pub(crate) struct Backup {
     /// A server (a URL, or a context followed by a colon) or a data directory that no server has open
     /// [default: the server of the current context, or of this machine]
     from: Option<String>,
-    /// The directory for the backup: a new one, or that of an earlier backup
+    /// A directory, az://container/name, s3://bucket/name or gs://bucket/name: a new one, or that of an earlier
+    /// backup
+    #[arg(value_name = "PLACE")]
     to: PathBuf,
     /// Compare all that the backup has with the server, and replace what is damaged
     #[arg(long)]
@@ -40,7 +37,8 @@ pub(crate) struct Backup {
 /// From where, and where to.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The directory of the backup
+    /// The place of the backup: a directory, az://container/name, s3://bucket/name or gs://bucket/name
+    #[arg(value_name = "PLACE")]
     from: PathBuf,
     /// A new data directory
     data: PathBuf,
@@ -48,25 +46,31 @@ pub(crate) struct Restore {
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
-Copy a running server or a data directory into a directory
+Copy a running server or a data directory into a directory or an object store
 
     headwater backup /backups/shop
     headwater backup http://db.example:8080 /backups/shop
-    headwater backup ./headwater-data /backups/shop
+    headwater backup http://db.example:8080 az://backups/shop
+    headwater backup ./headwater-data s3://my-bucket/shop
 
 The copy holds every partition at one LSN. Writes continue meanwhile. It needs a read-write key of the account.
 
-A second backup into the same directory copies only what is new, and replaces the first when it is complete. Until \
-then the first can be restored, also after this command was killed. Use several directories to keep several moments.
+A second backup into the same place copies only what is new, and replaces the first when it is complete. Until \
+then the first can be restored, also after this command was killed. Use several places to keep several moments.
 
 The copy is complete when the command says so: it holds a list of its files with their checksums and a \
-hash of everything in the store, which `headwater restore` compares.";
+hash of everything in the store, which `headwater restore` compares.
+
+Credentials of an object store come from the environment, in the variables of its own tools: AZURE_STORAGE_ACCOUNT_NAME \
+and AZURE_STORAGE_ACCOUNT_KEY, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS. The \
+container or bucket must exist.";
 
 /// What `--help` says.
 pub(crate) const RESTORE_HELP: &str = "\
 Make a data directory out of a backup
 
     headwater restore /backups/shop ./restored
+    headwater restore az://backups/shop ./restored
     headwater serve --data ./restored
 
 Every file is checked, the store is opened, and what is in it is compared with what was backed up. LSNs and \
@@ -74,28 +78,12 @@ change feed positions stay valid.";
 
 /// Makes a backup.
 pub(crate) fn run(backup: &Backup) -> Result<()> {
-    let to = &backup.to;
-    ensure!(
-        !to.to_string_lossy().contains("://"),
-        "{} is no directory; back up into a directory and copy it to the object store",
-        to.display()
-    );
-    if let Ok(entries) = std::fs::read_dir(to) {
-        let is_ours = |name: &str| name == PREFIX || name == LOCK;
-        let is_other = |entry: std::io::Result<std::fs::DirEntry>| {
-            !entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(is_ours))
-        };
-        let is_other = entries.into_iter().any(is_other);
-        ensure!(
-            !is_other,
-            "{} is not empty and holds no backup; choose a new directory",
-            to.display()
-        );
+    if let Some(from) = backup.from.as_deref().filter(|from| place::is_object_url(from)) {
+        bail!("{from} is a place for backups, not a server; restore it with `headwater restore`");
     }
     block_on(async {
-        let place = place(to)?.with_fsync(true);
-        let _lock = lock(to)?;
-        let options = CopyOptions::default().verify(backup.verify);
+        let place = BackupPlace::for_backup(&backup.to).await?;
+        let options = place.copy_options().verify(backup.verify);
         let summary = match backup.from.as_deref() {
             Some(data) if !is_server(data) => from_directory(data, &place, options).await?,
             server => from_server(server, &backup.connect, &place, options).await?,
@@ -113,7 +101,7 @@ fn is_server(text: &str) -> bool {
 async fn from_server(
     server: Option<&str>,
     connect: &Connect,
-    place: &LocalFileSystem,
+    place: &BackupPlace,
     options: CopyOptions,
 ) -> Result<BackupSummary> {
     let place_of_server = match server {
@@ -147,7 +135,7 @@ async fn from_server(
 
 async fn from_directory(
     data: &str,
-    place: &LocalFileSystem,
+    place: &BackupPlace,
     options: CopyOptions,
 ) -> Result<BackupSummary> {
     ensure!(
@@ -168,7 +156,7 @@ async fn from_directory(
 
 async fn copy<S: BackupSource>(
     source: &S,
-    place: &LocalFileSystem,
+    place: &BackupPlace,
     options: CopyOptions,
 ) -> Result<BackupSummary> {
     let bar = progress_bar(0);
@@ -177,9 +165,11 @@ async fn copy<S: BackupSource>(
         report.set_length(progress.bytes);
         report.set_position(progress.done_bytes);
     };
-    let copied = copy_backup(source, place, PREFIX, options, &mut show).await;
+    let copied = copy_backup(source, place.store(), place.prefix(), options, &mut show).await;
     bar.finish_and_clear();
-    copied.context("the backup is not complete; the one before it can still be restored")
+    copied.map_err(|error| place.explain(error)).context(
+        "the backup is not complete; the one before it can still be restored, and the next one continues",
+    )
 }
 
 /// A backup that a server holds.
@@ -215,13 +205,12 @@ fn failed(error: ClientError) -> BackupError {
 
 /// Restores one.
 pub(crate) fn run_restore(command: &Restore) -> Result<()> {
-    ensure!(command.from.is_dir(), "{} is not a directory", command.from.display());
     block_on(async {
-        let place = place(&command.from)?;
-        let restored = restore(&place, PREFIX, &command.data, quiet()).await;
-        let (account, summary) = restored.with_context(|| {
-            format!("cannot restore {} to {}", command.from.display(), command.data.display())
-        })?;
+        let place = BackupPlace::for_restore(&command.from).await?;
+        let restored = restore(place.store(), place.prefix(), &command.data, quiet()).await;
+        let restored = restored.map_err(|error| place.explain(error));
+        let (account, summary) = restored
+            .with_context(|| format!("cannot restore {place} to {}", command.data.display()))?;
         account.close().await.context("cannot close the store cleanly; nothing is lost")?;
         show("restored and compared", "", &summary);
         Ok(())
@@ -233,25 +222,6 @@ fn quiet() -> Options {
     let mut options = Options::default();
     options.maintenance_interval = Duration::ZERO;
     options
-}
-
-pub(super) fn place(dir: &Path) -> Result<LocalFileSystem> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    LocalFileSystem::new_with_prefix(dir).with_context(|| format!("cannot use {}", dir.display()))
-}
-
-/// Keeps other backups out of the directory: each would remove what the other copies.
-fn lock(dir: &Path) -> Result<File> {
-    let cannot = || format!("cannot write to {}", dir.display());
-    let file = private::options().write(true).create(true).truncate(true).open(dir.join(LOCK));
-    let file = file.with_context(cannot)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            bail!("another backup into {} is under way; wait for it", dir.display())
-        }
-        Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
-    }
 }
 
 fn show(what: &str, new: &str, summary: &BackupSummary) {

@@ -32,8 +32,8 @@ pub(crate) struct Doctor {
     /// Export what is readable to a new directory
     #[arg(long, value_name = "OUT", requires = "data")]
     salvage: Option<PathBuf>,
-    /// Take the damaged partitions from a backup
-    #[arg(long, value_name = "BACKUP", requires = "data")]
+    /// Take the damaged partitions from a backup: a directory, or a URL such as az://container/name
+    #[arg(long, value_name = "PLACE", requires = "data")]
     from_backup: Option<PathBuf>,
     /// Make a damaged catalog again from what is readable
     #[arg(long, requires = "data", conflicts_with_all = ["salvage", "from_backup"])]

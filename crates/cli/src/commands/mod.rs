@@ -69,7 +69,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: context::Context,
     },
-    /// Copy a running server or a data directory into a directory
+    /// Copy a running server or a data directory into a directory or an object store
     #[command(long_about = backup::HELP)]
     Backup(backup::Backup),
     /// Make a data directory out of a backup

@@ -6,7 +6,7 @@
 pub(crate) mod fleet;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -232,4 +232,18 @@ pub(crate) fn text(mut reader: impl Read) -> String {
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     text
+}
+
+/// Every file under a directory.
+pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![root.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { dirs.push(path) } else { found.push(path) }
+        }
+    }
+    found.sort();
+    found
 }

@@ -4,9 +4,10 @@
 //! read; 2 is written. Nothing here reads a store.
 
 use super::BackupError;
+use futures_util::TryStreamExt;
 use headwater_model::{ContainerRid, KeyRange, PartitionId};
 use object_store::path::Path as ObjectPath;
-use object_store::{GetOptions, ObjectStore, PutOptions, PutPayload};
+use object_store::{GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path};
 use xxhash_rust::xxh3::Xxh3;
@@ -42,7 +43,7 @@ pub struct BackupPartition {
     pub(super) state: String,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Contents {
     format: u32,
     pub(super) files: Vec<FileEntry>,
@@ -107,16 +108,43 @@ impl Contents {
         place: &dyn ObjectStore,
         prefix: &str,
     ) -> Result<Contents, BackupError> {
-        let bytes = match get(place, prefix, NAME).await {
+        match get(place, prefix, NAME).await {
             Err(BackupError::Place(object_store::Error::NotFound { .. })) => {
-                return Err(BackupError::Contents(format!("{NAME} is missing")));
+                let first = place.list(Some(&object_path(prefix, ""))).try_next().await?;
+                Err(BackupError::Contents(match first {
+                    Some(_) => format!(
+                        "{NAME} is missing, so the backup in it was not finished. Start the backup again: it \
+                         continues"
+                    ),
+                    None => {
+                        format!("{NAME} is missing, and nothing else is under this name. Check it")
+                    }
+                }))
             }
+            other => Contents::parse(&other?),
+        }
+    }
+
+    /// The list of the place and the version to replace; a list that is damaged has a version alone.
+    pub(super) async fn load_to_replace(
+        place: &dyn ObjectStore,
+        prefix: &str,
+    ) -> Result<(Option<Contents>, Option<UpdateVersion>), BackupError> {
+        let got = place.get_opts(&object_path(prefix, NAME), GetOptions::default()).await;
+        let got = match got {
+            Err(object_store::Error::NotFound { .. }) => return Ok((None, None)),
             other => other?,
         };
+        let (e_tag, version) = (got.meta.e_tag.clone(), got.meta.version.clone());
+        let contents = Contents::parse(&got.bytes().await?).ok();
+        Ok((contents, Some(UpdateVersion { e_tag, version })))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Contents, BackupError> {
         let malformed = |error: serde_json::Error| {
             BackupError::Contents(format!("{NAME} is damaged: {error}; restore another backup"))
         };
-        let mut contents: Contents = serde_json::from_slice(&bytes).map_err(malformed)?;
+        let mut contents: Contents = serde_json::from_slice(bytes).map_err(malformed)?;
         if !(1..=FORMAT).contains(&contents.format) {
             let what = format!("its format is {}, this version reads {FORMAT}", contents.format);
             return Err(BackupError::Contents(what));
@@ -140,9 +168,35 @@ impl Contents {
         place: &dyn ObjectStore,
         prefix: &str,
     ) -> Result<(), BackupError> {
-        let json = serde_json::to_vec_pretty(self)
-            .map_err(|error| BackupError::Contents(error.to_string()))?;
-        put(place, prefix, NAME, json).await
+        let json = self.to_json()?;
+        put(place, prefix, NAME, json, PutMode::Overwrite).await
+    }
+
+    /// Replaces the list of the place, unless another backup did so since `version` was read.
+    ///
+    /// A place without conditional puts gets the list in any case.
+    pub(super) async fn save_if_unchanged(
+        &self,
+        place: &dyn ObjectStore,
+        prefix: &str,
+        version: Option<UpdateVersion>,
+    ) -> Result<(), BackupError> {
+        use object_store::Error;
+        let json = self.to_json()?;
+        let mode = version.map_or(PutMode::Create, PutMode::Update);
+        match put(place, prefix, NAME, json, mode).await {
+            Err(BackupError::Place(Error::NotImplemented { .. })) => self.save(place, prefix).await,
+            Err(BackupError::Place(Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
+                // A put whose answer was lost is sent again, and finds itself.
+                let (now, _) = Contents::load_to_replace(place, prefix).await?;
+                if now.as_ref() == Some(self) { Ok(()) } else { Err(BackupError::Overtaken) }
+            }
+            other => other,
+        }
+    }
+
+    fn to_json(&self) -> Result<Vec<u8>, BackupError> {
+        serde_json::to_vec_pretty(self).map_err(|error| BackupError::Contents(error.to_string()))
     }
 }
 
@@ -174,9 +228,10 @@ pub(super) async fn put(
     prefix: &str,
     path: &str,
     bytes: Vec<u8>,
+    mode: PutMode,
 ) -> Result<(), BackupError> {
     let (path, payload) = (object_path(prefix, path), PutPayload::from(bytes));
-    place.put_opts(&path, payload, PutOptions::default()).await?;
+    place.put_opts(&path, payload, PutOptions::from(mode)).await?;
     Ok(())
 }
 

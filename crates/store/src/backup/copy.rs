@@ -10,6 +10,10 @@
 //! A file whose identity is the one in the last list is taken over unread. Of others, each part that the place
 //! has is compared with the source by its checksum. So a backup that was interrupted continues where it was.
 //! Objects that the new list does not name are removed after it is written.
+//!
+//! Two backups into one place would remove what the other has copied. A directory is locked by the caller;
+//! in an object store, `CopyOptions::conditional` lets only the first of them replace the list. A backup removes
+//! nothing before it has replaced the list, and nothing that came after it began.
 
 use super::BackupError;
 use super::contents::{
@@ -19,7 +23,7 @@ use super::contents::{
 use super::cut::{BackupFile, BackupPlan};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use std::collections::{HashMap, HashSet};
 
 /// How long a part is, except the last of a file.
@@ -55,6 +59,9 @@ pub trait BackupSource: Sync {
 pub struct CopyOptions {
     /// Compares all that the place has with the source, byte by byte, and replaces what is damaged.
     pub verify: bool,
+    /// Replaces the list only if no other backup did so meanwhile, with the conditional put of the object store.
+    /// For places that cannot be locked.
+    pub conditional: bool,
 }
 
 impl CopyOptions {
@@ -62,6 +69,13 @@ impl CopyOptions {
     #[must_use]
     pub fn verify(mut self, verify: bool) -> CopyOptions {
         self.verify = verify;
+        self
+    }
+
+    /// Sets [`CopyOptions::conditional`].
+    #[must_use]
+    pub fn conditional(mut self, conditional: bool) -> CopyOptions {
+        self.conditional = conditional;
         self
     }
 }
@@ -111,7 +125,10 @@ pub async fn copy_backup<S: BackupSource>(
         files.push(copy.file(number, file).await?);
     }
     let contents = Contents::new(files, partitions);
-    contents.save(place, prefix).await?;
+    match copy.options.conditional {
+        true => contents.save_if_unchanged(place, prefix, copy.known.version.take()).await?,
+        false => contents.save(place, prefix).await?,
+    }
     let copied_bytes = copy.progress.copied_bytes;
     let known = copy.known;
     // The backup is complete without it; the next one tries again.
@@ -125,6 +142,8 @@ pub async fn copy_backup<S: BackupSource>(
 struct Known {
     /// Files of the last complete backup, by path.
     files: HashMap<String, FileEntry>,
+    /// Of the list that those are in.
+    version: Option<UpdateVersion>,
     /// Parts by directory and offset, the longest first come.
     parts: HashMap<(String, u64), Part>,
     /// Every object, and how long it is.
@@ -133,8 +152,12 @@ struct Known {
 
 impl Known {
     async fn load(place: &dyn ObjectStore, prefix: &str) -> Result<Known, BackupError> {
-        let mut known =
-            Known { files: HashMap::new(), parts: HashMap::new(), objects: HashMap::new() };
+        // Before the objects: a list that is replaced in between is noticed at the end.
+        // One that is damaged is no reason to make no new backup.
+        let (contents, version) = Contents::load_to_replace(place, prefix).await?;
+        let by_path = |file: FileEntry| (file.path.clone(), file);
+        let files = contents.into_iter().flat_map(|contents| contents.files).map(by_path).collect();
+        let mut known = Known { files, version, parts: HashMap::new(), objects: HashMap::new() };
         let root = object_path(prefix, "");
         let mut listed = place.list(Some(&root));
         while let Some(meta) = listed.try_next().await? {
@@ -150,11 +173,6 @@ impl Known {
                     *longest = part;
                 }
             }
-        }
-        // A list that cannot be read is no reason to make no new backup.
-        if let Ok(contents) = Contents::load(place, prefix).await {
-            let by_path = |file: FileEntry| (file.path.clone(), file);
-            known.files = contents.files.into_iter().map(by_path).collect();
         }
         Ok(known)
     }
@@ -247,7 +265,7 @@ impl<S: BackupSource> Copy<'_, S> {
         let xxh3 = checksum(&bytes);
         let part =
             Part { object: part_object(&file.path, offset, &xxh3), bytes: length as u64, xxh3 };
-        put(self.place, self.prefix, &part.object, bytes).await?;
+        put(self.place, self.prefix, &part.object, bytes, PutMode::Overwrite).await?;
         Ok(part)
     }
 

@@ -42,6 +42,12 @@ pub enum BackupError {
     /// Reading or writing the place of the backup failed.
     #[error("cannot read or write the place of the backup")]
     Place(#[from] object_store::Error),
+    /// Another backup replaced the list of the place meanwhile.
+    #[error(
+        "another backup into the same place was completed meanwhile and counts. Back up again if this moment \
+         matters, one at a time: what was copied is kept"
+    )]
+    Overtaken,
     /// There is no backup, or it is not finished, or it is not one of ours.
     #[error("there is no complete backup here: {0}")]
     Contents(String),

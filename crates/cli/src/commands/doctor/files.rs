@@ -2,8 +2,8 @@
 //! damaged partitions from a backup.
 
 use super::Findings;
-use crate::commands::backup;
 use crate::output::{bytes, say};
+use crate::place::BackupPlace;
 use anyhow::{Context, Result};
 use headwater_store::{Account, Hole, Options, PartitionReport, repair_catalog, restore_partition};
 use std::path::Path;
@@ -22,6 +22,11 @@ pub(super) async fn check(
         ));
         return Ok(());
     }
+    // First: a place that cannot be used fails before every byte is read.
+    let from_backup = match from_backup {
+        Some(place) => Some(BackupPlace::for_restore(place).await?),
+        None => None,
+    };
     let account = match Account::open(dir, Options::default()).await {
         Ok(account) => account,
         Err(error) => {
@@ -38,7 +43,7 @@ pub(super) async fn check(
     }
     account.close().await.context("cannot close the store cleanly; nothing is lost")?;
     drop(account);
-    if let Some(from) = from_backup {
+    if let Some(from) = &from_backup {
         for report in &damaged {
             restore(dir, from, report).await?;
         }
@@ -146,15 +151,15 @@ fn export(account: &Account, out: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn restore(dir: &Path, from: &Path, report: &PartitionReport) -> Result<()> {
+async fn restore(dir: &Path, from: &BackupPlace, report: &PartitionReport) -> Result<()> {
     let (Some(rid), Some(container)) = (report.rid, &report.container) else {
         say(format_args!("the catalog is not taken from a backup; restore all of it"));
         return Ok(());
     };
-    let place = backup::place(from)?;
-    let restored = restore_partition(&place, backup::PREFIX, dir, rid, report.partition).await;
-    let restored = restored.with_context(|| {
-        format!("cannot take {container} partition {} from {}", report.partition, from.display())
+    let (store, prefix) = (from.store(), from.prefix());
+    let restored = restore_partition(store, prefix, dir, rid, report.partition).await;
+    let restored = restored.map_err(|error| from.explain(error)).with_context(|| {
+        format!("cannot take {container} partition {} from {from}", report.partition)
     })?;
     say(format_args!(
         "{container} partition {}: taken from the backup, as of LSN {}. Changes after it are gone from \
