@@ -1,4 +1,5 @@
-//! Memory of a burst goes back to the operating system when the server rests.
+//! Memory of a burst goes back to the operating system when the server rests, and many containers need few
+//! threads.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -107,4 +108,22 @@ fn memory_goes_back_to_the_system_while_the_server_rests() {
         executor.block_on(async { clock.sleep(Duration::from_millis(200)).await });
         resident = server.resident_mib();
     }
+}
+
+#[test]
+fn many_containers_need_few_threads() {
+    let server = Served::start();
+    assert_eq!(server.post("/dbs", "", r#"{"id":"d"}"#), 201);
+    for number in 0..300 {
+        let container = format!(
+            r#"{{"id":"c{number}","partitionKey":{{"paths":["/pk"],"kind":"Hash","version":2}}}}"#
+        );
+        assert_eq!(server.post("/dbs/d/colls", "", &container), 201);
+    }
+    // Maintenance looks at all of them each second.
+    let clock = Runtime::system();
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    executor.block_on(async { clock.sleep(Duration::from_secs(3)).await });
+    let threads = server.kib_of("Threads");
+    assert!(threads < 40, "{threads} threads");
 }

@@ -85,6 +85,18 @@ impl LocalLog {
     /// When reading fails, also by damage, or the new file cannot be written. Nothing is changed then.
     pub fn compact(&self, policy: &CompactionPolicy) -> Result<Option<Compacted>, ReadError> {
         let _one_at_a_time = self.compacting.lock();
+        self.choose_run(policy)?.map(|run| self.rewrite(&run)).transpose()
+    }
+
+    /// Whether [`LocalLog::compact`] would rewrite something, as things are now.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is damaged.
+    pub fn is_worth_compacting(&self, policy: &CompactionPolicy) -> Result<bool, ReadError> {
+        Ok(self.choose_run(policy)?.is_some())
+    }
+
+    fn choose_run(&self, policy: &CompactionPolicy) -> Result<Option<Run>, ReadError> {
         if self.is_poisoned() || self.is_sealed() || self.are_marks_missing() {
             return Ok(None);
         }
@@ -95,15 +107,12 @@ impl LocalLog {
             released_upto: released_upto(&set, policy.history_bytes_max),
             segment_bytes: u64::from(self.options.segment_bytes),
         };
-        let Some(run) = set.lanes.iter().find_map(|lane| {
+        Ok(set.lanes.iter().find_map(|lane| {
             let is_own = lane.origin == self.partition();
             let untouched = usize::from(is_own);
             let segments = &lane.segments[..lane.segments.len().saturating_sub(untouched)];
             choose(&set, segments, &limits)
-        }) else {
-            return Ok(None);
-        };
-        self.rewrite(&run).map(Some)
+        }))
     }
 
     fn rewrite(&self, run: &Run) -> Result<Compacted, ReadError> {

@@ -344,7 +344,16 @@ impl Gateway {
         }
     }
 
-    /// The same, with what answers about it say.
+    /// Releases the memory of containers that were dropped.
+    pub(crate) fn forget_dropped(&self) {
+        let mut names = self.names.write();
+        for colls in names.values_mut() {
+            colls.retain(|_, target| !target.container.is_dropped());
+        }
+        names.retain(|_, colls| !colls.is_empty());
+    }
+
+    /// The same as [`Gateway::container`], with what answers about it say.
     pub(crate) fn target(&self, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
         let known = self.names.read().get(db).and_then(|colls| colls.get(coll)).cloned();
         if let Some(target) = known.filter(|target| !target.container.is_dropped()) {

@@ -79,7 +79,11 @@ async fn maintain(container: &Arc<ContainerState>) -> Result<(), StorageError> {
     let swept = sweep(container).await;
     let compacted = compact(container);
     let shared = &container.shared;
-    shared.runtime.blocking(|| container.secondary.maintain(container))?;
+    // Blocking may take another thread, so it is done only where there is work: there may be thousands of
+    // containers.
+    if !container.secondary.all().is_empty() {
+        shared.runtime.blocking(|| container.secondary.maintain(container))?;
+    }
     swept.and(compacted)
 }
 
@@ -95,7 +99,12 @@ pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
         }
         let policy = compaction_policy(container, partition, log);
         loop {
-            match shared.runtime.blocking(|| log.compact(&policy)).map_err(StorageError::from) {
+            let compacted = match log.is_worth_compacting(&policy) {
+                Ok(true) => shared.runtime.blocking(|| log.compact(&policy)),
+                Ok(false) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match compacted.map_err(StorageError::from) {
                 Ok(Some(done)) => {
                     tracing::debug!(partition = %partition.id, ?done, "compacted");
                     has_compacted = true;

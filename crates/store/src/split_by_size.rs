@@ -14,6 +14,7 @@ use crate::keys;
 use crate::partition::Partition;
 use crate::statistics::live_bytes_of;
 use headwater_model::{ContainerRid, Epk, PartitionId};
+use headwater_runtime::Runtime;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
         let topology = container.topology();
         for partition in &topology.partitions {
             let retry = account.0.postponed.0.lock().get(&(container.rid, partition.id)).copied();
-            let bytes = shared.runtime.blocking(|| size_of(partition, limit_bytes))?;
+            let bytes = size_of(&shared.runtime, partition, limit_bytes)?;
             sizes.push(RangeSize { bytes, siblings: topology.partitions.len(), retry });
             found.push((container.clone(), partition.clone()));
         }
@@ -120,7 +121,11 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
 }
 
 /// Bytes of the live items of a partition; of one that is far too small, an estimate that is too high.
-fn size_of(partition: &Partition, limit_bytes: u64) -> Result<u64, StorageError> {
+fn size_of(
+    runtime: &Runtime,
+    partition: &Partition,
+    limit_bytes: u64,
+) -> Result<u64, StorageError> {
     if partition.quarantine().is_some() || partition.known_damage().is_some() {
         return Ok(0);
     }
@@ -131,7 +136,8 @@ fn size_of(partition: &Partition, limit_bytes: u64) -> Result<u64, StorageError>
     if most <= limit_bytes || !figures.shared {
         return Ok(most);
     }
-    Ok(live_bytes_of(&figures, partition.item_count()?))
+    let items = runtime.blocking(|| partition.item_count())?;
+    Ok(live_bytes_of(&figures, items))
 }
 
 /// The hashed key that divides the items of a range most evenly, with items on both sides. `None` if all of them

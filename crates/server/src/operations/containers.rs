@@ -198,6 +198,7 @@ pub(super) async fn one(
         Action::Delete => {
             check_etag(call, &container)?;
             database.drop_container(container.id().as_str()).await?;
+            gateway.forget_dropped();
             Ok(Answer::empty(StatusCode::NO_CONTENT).charged(Charge::METADATA_WRITE))
         }
         other => Err(unknown_action(other)),

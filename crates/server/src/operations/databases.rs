@@ -62,6 +62,7 @@ pub(super) async fn one(gateway: &Gateway, action: Action, db: &str) -> Outcome 
         Action::Read => Ok(answer(&database, StatusCode::OK)),
         Action::Delete => {
             gateway.account.drop_database(database.id().as_str()).await?;
+            gateway.forget_dropped();
             Ok(Answer::empty(StatusCode::NO_CONTENT).charged(Charge::METADATA_WRITE))
         }
         other => Err(unknown_action(other)),
