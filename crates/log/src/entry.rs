@@ -97,6 +97,15 @@ pub struct Record {
 }
 
 impl Record {
+    /// The same record in memory of its own if its entry is more than twice as large. Otherwise an item that
+    /// is kept in memory would keep all of its transaction there.
+    pub(crate) fn detached_from(mut self, entry_bytes: usize) -> Record {
+        if entry_bytes > 2 * self.content.len() {
+            self.content = Bytes::copy_from_slice(&self.content);
+        }
+        self
+    }
+
     /// Hashed key.
     #[must_use]
     pub fn epk(&self) -> &[u8] {
@@ -711,6 +720,22 @@ mod tests {
 
     fn entry_bytes(group: &Group, index: usize) -> Bytes {
         group.bytes().slice(group.entries()[index].bytes.clone())
+    }
+
+    #[test]
+    fn a_record_of_a_large_entry_has_memory_of_its_own() {
+        let group = sample();
+        let bytes = group.bytes().slice(group.entries()[0].bytes.clone());
+        let header = decode_header(&bytes).unwrap();
+        for_each_record(&bytes, &header, |record| {
+            let content = record.content.clone();
+            let kept = record.clone().detached_from(2 * content.len());
+            assert_eq!(kept.content.as_ptr(), content.as_ptr(), "nothing is copied");
+            let copied = record.detached_from(2 * content.len() + 1);
+            assert_ne!(copied.content.as_ptr(), content.as_ptr());
+            assert_eq!(copied.content, content);
+        })
+        .unwrap();
     }
 
     #[test]

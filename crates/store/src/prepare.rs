@@ -20,7 +20,7 @@ pub(crate) struct Operation {
     pub(crate) action: Action,
     pub(crate) precondition: Precondition,
     pub(crate) looked: Option<Looked>,
-    pub(crate) judged: Option<Judged>,
+    pub(crate) judged: Option<Box<Judged>>,
 }
 
 /// What the condition of a patch says of one version of its item, evaluated before the writer needs it.

@@ -383,7 +383,8 @@ impl LocalLog {
         };
         let bytes = segment.read(offset, end)?;
         let header = segment.check_entry(&bytes, offset, position.lsn)?;
-        Ok(find_record(&bytes, &header, position.ordinal))
+        let record = find_record(&bytes, &header, position.ordinal);
+        Ok(record.map(|record| record.detached_from(bytes.len())))
     }
 
     /// The place of a record that its reader does not understand, as damage.

@@ -76,7 +76,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         return Ok(unchanged(container, &scope, &etag));
     }
     // A transaction is never cut, so a page of one can be far beyond the limit of a page.
-    let room = room_for(&page) * if form.previous { 2 } else { 1 };
+    let room = room_for(form, &page);
     let memory = match memory {
         Some(mut held) if room > PAGE_BYTES / 2 => {
             held.resize(2 * room)?;
@@ -105,7 +105,7 @@ async fn read_by_two(
     let (there, its_halves) = (container.clone(), halves.clone());
     let first = || {
         let page = halves.first()?;
-        let mut body = Vec::with_capacity(room_for(&page));
+        let mut body = Vec::with_capacity(room_for(form, &page));
         let rid = container.rid().to_string();
         let writer = FeedWriter::new(&mut body, &rid, "Documents");
         write_changes(container, form, &page, writer);
@@ -113,7 +113,7 @@ async fn read_by_two(
     };
     let second = move || {
         let page = its_halves.second()?;
-        let mut body = Vec::with_capacity(room_for(&page));
+        let mut body = Vec::with_capacity(room_for(form, &page));
         write_changes(&there, form, &page, FeedWriter::piece(&mut body));
         Ok::<_, FeedError>((page.changes.len(), page.continuation, body))
     };
@@ -358,15 +358,20 @@ struct Form {
 
 fn body_of(container: &Container, form: Form, page: &FeedPage) -> Vec<u8> {
     let rid = container.rid().to_string();
-    let mut body = Vec::with_capacity(room_for(page));
+    let mut body = Vec::with_capacity(room_for(form, page));
     let writer = FeedWriter::new(&mut body, &rid, "Documents");
     write_changes(container, form, page, writer).finish();
     body
 }
 
 /// About as many bytes as a page becomes.
-fn room_for(page: &FeedPage) -> usize {
-    page.changes.iter().map(|change| change.body_slice().len() + 1).sum::<usize>() + 128
+fn room_for(form: Form, page: &FeedPage) -> usize {
+    let previous = |change: &Change| match (form.mode, change.previous()) {
+        (FeedMode::AllVersionsAndDeletes, Some(item)) if form.previous => item.feed_bytes().len(),
+        _ => 0,
+    };
+    let of_change = |change: &Change| change.body_slice().len() + previous(change) + 1;
+    page.changes.iter().map(of_change).sum::<usize>() + 128
 }
 
 fn write_changes<'w>(

@@ -350,7 +350,8 @@ impl Partition {
             operation.judged = record
                 .as_ref()
                 .and_then(item_of)
-                .map(|item| Judged { version: row.position, holds: holds(&item.to_bytes()) });
+                .map(|item| Judged { version: row.position, holds: holds(&item.to_bytes()) })
+                .map(Box::new);
         }
     }
 
