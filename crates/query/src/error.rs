@@ -243,6 +243,34 @@ pub enum EvaluationError {
     /// A regular expression that is wrong or too large.
     #[error("RegexMatch pattern is not usable: {0}")]
     BadPattern(String),
+    /// A polygon that would take too long to check.
+    #[error(
+        "{function} cannot work on a shape of {positions} positions; {limit} is the most. Simplify the shape or \
+         store its parts in several items"
+    )]
+    ShapeTooLarge {
+        /// The function.
+        function: &'static str,
+        /// How many positions it has, as far as they were counted.
+        positions: usize,
+        /// The most positions of such a shape.
+        limit: usize,
+    },
+    /// Two shapes that would take too long to compare.
+    #[error(
+        "{function} cannot compare shapes of {one} and {two} positions: their product is more than {limit}. \
+         Simplify one of them"
+    )]
+    ShapesTooLarge {
+        /// The function.
+        function: &'static str,
+        /// How many positions the first has.
+        one: usize,
+        /// How many positions the second has.
+        two: usize,
+        /// The largest product.
+        limit: usize,
+    },
     /// A user-defined function failed.
     #[error("user-defined function {name} failed: {problem}")]
     UserFunction {

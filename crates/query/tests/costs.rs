@@ -185,3 +185,57 @@ fn rows_come_in_order_however_many_are_sorted() {
     expected.sort_by_key(|n| (n % 3, *n));
     assert_eq!(found, expected);
 }
+
+/// A regular polygon of so many corners, as the text of a ring.
+fn ring(corners: u32, radius: f64) -> String {
+    let corner = |place: u32| {
+        let angle = f64::from(place % corners) / f64::from(corners) * std::f64::consts::TAU;
+        format!("[{},{}]", radius * angle.cos(), radius * angle.sin())
+    };
+    format!("[{}]", (0..=corners).map(corner).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn shapes_are_charged_for_what_they_cost_and_refused_beyond_a_bound() {
+    let polygon =
+        |corners| format!(r#"{{"type":"Polygon","coordinates":[{}]}}"#, ring(corners, 10.0));
+    let line =
+        |corners| format!(r#"{{"type":"LineString","coordinates":{}}}"#, ring(corners, 20.0));
+    let item = format!(
+        r#"{{"fit":{},"large":{},"huge":{},"line":{},"track":{},"at":{{"type":"Point","coordinates":[1,2]}}}}"#,
+        polygon(1_000),
+        polygon(3_000),
+        line(50_000),
+        line(1_000),
+        line(20_000),
+    );
+    let run = |call: &str| {
+        let mut run = start(&format!("SELECT VALUE {call} FROM c"), Budget::default());
+        let ended = run.push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ());
+        (ended, run.steps())
+    };
+    for (call, least) in [
+        ("ST_ISVALID(c.fit)", 120_000),
+        ("ST_ISVALIDDETAILED(c.fit)", 120_000),
+        ("ST_AREA(c.fit)", 120_000),
+        ("ST_WITHIN(c.at, c.fit)", 120_000),
+        ("ST_INTERSECTS(c.line, c.fit)", 280_000),
+        ("ST_DISTANCE(c.line, c.fit)", 1_000_000),
+        ("ST_DISTANCE(c.at, c.track)", 180_000),
+    ] {
+        let (ended, steps) = run(call);
+        assert_eq!(ended, Ok(()), "{call}");
+        assert!(steps >= least, "{call}: {steps} steps");
+    }
+    for call in [
+        "ST_ISVALID(c.large)",
+        "ST_AREA(c.large)",
+        "ST_WITHIN(c.at, c.large)",
+        "ST_ISVALID(c.huge)",
+    ] {
+        let (ended, _) = run(call);
+        assert!(matches!(ended, Err(EvaluationError::ShapeTooLarge { .. })), "{call}: {ended:?}");
+    }
+    let (ended, _) = run("ST_INTERSECTS(c.track, c.fit)");
+    assert!(matches!(ended, Err(EvaluationError::ShapesTooLarge { .. })), "{ended:?}");
+}
