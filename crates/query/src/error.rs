@@ -243,6 +243,17 @@ pub enum EvaluationError {
     /// A regular expression that is wrong or too large.
     #[error("RegexMatch pattern is not usable: {0}")]
     BadPattern(String),
+    /// A search by a regular expression that could not be interrupted in time.
+    #[error(
+        "RegexMatch cannot search a text of {text_bytes} bytes for this pattern: \\b on a text that is not ASCII \
+         cannot be interrupted. Search at most {text_bytes_max} bytes, for example with LEFT, or write (?-u:\\b)"
+    )]
+    SearchTooLong {
+        /// The length of the text.
+        text_bytes: usize,
+        /// The longest text for the pattern.
+        text_bytes_max: usize,
+    },
     /// A polygon that would take too long to check.
     #[error(
         "{function} cannot work on a shape of {positions} positions; {limit} is the most. Simplify the shape or \

@@ -186,6 +186,52 @@ fn rows_come_in_order_however_many_are_sorted() {
     assert_eq!(found, expected);
 }
 
+#[test]
+fn ordinary_patterns_search_long_texts() {
+    let words = "lorem ipsum dolor ".repeat(115_000);
+    let item = format!(
+        r#"{{"s":"{words}","u":"{}","a":"{}"}}"#,
+        "größe ".repeat(20_000),
+        "a".repeat(2_000_000)
+    );
+    assert!(item.len() > 4_000_000);
+    for (filter, expected) in [
+        ("RegexMatch(c.s, 'dolor $')", true),
+        ("RegexMatch(c.s, '^lorem')", true),
+        ("RegexMatch(c.s, '^ipsum')", false),
+        ("RegexMatch(c.s, 'IPSUM.*dolor', 'i')", true),
+        ("RegexMatch(c.s, 'ipsum$')", false),
+        ("RegexMatch(c.s, '(?i)\\w{12}')", false),
+        ("RegexMatch(c.s, '.*.*.*x')", false),
+        ("RegexMatch(c.s, '\\bdol\\b')", false),
+        ("RegexMatch(c.a, '(a|aa|aaa)*b')", false),
+        ("RegexMatch(c.u, '\\bgröße\\b')", true),
+        ("RegexMatch(c.u, '\\bgrö\\b')", false),
+        ("RegexMatch(c.u, 'gr[^o]{2}e $')", true),
+        ("RegexMatch(c.u, '')", true),
+    ] {
+        let text = format!("SELECT VALUE {}FROM c", filter.replace('\\', "\\\\"));
+        let mut rows = Vec::new();
+        start(&text, Budget::default()).push(item.as_bytes(), 0, &mut rows).unwrap();
+        assert_eq!(rows, [expected.to_string().as_bytes()], "{filter}");
+    }
+}
+
+#[test]
+fn patterns_and_searches_beyond_a_bound_are_refused() {
+    let item = format!(r#"{{"s":"{}","p":"{}"}}"#, "größe ".repeat(200_000), "a|".repeat(3_000));
+    let ended = |call: &str| {
+        let text = format!("SELECT VALUE {call} FROM c");
+        start(&text, Budget::default()).push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ())
+    };
+    let refused = ended(r"RegexMatch(c.s, '\\bx\\w{9}\\b')");
+    assert!(matches!(refused, Err(EvaluationError::SearchTooLong { .. })), "{refused:?}");
+    for call in ["RegexMatch(c.s, c.p)", r"RegexMatch(c.s, '\\w{500}')", "RegexMatch(c.s, '(')"] {
+        let refused = ended(call);
+        assert!(matches!(refused, Err(EvaluationError::BadPattern(_))), "{call}: {refused:?}");
+    }
+}
+
 /// A regular polygon of so many corners, as the text of a ring.
 fn ring(corners: u32, radius: f64) -> String {
     let corner = |place: u32| {

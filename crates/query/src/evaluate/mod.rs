@@ -33,7 +33,7 @@ pub use run::{Next, Progress, Run};
 use crate::ast::BinaryOperator;
 use crate::compile::{Compiled, Operation};
 use crate::error::EvaluationError;
-use crate::functions::Body;
+use crate::functions::{Body, Patterns};
 use crate::limits::Limits;
 use crate::meter::{Budget, Meter};
 use crate::value::{Found, Key, Value, find_members, place_of, value_in};
@@ -93,8 +93,8 @@ pub(crate) struct Environment {
     functions: Option<Arc<dyn UserFunctions>>,
     pub(crate) meter: Meter,
     pub(crate) limits: Limits,
-    /// Patterns of `RegexMatch` seen so far, the latest last.
-    pub(crate) patterns: Vec<(String, String, regex::Regex)>,
+    /// Patterns of `RegexMatch` seen so far.
+    pub(crate) patterns: Patterns,
 }
 
 impl Environment {
@@ -105,7 +105,7 @@ impl Environment {
             functions: context.functions,
             meter: Meter::new(context.budget, limits),
             limits: limits.clone(),
-            patterns: Vec::new(),
+            patterns: Patterns::default(),
         }
     }
 
