@@ -186,6 +186,41 @@ fn rows_come_in_order_however_many_are_sorted() {
     assert_eq!(found, expected);
 }
 
+/// How a query over one item ends if its client leaves behind the twentieth question of the watch.
+fn abandoned(text: &str, item: &str) -> (Result<(), EvaluationError>, u64) {
+    let watch = Arc::new(After(AtomicU64::new(20), Interruption::Abandoned));
+    let mut run = start(text, Budget::default().watched(watch));
+    let ended = run.push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ());
+    let ended = ended.and_then(|()| run.finish().map(|_| ()));
+    (ended, run.steps())
+}
+
+#[test]
+fn a_search_ends_when_its_client_is_gone_whatever_its_pattern() {
+    let mut seed = 7_u32;
+    let mut random = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 17;
+        seed ^= seed << 5;
+        if seed & 1 == 0 { 'a' } else { 'b' }
+    };
+    let random: String = (0..50_000).map(|_| random()).collect();
+    let item = format!(r#"{{"s":"{}","r":"{random}"}}"#, "a".repeat(50_000));
+    for filter in [
+        "RegexMatch(c.s, '(a{1,50}){1,50}b')",
+        "RegexMatch(c.s, '((a{0,50}){0,50}){0,3}b')",
+        "RegexMatch(c.r, '[ab]*a[ab]{200}c')",
+        "RegexMatch(c.r, '[ab]*a[ab]{20}c')",
+        "c.s LIKE '%aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab'",
+        "c.s LIKE CONCAT('%', LEFT(c.s, 1000), 'b')",
+    ] {
+        let (ended, steps) = abandoned(&format!("SELECT VALUE 1 FROM c WHERE {filter}"), &item);
+        assert_eq!(ended, Err(EvaluationError::Abandoned), "{filter}");
+        // A block of sixteen bytes costs as many steps as the pattern has states.
+        assert!(steps < 22 * 1024 + 500_000, "{filter}: {steps} steps");
+    }
+}
+
 #[test]
 fn ordinary_patterns_search_long_texts() {
     let words = "lorem ipsum dolor ".repeat(115_000);
@@ -284,4 +319,40 @@ fn shapes_are_charged_for_what_they_cost_and_refused_beyond_a_bound() {
     }
     let (ended, _) = run("ST_INTERSECTS(c.track, c.fit)");
     assert!(matches!(ended, Err(EvaluationError::ShapesTooLarge { .. })), "{ended:?}");
+}
+
+#[test]
+fn walks_over_large_values_are_charged_by_their_size() {
+    let numbers: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+    let deep = format!("{}{}{}", "[".repeat(60), "1,".repeat(20_000) + "1", "]".repeat(60));
+    let item = format!(
+        r#"{{"id":"a","a":[{}],"b":[[{}]],"deep":{deep},"s":"{}\n","o":{{"k":[{}]}}}}"#,
+        numbers.join(","),
+        numbers.join(","),
+        "x".repeat(200_000),
+        numbers.join(","),
+    );
+    for text in [
+        "SELECT DISTINCT VALUE c FROM c JOIN x IN c.a",
+        "SELECT DISTINCT VALUE c.s FROM c JOIN x IN c.a",
+        "SELECT COUNT(1) AS n FROM c JOIN x IN c.a GROUP BY c",
+        "SELECT VALUE MAKESET(c) FROM c JOIN x IN c.a",
+        "SELECT VALUE MAX(c.s) FROM c JOIN x IN c.a",
+        "SELECT TOP 1 x FROM c JOIN x IN c.a ORDER BY c",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c = c",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c.deep = c.deep",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c IN (c, 1)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c.s BETWEEN 'a' AND c.s",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE ARRAY_CONTAINS([c, c], c)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE ARRAY_CONTAINS([c], {o: c.o, id: 'b'}, true)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE SetEqual(c.b, c.b)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE CONTAINS_ANY_CS(c.s, 'a', 'b', 'c', 'd', 'e', 'f')",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE IS_DEFINED(c.s)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE LENGTH(ToString(c)) > 1",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE IS_DEFINED(ObjectToArray(c))",
+    ] {
+        let (ended, steps) = abandoned(text, &item);
+        assert_eq!(ended, Err(EvaluationError::Abandoned), "{text}");
+        assert!(steps < 22 * 1024 + 20_000, "{text}: {steps} steps");
+    }
 }
