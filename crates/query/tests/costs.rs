@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use headwater_query::{
-    Budget, Context, EvaluationError, Interruption, MemoryPool, Query, Run, Watch,
+    Budget, Context, EvaluationError, Interruption, MemoryPool, Problem, Query, Run, Value, Watch,
 };
 
 const MEMORY: usize = 4 << 20;
@@ -355,4 +355,13 @@ fn walks_over_large_values_are_charged_by_their_size() {
         assert_eq!(ended, Err(EvaluationError::Abandoned), "{text}");
         assert!(steps < 22 * 1024 + 20_000, "{text}: {steps} steps");
     }
+}
+
+#[test]
+fn a_long_parameter_is_not_copied_for_each_of_many_mentions() {
+    let long = [("@p".to_owned(), Value::from("x".repeat(1 << 20)))];
+    let mentions = |count: usize| format!("SELECT VALUE [{}]", vec!["@p"; count].join(","));
+    assert!(Query::parse(&mentions(10), &long).is_ok());
+    let refused = Query::parse(&mentions(10_000), &long).map(|_| ()).unwrap_err();
+    assert!(matches!(refused.problem(), Problem::TooLarge(_)), "{refused}");
 }

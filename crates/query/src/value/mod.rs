@@ -22,7 +22,7 @@ mod write;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use build::BadValue;
+pub use build::{BadValue, ParameterReader};
 pub(crate) use json::{Elements, Found, find_members, place_of, value_in};
 pub use number::Number;
 pub(crate) use order::{Charge, Key};
