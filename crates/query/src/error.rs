@@ -243,6 +243,45 @@ pub enum EvaluationError {
     /// A regular expression that is wrong or too large.
     #[error("RegexMatch pattern is not usable: {0}")]
     BadPattern(String),
+    /// A search by a regular expression that could not be interrupted in time.
+    #[error(
+        "RegexMatch cannot search a text of {text_bytes} bytes for this pattern: \\b on a text that is not ASCII \
+         cannot be interrupted. Search at most {text_bytes_max} bytes, for example with LEFT, or write (?-u:\\b)"
+    )]
+    SearchTooLong {
+        /// The length of the text.
+        text_bytes: usize,
+        /// The longest text for the pattern.
+        text_bytes_max: usize,
+    },
+    /// A polygon that would take too long to check.
+    #[error(
+        "{function} cannot work on a shape of {positions} positions; {limit} is the most. Simplify the shape or \
+         store its parts in several items"
+    )]
+    ShapeTooLarge {
+        /// The function.
+        function: &'static str,
+        /// How many positions it has, as far as they were counted.
+        positions: usize,
+        /// The most positions of such a shape.
+        limit: usize,
+    },
+    /// Two shapes that would take too long to compare.
+    #[error(
+        "{function} cannot compare shapes of {one} and {two} positions: their product is more than {limit}. \
+         Simplify one of them"
+    )]
+    ShapesTooLarge {
+        /// The function.
+        function: &'static str,
+        /// How many positions the first has.
+        one: usize,
+        /// How many positions the second has.
+        two: usize,
+        /// The largest product.
+        limit: usize,
+    },
     /// A user-defined function failed.
     #[error("user-defined function {name} failed: {problem}")]
     UserFunction {

@@ -62,4 +62,4 @@ pub use plan::{
     Candidate, DistinctCount, PlanDocument, QueryInfo, QueryRange, Restriction, ResumePoint,
 };
 pub use query::{Parsed, Query};
-pub use value::{BadValue, Kind, Member, Number, Value};
+pub use value::{BadValue, Kind, Member, Number, ParameterReader, Value};

@@ -14,6 +14,10 @@ pub struct Limits {
     pub subqueries: usize,
     /// How many values one `IN`, call, array or object lists.
     pub list_items: usize,
+    /// How many values all parameters hold, counting each element and property.
+    pub parameter_values: usize,
+    /// How many bytes of strings all mentions of parameters in the text stand for.
+    pub parameter_bytes: usize,
     /// How many expressions one run evaluates before it gives up.
     pub steps: u64,
     /// How many bytes one run holds at a time: rows, groups, distinct values and the values in flight.
@@ -30,6 +34,8 @@ impl Default for Limits {
             joins: 10,
             subqueries: 32,
             list_items: 20_000,
+            parameter_values: 100_000,
+            parameter_bytes: 32 * 1024 * 1024,
             steps: 200_000_000,
             memory_bytes: 256 * 1024 * 1024,
             value_bytes: 8 * 1024 * 1024,

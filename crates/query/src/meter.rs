@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::EvaluationError;
 use crate::limits::Limits;
+use crate::value::Charge;
 
 /// Steps between two questions to the watch.
 const QUANTUM: u64 = 1024;
@@ -254,6 +255,14 @@ impl Meter {
         let pool = self.lease.pool.clone();
         self.granted = FREE_BYTES.min(self.memory_max);
         std::mem::replace(&mut self.lease, MemoryLease { pool, bytes: 0 })
+    }
+}
+
+impl Charge for Meter {
+    type Refusal = EvaluationError;
+
+    fn walked(&mut self, steps: usize) -> Result<(), EvaluationError> {
+        self.step(steps)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use headwater_query::{
-    Budget, Context, EvaluationError, Interruption, MemoryPool, Query, Run, Watch,
+    Budget, Context, EvaluationError, Interruption, MemoryPool, Problem, Query, Run, Value, Watch,
 };
 
 const MEMORY: usize = 4 << 20;
@@ -184,4 +184,184 @@ fn rows_come_in_order_however_many_are_sorted() {
     let mut expected: Vec<u64> = (0..count).collect();
     expected.sort_by_key(|n| (n % 3, *n));
     assert_eq!(found, expected);
+}
+
+/// How a query over one item ends if its client leaves behind the twentieth question of the watch.
+fn abandoned(text: &str, item: &str) -> (Result<(), EvaluationError>, u64) {
+    let watch = Arc::new(After(AtomicU64::new(20), Interruption::Abandoned));
+    let mut run = start(text, Budget::default().watched(watch));
+    let ended = run.push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ());
+    let ended = ended.and_then(|()| run.finish().map(|_| ()));
+    (ended, run.steps())
+}
+
+#[test]
+fn a_search_ends_when_its_client_is_gone_whatever_its_pattern() {
+    let mut seed = 7_u32;
+    let mut random = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 17;
+        seed ^= seed << 5;
+        if seed & 1 == 0 { 'a' } else { 'b' }
+    };
+    let random: String = (0..50_000).map(|_| random()).collect();
+    let item = format!(r#"{{"s":"{}","r":"{random}"}}"#, "a".repeat(50_000));
+    for filter in [
+        "RegexMatch(c.s, '(a{1,50}){1,50}b')",
+        "RegexMatch(c.s, '((a{0,50}){0,50}){0,3}b')",
+        "RegexMatch(c.r, '[ab]*a[ab]{200}c')",
+        "RegexMatch(c.r, '[ab]*a[ab]{20}c')",
+        "c.s LIKE '%aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab'",
+        "c.s LIKE CONCAT('%', LEFT(c.s, 1000), 'b')",
+    ] {
+        let (ended, steps) = abandoned(&format!("SELECT VALUE 1 FROM c WHERE {filter}"), &item);
+        assert_eq!(ended, Err(EvaluationError::Abandoned), "{filter}");
+        // A block of sixteen bytes costs as many steps as the pattern has states.
+        assert!(steps < 22 * 1024 + 500_000, "{filter}: {steps} steps");
+    }
+}
+
+#[test]
+fn ordinary_patterns_search_long_texts() {
+    let words = "lorem ipsum dolor ".repeat(115_000);
+    let item = format!(
+        r#"{{"s":"{words}","u":"{}","a":"{}"}}"#,
+        "größe ".repeat(20_000),
+        "a".repeat(2_000_000)
+    );
+    assert!(item.len() > 4_000_000);
+    for (filter, expected) in [
+        ("RegexMatch(c.s, 'dolor $')", true),
+        ("RegexMatch(c.s, '^lorem')", true),
+        ("RegexMatch(c.s, '^ipsum')", false),
+        ("RegexMatch(c.s, 'IPSUM.*dolor', 'i')", true),
+        ("RegexMatch(c.s, 'ipsum$')", false),
+        ("RegexMatch(c.s, '(?i)\\w{12}')", false),
+        ("RegexMatch(c.s, '.*.*.*x')", false),
+        ("RegexMatch(c.s, '\\bdol\\b')", false),
+        ("RegexMatch(c.a, '(a|aa|aaa)*b')", false),
+        ("RegexMatch(c.u, '\\bgröße\\b')", true),
+        ("RegexMatch(c.u, '\\bgrö\\b')", false),
+        ("RegexMatch(c.u, 'gr[^o]{2}e $')", true),
+        ("RegexMatch(c.u, '')", true),
+    ] {
+        let text = format!("SELECT VALUE {}FROM c", filter.replace('\\', "\\\\"));
+        let mut rows = Vec::new();
+        start(&text, Budget::default()).push(item.as_bytes(), 0, &mut rows).unwrap();
+        assert_eq!(rows, [expected.to_string().as_bytes()], "{filter}");
+    }
+}
+
+#[test]
+fn patterns_and_searches_beyond_a_bound_are_refused() {
+    let item = format!(r#"{{"s":"{}","p":"{}"}}"#, "größe ".repeat(200_000), "a|".repeat(3_000));
+    let ended = |call: &str| {
+        let text = format!("SELECT VALUE {call} FROM c");
+        start(&text, Budget::default()).push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ())
+    };
+    let refused = ended(r"RegexMatch(c.s, '\\bx\\w{9}\\b')");
+    assert!(matches!(refused, Err(EvaluationError::SearchTooLong { .. })), "{refused:?}");
+    for call in ["RegexMatch(c.s, c.p)", r"RegexMatch(c.s, '\\w{500}')", "RegexMatch(c.s, '(')"] {
+        let refused = ended(call);
+        assert!(matches!(refused, Err(EvaluationError::BadPattern(_))), "{call}: {refused:?}");
+    }
+}
+
+/// A regular polygon of so many corners, as the text of a ring.
+fn ring(corners: u32, radius: f64) -> String {
+    let corner = |place: u32| {
+        let angle = f64::from(place % corners) / f64::from(corners) * std::f64::consts::TAU;
+        format!("[{},{}]", radius * angle.cos(), radius * angle.sin())
+    };
+    format!("[{}]", (0..=corners).map(corner).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn shapes_are_charged_for_what_they_cost_and_refused_beyond_a_bound() {
+    let polygon =
+        |corners| format!(r#"{{"type":"Polygon","coordinates":[{}]}}"#, ring(corners, 10.0));
+    let line =
+        |corners| format!(r#"{{"type":"LineString","coordinates":{}}}"#, ring(corners, 20.0));
+    let item = format!(
+        r#"{{"fit":{},"large":{},"huge":{},"line":{},"track":{},"at":{{"type":"Point","coordinates":[1,2]}}}}"#,
+        polygon(1_000),
+        polygon(3_000),
+        line(50_000),
+        line(1_000),
+        line(20_000),
+    );
+    let run = |call: &str| {
+        let mut run = start(&format!("SELECT VALUE {call} FROM c"), Budget::default());
+        let ended = run.push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ());
+        (ended, run.steps())
+    };
+    for (call, least) in [
+        ("ST_ISVALID(c.fit)", 120_000),
+        ("ST_ISVALIDDETAILED(c.fit)", 120_000),
+        ("ST_AREA(c.fit)", 120_000),
+        ("ST_WITHIN(c.at, c.fit)", 120_000),
+        ("ST_INTERSECTS(c.line, c.fit)", 280_000),
+        ("ST_DISTANCE(c.line, c.fit)", 1_000_000),
+        ("ST_DISTANCE(c.at, c.track)", 180_000),
+    ] {
+        let (ended, steps) = run(call);
+        assert_eq!(ended, Ok(()), "{call}");
+        assert!(steps >= least, "{call}: {steps} steps");
+    }
+    for call in [
+        "ST_ISVALID(c.large)",
+        "ST_AREA(c.large)",
+        "ST_WITHIN(c.at, c.large)",
+        "ST_ISVALID(c.huge)",
+    ] {
+        let (ended, _) = run(call);
+        assert!(matches!(ended, Err(EvaluationError::ShapeTooLarge { .. })), "{call}: {ended:?}");
+    }
+    let (ended, _) = run("ST_INTERSECTS(c.track, c.fit)");
+    assert!(matches!(ended, Err(EvaluationError::ShapesTooLarge { .. })), "{ended:?}");
+}
+
+#[test]
+fn walks_over_large_values_are_charged_by_their_size() {
+    let numbers: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+    let deep = format!("{}{}{}", "[".repeat(60), "1,".repeat(20_000) + "1", "]".repeat(60));
+    let item = format!(
+        r#"{{"id":"a","a":[{}],"b":[[{}]],"deep":{deep},"s":"{}\n","o":{{"k":[{}]}}}}"#,
+        numbers.join(","),
+        numbers.join(","),
+        "x".repeat(200_000),
+        numbers.join(","),
+    );
+    for text in [
+        "SELECT DISTINCT VALUE c FROM c JOIN x IN c.a",
+        "SELECT DISTINCT VALUE c.s FROM c JOIN x IN c.a",
+        "SELECT COUNT(1) AS n FROM c JOIN x IN c.a GROUP BY c",
+        "SELECT VALUE MAKESET(c) FROM c JOIN x IN c.a",
+        "SELECT VALUE MAX(c.s) FROM c JOIN x IN c.a",
+        "SELECT TOP 1 x FROM c JOIN x IN c.a ORDER BY c",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c = c",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c.deep = c.deep",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c IN (c, 1)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE c.s BETWEEN 'a' AND c.s",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE ARRAY_CONTAINS([c, c], c)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE ARRAY_CONTAINS([c], {o: c.o, id: 'b'}, true)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE SetEqual(c.b, c.b)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE CONTAINS_ANY_CS(c.s, 'a', 'b', 'c', 'd', 'e', 'f')",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE IS_DEFINED(c.s)",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE LENGTH(ToString(c)) > 1",
+        "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a WHERE IS_DEFINED(ObjectToArray(c))",
+    ] {
+        let (ended, steps) = abandoned(text, &item);
+        assert_eq!(ended, Err(EvaluationError::Abandoned), "{text}");
+        assert!(steps < 22 * 1024 + 20_000, "{text}: {steps} steps");
+    }
+}
+
+#[test]
+fn a_long_parameter_is_not_copied_for_each_of_many_mentions() {
+    let long = [("@p".to_owned(), Value::from("x".repeat(1 << 20)))];
+    let mentions = |count: usize| format!("SELECT VALUE [{}]", vec!["@p"; count].join(","));
+    assert!(Query::parse(&mentions(10), &long).is_ok());
+    let refused = Query::parse(&mentions(10_000), &long).map(|_| ()).unwrap_err();
+    assert!(matches!(refused.problem(), Problem::TooLarge(_)), "{refused}");
 }

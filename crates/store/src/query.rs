@@ -33,7 +33,8 @@ use headwater_query::{Budget, Context, Kind, Limits, MemoryLease, Next, OrderMar
 use std::sync::Arc;
 
 pub use headwater_query::{
-    ComputedProperty, EvaluationError, Problem, Query, QueryError, ResumePoint, Value,
+    ComputedProperty, EvaluationError, ParameterReader, Problem, Query, QueryError, ResumePoint,
+    Value,
 };
 pub(crate) use lanes::Lanes;
 pub(crate) use leftovers::Leftovers;

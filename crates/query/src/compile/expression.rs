@@ -31,6 +31,15 @@ impl Compiler<'_> {
             Node::OrderByFilter => Operation::Constant(Value::Bool(true)),
             Node::Parameter(name) => {
                 let value = self.parameters.get(name).ok_or_else(|| self.missing(expression))?;
+                // Each mention has a copy of its own.
+                let left = self.parameter_bytes_left.checked_sub(value.owned_bytes());
+                self.parameter_bytes_left = left.ok_or_else(|| {
+                    let problem = format!(
+                        "The query mentions parameter {name} too often for its length: all mentions together stand \
+                         for more bytes than a query may hold; mention it once, in a sub-query"
+                    );
+                    self.error(Problem::TooLarge(problem), span)
+                })?;
                 Operation::Constant(value.clone())
             }
             Node::Name(name) => match self.resolve(name, span)? {

@@ -180,6 +180,7 @@ pub(crate) fn compile(
         parts_of: Vec::new(),
         user_functions: Vec::new(),
         stages: Vec::new(),
+        parameter_bytes_left: limits.parameter_bytes,
     };
     let last = compiler.select(tree, true)?;
     compiler.stages.push(last);
@@ -218,6 +219,8 @@ struct Compiler<'c> {
     parts_of: Vec<usize>,
     user_functions: Vec<String>,
     stages: Vec<Program>,
+    /// Bytes of parameters that may still be copied into the program.
+    parameter_bytes_left: usize,
 }
 
 impl Compiler<'_> {

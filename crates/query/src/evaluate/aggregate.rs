@@ -5,7 +5,9 @@
 
 use std::collections::HashSet;
 
+use crate::error::EvaluationError;
 use crate::functions::AggregateKind;
+use crate::meter::Meter;
 use crate::value::{Key, Kind, Value};
 
 /// What an aggregate has seen so far.
@@ -37,10 +39,14 @@ impl AggregateState {
         }
     }
 
-    /// Takes one more value and answers how many bytes it keeps because of it.
-    pub(crate) fn add(&mut self, value: &Value<'_>) -> usize {
+    /// Takes one more value, charged by its size, and returns how many bytes it keeps because of it.
+    pub(crate) fn add(
+        &mut self,
+        value: &Value<'_>,
+        meter: &mut Meter,
+    ) -> Result<usize, EvaluationError> {
         if value.is_undefined() {
-            return 0;
+            return Ok(0);
         }
         match self.kind {
             AggregateKind::Count => self.count += 1,
@@ -52,17 +58,24 @@ impl AggregateState {
                 }
                 None => self.spoiled = true,
             },
-            AggregateKind::Min | AggregateKind::Max => return self.compare(value),
-            AggregateKind::MakeList => return self.keep(value),
+            AggregateKind::Min | AggregateKind::Max => {
+                meter.step(value.scan_cost())?;
+                return Ok(self.compare(value));
+            }
+            AggregateKind::MakeList => {
+                meter.step(value.copy_cost())?;
+                return Ok(self.keep(value));
+            }
             AggregateKind::MakeSet => {
-                let key = Key::of(value);
+                let key = Key::charged(value, meter)?;
                 let bytes = key.len() + size_of::<Key>();
                 if self.seen.insert(key) {
-                    return bytes + self.keep(value);
+                    meter.step(value.copy_cost())?;
+                    return Ok(bytes + self.keep(value));
                 }
             }
         }
-        0
+        Ok(0)
     }
 
     /// Takes the same value once for each of so many rows. Only counts do not care which rows they were.

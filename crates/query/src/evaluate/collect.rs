@@ -115,9 +115,12 @@ impl<'r> Collector<'r> {
             return Ok(ControlFlow::Continue(()));
         }
         let output = machine.evaluate(&program.projection)?;
+        machine.environment.spend(output.copy_cost())?;
         let mut keys = Vec::with_capacity(program.order.len());
         for (key, _) in &program.order {
-            keys.push(keep(machine.evaluate(key)?));
+            let key = machine.evaluate(key)?;
+            machine.environment.spend(key.copy_cost())?;
+            keys.push(keep(key));
         }
         self.add_row(machine, program, Row { keys, ordinal, output: keep(output) })
     }
@@ -126,11 +129,11 @@ impl<'r> Collector<'r> {
         if row.output.is_undefined() {
             return Ok(ControlFlow::Continue(()));
         }
-        if self.was_answered(program, &row) {
+        if self.was_answered(program, &row, &mut machine.environment.meter)? {
             return Ok(ControlFlow::Continue(()));
         }
         if program.distinct {
-            let key = Key::of(&row.output);
+            let key = Key::charged(&row.output, &mut machine.environment.meter)?;
             if let Some(place) = self.seen.get(&key) {
                 let first = self.rows.get_mut(*place).filter(|_| program.order.is_empty());
                 if let Some(first) = first.filter(|first| row.ordinal < first.ordinal) {
@@ -153,12 +156,18 @@ impl<'r> Collector<'r> {
     }
 
     /// Whether a row lies before the mark.
-    fn was_answered(&mut self, program: &Program, row: &Row<'_>) -> bool {
-        let Some(after) = &self.after else { return false };
+    fn was_answered(
+        &mut self,
+        program: &Program,
+        row: &Row<'_>,
+        meter: &mut Meter,
+    ) -> Result<bool, EvaluationError> {
+        let Some(after) = &self.after else { return Ok(false) };
+        meter.step(compare_cost(&row.keys, &after.keys))?;
         let order = order_of(program, (&row.keys, row.ordinal), (&after.keys, after.ordinal));
         let repeated = order.is_eq() && self.passed < after.repeats;
         self.passed += u64::from(repeated);
-        order.is_lt() || repeated
+        Ok(order.is_lt() || repeated)
     }
 
     fn spend(
@@ -244,6 +253,7 @@ impl<'r> Collector<'r> {
         let mut rows: Vec<SortedRow> = Vec::with_capacity(self.rows.len().min(page));
         for row in self.rows.into_iter().take(page) {
             let before = rows.last().map(|row| &row.mark).or(self.after.as_ref());
+            meter.step(before.map_or(0, |before| compare_cost(&before.keys, &row.keys)))?;
             let same = before.filter(|before| {
                 let before = (&before.keys[..], before.ordinal);
                 order_of(program, before, (&row.keys, row.ordinal)).is_eq()
@@ -267,7 +277,8 @@ impl<'r> Collector<'r> {
         for (number, (_, argument)) in program.aggregates.iter().enumerate() {
             let value = machine.evaluate(argument)?;
             let state = self.group_list.get_mut(index).and_then(|g| g.aggregates.get_mut(number));
-            let bytes = state.map_or(0, |state| state.add(&value));
+            let meter = &mut machine.environment.meter;
+            let bytes = state.map_or(Ok(0), |state| state.add(&value, meter))?;
             self.spend(machine, bytes)?;
         }
         Ok(())
@@ -306,7 +317,8 @@ impl<'r> Collector<'r> {
         let mut key = Key::default();
         for group in &program.groups {
             let value = machine.evaluate(group)?;
-            key.push(&value);
+            key.push(&value, &mut machine.environment.meter)?;
+            machine.environment.spend(value.copy_cost())?;
             keys.push(value);
         }
         Ok(match self.groups.get(&key) {
@@ -398,6 +410,12 @@ fn order_of(
         }
     }
     one_ordinal.cmp(&two_ordinal)
+}
+
+/// The steps of one comparison of sort keys.
+fn compare_cost(one: &[Value<'_>], two: &[Value<'_>]) -> usize {
+    let scanned = one.iter().chain(two).map(Value::scan_cost).sum::<usize>();
+    COMPARED_PER_SCAN.saturating_mul(scanned)
 }
 
 fn states(program: &Program) -> Vec<AggregateState> {

@@ -1,9 +1,12 @@
 //! `LIKE`: `%` any text, `_` one character, `[a-c]` and `[^a-c]` one character of a set.
 //!
-//! A match never goes back further than the last `%`, so its cost is bounded by the product of the
-//! two lengths, which is what it is charged.
+//! A match never goes back further than the last `%`, so its cost is bounded by the product of the two lengths. It
+//! is charged while it runs, so that a long one can be interrupted.
 
-use crate::value::Value;
+use crate::value::{Charge, Value};
+
+/// Characters that are compared for the cost of a step.
+const COMPARED_PER_STEP: usize = 16;
 
 /// A pattern taken apart.
 #[derive(Debug)]
@@ -20,6 +23,14 @@ enum Part {
 }
 
 impl Part {
+    /// How many comparisons a character takes.
+    fn cost(&self) -> usize {
+        match self {
+            Part::Set { ranges, .. } => 1 + ranges.len(),
+            _ => 1,
+        }
+    }
+
     fn takes(&self, c: char) -> bool {
         match self {
             Part::AnyText | Part::AnyChar => true,
@@ -80,25 +91,30 @@ impl LikePattern {
         Some(LikePattern { parts })
     }
 
-    pub(crate) fn cost(&self, text: &str) -> usize {
-        let wild = self.parts.iter().filter(|part| matches!(part, Part::AnyText)).count();
-        let passes = if wild > 1 { self.parts.len() } else { 1 };
-        1 + (text.len() / 16).saturating_mul(passes)
-    }
-
-    pub(crate) fn matches(&self, text: &str) -> bool {
+    /// Whether the whole text matches. Each comparison of a character is charged, also where a retry repeats it.
+    pub(crate) fn matches<C: Charge>(
+        &self,
+        text: &str,
+        charge: &mut C,
+    ) -> Result<bool, C::Refusal> {
+        let mut compared = 0;
         let mut rest = text;
         let mut part = 0;
         // Where to go on after the last `%` if what follows it does not fit here.
         let mut retry: Option<(usize, &str)> = None;
         loop {
+            compared += self.parts.get(part).map_or(1, Part::cost);
+            if compared >= COMPARED_PER_STEP {
+                charge.walked(compared / COMPARED_PER_STEP)?;
+                compared %= COMPARED_PER_STEP;
+            }
             match (self.parts.get(part), rest.chars().next()) {
                 (Some(Part::AnyText), _) => {
                     part += 1;
                     retry = Some((part, rest));
                     continue;
                 }
-                (None, None) => return true,
+                (None, None) => return Ok(true),
                 (Some(own), Some(c)) if own.takes(c) => {
                     part += 1;
                     rest = &rest[c.len_utf8()..];
@@ -106,8 +122,8 @@ impl LikePattern {
                 }
                 _ => {}
             }
-            let Some((after, from)) = retry else { return false };
-            let Some(skipped) = from.chars().next() else { return false };
+            let Some((after, from)) = retry else { return Ok(false) };
+            let Some(skipped) = from.chars().next() else { return Ok(false) };
             let from = &from[skipped.len_utf8()..];
             retry = Some((after, from));
             part = after;
@@ -137,6 +153,8 @@ fn set(chars: &[char]) -> Option<(Part, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
+    use crate::meter::{Budget, Meter};
 
     #[test]
     fn patterns_match_whole_texts() {
@@ -167,7 +185,8 @@ mod tests {
         for (text, pattern, escape, expected) in cases {
             let escape = escape.map(Value::from);
             let compiled = LikePattern::new(&Value::from(pattern), escape.as_ref()).unwrap();
-            assert_eq!(compiled.matches(text), expected, "{text} LIKE {pattern}");
+            let mut meter = Meter::new(Budget::default(), &Limits::default());
+            assert_eq!(compiled.matches(text, &mut meter), Ok(expected), "{text} LIKE {pattern}");
         }
     }
 }

@@ -33,7 +33,7 @@ pub use run::{Next, Progress, Run};
 use crate::ast::BinaryOperator;
 use crate::compile::{Compiled, Operation};
 use crate::error::EvaluationError;
-use crate::functions::Body;
+use crate::functions::{Body, Patterns};
 use crate::limits::Limits;
 use crate::meter::{Budget, Meter};
 use crate::value::{Found, Key, Value, find_members, place_of, value_in};
@@ -93,8 +93,8 @@ pub(crate) struct Environment {
     functions: Option<Arc<dyn UserFunctions>>,
     pub(crate) meter: Meter,
     pub(crate) limits: Limits,
-    /// Patterns of `RegexMatch` seen so far, the latest last.
-    pub(crate) patterns: Vec<(String, String, regex::Regex)>,
+    /// Patterns of `RegexMatch` seen so far.
+    pub(crate) patterns: Patterns,
 }
 
 impl Environment {
@@ -105,7 +105,7 @@ impl Environment {
             functions: context.functions,
             meter: Meter::new(context.budget, limits),
             limits: limits.clone(),
-            patterns: Vec::new(),
+            patterns: Patterns::default(),
         }
     }
 
@@ -276,8 +276,8 @@ impl<'a, 'e> Machine<'a, 'e> {
             Operation::InSet(of, set) => match self.evaluate(of)? {
                 Value::Undefined => Value::Undefined,
                 value => {
-                    self.environment.spend(value.scan_cost())?;
-                    Value::Bool(set.contains(&Key::of(&value)))
+                    let key = Key::charged(&value, &mut self.environment.meter)?;
+                    Value::Bool(set.contains(&key))
                 }
             },
             Operation::Between(three) => return self.between(three),
@@ -313,7 +313,11 @@ impl<'a, 'e> Machine<'a, 'e> {
             Operation::Group(index) => self.group_keys.get(*index).cloned().unwrap_or_default(),
             Operation::Aggregate(index) => self.aggregates.get(*index).cloned().unwrap_or_default(),
         };
-        self.environment.meter.charge(value.owned_bytes())?;
+        let owned = value.owned_bytes();
+        if owned > 0 {
+            self.environment.spend(value.copy_cost())?;
+            self.environment.meter.charge(owned)?;
+        }
         Ok(value)
     }
 
@@ -358,27 +362,27 @@ impl<'a, 'e> Machine<'a, 'e> {
             return if one.is_undefined() { self.evaluate(two) } else { Ok(one) };
         }
         let two = self.evaluate(two)?;
+        if matches!(operator, BinaryOperator::Equal | BinaryOperator::NotEqual) {
+            let equal = self.equal(&one, &two)?;
+            let is_wanted = operator == BinaryOperator::Equal;
+            return Ok(equal.map_or(Value::Undefined, |equal| Value::Bool(equal == is_wanted)));
+        }
         self.environment.spend(one.scan_cost() + two.scan_cost())?;
         if operator == BinaryOperator::Concatenate {
             let bytes = one.as_text().map_or(0, str::len) + two.as_text().map_or(0, str::len);
             self.environment.allow("||", bytes)?;
         }
-        self.opening([&one, &two], || operators::binary(operator, &one, &two))
+        Ok(operators::binary(operator, &one, &two))
     }
 
-    /// Compares values, with the memory it takes to look into them.
-    fn opening<T>(
-        &mut self,
-        values: [&Value<'_>; 2],
-        work: impl FnOnce() -> T,
-    ) -> Result<T, EvaluationError> {
-        let mark = self.environment.meter.mark();
-        for value in values {
-            self.environment.meter.charge(value.opened_bytes())?;
-        }
-        let done = work();
-        self.environment.meter.release_to(mark);
-        Ok(done)
+    /// The language's `=`, with the steps and the memory it takes to look into the values.
+    fn equal(&mut self, one: &Value<'_>, two: &Value<'_>) -> Result<Option<bool>, EvaluationError> {
+        let meter = &mut self.environment.meter;
+        let mark = meter.mark();
+        meter.charge(one.opened_bytes().saturating_add(two.opened_bytes()))?;
+        let equal = one.equals_charged(two, meter)?;
+        meter.release_to(mark);
+        Ok(equal)
     }
 
     /// False as soon as one is false; undefined if one has no truth and none is false.
@@ -412,8 +416,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         let mut result = Value::Bool(false);
         for one in list {
             let one = self.evaluate(one)?;
-            self.environment.spend(of.scan_cost() + one.scan_cost())?;
-            match self.opening([&of, &one], || of.equals(&one))? {
+            match self.equal(&of, &one)? {
                 Some(true) => return Ok(Value::Bool(true)),
                 Some(false) => {}
                 None => result = Value::Undefined,
@@ -425,8 +428,10 @@ impl<'a, 'e> Machine<'a, 'e> {
     fn between(&mut self, three: &'a [Operation; 3]) -> Evaluated<'a> {
         let [of, low, high] = three;
         let of = self.evaluate(of)?;
-        let above = of.compare(&self.evaluate(low)?).map(std::cmp::Ordering::is_ge);
-        let below = of.compare(&self.evaluate(high)?).map(std::cmp::Ordering::is_le);
+        let (low, high) = (self.evaluate(low)?, self.evaluate(high)?);
+        self.environment.spend(of.scan_cost() + low.scan_cost() + high.scan_cost())?;
+        let above = of.compare(&low).map(std::cmp::Ordering::is_ge);
+        let below = of.compare(&high).map(std::cmp::Ordering::is_le);
         Ok(match (above, below) {
             (Some(false), _) | (_, Some(false)) => Value::Bool(false),
             (Some(true), Some(true)) => Value::Bool(true),
@@ -436,8 +441,7 @@ impl<'a, 'e> Machine<'a, 'e> {
 
     fn like(&mut self, of: &Value<'a>, pattern: &LikePattern) -> Evaluated<'a> {
         let Some(text) = of.as_text() else { return Ok(Value::Undefined) };
-        self.environment.spend(pattern.cost(text))?;
-        Ok(Value::Bool(pattern.matches(text)))
+        pattern.matches(text, &mut self.environment.meter).map(Value::Bool)
     }
 
     fn like_dynamic(
@@ -449,6 +453,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         let of = self.evaluate(of)?;
         let pattern = self.evaluate(pattern)?;
         let escape = escape.map(|escape| self.evaluate(escape)).transpose()?;
+        self.environment.spend(pattern.as_text().map_or(0, |text| text.len() / 16))?;
         match LikePattern::new(&pattern, escape.as_ref()) {
             Some(pattern) => self.like(&of, &pattern),
             None => Ok(Value::Undefined),
@@ -461,7 +466,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         list: &'a [Operation],
     ) -> Evaluated<'a> {
         let arguments = self.list(list)?;
-        self.environment.spend(arguments.iter().map(Value::scan_cost).sum())?;
+        self.environment.spend(arguments.iter().map(Value::visit_cost).sum())?;
         // What the function needs meanwhile is released when it is done, and what it made is charged.
         let mark = self.environment.meter.mark();
         for argument in &arguments {

@@ -204,13 +204,15 @@ impl Run {
             } else {
                 match machine.evaluate(&first.projection)? {
                     Value::Undefined => return Ok(ControlFlow::Continue(())),
-                    value => Cow::Owned(value.to_json()),
+                    value => {
+                        machine.environment.spend(value.copy_cost())?;
+                        Cow::Owned(value.to_json())
+                    }
                 }
             };
             progress.rows += 1;
             if progress.rows > window.skip {
                 let own = if let Cow::Owned(row) = &row { row.len() } else { 0 };
-                machine.environment.spend(own / BYTES_SEARCHED_PER_STEP)?;
                 machine.environment.meter.keep(own + size_of::<Cow<'_, [u8]>>())?;
                 bytes += row.len();
                 rows.push(row);
@@ -275,7 +277,12 @@ impl Run {
             let (rows, _) = collector.finish(&mut machine, stage)?;
             fed = Some(rows.into_iter().map(Value::into_owned).collect());
         }
-        Ok(fed.unwrap_or_default().into_iter().map(Value::into_json).collect())
+        let mut rows = Vec::new();
+        for row in fed.unwrap_or_default() {
+            self.environment.spend(1 + row.copy_cost())?;
+            rows.push(row.into_json());
+        }
+        Ok(rows)
     }
 
     /// How far a streaming run has come.

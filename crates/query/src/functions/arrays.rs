@@ -1,10 +1,11 @@
 //! Functions that look into an array or make one. Equality is that of `=`, so `1` is `1.0`; order is
 //! that of `ORDER BY`. Arrays as sets are in `sets.rs`.
 
-use super::sets::charge_keys;
+use super::sets::{charge_keys, keys_of};
 use super::{ANY, Body, Function, count, flag, whole};
 use crate::error::EvaluationError;
 use crate::evaluate::Environment;
+use crate::meter::Meter;
 use crate::value::{Key, Kind, Value};
 
 type Careful<'a> = Result<Option<Value<'a>>, EvaluationError>;
@@ -191,11 +192,12 @@ fn contains<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Caref
     else {
         return Ok(None);
     };
-    // The value is looked into once for each element.
-    let each = 1 + wanted.scan_cost();
+    let meter = &mut environment.meter;
     for element in elements.iter() {
-        environment.spend(each)?;
-        if element.equals(wanted) == Some(true) || (partial && has_part(element, wanted, 0)) {
+        meter.step(1)?;
+        if element.equals_charged(wanted, meter)? == Some(true)
+            || (partial && has_part(element, wanted, 0, meter)?)
+        {
             return Ok(Some(Value::Bool(true)));
         }
     }
@@ -203,25 +205,38 @@ fn contains<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Caref
 }
 
 /// Whether `element` has every property of `wanted`, all the way down.
-fn has_part(element: &Value<'_>, wanted: &Value<'_>, depth: u32) -> bool {
-    match wanted.members() {
-        Some(members) if element.kind() == Kind::Object && depth < 64 => {
-            members.iter().all(|(name, value)| has_part(&element.member(name), value, depth + 1))
+fn has_part(
+    element: &Value<'_>,
+    wanted: &Value<'_>,
+    depth: u32,
+    meter: &mut Meter,
+) -> Result<bool, EvaluationError> {
+    meter.step(wanted.visit_cost())?;
+    let Some(members) = wanted.members().filter(|_| element.kind() == Kind::Object && depth < 64)
+    else {
+        return Ok(element.equals_charged(wanted, meter)? == Some(true));
+    };
+    for (name, value) in members.iter() {
+        // Each property is searched for from the start of the element.
+        meter.step(1 + element.visit_cost())?;
+        if !has_part(&element.member(name), value, depth + 1, meter)? {
+            return Ok(false);
         }
-        _ => element.equals(wanted) == Some(true),
     }
+    Ok(true)
 }
 
 fn several<'a>(arguments: &[Value<'a>], environment: &mut Environment, all: bool) -> Careful<'a> {
     let Some(elements) = arguments[0].elements() else { return Ok(None) };
     charge_keys(arguments, elements.len() + arguments.len(), environment)?;
-    let elements: std::collections::HashSet<_> = elements.iter().map(Key::of).collect();
+    let elements = keys_of(&elements, environment)?;
     let mut found = 0;
     for wanted in &arguments[1..] {
         if wanted.is_undefined() {
             return Ok(None);
         }
-        found += usize::from(elements.contains(&Key::of(wanted)));
+        let key = Key::charged(wanted, &mut environment.meter)?;
+        found += usize::from(elements.contains(&key));
     }
     Ok(Some(Value::Bool(if all { found == arguments.len() - 1 } else { found > 0 })))
 }

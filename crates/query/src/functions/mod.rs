@@ -14,6 +14,7 @@ mod integers;
 mod items;
 mod later;
 mod mathematics;
+mod patterns;
 mod sets;
 mod spatial;
 mod strings;
@@ -22,6 +23,8 @@ mod types;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
+
+pub(crate) use patterns::Patterns;
 
 use crate::error::EvaluationError;
 use crate::evaluate::Environment;

@@ -16,11 +16,7 @@ pub(super) const TABLE: &[Function] = &[
         arguments: "(array, array)",
         meaning: "The elements of the first that are not in the second",
         count: (2, 2),
-        body: Body::Careful(|arguments, environment| {
-            sets(arguments, environment, |one, two| {
-                unique(one.iter().filter(|element| !two.contains(&Key::of(element))))
-            })
-        }),
+        body: Body::Careful(|arguments, environment| filtered(arguments, environment, false)),
         examples: &[
             ("SetDifference([1, 2, 3, 3], [2])", "[1,3]"),
             ("SetDifference([1], 1)", "undefined"),
@@ -31,12 +27,7 @@ pub(super) const TABLE: &[Function] = &[
         arguments: "(array, array)",
         meaning: "Whether both have the same elements, in whatever order and number",
         count: (2, 2),
-        body: Body::Careful(|arguments, environment| {
-            sets(arguments, environment, |one, two| {
-                let one: HashSet<_> = one.iter().map(Key::of).collect();
-                Value::Bool(one == *two)
-            })
-        }),
+        body: Body::Careful(equal),
         examples: &[("SetEqual([1, 2, 2], [2, 1])", "true"), ("SetEqual([1, 2], [1])", "false")],
     },
     Function {
@@ -44,11 +35,7 @@ pub(super) const TABLE: &[Function] = &[
         arguments: "(array, array)",
         meaning: "The elements that are in both",
         count: (2, 2),
-        body: Body::Careful(|arguments, environment| {
-            sets(arguments, environment, |one, two| {
-                unique(one.iter().filter(|element| two.contains(&Key::of(element))))
-            })
-        }),
+        body: Body::Careful(|arguments, environment| filtered(arguments, environment, true)),
         examples: &[
             ("SetIntersect([1, 2, 3, 4], [3, 4, 5, 6])", "[3,4]"),
             ("SetIntersect([1, 1], [1, 1])", "[1]"),
@@ -68,12 +55,6 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Each value at its first place.
-fn unique<'v, 'a: 'v>(elements: impl Iterator<Item = &'v Value<'a>>) -> Value<'a> {
-    let mut seen = HashSet::new();
-    Value::array(elements.filter(|element| seen.insert(Key::of(element))).cloned())
-}
-
 /// Charges for a set of the elements: each has a key of its own.
 pub(super) fn charge_keys(
     arguments: &[Value<'_>],
@@ -86,16 +67,46 @@ pub(super) fn charge_keys(
     environment.meter.charge(texts.saturating_add(keys))
 }
 
-fn sets<'a>(
+/// The keys of the elements, each charged by its size.
+pub(super) fn keys_of(
+    elements: &[Value<'_>],
+    environment: &mut Environment,
+) -> Result<HashSet<Key>, EvaluationError> {
+    elements.iter().map(|element| Key::charged(element, &mut environment.meter)).collect()
+}
+
+/// The elements of the first array, each once, that are or are not in the second.
+fn filtered<'a>(
     arguments: &[Value<'a>],
     environment: &mut Environment,
-    combine: fn(&[Value<'a>], &HashSet<Key>) -> Value<'a>,
+    is_shared: bool,
 ) -> Result<Option<Value<'a>>, EvaluationError> {
     let (Some(one), Some(two)) = (arguments[0].elements(), arguments[1].elements()) else {
         return Ok(None);
     };
     charge_keys(arguments, one.len() + two.len(), environment)?;
-    Ok(Some(combine(&one, &two.iter().map(Key::of).collect())))
+    let two = keys_of(&two, environment)?;
+    let mut seen = HashSet::new();
+    let mut kept = Vec::new();
+    for element in one.iter() {
+        let key = Key::charged(element, &mut environment.meter)?;
+        if two.contains(&key) == is_shared && seen.insert(key) {
+            kept.push(element.clone());
+        }
+    }
+    Ok(Some(Value::array(kept)))
+}
+
+fn equal<'a>(
+    arguments: &[Value<'a>],
+    environment: &mut Environment,
+) -> Result<Option<Value<'a>>, EvaluationError> {
+    let (Some(one), Some(two)) = (arguments[0].elements(), arguments[1].elements()) else {
+        return Ok(None);
+    };
+    charge_keys(arguments, one.len() + two.len(), environment)?;
+    let (one, two) = (keys_of(&one, environment)?, keys_of(&two, environment)?);
+    Ok(Some(Value::Bool(one == two)))
 }
 
 fn union<'a>(
@@ -106,5 +117,12 @@ fn union<'a>(
         return Ok(None);
     };
     charge_keys(arguments, one.len() + two.len(), environment)?;
-    Ok(Some(unique(one.iter().chain(two.iter()))))
+    let mut seen = HashSet::new();
+    let mut kept = Vec::new();
+    for element in one.iter().chain(two.iter()) {
+        if seen.insert(Key::charged(element, &mut environment.meter)?) {
+            kept.push(element.clone());
+        }
+    }
+    Ok(Some(Value::array(kept)))
 }

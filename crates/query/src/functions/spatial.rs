@@ -18,6 +18,15 @@ use crate::value::Value;
 
 /// The most positions one shape has.
 const POSITIONS_MAX: usize = 50_000;
+/// The most positions a polygon has, or all polygons of a shape. Checking them compares each edge with each
+/// other one, takes about 12 ns for a pair and cannot be interrupted.
+const POLYGON_POSITIONS_MAX: usize = 2_800;
+/// Pairs of edges of a polygon that are checked for the cost of a step.
+const CHECKED_PER_STEP: usize = 8;
+/// The most pairs of positions of two shapes that are compared at once, at about 17 ns for a pair.
+const PAIRS_MAX: usize = 6_000_000;
+/// Pairs of positions that are compared for the cost of a step.
+const COMPARED_PER_STEP: usize = 6;
 
 macro_rules! point {
     ($x:literal, $y:literal) => {
@@ -38,7 +47,8 @@ pub(super) const TABLE: &[Function] = &[
         meaning: "The area of a polygon in square metres, 0 for points and lines",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| {
-            let [Some(shape)] = shapes(arguments, environment)? else { return Ok(None) };
+            let Ok(shape) = check("ST_AREA", &arguments[0], environment)? else { return Ok(None) };
+            environment.spend(shape.coords_count())?;
             Ok(Some(Value::number(shape.geodesic_area_unsigned().abs())))
         }),
         examples: &[
@@ -53,8 +63,10 @@ pub(super) const TABLE: &[Function] = &[
         meaning: "The shortest way between two shapes in metres, 0 if they touch",
         count: (2, 2),
         body: Body::Careful(|arguments, environment| {
-            let [Some(one), Some(two)] = shapes(arguments, environment)? else { return Ok(None) };
-            Ok(Some(Value::number(distance(&one, &two))))
+            let Some([one, two]) = shapes("ST_DISTANCE", arguments, environment)? else {
+                return Ok(None);
+            };
+            Ok(Some(Value::number(distance(&one, &two, environment)?)))
         }),
         examples: &[
             (
@@ -72,7 +84,9 @@ pub(super) const TABLE: &[Function] = &[
         meaning: "Whether two shapes have a point in common",
         count: (2, 2),
         body: Body::Careful(|arguments, environment| {
-            let [Some(one), Some(two)] = shapes(arguments, environment)? else { return Ok(None) };
+            let Some([one, two]) = shapes("ST_INTERSECTS", arguments, environment)? else {
+                return Ok(None);
+            };
             Ok(Some(Value::Bool(one.intersects(&two))))
         }),
         examples: &[
@@ -93,7 +107,7 @@ pub(super) const TABLE: &[Function] = &[
         meaning: "Whether it is a valid GeoJSON shape",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| {
-            Ok(Some(Value::Bool(check(&arguments[0], environment)?.is_ok())))
+            Ok(Some(Value::Bool(check("ST_ISVALID", &arguments[0], environment)?.is_ok())))
         }),
         examples: &[
             (concat!("ST_ISVALID(", point!("31.9", "-4.8"), ")"), "true"),
@@ -108,7 +122,7 @@ pub(super) const TABLE: &[Function] = &[
         meaning: "Whether it is a valid GeoJSON shape, and if not, why",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| {
-            let problem = check(&arguments[0], environment)?.err();
+            let problem = check("ST_ISVALIDDETAILED", &arguments[0], environment)?.err();
             let mut members = vec![("valid".into(), Value::Bool(problem.is_none()))];
             members.extend(problem.map(|reason| ("reason".into(), Value::from(reason))));
             Ok(Some(Value::object(members)))
@@ -127,7 +141,9 @@ pub(super) const TABLE: &[Function] = &[
         meaning: "Whether the first shape lies inside the second",
         count: (2, 2),
         body: Body::Careful(|arguments, environment| {
-            let [Some(one), Some(two)] = shapes(arguments, environment)? else { return Ok(None) };
+            let Some([one, two]) = shapes("ST_WITHIN", arguments, environment)? else {
+                return Ok(None);
+            };
             Ok(Some(Value::Bool(one.is_within(&two))))
         }),
         examples: &[
@@ -139,29 +155,46 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// The arguments as shapes, once the work they will be is paid for.
-fn shapes<const N: usize>(
+/// Two shapes that can be compared, charged for one comparison; `None` if an argument is no valid shape.
+fn shapes(
+    function: &'static str,
     arguments: &[Value<'_>],
     environment: &mut Environment,
-) -> Result<[Option<Geometry>; N], EvaluationError> {
-    let mut shapes = [const { None }; N];
-    let mut work = 1_usize;
-    for (shape, argument) in shapes.iter_mut().zip(arguments) {
-        *shape = check(argument, environment)?.ok();
-        work = work.saturating_mul(shape.as_ref().map_or(1, CoordsIter::coords_count));
+) -> Result<Option<[Geometry; 2]>, EvaluationError> {
+    let [one, two] = arguments else { return Ok(None) };
+    let one = check(function, one, environment)?.ok();
+    let two = check(function, two, environment)?.ok();
+    let Some((one, two)) = one.zip(two) else { return Ok(None) };
+    let counts = (one.coords_count(), two.coords_count());
+    let pairs = counts.0.saturating_mul(counts.1);
+    if pairs > PAIRS_MAX {
+        let (one, two) = counts;
+        return Err(EvaluationError::ShapesTooLarge { function, one, two, limit: PAIRS_MAX });
     }
-    environment.spend(work)?;
-    Ok(shapes)
+    environment.spend(pairs.div_ceil(COMPARED_PER_STEP))?;
+    Ok(Some([one, two]))
 }
 
 /// The shape, or why it is none.
 fn check(
+    function: &'static str,
     value: &Value<'_>,
     environment: &mut Environment,
 ) -> Result<Result<Geometry, &'static str>, EvaluationError> {
     let mut reader = Reader { positions: 0 };
     let shape = reader.shape(value);
-    environment.spend(reader.positions.saturating_mul(8))?;
+    let positions = reader.positions;
+    environment.spend(positions.saturating_mul(8))?;
+    let limit = match &shape {
+        Ok(Geometry::Polygon(_) | Geometry::MultiPolygon(_)) => POLYGON_POSITIONS_MAX,
+        _ => POSITIONS_MAX,
+    };
+    if positions > limit {
+        return Err(EvaluationError::ShapeTooLarge { function, positions, limit });
+    }
+    if limit == POLYGON_POSITIONS_MAX {
+        environment.spend(positions * positions / CHECKED_PER_STEP)?;
+    }
     Ok(shape.and_then(|shape| match shape.is_valid() {
         true => Ok(shape),
         false => Err("The shape crosses or touches itself."),
@@ -239,12 +272,16 @@ impl Reader {
 
 /// Metres between the two nearest positions. These are found on a plane on which a degree of
 /// longitude is as short as it is there, and measured on the ellipsoid.
-fn distance(one: &Geometry, two: &Geometry) -> f64 {
+fn distance(
+    one: &Geometry,
+    two: &Geometry,
+    environment: &mut Environment,
+) -> Result<f64, EvaluationError> {
     if let (Geometry::Point(one), Geometry::Point(two)) = (one, two) {
-        return Geodesic.distance(*one, *two);
+        return Ok(Geodesic.distance(*one, *two));
     }
     if one.intersects(two) {
-        return 0.0;
+        return Ok(0.0);
     }
     let shrink = latitude(one, two).to_radians().cos().max(1e-3);
     let scaled = |shape: &Geometry| shape.map_coords(|at| Coord { x: at.x * shrink, y: at.y });
@@ -252,7 +289,9 @@ fn distance(one: &Geometry, two: &Geometry) -> f64 {
     let (one, two) = (scaled(one), scaled(two));
     let mut nearest = f64::INFINITY;
     for (from, to) in [(&one, &two), (&two, &one)] {
+        let positions = to.coords_count();
         for position in from.coords_iter() {
+            environment.spend(1 + positions / 2)?;
             let start = Point(position);
             let end = match to.closest_point(&start) {
                 Closest::Intersection(point) | Closest::SinglePoint(point) => point,
@@ -261,7 +300,7 @@ fn distance(one: &Geometry, two: &Geometry) -> f64 {
             nearest = nearest.min(Geodesic.distance(real(start), real(end)));
         }
     }
-    nearest
+    Ok(nearest)
 }
 
 /// The mean latitude of two shapes.

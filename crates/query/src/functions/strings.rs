@@ -1,6 +1,7 @@
 //! Strings: searching, cutting, joining. Positions count characters from 0.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::{ANY, Body, Function, count, flag, text, whole};
 use crate::error::EvaluationError;
@@ -280,8 +281,12 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Option<Value<'a>> {
 
 fn trim<'a>(arguments: &[Value<'a>], front: bool, back: bool) -> Option<Value<'a>> {
     let mut string = text(arguments, 0)?;
-    let characters = if arguments.len() > 1 { Some(text(arguments, 1)?) } else { None };
-    let out = |c: char| characters.map_or(c.is_whitespace(), |characters| characters.contains(c));
+    // A set, because each character of the string is looked up.
+    let characters: Option<HashSet<char>> =
+        if arguments.len() > 1 { Some(text(arguments, 1)?.chars().collect()) } else { None };
+    let out = |c: char| {
+        characters.as_ref().map_or(c.is_whitespace(), |characters| characters.contains(&c))
+    };
     if front {
         string = string.trim_start_matches(out);
     }

@@ -1,17 +1,9 @@
 //! Strings to and from other values, several strings at once, and patterns.
 
-use regex::{Regex, RegexBuilder};
-
 use super::{ANY, Body, Function, text};
 use crate::error::EvaluationError;
 use crate::evaluate::Environment;
 use crate::value::{Kind, Value};
-
-/// The most memory a compiled pattern takes.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
-
-/// How many compiled patterns a run keeps.
-const PATTERNS_MAX: usize = 16;
 
 pub(super) const TABLE: &[Function] = &[
     Function {
@@ -19,7 +11,7 @@ pub(super) const TABLE: &[Function] = &[
         arguments: "(string, part, part [, …])",
         meaning: "Whether every part occurs in the string, whatever its case",
         count: (2, ANY),
-        body: Body::Pure(|arguments| contains(arguments, true, true)),
+        body: Body::Careful(|arguments, environment| contains(arguments, environment, true, true)),
         examples: &[("CONTAINS_ALL_CI(\"Road Bike\", \"road\", \"BIKE\")", "true")],
     },
     Function {
@@ -27,7 +19,7 @@ pub(super) const TABLE: &[Function] = &[
         arguments: "(string, part, part [, …])",
         meaning: "Whether every part occurs in the string",
         count: (2, ANY),
-        body: Body::Pure(|arguments| contains(arguments, true, false)),
+        body: Body::Careful(|arguments, environment| contains(arguments, environment, true, false)),
         examples: &[
             ("CONTAINS_ALL_CS(\"Road Bike\", \"Road\", \"Bike\")", "true"),
             ("CONTAINS_ALL_CS(\"Road Bike\", \"Road\", \"bike\")", "false"),
@@ -38,7 +30,7 @@ pub(super) const TABLE: &[Function] = &[
         arguments: "(string, part, part [, …])",
         meaning: "Whether one of the parts occurs in the string, whatever its case",
         count: (2, ANY),
-        body: Body::Pure(|arguments| contains(arguments, false, true)),
+        body: Body::Careful(|arguments, environment| contains(arguments, environment, false, true)),
         examples: &[("CONTAINS_ANY_CI(\"Road Bike\", \"car\", \"BIKE\")", "true")],
     },
     Function {
@@ -46,7 +38,9 @@ pub(super) const TABLE: &[Function] = &[
         arguments: "(string, part, part [, …])",
         meaning: "Whether one of the parts occurs in the string",
         count: (2, ANY),
-        body: Body::Pure(|arguments| contains(arguments, false, false)),
+        body: Body::Careful(|arguments, environment| {
+            contains(arguments, environment, false, false)
+        }),
         examples: &[
             ("CONTAINS_ANY_CS(\"Road Bike\", \"car\", \"Bike\")", "true"),
             ("CONTAINS_ANY_CS(\"Road Bike\", \"car\", \"bike\")", "false"),
@@ -161,17 +155,26 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-fn contains<'a>(arguments: &[Value<'a>], all: bool, ignore_case: bool) -> Option<Value<'a>> {
+type Careful<'a> = Result<Option<Value<'a>>, EvaluationError>;
+
+fn contains<'a>(
+    arguments: &[Value<'a>],
+    environment: &mut Environment,
+    all: bool,
+    ignore_case: bool,
+) -> Careful<'a> {
     let fold = |text: &str| if ignore_case { text.to_lowercase() } else { text.to_owned() };
-    let string = fold(text(arguments, 0)?);
+    let Some(string) = text(arguments, 0).map(fold) else { return Ok(None) };
+    // Each part is searched for from the start of the string.
+    let each = 1 + arguments[0].scan_cost();
     let mut found = 0;
     for part in &arguments[1..] {
-        found += usize::from(string.contains(&fold(part.as_text()?)));
+        environment.spend(each)?;
+        let Some(part) = part.as_text() else { return Ok(None) };
+        found += usize::from(string.contains(&fold(part)));
     }
-    Some(Value::Bool(if all { found == arguments.len() - 1 } else { found > 0 }))
+    Ok(Some(Value::Bool(if all { found == arguments.len() - 1 } else { found > 0 })))
 }
-
-type Careful<'a> = Result<Option<Value<'a>>, EvaluationError>;
 
 fn regex_match<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'a> {
     let (Some(string), Some(pattern)) = (text(arguments, 0), text(arguments, 1)) else {
@@ -182,35 +185,8 @@ fn regex_match<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Ca
         Some(Some(modifiers)) if modifiers.chars().all(|c| "msix".contains(c)) => modifiers,
         Some(_) => return Ok(None),
     };
-    environment.spend(string.len() / 8)?;
-    let known = environment.patterns.iter().find(|(p, m, _)| p == pattern && m == modifiers);
-    let matches = match known {
-        Some((_, _, regex)) => regex.is_match(string),
-        None => {
-            let regex = compile(pattern, modifiers)?;
-            environment.spend(1000)?;
-            let matches = regex.is_match(string);
-            if environment.patterns.len() >= PATTERNS_MAX {
-                environment.patterns.remove(0);
-            }
-            environment.patterns.push((pattern.to_owned(), modifiers.to_owned(), regex));
-            matches
-        }
-    };
-    Ok(Some(Value::Bool(matches)))
-}
-
-fn compile(pattern: &str, modifiers: &str) -> Result<Regex, EvaluationError> {
-    RegexBuilder::new(pattern)
-        .multi_line(modifiers.contains('m'))
-        .dot_matches_new_line(modifiers.contains('s'))
-        .case_insensitive(modifiers.contains('i'))
-        .ignore_whitespace(modifiers.contains('x'))
-        .size_limit(PATTERN_BYTES_MAX)
-        .dfa_size_limit(PATTERN_BYTES_MAX)
-        .nest_limit(64)
-        .build()
-        .map_err(|error| EvaluationError::BadPattern(error.to_string()))
+    let Environment { patterns, meter, .. } = environment;
+    patterns.is_match(pattern, modifiers, string, meter).map(|matches| Some(Value::Bool(matches)))
 }
 
 fn join<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'a> {

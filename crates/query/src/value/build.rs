@@ -4,24 +4,108 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::{Member, Value};
+use crate::limits::Limits;
 
 /// Up to so many names are compared one by one rather than looked up.
 const FEW: usize = 8;
 
 /// Why a text is no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("value is not JSON: {problem}; send a JSON value")]
-pub struct BadValue {
-    problem: String,
+#[non_exhaustive]
+pub enum BadValue {
+    /// The text is not JSON.
+    #[error("value is not JSON: {problem}; send a JSON value")]
+    NotJson {
+        /// What the parser found.
+        problem: String,
+    },
+    /// The text has more values than its reader allows.
+    #[error(
+        "the parameters of the query hold more than {limit} values, counting each element and property. \
+         Send fewer, or run several queries with a part of them each"
+    )]
+    TooManyValues {
+        /// The most values.
+        limit: usize,
+    },
 }
 
 impl Value<'static> {
     /// Reads a JSON text, nested at most as deep as JSON readers commonly allow (128).
     pub fn from_json(text: &[u8]) -> Result<Value<'static>, BadValue> {
-        serde_json::from_slice(text).map_err(|error| BadValue { problem: error.to_string() })
+        serde_json::from_slice(text)
+            .map_err(|error| BadValue::NotJson { problem: error.to_string() })
+    }
+}
+
+/// Reads the parameters of one query, which share a limit on the number of their values.
+///
+/// A value takes many times the memory of its text, and the meter of a run only starts behind the parameters.
+#[derive(Debug)]
+pub struct ParameterReader {
+    limit: usize,
+    left: usize,
+}
+
+impl ParameterReader {
+    /// A reader within the limits of a query.
+    #[must_use]
+    pub fn new(limits: &Limits) -> ParameterReader {
+        ParameterReader { limit: limits.parameter_values, left: limits.parameter_values }
+    }
+
+    /// Reads a JSON text as [`Value::from_json`] does. Reading ends at the first value beyond the limit.
+    ///
+    /// # Errors
+    /// When it is not JSON, or all texts together have too many values.
+    pub fn read(&mut self, text: &[u8]) -> Result<Value<'static>, BadValue> {
+        let mut is_beyond = false;
+        let mut json = serde_json::Deserializer::from_slice(text);
+        let counter = Counter { left: &mut self.left, is_beyond: &mut is_beyond };
+        let read = counter.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
+        read.map_err(|error| match is_beyond {
+            true => BadValue::TooManyValues { limit: self.limit },
+            false => BadValue::NotJson { problem: error.to_string() },
+        })
+    }
+}
+
+impl Default for ParameterReader {
+    fn default() -> ParameterReader {
+        ParameterReader::new(&Limits::default())
+    }
+}
+
+/// Counts the values that are read.
+struct Counter<'c> {
+    left: &'c mut usize,
+    is_beyond: &'c mut bool,
+}
+
+impl Counter<'_> {
+    fn again(&mut self) -> Counter<'_> {
+        Counter { left: self.left, is_beyond: self.is_beyond }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Counter<'_> {
+    type Value = Value<'static>;
+
+    fn deserialize<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Value<'static>, D::Error> {
+        match self.left.checked_sub(1) {
+            Some(left) => *self.left = left,
+            None => {
+                *self.is_beyond = true;
+                return Err(D::Error::custom("too many values"));
+            }
+        }
+        deserializer.deserialize_any(self)
     }
 }
 
@@ -59,13 +143,12 @@ impl<'a> Value<'a> {
 
 impl<'de> Deserialize<'de> for Value<'static> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value<'static>, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
+        let (mut left, mut is_beyond) = (usize::MAX, false);
+        Counter { left: &mut left, is_beyond: &mut is_beyond }.deserialize(deserializer)
     }
 }
 
-struct ValueVisitor;
-
-impl<'de> Visitor<'de> for ValueVisitor {
+impl<'de> Visitor<'de> for Counter<'_> {
     type Value = Value<'static>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,18 +183,18 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::String(Cow::Owned(value)))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value<'static>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Value<'static>, A::Error> {
         let mut elements = Vec::new();
-        while let Some(element) = seq.next_element()? {
+        while let Some(element) = seq.next_element_seed(self.again())? {
             elements.push(element);
         }
         Ok(Value::Array(elements.into()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value<'static>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value<'static>, A::Error> {
         let mut members = Vec::new();
-        while let Some((name, value)) = map.next_entry::<String, Value<'static>>()? {
-            members.push((Cow::Owned(name), value));
+        while let Some(name) = map.next_key::<String>()? {
+            members.push((Cow::Owned(name), map.next_value_seed(self.again())?));
         }
         Ok(Value::object(members))
     }
@@ -129,6 +212,22 @@ mod tests {
     fn the_last_of_two_equal_names_wins() {
         let value = Value::from_json(br#"{"a":1,"b":2,"a":3}"#).unwrap();
         assert_eq!(value.to_string(), r#"{"a":3,"b":2}"#);
+    }
+
+    #[test]
+    fn the_parameters_of_a_query_share_a_limit_on_their_values() {
+        let limits = Limits { parameter_values: 10, ..Limits::default() };
+        let mut reader = ParameterReader::new(&limits);
+        assert_eq!(
+            reader.read(br#"{"a":[1,2,{"b":3}]}"#).unwrap().to_string(),
+            r#"{"a":[1,2,{"b":3}]}"#
+        );
+        assert!(reader.read(b"[1,2").is_err_and(|error| error.to_string().contains("not JSON")));
+        let refused = reader.read(b"[1,2]").map(|value| value.to_string());
+        assert_eq!(refused, Err(BadValue::TooManyValues { limit: 10 }));
+        let many = format!("[{}1]", "1,".repeat(100_000));
+        let refused = ParameterReader::default().read(many.as_bytes());
+        assert!(refused.is_err_and(|error| error.to_string().contains("more than 100000 values")));
     }
 
     #[test]

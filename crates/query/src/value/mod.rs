@@ -22,11 +22,20 @@ mod write;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use build::BadValue;
+pub use build::{BadValue, ParameterReader};
 pub(crate) use json::{Elements, Found, find_members, place_of, value_in};
 pub use number::Number;
-pub(crate) use order::Key;
+pub(crate) use order::{Charge, Key};
 pub(crate) use write::write_text;
+
+/// Bytes of text that are read for the cost of a step.
+const SCANNED_PER_STEP: usize = 256;
+/// Elements or properties of a made value that are visited for the cost of a step.
+const PARTS_VISITED_PER_STEP: usize = 8;
+/// Bytes of text that are copied for the cost of a step.
+const COPIED_PER_STEP: usize = 4096;
+/// Bytes of a made value that are written as text for the cost of a step.
+const WRITTEN_PER_STEP: usize = 1024;
 
 /// A value of the query language.
 #[derive(Clone, Debug, Default)]
@@ -288,11 +297,30 @@ impl<'a> Value<'a> {
         size_of::<Value<'_>>() + self.owned_bytes() + inner
     }
 
+    /// How much work it is to visit each of its own parts once, in steps.
+    pub(crate) fn visit_cost(&self) -> usize {
+        match self {
+            Value::Array(elements) => elements.len() / PARTS_VISITED_PER_STEP,
+            Value::Object(members) => members.len() / PARTS_VISITED_PER_STEP,
+            other => other.scan_cost(),
+        }
+    }
+
+    /// How much work it is to copy or write it, in steps.
+    pub(crate) fn copy_cost(&self) -> usize {
+        match self {
+            Value::Json(text) => text.len() / COPIED_PER_STEP,
+            Value::String(text) => text.len() / COPIED_PER_STEP,
+            Value::Array(_) | Value::Object(_) => self.weight() / WRITTEN_PER_STEP,
+            _ => 0,
+        }
+    }
+
     /// How much work it is to look into it, in steps.
     pub(crate) fn scan_cost(&self) -> usize {
         match self {
-            Value::Json(text) => text.len() / 256,
-            Value::String(text) => text.len() / 256,
+            Value::Json(text) => text.len() / SCANNED_PER_STEP,
+            Value::String(text) => text.len() / SCANNED_PER_STEP,
             _ => 0,
         }
     }

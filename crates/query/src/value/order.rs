@@ -12,9 +12,38 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::{Kind, Member, Value};
+use std::convert::Infallible;
+
+use super::{Kind, Member, SCANNED_PER_STEP, Value};
 
 const DEPTH_MAX: u32 = 192;
+/// Elements or properties that are visited for the cost of a step.
+const PARTS_PER_STEP: usize = 8;
+
+/// Counts the work of a walk over a value, and may end it.
+pub(crate) trait Charge {
+    /// Why the walk must end.
+    type Refusal;
+
+    /// Counts steps of work.
+    fn walked(&mut self, steps: usize) -> Result<(), Self::Refusal>;
+}
+
+/// Counts nothing: for values that are small, or whose walk is charged in advance.
+struct Free;
+
+impl Charge for Free {
+    type Refusal = Infallible;
+
+    fn walked(&mut self, _: usize) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+fn unwrap_free<T>(result: Result<T, Infallible>) -> T {
+    let Ok(value) = result;
+    value
+}
 
 impl Value<'_> {
     /// The language's `=`; `None` if either side is undefined.
@@ -23,7 +52,25 @@ impl Value<'_> {
             (Value::Undefined, _) | (_, Value::Undefined) => None,
             (Value::String(one), Value::String(two)) => Some(one == two),
             (Value::Number(one), Value::Number(two)) => Some(one.value() == two.value()),
-            _ => Some(order(self, other, 0).is_eq()),
+            _ => Some(self.order(other).is_eq()),
+        }
+    }
+
+    /// The same, charged by the size of what is compared.
+    pub(crate) fn equals_charged<C: Charge>(
+        &self,
+        other: &Value<'_>,
+        charge: &mut C,
+    ) -> Result<Option<bool>, C::Refusal> {
+        match (self, other) {
+            (Value::Array(_) | Value::Object(_) | Value::Json(_), _) if !other.is_undefined() => {
+                Ok(Some(order(self, other, 0, charge)?.is_eq()))
+            }
+            (Value::String(one), Value::String(two)) if one.len() == two.len() => {
+                charge.walked(self.scan_cost())?;
+                Ok(Some(one == two))
+            }
+            _ => Ok(self.equals(other)),
         }
     }
 
@@ -40,53 +87,81 @@ impl Value<'_> {
 
     /// The order of `ORDER BY`, which knows a place for everything.
     pub fn order(&self, other: &Value<'_>) -> Ordering {
-        order(self, other, 0)
+        unwrap_free(order(self, other, 0, &mut Free))
     }
 }
 
-fn order(one: &Value<'_>, two: &Value<'_>, depth: u32) -> Ordering {
+fn order<C: Charge>(
+    one: &Value<'_>,
+    two: &Value<'_>,
+    depth: u32,
+    charge: &mut C,
+) -> Result<Ordering, C::Refusal> {
     if depth > DEPTH_MAX {
-        return Ordering::Equal;
+        return Ok(Ordering::Equal);
     }
     if let Some(ordering) = one.compare(two) {
-        return ordering;
+        if let (Value::String(one), Value::String(two)) = (one, two) {
+            charge.walked(one.len().min(two.len()) / SCANNED_PER_STEP)?;
+        }
+        return Ok(ordering);
     }
     let kind = one.kind();
     let by_kind = kind.cmp(&two.kind());
     if by_kind.is_ne() {
-        return by_kind;
+        return Ok(by_kind);
     }
+    // A text is read once for each level at which it lies.
+    charge.walked(one.scan_cost() + two.scan_cost())?;
     match (one.elements(), two.elements()) {
-        (Some(one), Some(two)) => return order_arrays(&one, &two, depth),
-        _ if kind != Kind::Object => return Ordering::Equal,
+        (Some(one), Some(two)) => return order_arrays(&one, &two, depth, charge),
+        _ if kind != Kind::Object => return Ok(Ordering::Equal),
         _ => {}
     }
     match (one.members(), two.members()) {
-        (Some(one), Some(two)) => order_objects(&one, &two, depth),
-        _ => Ordering::Equal,
+        (Some(one), Some(two)) => order_objects(&one, &two, depth, charge),
+        _ => Ok(Ordering::Equal),
     }
 }
 
-fn order_arrays(one: &[Value<'_>], two: &[Value<'_>], depth: u32) -> Ordering {
-    for (one, two) in one.iter().zip(two) {
-        let ordering = order(one, two, depth + 1);
+fn order_arrays<C: Charge>(
+    one: &[Value<'_>],
+    two: &[Value<'_>],
+    depth: u32,
+    charge: &mut C,
+) -> Result<Ordering, C::Refusal> {
+    for (place, (one, two)) in one.iter().zip(two).enumerate() {
+        if place % PARTS_PER_STEP == 0 {
+            charge.walked(1)?;
+        }
+        let ordering = order(one, two, depth + 1, charge)?;
         if ordering.is_ne() {
-            return ordering;
+            return Ok(ordering);
         }
     }
-    one.len().cmp(&two.len())
+    Ok(one.len().cmp(&two.len()))
 }
 
 /// Objects are sets of properties: the order in which they are written does not count.
-fn order_objects(one: &[Member<'_>], two: &[Member<'_>], depth: u32) -> Ordering {
+fn order_objects<C: Charge>(
+    one: &[Member<'_>],
+    two: &[Member<'_>],
+    depth: u32,
+    charge: &mut C,
+) -> Result<Ordering, C::Refusal> {
+    charge.walked((one.len() + two.len()).div_ceil(PARTS_PER_STEP))?;
     let (one, two) = (by_name(one), by_name(two));
     for ((one_name, one), (two_name, two)) in one.iter().zip(&two) {
-        let ordering = one_name.cmp(two_name).then_with(|| order(one, two, depth + 1));
+        let by_name = one_name.cmp(two_name);
+        if by_name.is_ne() {
+            return Ok(by_name);
+        }
+        let ordering = order(one, two, depth + 1, charge)?;
         if ordering.is_ne() {
-            return ordering;
+            return Ok(ordering);
         }
     }
-    one.len().cmp(&two.len())
+    Ok(one.len().cmp(&two.len()))
 }
 
 fn by_name<'m, 'a>(members: &'m [Member<'a>]) -> Vec<&'m (Cow<'a, str>, Value<'a>)> {
@@ -101,9 +176,14 @@ pub(crate) struct Key(Vec<u8>);
 
 impl Key {
     pub(crate) fn of(value: &Value<'_>) -> Key {
+        unwrap_free(Key::charged(value, &mut Free))
+    }
+
+    /// The same, charged by the size of the value.
+    pub(crate) fn charged<C: Charge>(value: &Value<'_>, charge: &mut C) -> Result<Key, C::Refusal> {
         let mut key = Key::default();
-        key.push(value);
-        key
+        key.push(value, charge)?;
+        Ok(key)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -117,13 +197,23 @@ impl Key {
         })
     }
 
-    pub(crate) fn push(&mut self, value: &Value<'_>) {
-        self.add(value, 0);
+    /// Appends a value, charged by its size.
+    pub(crate) fn push<C: Charge>(
+        &mut self,
+        value: &Value<'_>,
+        charge: &mut C,
+    ) -> Result<(), C::Refusal> {
+        self.add(value, 0, charge)
     }
 
-    fn add(&mut self, value: &Value<'_>, depth: u32) {
+    fn add<C: Charge>(
+        &mut self,
+        value: &Value<'_>,
+        depth: u32,
+        charge: &mut C,
+    ) -> Result<(), C::Refusal> {
         if depth > DEPTH_MAX {
-            return;
+            return Ok(());
         }
         match value {
             Value::Undefined => self.0.push(0),
@@ -135,28 +225,42 @@ impl Key {
                 self.0.extend_from_slice(&(number.value() + 0.0).to_be_bytes());
             }
             Value::String(text) => {
+                charge.walked(value.scan_cost())?;
                 self.0.push(5);
                 self.add_text(text);
             }
-            container => self.add_container(container, depth),
+            container => return self.add_container(container, depth, charge),
         }
+        Ok(())
     }
 
-    fn add_container(&mut self, value: &Value<'_>, depth: u32) {
+    fn add_container<C: Charge>(
+        &mut self,
+        value: &Value<'_>,
+        depth: u32,
+        charge: &mut C,
+    ) -> Result<(), C::Refusal> {
+        // A text is read once for each level at which it lies.
+        charge.walked(value.scan_cost())?;
         if let Some(elements) = value.elements() {
             self.0.push(6);
             self.0.extend_from_slice(&elements.len().to_be_bytes());
-            for element in elements.iter() {
-                self.add(element, depth + 1);
+            for (place, element) in elements.iter().enumerate() {
+                if place % PARTS_PER_STEP == 0 {
+                    charge.walked(1)?;
+                }
+                self.add(element, depth + 1, charge)?;
             }
         } else if let Some(members) = value.members() {
+            charge.walked(members.len().div_ceil(PARTS_PER_STEP))?;
             self.0.push(7);
             self.0.extend_from_slice(&members.len().to_be_bytes());
             for (name, value) in by_name(&members) {
                 self.add_text(name);
-                self.add(value, depth + 1);
+                self.add(value, depth + 1, charge)?;
             }
         }
+        Ok(())
     }
 
     fn add_text(&mut self, text: &str) {

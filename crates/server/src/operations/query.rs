@@ -14,7 +14,8 @@ use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::query::{
-    EvaluationError, Query, QueryError, QueryFailure, QueryPage, ResumePoint, Value, condition,
+    EvaluationError, ParameterReader, Query, QueryError, QueryFailure, QueryPage, ResumePoint,
+    Value, condition,
 };
 use headwater_store::{Condition, Container, Patch};
 use hyper::StatusCode;
@@ -56,8 +57,10 @@ struct ResumeFilter<'a> {
 
 impl ResumeFilter<'_> {
     fn point(&self) -> Result<ResumePoint, Failure> {
+        let mut reader = ParameterReader::default();
         let value = |text: &&RawValue| {
-            Value::from_json(text.get().as_bytes())
+            reader
+                .read(text.get().as_bytes())
                 .map_err(|error| Failure::bad_request(format!("the resume filter: {error}")))
         };
         let values = self.value.iter().map(value).collect::<Result<_, _>>()?;
@@ -357,12 +360,13 @@ impl Asked {
                 "the body is not a query, {{\"query\":\"SELECT …\"}}: {error}"
             ))
         })?;
+        let mut reader = ParameterReader::default();
         let mut parameters = Vec::with_capacity(body.parameters.len());
         for parameter in body.parameters {
             let text = parameter.value.map_or("null", RawValue::get);
             let value = match parameter.value {
                 None => Value::Undefined,
-                Some(_) => Value::from_json(text.as_bytes()).map_err(|error| {
+                Some(_) => reader.read(text.as_bytes()).map_err(|error| {
                     Failure::bad_request(format!("parameter {}: {error}", parameter.name))
                 })?,
             };
