@@ -365,3 +365,22 @@ fn a_long_parameter_is_not_copied_for_each_of_many_mentions() {
     let refused = Query::parse(&mentions(10_000), &long).map(|_| ()).unwrap_err();
     assert!(matches!(refused.problem(), Problem::TooLarge(_)), "{refused}");
 }
+
+#[test]
+fn a_filter_on_many_properties_is_charged_for_each_search() {
+    let property = |place: u32| format!(r#""p{place}":{place}"#);
+    let item = format!("{{{}}}", (0..20_000).map(property).collect::<Vec<_>>().join(","));
+    let condition = |place: u32| format!("c.p{place} BETWEEN -2 AND -1");
+    let filter = (0..3_000).map(condition).collect::<Vec<_>>().join(" OR ");
+    let (ended, _) = abandoned(&format!("SELECT VALUE 1 FROM c WHERE {filter}"), &item);
+    assert_eq!(ended, Err(EvaluationError::Abandoned));
+    let list = (0..600).map(|place| format!("x.p{place}")).collect::<Vec<_>>().join(",");
+    let numbers = (0..600).map(|place| place.to_string()).collect::<Vec<_>>().join(",");
+    for from in ["x IN c.a", "c JOIN x IN c.a"] {
+        let mut rows = Vec::new();
+        let item = format!(r#"{{"a":[{item}]}}"#);
+        let mut run = start(&format!("SELECT VALUE [{list}] FROM {from}"), Budget::default());
+        run.push(item.as_bytes(), 0, &mut rows).unwrap();
+        assert_eq!(rows, [format!("[{numbers}]").as_bytes()], "{from}");
+    }
+}

@@ -9,6 +9,10 @@ use crate::evaluate::LikePattern;
 use crate::functions::{self, Body, Function};
 use crate::value::{Key, Value};
 
+/// The most names that are searched for in one walk over an item or an element. The walk compares each property
+/// with each name and cannot be interrupted; further names take a walk of their own, which is charged.
+const LISTED_NAMES_MAX: usize = 256;
+
 impl Compiler<'_> {
     /// An expression over one row.
     pub(super) fn plain(&mut self, expression: &Expression) -> Result<Operation, QueryError> {
@@ -126,7 +130,10 @@ impl Compiler<'_> {
     fn item_property(&mut self, name: &str) -> Result<Operation, QueryError> {
         let all = self.computed.unwrap_or_default();
         let Some(property) = all.iter().find(|one| one.name() == name) else {
-            return Ok(Operation::Wanted(self.want(name)));
+            return Ok(match place_in(&mut self.wanted, name) {
+                Some(place) => Operation::Wanted(place),
+                None => Operation::Member(Box::new(Operation::Root), name.to_owned()),
+            });
         };
         let names =
             std::mem::replace(&mut self.names, vec![(property.item().into(), Binding::Root)]);
@@ -137,17 +144,12 @@ impl Compiler<'_> {
         operation
     }
 
-    /// Notes that a property of the item is used, and answers its place.
-    fn want(&mut self, name: &str) -> usize {
-        place_in(&mut self.wanted, name)
-    }
-
     /// A property of a value.
     fn member(&mut self, of: Operation, name: &str) -> Operation {
         if let Operation::Slot(slot) = of
             && let Some(parts) = self.parts_of.get(slot).and_then(|at| self.parts.get_mut(*at))
+            && let Some(place) = place_in(parts, name)
         {
-            let place = place_in(parts, name);
             return Operation::Part(Box::new(Part { slot, place, name: name.to_owned() }));
         }
         Operation::Member(Box::new(of), name.to_owned())
@@ -185,11 +187,11 @@ impl Compiler<'_> {
     }
 }
 
-/// The place of a name in a list, which has it from now on.
-fn place_in(names: &mut Vec<String>, name: &str) -> usize {
-    names.iter().position(|known| known == name).unwrap_or_else(|| {
-        names.push(name.to_owned());
-        names.len() - 1
+/// The place of a name in a list, which is added if it is new; `None` if the list is full.
+fn place_in(names: &mut Vec<String>, name: &str) -> Option<usize> {
+    names.iter().position(|known| known == name).or_else(|| {
+        let place = names.len();
+        (place < LISTED_NAMES_MAX).then(|| names.push(name.to_owned())).map(|()| place)
     })
 }
 

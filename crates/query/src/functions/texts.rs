@@ -3,7 +3,8 @@
 use super::{ANY, Body, Function, text};
 use crate::error::EvaluationError;
 use crate::evaluate::Environment;
-use crate::value::{Kind, Value};
+use crate::limits::Limits;
+use crate::value::{BadValue, Kind, ParameterReader, Value};
 
 pub(super) const TABLE: &[Function] = &[
     Function {
@@ -226,7 +227,17 @@ fn read<'a>(arguments: &[Value<'a>], environment: &mut Environment, kind: Kind) 
     let parts = 1 + string.bytes().filter(|byte| *byte == b',').count();
     let each = 2 * size_of::<(String, Value<'_>)>();
     environment.meter.charge(string.len().saturating_add(parts.saturating_mul(each)))?;
-    Ok(Value::from_json(string.as_bytes()).ok().filter(|value| value.kind() == kind))
+    // Building cannot be interrupted, and a value of more parts would be too large in any case.
+    let limit = environment.limits.value_bytes;
+    let limits =
+        Limits { parameter_values: limit / size_of::<Value<'_>>(), ..environment.limits.clone() };
+    match ParameterReader::new(&limits).read(string.as_bytes()) {
+        Err(BadValue::TooManyValues { .. }) => {
+            let function = if kind == Kind::Array { "StringToArray" } else { "StringToObject" };
+            Err(EvaluationError::ValueTooLarge { function, limit })
+        }
+        read => Ok(read.ok().filter(|value| value.kind() == kind)),
+    }
 }
 
 fn to_string<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<'a> {
