@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// What is not longer is sent as one piece.
 const JOINED_MAX: usize = 4096;
 /// What is read and written before other connections have their turn.
-const TURN_BYTES: usize = 256 << 10;
+const TURN_BYTES: usize = 1 << 20;
 
 /// See the head of this file.
 pub(crate) struct Socket<S> {
