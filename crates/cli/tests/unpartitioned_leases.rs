@@ -172,7 +172,7 @@ fn leases_without_a_partition_key_are_exported_and_imported_in_every_form() {
     std::fs::write(&file, ok(&["leases", "export", &leases])).unwrap();
     let (path, orders) = (file.to_str().unwrap(), served.orders());
 
-    // As they are, and another processor goes on with them.
+    // As they are, and another processor continues with them.
     let copy = create_unpartitioned(&served, "copy");
     ok(&["leases", "import", path, &copy]);
     assert_eq!(positions(&copy), expected);

@@ -267,7 +267,7 @@ fn patterns_and_searches_beyond_a_bound_are_refused() {
     }
 }
 
-/// A regular polygon of so many corners, as the text of a ring.
+/// A regular polygon with this number of corners, as the text of a ring.
 fn ring(corners: u32, radius: f64) -> String {
     let corner = |place: u32| {
         let angle = f64::from(place % corners) / f64::from(corners) * std::f64::consts::TAU;

@@ -139,3 +139,15 @@ async fn an_event_stream_ends_when_the_permission_of_its_token_is_deleted() {
     }
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_permission_is_for_all_databases() {
+    let (world, _) = granted().await;
+    for (resource, expected) in [("dbs", 400), ("/dbs/", 400), ("/", 400), ("dbs/db", 201)] {
+        let body = json!({ "id": "all", "permissionMode": "All", "resource": resource });
+        let path = "/dbs/db/users/ann/permissions";
+        let made = world.send("POST", path, &[], &body.to_string()).await;
+        assert_eq!(made.status, expected, "{resource}: {made:?}");
+    }
+    world.stop().await;
+}

@@ -190,7 +190,7 @@ fn check_kill(scene: &Scene) {
     assert!(!into.exists(), "nothing was restored");
     let completed = scene.backup(&killed);
     let (bytes, copied) = sizes(&completed);
-    assert!(copied < bytes, "it begins anew: {completed}");
+    assert!(copied < bytes, "it copies everything again: {completed}");
 
     let killed_again = (0..ATTEMPTS).find(|attempt| {
         let complete = scene.backup(&killed);

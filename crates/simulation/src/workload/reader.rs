@@ -226,7 +226,7 @@ impl Reader {
         let mut met = Vec::with_capacity(page.changes.len());
         for change in &page.changes {
             let Some(key) = setup.key_of(&change.partition_key(), change.id()) else {
-                let what = format!("{change:?} is of an item nobody wrote");
+                let what = format!("{change:?} is of an item that was never written");
                 return crate::invariants::broken(Invariant::AnEtagNamesOneContent, what);
             };
             let seen = Seen::of_change(change);
