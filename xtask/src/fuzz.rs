@@ -1,10 +1,12 @@
-//! Runs the fuzz targets of `fuzz/` one after the other, from the seeds that are checked in.
+//! Runs the fuzz targets of `fuzz/`, from the seeds that are checked in.
 //!
 //! It needs a nightly toolchain and `cargo-fuzz`, which nothing else does, so no test runs it. What it finds
 //! becomes a seed, and those are read by ordinary tests.
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -15,25 +17,32 @@ const MEMORY_MB_MAX: u32 = 1024;
 /// Seconds one input may take before that is a finding.
 const INPUT_SECONDS_MAX: u32 = 20;
 
-/// Which targets, and for how long each.
+/// Which targets, for how long each, and how many at a time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) seconds: u64,
+    pub(crate) jobs: u64,
     /// All of them, if none is named.
     pub(crate) targets: Vec<String>,
 }
 
 impl Settings {
-    /// Understands `--seconds N` and names of targets.
+    /// Understands `--seconds N`, `--jobs N` and names of targets.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Settings> {
-        let mut settings = Settings { seconds: 60, targets: Vec::new() };
+        let mut settings = Settings { seconds: 60, jobs: 1, targets: Vec::new() };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             match *argument {
-                "--seconds" => {
-                    let value = arguments.next().context("--seconds needs a number")?;
-                    settings.seconds =
+                option @ ("--seconds" | "--jobs") => {
+                    let value =
+                        arguments.next().with_context(|| format!("{option} needs a number"))?;
+                    let number =
                         value.parse().with_context(|| format!("{value} is not a number"))?;
+                    ensure!(number > 0, "{option} is at least 1");
+                    match option {
+                        "--seconds" => settings.seconds = number,
+                        _ => settings.jobs = number,
+                    }
                 }
                 other if other.starts_with('-') => {
                     bail!("no such option: {other}; `cargo xtask help` lists them")
@@ -41,7 +50,6 @@ impl Settings {
                 target => settings.targets.push(target.to_owned()),
             }
         }
-        ensure!(settings.seconds > 0, "a target runs for at least one second");
         Ok(settings)
     }
 }
@@ -53,17 +61,42 @@ pub(crate) fn run(root: &Path, settings: &Settings) -> Result<bool> {
         bail!("there is no target {unknown}; there are {}", known.join(", "));
     }
     let wanted = if settings.targets.is_empty() { &known } else { &settings.targets };
-    let mut found = Vec::new();
-    for target in wanted {
-        println!("{target}, {} s", settings.seconds);
-        if !fuzz(root, target, settings.seconds)? {
-            found.push(target.as_str());
+    unpack_corpus(root)?;
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<&str>> {
+        let mut found = Vec::new();
+        while let Some(target) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+            println!("{target}, {} s", settings.seconds);
+            if !fuzz(root, target, settings.seconds)? {
+                found.push(target.as_str());
+            }
         }
-    }
+        Ok(found)
+    };
+    let found = thread::scope(|scope| {
+        let workers: Vec<_> = (0..settings.jobs).map(|_| scope.spawn(work)).collect();
+        let found = workers.into_iter().map(|worker| worker.join().expect("a worker never panics"));
+        found.collect::<Result<Vec<_>>>()
+    })?;
+    let found = found.concat();
     if !found.is_empty() {
         println!("found something: {}; see fuzz/artifacts", found.join(", "));
     }
     Ok(found.is_empty())
+}
+
+/// Begins where the last long run ended, unless this checkout has a corpus of its own.
+fn unpack_corpus(root: &Path) -> Result<()> {
+    let corpus = root.join("fuzz/corpus");
+    if corpus.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&corpus).context("cannot make fuzz/corpus")?;
+    let archive = root.join("fuzz/corpus.tar.gz");
+    let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&corpus).status();
+    let status = status.context("tar cannot be started")?;
+    ensure!(status.success(), "{} cannot be unpacked", archive.display());
+    Ok(())
 }
 
 /// The targets there are: one file each.
@@ -103,11 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_seconds_and_names() {
-        let parsed = Settings::parse(&["wire_request", "--seconds", "5"]).ok();
+    fn settings_are_seconds_jobs_and_names() {
+        let parsed = Settings::parse(&["wire_request", "--seconds", "5", "--jobs", "2"]).ok();
         let targets = vec!["wire_request".to_owned()];
-        assert_eq!(parsed, Some(Settings { seconds: 5, targets }));
-        for wrong in [&["--seconds"][..], &["--seconds", "0"], &["--minutes", "1"]] {
+        assert_eq!(parsed, Some(Settings { seconds: 5, jobs: 2, targets }));
+        for wrong in
+            [&["--seconds"][..], &["--seconds", "0"], &["--jobs", "0"], &["--minutes", "1"]]
+        {
             assert!(Settings::parse(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -56,9 +56,10 @@ commands:
                   Writers, readers of the feed and hostile clients at once, on a release build that is
                   split, merged and killed meanwhile; ten minutes unless told otherwise. A short one
                   is part of test.
-  fuzz [--seconds N] [target...]
-                  The fuzz targets of fuzz/, a minute each unless told otherwise, from the seeds in
-                  fuzz/seeds. Needs a nightly toolchain and cargo-fuzz; see fuzz/README.md.
+  fuzz [--seconds N] [--jobs N] [target...]
+                  The fuzz targets of fuzz/, a minute each and one at a time unless told otherwise,
+                  from the seeds in fuzz/seeds. Needs a nightly toolchain and cargo-fuzz; see
+                  fuzz/README.md.
   hostile [--seconds N]
                   Attacks, damaged files, power cuts and kills, on a release build. Each attack takes five
                   seconds unless told otherwise and prints the server's memory and the latency of a
@@ -172,7 +173,7 @@ mod tests {
         let clients = vec!["go", "python"];
         check(&["compatibility", "go", "python"], Some(Command::Compatibility { clients }));
         check(&["compatibility", "--all"], None);
-        let settings = fuzz::Settings { seconds: 60, targets: vec![] };
+        let settings = fuzz::Settings { seconds: 60, jobs: 1, targets: vec![] };
         check(&["fuzz"], Some(Command::Fuzz(settings)));
         check(&["hostile", "--seconds", "0"], None);
         let settings = hostile::Settings { seconds: 9 };
