@@ -54,7 +54,7 @@ pub use decide::append_decided;
 pub use entry::{Entry, Group, GroupBuilder, NewRecord, Position, Record, RecordKind, Tail};
 pub use error::{AppendError, Damage, OpenError, ReadError};
 pub use faulty::{Faults, FaultyLog};
-pub use local::{Ancestor, Durability, LocalLog, LogOptions, LogStatistics, Opened};
+pub use local::{Ancestor, Durability, LocalLog, LogOptions, LogStatistics, Opened, RecordReader};
 pub use meter::{Histogram, HistogramFigures, LogFigures, LogMeter};
 pub use read::{Batch, Extent, ReadRequest, Which};
 pub use snapshot::{Snapshot, SnapshotFile};

@@ -37,7 +37,7 @@ pub enum FeedStart {
 pub struct PageLimit {
     /// Changes on a page.
     pub items: u32,
-    /// Bytes of their bodies.
+    /// Bytes of their bodies; with all versions, also of the bodies before the changes.
     pub bytes: u32,
 }
 

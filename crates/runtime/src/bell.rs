@@ -1,14 +1,22 @@
-//! A bell that everybody who listens hears, in the order in which they began to wait.
+//! A notification to all listeners, in the order in which they began to wait.
 //!
-//! It carries no data: whoever hears it looks for himself. A watch channel would do, but wakes its
-//! listeners in an order drawn by chance outside the seed, and one seed must be one history.
+//! Carries no data; woken listeners re-check the state. A watch channel would do, but wakes its listeners in
+//! an order drawn by chance outside the seed, and one seed must be one history.
 
+use crate::Runtime;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// Listeners that are woken together by [`Bell::ring_spread`]: a few hundred microseconds of work for the
+/// threads that serve them.
+const SPREAD_GROUP: usize = 32;
+/// The time between two such groups.
+const SPREAD_PAUSE: Duration = Duration::from_millis(1);
 
 /// See the head of this file. Clones are the same bell.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +33,9 @@ struct Shared {
 struct State {
     next_listener: u64,
     waiting: BTreeMap<u64, Waker>,
+    /// Listeners of past rings that a task wakes group by group.
+    spread: VecDeque<Waker>,
+    is_spreading: bool,
 }
 
 impl Bell {
@@ -38,6 +49,33 @@ impl Bell {
         waiting.into_values().for_each(Waker::wake);
     }
 
+    /// Wakes all listeners, thousands of them in groups with a pause between: all at once, they would delay
+    /// every other task of their threads.
+    pub fn ring_spread(&self, runtime: &Runtime) {
+        let first = {
+            let mut state = self.0.state.lock();
+            self.0.rings.fetch_add(1, Ordering::Release);
+            let waiting = std::mem::take(&mut state.waiting);
+            if !state.is_spreading && waiting.len() <= SPREAD_GROUP {
+                drop(state);
+                return waiting.into_values().for_each(Waker::wake);
+            }
+            state.spread.extend(waiting.into_values());
+            if std::mem::replace(&mut state.is_spreading, true) {
+                return;
+            }
+            state.next_group()
+        };
+        first.into_iter().for_each(Waker::wake);
+        let (mut rest, clock) = (Spread { bell: self.clone(), is_over: false }, runtime.clone());
+        runtime.spawn("wake listeners", async move {
+            while !rest.is_over {
+                clock.sleep(SPREAD_PAUSE).await;
+                rest.wake_group();
+            }
+        });
+    }
+
     /// Hears every ring from now on.
     #[must_use]
     pub fn listen(&self) -> Listener {
@@ -45,6 +83,40 @@ impl Bell {
         state.next_listener += 1;
         let heard = self.0.rings.load(Ordering::Acquire);
         Listener { bell: self.clone(), id: state.next_listener, heard, waiting: None }
+    }
+}
+
+impl State {
+    fn next_group(&mut self) -> Vec<Waker> {
+        let count = self.spread.len().min(SPREAD_GROUP);
+        self.spread.drain(..count).collect()
+    }
+}
+
+/// Wakes the listeners that are still to be woken: all of them when it is dropped.
+struct Spread {
+    bell: Bell,
+    is_over: bool,
+}
+
+impl Spread {
+    fn wake_group(&mut self) {
+        let group = {
+            let mut state = self.bell.0.state.lock();
+            let group = state.next_group();
+            state.is_spreading = !group.is_empty();
+            group
+        };
+        self.is_over = group.is_empty();
+        group.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Spread {
+    fn drop(&mut self) {
+        while !self.is_over {
+            self.wake_group();
+        }
     }
 }
 
@@ -94,8 +166,8 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Bell, Simulation};
-    use std::time::Duration;
+    use super::*;
+    use crate::Simulation;
 
     #[test]
     fn a_ring_is_heard_by_all_also_before_they_wait() {
@@ -115,5 +187,60 @@ mod tests {
             drop((early, late));
             assert!(bell.0.state.lock().waiting.is_empty(), "nobody is kept who does not listen");
         });
+    }
+
+    /// Starts listeners that each record when they hear a ring, and rings as told. Returns how many heard it
+    /// at each time.
+    fn heard_after(
+        listeners: usize,
+        rings: impl FnOnce(&Bell, &Runtime) + Send + 'static,
+    ) -> BTreeMap<Duration, usize> {
+        let simulation = Simulation::new(7);
+        let runtime = simulation.node().runtime();
+        simulation.run(async move {
+            let bell = Bell::default();
+            let heard = Arc::new(Mutex::new(BTreeMap::new()));
+            for _ in 0..listeners {
+                let (mut listener, clock, heard) = (bell.listen(), runtime.clone(), heard.clone());
+                runtime.spawn("listener", async move {
+                    listener.rang().await;
+                    *heard.lock().entry(clock.elapsed()).or_insert(0) += 1;
+                });
+            }
+            runtime.sleep(Duration::from_millis(5)).await;
+            rings(&bell, &runtime);
+            runtime.sleep(Duration::from_secs(1)).await;
+            heard.lock().clone()
+        })
+    }
+
+    #[test]
+    fn thousands_of_listeners_are_woken_in_groups_and_every_one_is() {
+        let heard = heard_after(1_000, |bell, runtime| bell.ring_spread(runtime));
+        assert_eq!(heard.values().sum::<usize>(), 1_000);
+        assert!(heard.values().all(|count| *count <= SPREAD_GROUP), "{heard:?}");
+        assert_eq!(heard.len(), 1_000usize.div_ceil(SPREAD_GROUP));
+    }
+
+    #[test]
+    fn a_few_listeners_are_woken_at_once() {
+        let heard = heard_after(SPREAD_GROUP, |bell, runtime| bell.ring_spread(runtime));
+        assert_eq!(heard.into_values().collect::<Vec<_>>(), [SPREAD_GROUP]);
+    }
+
+    #[test]
+    fn rings_while_listeners_are_being_woken_lose_none_of_them() {
+        let heard = heard_after(300, |bell, runtime| {
+            let (late, clock) = (bell.clone(), runtime.clone());
+            bell.ring_spread(runtime);
+            runtime.spawn("ringer", async move {
+                for _ in 0..20 {
+                    clock.sleep(SPREAD_PAUSE / 2).await;
+                    late.ring_spread(&clock);
+                }
+            });
+        });
+        assert_eq!(heard.values().sum::<usize>(), 300);
+        assert!(heard.values().all(|count| *count <= SPREAD_GROUP), "{heard:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
 use crate::split_by_size::Postponed;
 use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
-use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog, private};
+use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog};
 use headwater_model::{
     ContainerId, ContainerRid, DatabaseId, DatabaseRid, Etag, PartitionId, Timestamp,
 };
@@ -225,6 +225,8 @@ impl Account {
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
         let root = dir.as_ref();
         if directory::is_unfinished(root) {
+            // A restore that is under way has the lock.
+            directory::lock(root)?;
             return Err(OpenError::UnfinishedRestore { dir: root.to_owned() });
         }
         Account::open_unfinished(root, options).await
@@ -239,17 +241,7 @@ impl Account {
         let io = |source| OpenError::Io { dir: root.clone(), source };
         let full = |source| io(source).explained(&root, OsDisk.free_bytes(&root));
         directory::prepare(&root).map_err(full)?;
-        let lock =
-            private::options().write(true).create(true).truncate(true).open(root.join("LOCK"));
-        let lock = lock.map_err(|source| {
-            OpenError::Lock { file: root.join("LOCK"), source }
-                .explained(&root, OsDisk.free_bytes(&root))
-        })?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::Locked { dir: root }),
-            Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
-        }
+        let lock = directory::lock(&root)?;
         let environment = Environment {
             runtime: Runtime::system(),
             disk: Arc::new(OsDisk),

@@ -92,7 +92,7 @@ impl ContainerState {
         let before = self.topology();
         self.install(Topology { dropped: true, ..Topology::default() });
         for partition in &before.partitions {
-            partition.wake_waiters();
+            partition.retire().await;
         }
     }
 

@@ -1,20 +1,26 @@
-//! The data directory itself: made for its owner alone, and closed to others when it is opened.
+//! The data directory itself: made for its owner alone, closed to others when it is opened, and locked while it is.
 //!
 //! A directory that also holds other files may be one that others need, so it keeps its mode; what the store
 //! keeps in it is closed in any case.
 
 use crate::catalog_snapshot;
+use crate::error::OpenError;
 use crate::index::is_index;
 use headwater_log::disk::{Disk, OsDisk};
 use headwater_log::private;
-use std::io;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// Directories the store and the server keep in it, next to those of the index.
 const OURS: [&str; 3] = ["catalog", "containers", "tls"];
 /// Files in it.
 const FILES: [&str; 5] =
-    ["LOCK", GITIGNORE, UNFINISHED, catalog_snapshot::NAME, catalog_snapshot::TEMPORARY];
+    [LOCK, GITIGNORE, UNFINISHED, catalog_snapshot::NAME, catalog_snapshot::TEMPORARY];
+/// Locked by the process that has the directory open; holds the id of that process.
+const LOCK: &str = "LOCK";
+/// Bytes of it that are read.
+const LOCK_BYTES_MAX: u64 = 32;
 const GITIGNORE: &str = ".gitignore";
 /// Exists while a backup is restored into the directory.
 const UNFINISHED: &str = "RESTORE-UNFINISHED";
@@ -56,6 +62,39 @@ pub(crate) fn prepare(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Keeps other processes out of a directory for as long as the file is open.
+pub(crate) fn lock(root: &Path) -> Result<File, OpenError> {
+    let path = root.join(LOCK);
+    let failed = |source| OpenError::Io { dir: root.to_owned(), source };
+    let opened = private::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = opened.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => failed(source),
+        _ => {
+            OpenError::Lock { file: path.clone(), source }.explained(root, OsDisk.free_bytes(root))
+        }
+    })?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(OpenError::Locked { dir: root.to_owned(), pid: holder(&mut file) });
+        }
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    // Only for the errors of others: a full disk does not keep a store from opening.
+    let written = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+    if let Err(error) = written {
+        tracing::debug!(%error, "cannot write the process id to {}", path.display());
+    }
+    Ok(file)
+}
+
+/// The other process that has the lock. Unknown if it has our id: then it is this one, or one in another container.
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(LOCK_BYTES_MAX).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok().filter(|pid| *pid != std::process::id())
+}
+
 /// Says that the directory does not hold a whole store yet.
 pub(crate) fn mark_unfinished(root: &Path) -> io::Result<()> {
     private::write(&root.join(UNFINISHED), b"")?;
@@ -71,4 +110,39 @@ pub(crate) fn mark_finished(root: &Path) -> io::Result<()> {
 /// Whether a restore into the directory was interrupted or refused.
 pub(crate) fn is_unfinished(root: &Path) -> bool {
     root.join(UNFINISHED).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Account, Options};
+
+    #[test]
+    fn a_second_lock_names_the_process_that_has_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK);
+        std::fs::write(&path, "4294967295 is what a process left that was killed").unwrap();
+        let held = lock(dir.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), std::process::id().to_string());
+        let refused = lock(dir.path()).unwrap_err();
+        assert!(matches!(refused, OpenError::Locked { pid: None, .. }), "{refused}");
+        std::fs::write(&path, "812").unwrap();
+        let refused = lock(dir.path()).unwrap_err();
+        assert!(matches!(refused, OpenError::Locked { pid: Some(812), .. }), "{refused}");
+        assert!(refused.to_string().contains("another process (pid 812) has it open"), "{refused}");
+        drop(held);
+        lock(dir.path()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_restore_that_is_under_way_is_not_called_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path()).unwrap();
+        mark_unfinished(dir.path()).unwrap();
+        let refused = Account::open(dir.path(), Options::default()).await.unwrap_err();
+        assert!(matches!(refused, OpenError::Locked { .. }), "{refused}");
+        drop(held);
+        let refused = Account::open(dir.path(), Options::default()).await.unwrap_err();
+        assert!(matches!(refused, OpenError::UnfinishedRestore { .. }), "{refused}");
+    }
 }

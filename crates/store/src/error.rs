@@ -140,11 +140,15 @@ pub enum OpenError {
         /// Bytes that are free, where that is known.
         free: Option<u64>,
     },
-    /// Another process has the store open.
-    #[error("{} is in use by another process; close it first", dir.display())]
+    /// The store is open already.
+    #[error(
+        "cannot open the data directory {}: {} has it open; stop it first", dir.display(), process_text(.pid)
+    )]
     Locked {
         /// The directory of the store.
         dir: PathBuf,
+        /// The other process that has it open, where that is known.
+        pid: Option<u32>,
     },
     /// A backup was not restored into it to the end.
     #[error(
@@ -187,6 +191,13 @@ pub enum OpenError {
 
 fn free_text(free: &Option<u64>) -> String {
     free.map(|bytes| format!(" ({bytes} bytes free)")).unwrap_or_default()
+}
+
+fn process_text(pid: &Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("another process (pid {pid})"),
+        None => "this process or another one".to_owned(),
+    }
 }
 
 impl OpenError {
@@ -341,9 +352,11 @@ pub enum WriteError {
          the item an id"
     )]
     MissingId,
-    /// A replacement inside a script's transaction that would change the id.
+    /// A replacement that would change the id, inside a script's transaction or with
+    /// [`ItemWrite::keep_id`](crate::ItemWrite::keep_id).
     #[error(
-        "inside a script the item {given} cannot become {in_body}; delete it and create the other"
+        "the item {given} cannot become {in_body} here; send the id it has, or delete it and create the \
+         other"
     )]
     Rename {
         /// The id it has.
@@ -584,6 +597,15 @@ pub enum FeedError {
         /// What is wrong.
         error: EvaluationError,
     },
+    /// The page is larger than the reader takes, because a transaction on it is: see
+    /// [`FeedRequest::refuse_above`](crate::FeedRequest::refuse_above).
+    #[error(
+        "the page has more than {limit} bytes; read it with a higher limit, as a transaction is never cut"
+    )]
+    LargePage {
+        /// The most bytes the reader takes.
+        limit: usize,
+    },
     /// The positions of the page do not fit into one continuation.
     #[error(transparent)]
     Continuation(#[from] BadContinuation),
@@ -624,6 +646,7 @@ impl FeedError {
             | FeedError::UnsupportedStart(_)
             | FeedError::FilterNeedsAllVersions(_)
             | FeedError::FilterFailed { .. }
+            | FeedError::LargePage { .. }
             | FeedError::Continuation(_) => Remedy::FixRequest,
             FeedError::Storage(storage) => storage.remedy(),
         }

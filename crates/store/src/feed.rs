@@ -37,6 +37,7 @@ pub struct FeedRequest {
     limit: PageLimit,
     wait: Duration,
     filter: Option<Arc<FeedFilter>>,
+    refuse_above: usize,
 }
 
 /// About how many bytes of changes a filter looks at for one page.
@@ -57,6 +58,7 @@ impl FeedRequest {
             limit: PageLimit::DEFAULT,
             wait: Duration::ZERO,
             filter: None,
+            refuse_above: usize::MAX,
         }
     }
 
@@ -113,6 +115,19 @@ impl FeedRequest {
     pub fn wait(mut self, at_most: Duration) -> FeedRequest {
         self.wait = at_most;
         self
+    }
+
+    /// Refuses a page with more bytes than this ([`FeedError::LargePage`]), mostly without reading it. A
+    /// transaction is never cut, so one can make a page much larger than its limit: a thread on which others wait
+    /// can leave such a page to another thread.
+    #[must_use]
+    pub fn refuse_above(mut self, bytes: usize) -> FeedRequest {
+        self.refuse_above = bytes;
+        self
+    }
+
+    pub(crate) fn refused_above(&self) -> usize {
+        self.refuse_above
     }
 
     pub(crate) fn page_limit(&self) -> PageLimit {
@@ -336,6 +351,7 @@ impl Container {
                 filter: request.filter.as_deref(),
                 scan_bytes: FILTERED_BYTES,
                 until: None,
+                refuse_above: request.refuse_above,
             })?;
             return Ok(FeedPage {
                 changes: page.changes,
@@ -366,10 +382,11 @@ impl Container {
                 filter: request.filter.as_deref(),
                 scan_bytes,
                 until: None,
+                refuse_above: request.refuse_above,
             })?;
             part.after = page.position;
             unfinished |= page.unfinished;
-            let size: usize = page.changes.iter().map(|change| change.body_slice().len()).sum();
+            let size: usize = page.changes.iter().map(Change::byte_count).sum();
             items = items.saturating_sub(u32::try_from(page.changes.len()).unwrap_or(u32::MAX));
             bytes = bytes.saturating_sub(u32::try_from(size).unwrap_or(u32::MAX));
             changes.extend(page.changes);

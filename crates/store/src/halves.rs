@@ -32,6 +32,7 @@ pub struct Halves {
     partition: Arc<Partition>,
     first: Half,
     second: Half,
+    refuse_above: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +73,7 @@ impl Container {
             partition,
             first: Half { after, limit: first, until: Some(extent.upto) },
             second: Half { after: extent.upto, limit: second, until: None },
+            refuse_above: request.refused_above(),
         }))
     }
 }
@@ -80,7 +82,7 @@ impl Halves {
     /// The first of them.
     ///
     /// # Errors
-    /// When the log cannot be read or is damaged.
+    /// When the half is larger than the request takes, or the log cannot be read or is damaged.
     pub fn first(&self) -> Result<FeedPage, FeedError> {
         self.read(self.first)
     }
@@ -88,7 +90,7 @@ impl Halves {
     /// The other, which goes on where the first ends.
     ///
     /// # Errors
-    /// When the log cannot be read or is damaged.
+    /// When the half is larger than the request takes, or the log cannot be read or is damaged.
     pub fn second(&self) -> Result<FeedPage, FeedError> {
         self.read(self.second)
     }
@@ -102,6 +104,7 @@ impl Halves {
             filter: None,
             scan_bytes: 0,
             until: half.until,
+            refuse_above: self.refuse_above,
         })?;
         Ok(FeedPage {
             changes: page.changes,

@@ -136,6 +136,7 @@ pub struct ItemWrite {
     pub(crate) kind: WriteKind,
     pub(crate) partition_key: Option<PartitionKey>,
     pub(crate) precondition: Precondition,
+    pub(crate) keeps_id: bool,
 }
 
 #[derive(Clone)]
@@ -150,7 +151,7 @@ pub(crate) enum WriteKind {
 
 impl ItemWrite {
     fn new(kind: WriteKind) -> ItemWrite {
-        ItemWrite { kind, partition_key: None, precondition: Precondition::None }
+        ItemWrite { kind, partition_key: None, precondition: Precondition::None, keeps_id: false }
     }
 
     /// Creates an item that must not exist yet. Without an `id` it is given one.
@@ -201,6 +202,13 @@ impl ItemWrite {
     #[must_use]
     pub fn if_none_match(mut self, etag: &str) -> ItemWrite {
         self.precondition = Precondition::IfNoneMatch(etag.to_owned());
+        self
+    }
+
+    /// Refuses a replacement whose body has another id, which would rename the item.
+    #[must_use]
+    pub fn keep_id(mut self) -> ItemWrite {
+        self.keeps_id = true;
         self
     }
 

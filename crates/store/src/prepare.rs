@@ -86,7 +86,7 @@ pub(crate) type Steps = SmallVec<[Operation; 1]>;
 
 /// Checks a write. `key` is the partition key of the batch it is in, if it is in one.
 pub(crate) fn prepare(settings: &Settings, write: ItemWrite) -> Result<Steps, WriteError> {
-    let ItemWrite { kind, partition_key, precondition } = write;
+    let ItemWrite { kind, partition_key, precondition, keeps_id } = write;
     let given = partition_key.as_ref();
     let (key, action) = match kind {
         WriteKind::Create(body) => {
@@ -100,6 +100,9 @@ pub(crate) fn prepare(settings: &Settings, write: ItemWrite) -> Result<Steps, Wr
         WriteKind::Replace(id, body) => {
             let (key, body) = prepare_body(settings, &body, given, Some(&id))?;
             if !key.is_of(&id) {
+                if keeps_id {
+                    return Err(WriteError::Rename { given: id, in_body: key.id() });
+                }
                 return rename(key, body, &id, precondition);
             }
             (key, Action::Replace(body))

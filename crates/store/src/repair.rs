@@ -9,10 +9,10 @@
 //! The old files are kept. Resource ids stay, etags of everything in the catalog change. Users, permissions,
 //! scripts and offers are lost only if neither the copy nor a readable entry has them.
 
-use crate::backup::lock_data;
 use crate::catalog::{self, Event, Resources, Stamp};
 use crate::catalog_snapshot::CatalogSnapshot;
 use crate::container_file::ContainerFile;
+use crate::directory;
 use crate::error::OpenError;
 use headwater_log::disk::{Disk, OsDisk};
 use headwater_log::salvage::{Hole, inspect};
@@ -47,7 +47,7 @@ pub struct RepairedCatalog {
 /// # Errors
 /// When the data directory is open, or files cannot be written.
 pub async fn repair_catalog(data: &Path) -> Result<RepairedCatalog, OpenError> {
-    let _lock = lock_data(data)?;
+    let _lock = directory::lock(data)?;
     let io = |source| OpenError::Io { dir: data.to_owned(), source };
     let dir = data.join("catalog");
     let mut events: Vec<(Stamp, Event)> = Vec::new();

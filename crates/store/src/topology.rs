@@ -396,7 +396,7 @@ async fn finish(
     let topology = state.topology().replace(&gone, new);
     state.install(topology);
     for parent in parents {
-        parent.wake_waiters();
+        parent.retire().await;
         let dir = state.shared.partition_dir(state.rid, parent.id);
         if let Err(error) = state.shared.disk.remove_dir(&dir) {
             // Only space is lost, and the next open of the container tries again.

@@ -279,7 +279,8 @@ async fn a_durable_store_is_what_it_was_after_reopening() {
     let account = open_when_free(dir.path()).await;
     assert_eq!(Some(&account.state_hash().unwrap()), expected.last());
     let second = Account::open(dir.path(), Options::default()).await.unwrap_err();
-    assert!(second.to_string().contains("in use"), "{second}");
+    let is_locked = matches!(second, headwater_store::OpenError::Locked { pid: None, .. });
+    assert!(is_locked, "{second}");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@
 mod append;
 mod open;
 mod overtaken;
+mod record_reader;
 
 use crate::PartitionLog;
 use crate::disk::Disk;
@@ -29,6 +30,7 @@ use crate::ring::Ring;
 use crate::segment::Segment;
 use crate::table::Table;
 use append::SavedCheckpoint;
+use bytes::Bytes;
 use headwater_model::{KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{BoxFuture, Runtime};
 use parking_lot::{Mutex, RwLock};
@@ -37,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use open::{Ancestor, Opened};
+pub use record_reader::RecordReader;
 
 /// When an acknowledged write is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -343,13 +346,20 @@ impl LocalLog {
     /// # Errors
     /// When its bytes cannot be read or are damaged.
     pub fn record(&self, position: Position, epk: &[u8]) -> Result<Option<Record>, ReadError> {
-        if position.origin == self.partition
-            && let Some(entry) = self.ring.lock().get(position.lsn)
-            && let Ok(header) = entry::decode_header(&entry)
-        {
+        if let Some((entry, header)) = self.entry_in_ring(position) {
             return Ok(find_record(&entry, &header, position.ordinal));
         }
         self.record_in_file(position, epk, false)
+    }
+
+    /// The entry of a record, if it is one of the newest.
+    fn entry_in_ring(&self, position: Position) -> Option<(Bytes, entry::Header)> {
+        if position.origin != self.partition {
+            return None;
+        }
+        let entry = self.ring.lock().get(position.lsn)?;
+        let header = entry::decode_header(&entry).ok()?;
+        Some((entry, header))
     }
 
     /// One record, if nothing has superseded it. `None` also where that is not certain.
@@ -369,22 +379,41 @@ impl LocalLog {
         epk: &[u8],
         only_live: bool,
     ) -> Result<Option<Record>, ReadError> {
+        let Some((entry, header)) = self.entry_in_file(position, epk, only_live)? else {
+            return Ok(None);
+        };
+        let record = find_record(&entry, &header, position.ordinal);
+        Ok(record.map(|record| record.detached_from(entry.len())))
+    }
+
+    /// The entry of a record, read and checked.
+    fn entry_in_file(
+        &self,
+        position: Position,
+        epk: &[u8],
+        only_live: bool,
+    ) -> Result<Option<(Bytes, entry::Header)>, ReadError> {
         let set = self.segments.read().clone();
         let Some(segment) = set.segment_of(position.origin, position.lsn, epk) else {
             return Ok(None);
         };
-        let place = segment.with_table(|table| {
-            let number = table.find(position.lsn, position.ordinal)?;
-            let is_wanted = !(only_live && segment.dead.is_dead(number));
-            is_wanted.then_some((table.row(number)?.offset, table.entry_end(number)))
-        })?;
-        let Some((offset, end)) = place else {
+        let Some((offset, end)) = place_in(segment, position, only_live)? else {
             return Ok(None);
         };
         let bytes = segment.read(offset, end)?;
         let header = segment.check_entry(&bytes, offset, position.lsn)?;
-        let record = find_record(&bytes, &header, position.ordinal);
-        Ok(record.map(|record| record.detached_from(bytes.len())))
+        Ok(Some((bytes, header)))
+    }
+
+    /// Bytes of the entry a record is in, found in a table; 0 if it is no longer there.
+    ///
+    /// # Errors
+    /// When an offset table cannot be read.
+    pub fn entry_bytes(&self, position: Position, epk: &[u8]) -> Result<u32, ReadError> {
+        let set = self.segments.read().clone();
+        let segment = set.segment_of(position.origin, position.lsn, epk);
+        let place = segment.map(|segment| place_in(segment, position, false)).transpose()?;
+        Ok(place.flatten().map_or(0, |(offset, end)| end - offset))
     }
 
     /// The place of a record that its reader does not understand, as damage.
@@ -618,6 +647,19 @@ fn is_wanted(
     }
 }
 
+/// Where the entry of a record begins and ends.
+fn place_in(
+    segment: &Segment,
+    position: Position,
+    only_live: bool,
+) -> Result<Option<(u32, u32)>, ReadError> {
+    segment.with_table(|table| {
+        let number = table.find(position.lsn, position.ordinal)?;
+        let is_wanted = !(only_live && segment.dead.is_dead(number));
+        is_wanted.then_some((table.row(number)?.offset, table.entry_end(number)))
+    })
+}
+
 fn mark_in(set: &SegmentSet, position: Position, epk: &[u8]) -> Result<bool, ReadError> {
     match set.segment_of(position.origin, position.lsn, epk) {
         Some(segment) => segment.mark_dead(position.lsn, position.ordinal),
@@ -625,7 +667,7 @@ fn mark_in(set: &SegmentSet, position: Position, epk: &[u8]) -> Result<bool, Rea
     }
 }
 
-fn find_record(bytes: &bytes::Bytes, header: &entry::Header, ordinal: u16) -> Option<Record> {
+fn find_record(bytes: &Bytes, header: &entry::Header, ordinal: u16) -> Option<Record> {
     let mut found = None;
     entry::for_each_record(bytes, header, |record| {
         if record.position.ordinal == ordinal {

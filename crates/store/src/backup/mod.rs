@@ -18,7 +18,6 @@ mod restore;
 pub use contents::{BackupPartition, BackupSummary};
 pub use copy::{BackupProgress, BackupSource, CopyOptions, PART_BYTES, copy_backup};
 pub use cut::{BackupCut, BackupFile, BackupPlan};
-pub(crate) use restore::lock_data;
 pub use restore::{RestoredPartition, restore, restore_partition};
 
 use crate::account::Account;

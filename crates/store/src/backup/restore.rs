@@ -9,12 +9,10 @@ use super::contents::{Contents, FileEntry, get_part, partition_dir, safe_path};
 use crate::BackupSummary;
 use crate::account::{Account, Options};
 use crate::directory;
-use crate::error::OpenError;
 use headwater_log::disk::{Disk, OsDisk};
 use headwater_log::private;
 use headwater_model::{ContainerRid, Lsn, PartitionId};
 use object_store::ObjectStore;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +31,7 @@ pub async fn restore(
     }
     let contents = Contents::load(place, prefix).await?;
     directory::prepare(dir)?;
+    let lock = directory::lock(dir)?;
     directory::mark_unfinished(dir)?;
     for file in &contents.files {
         let target = dir.join(file.safe_path()?);
@@ -41,6 +40,7 @@ pub async fn restore(
         }
         write_file(place, prefix, file, &target).await?;
     }
+    drop(lock);
     // Without maintenance: it would delete what has expired and split what is large before it is compared.
     let quiet = Options { maintenance_interval: Duration::ZERO, ..options.clone() };
     let account = Account::open_unfinished(dir, quiet).await?;
@@ -86,7 +86,7 @@ pub async fn restore_partition(
     container: ContainerRid,
     partition: PartitionId,
 ) -> Result<RestoredPartition, BackupError> {
-    let _lock = lock_data(data)?;
+    let _lock = directory::lock(data)?;
     let contents = Contents::load(place, prefix).await?;
     let state = contents
         .partitions
@@ -133,17 +133,6 @@ pub async fn restore_partition(
     OsDisk.sync_dir(dir.parent().unwrap_or(data))?;
     crate::index::doubt_files(&data.join(crate::index::INDEX))?;
     Ok(RestoredPartition { lsn, newer_changes, newest, damaged_files })
-}
-
-/// Keeps other processes out of a data directory.
-pub(crate) fn lock_data(data: &Path) -> Result<File, OpenError> {
-    let io = |source| OpenError::Io { dir: data.to_owned(), source };
-    let lock = File::create(data.join("LOCK")).map_err(io)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::Locked { dir: data.to_owned() }),
-        Err(std::fs::TryLockError::Error(error)) => Err(io(error)),
-    }
 }
 
 /// Writes a file of a backup part by part, each checked.

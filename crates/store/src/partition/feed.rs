@@ -1,8 +1,8 @@
 //! One page of a partition's change feed.
 //!
 //! A page is a sequential read of the log: live records only in latest-version mode, everything in
-//! all-versions mode. It ends at the end of a transaction, never inside one, and it never shows
-//! anything that is not visible yet.
+//! all-versions mode, where the versions before the changes count too. It ends at the end of a transaction,
+//! never inside one, and it never shows anything that is not visible yet.
 //!
 //! ```text
 //! log      5:a  6:b  7:a' 8:(c,d) 9:✗b 10:e      visible 10
@@ -17,7 +17,7 @@ use crate::filter::FeedFilter;
 use crate::item::{Item, Meta, item_of};
 use crate::query::{QueryWatch, query_context};
 use bytes::Bytes;
-use headwater_log::{ReadError, ReadRequest, Record, RecordKind, Which};
+use headwater_log::{Batch, ReadError, ReadRequest, Record, RecordKind, RecordReader, Which};
 use headwater_model::{
     ChangeKind, FeedMode, KeyRange, Lsn, PageLimit, PartitionId, PartitionKey, Timestamp,
 };
@@ -134,6 +134,15 @@ impl Change {
         self.previous.as_deref()
     }
 
+    /// Bytes of the versions after and before it, as far as they are shown.
+    pub(crate) fn byte_count(&self) -> usize {
+        let before = match &self.shown {
+            Some(shown) => shown.before.as_ref().map_or(0, Bytes::len),
+            None => self.previous().map_or(0, |item| item.feed_bytes().len()),
+        };
+        self.body_slice().len() + before
+    }
+
     /// The transaction that wrote the version before this one.
     #[must_use]
     pub fn previous_lsn(&self) -> Option<Lsn> {
@@ -207,6 +216,17 @@ pub(crate) struct PartitionRequest<'a> {
     pub(crate) scan_bytes: usize,
     /// Latest versions behind this are somebody else's to read.
     pub(crate) until: Option<Lsn>,
+    /// A page with more bytes than this is refused.
+    pub(crate) refuse_above: usize,
+}
+
+impl PartitionRequest<'_> {
+    pub(super) fn check_size(&self, bytes: usize) -> Result<(), FeedError> {
+        match bytes > self.refuse_above {
+            true => Err(FeedError::LargePage { limit: self.refuse_above }),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Partition {
@@ -264,14 +284,17 @@ impl Partition {
         let now = self.now();
         let mut after = request.after;
         loop {
-            let batch = self.log()?.read_as::<Change>(&ReadRequest {
-                after,
-                upto: visible,
-                which: Which::Live,
-                range: request.range,
-                records_max: request.limit.items as usize,
-                bytes_max: request.limit.bytes as usize,
-            })?;
+            let batch = self.read_batch(
+                request,
+                &ReadRequest {
+                    after,
+                    upto: visible,
+                    which: Which::Live,
+                    range: request.range,
+                    records_max: request.limit.items as usize,
+                    bytes_max: request.limit.bytes as usize,
+                },
+            )?;
             let mut changes = batch.records;
             if let Some(until) = request.until {
                 changes.truncate(changes.partition_point(|change| change.lsn() <= until));
@@ -301,27 +324,81 @@ impl Partition {
         request: &PartitionRequest<'_>,
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
-        let batch = self.log()?.read_as::<Change>(&ReadRequest {
-            after: request.after,
-            upto: visible,
-            which: Which::AllVersions,
-            range: request.range,
-            records_max: request.limit.items as usize,
-            bytes_max: request.limit.bytes as usize,
-        })?;
-        let with_previous = batch.records.into_iter().map(|change| self.with_previous(change));
-        let changes = with_previous.collect::<Result<Vec<_>, _>>()?;
+        let batch = self.read_batch(
+            request,
+            &ReadRequest {
+                after: request.after,
+                upto: visible,
+                which: Which::AllVersions,
+                range: request.range,
+                records_max: request.limit.items as usize,
+                bytes_max: request.limit.bytes as usize,
+            },
+        )?;
+        let mut changes = batch.records;
+        let mut earlier = self.earlier_versions(request)?;
+        let (mut end, mut bytes) = (0, 0);
+        while let Some(next) = changes.get(end).map(Change::lsn)
+            && bytes < request.limit.bytes as usize
+        {
+            let first = end;
+            end += changes[first..].partition_point(|change| change.lsn() == next);
+            earlier.add_to(&mut changes[first..end])?;
+            bytes += changes[first..end].iter().map(Change::byte_count).sum::<usize>();
+            request.check_size(bytes)?;
+        }
+        changes.truncate(end);
         let position = changes.last().map_or(batch.scanned, Change::lsn);
         Ok(PartitionPage { changes, position, unfinished: false })
     }
 
-    /// A change with the version before it, where that is still kept.
-    pub(super) fn with_previous(&self, mut change: Change) -> Result<Change, FeedError> {
-        let record = &change.record;
+    /// Reads records, unless there are more of them than the page may have. Mostly tables tell that in advance.
+    pub(super) fn read_batch(
+        &self,
+        request: &PartitionRequest<'_>,
+        read: &ReadRequest<'_>,
+    ) -> Result<Batch<Change>, FeedError> {
         let log = self.log()?;
-        let prior = record.supersedes.map(|prior| log.record(prior, record.epk()));
-        let previous = prior.transpose()?.flatten().as_ref().and_then(item_of);
-        change.previous = previous.map(Box::new);
-        Ok(change)
+        if request.refuse_above < usize::MAX {
+            let bytes_max = read.bytes_max.min(request.refuse_above);
+            if let Some(extent) = log.extent(&ReadRequest { bytes_max, ..read.clone() })? {
+                request.check_size(extent.bytes)?;
+            }
+        }
+        let batch = log.read_as::<Change>(read)?;
+        request.check_size(batch.records.iter().map(Change::byte_count).sum())?;
+        Ok(batch)
+    }
+
+    pub(super) fn earlier_versions<'a>(
+        &'a self,
+        request: &'a PartitionRequest<'a>,
+    ) -> Result<EarlierVersions<'a>, FeedError> {
+        Ok(EarlierVersions { reader: self.log()?.record_reader(), request })
+    }
+}
+
+/// Adds to changes the versions before them.
+pub(super) struct EarlierVersions<'a> {
+    reader: RecordReader<'a>,
+    request: &'a PartitionRequest<'a>,
+}
+
+impl EarlierVersions<'_> {
+    /// Adds the versions before the changes of a transaction, where they are still kept. They are read in the
+    /// order in which they lie in the log.
+    pub(super) fn add_to(&mut self, transaction: &mut [Change]) -> Result<(), FeedError> {
+        let mut changes: Vec<&mut Change> = transaction.iter_mut().collect();
+        changes.sort_by_key(|change| change.record.supersedes);
+        let mut bytes = 0;
+        for change in changes {
+            if let Some(prior) = change.record.supersedes {
+                let previous = self.reader.record(prior, change.record.epk())?;
+                change.previous = previous.as_ref().and_then(item_of).map(Box::new);
+            }
+            bytes += change.byte_count();
+            self.request.check_size(bytes)?;
+        }
+        Ok(())
     }
 }

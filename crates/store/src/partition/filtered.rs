@@ -6,7 +6,7 @@
 //! In every case its position is the last transaction that was looked at completely.
 
 use super::Partition;
-use super::feed::{Change, PartitionPage, PartitionRequest, Shown};
+use super::feed::{Change, EarlierVersions, PartitionPage, PartitionRequest, Shown};
 use crate::error::FeedError;
 use crate::filter::Filtering;
 use headwater_log::{ReadError, ReadRequest, Which};
@@ -29,12 +29,15 @@ struct Filling<'r> {
     filtering: Filtering<'r>,
     changes: Vec<Change>,
     bytes: usize,
+    /// Bytes that may still be looked at.
+    bytes_left: usize,
 }
 
 impl Filling<'_> {
     fn is_full(&self) -> bool {
         self.changes.len() >= self.limit.items as usize
             || self.bytes >= self.limit.bytes as usize
+            || self.bytes_left == 0
             || self.filtering.steps() >= STEPS_PER_PAGE
     }
 }
@@ -46,36 +49,37 @@ impl Partition {
         filtering: Filtering<'_>,
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
-        let mut filling =
-            Filling { limit: request.limit, filtering, changes: Vec::new(), bytes: 0 };
+        let (limit, bytes_left) = (request.limit, request.scan_bytes);
+        let mut filling = Filling { limit, filtering, changes: Vec::new(), bytes: 0, bytes_left };
         let which = match request.mode {
             FeedMode::LatestVersion => Which::Live,
             FeedMode::AllVersionsAndDeletes => Which::AllVersions,
         };
         let (settings, now) = (self.current_settings(), self.now());
-        let (mut bytes_left, mut records_left) = (request.scan_bytes, RECORDS_PER_PAGE);
+        let mut records_left = RECORDS_PER_PAGE;
         let mut after = request.after;
-        while after < visible && bytes_left > 0 && records_left > 0 && !filling.is_full() {
-            let batch = self.log()?.read_as::<Change>(&ReadRequest {
-                after,
-                upto: visible,
-                which,
-                range: request.range,
-                records_max: RECORDS_AT_ONCE.min(records_left),
-                bytes_max: BYTES_AT_ONCE.min(bytes_left),
-            })?;
+        while after < visible && records_left > 0 && !filling.is_full() {
+            let batch = self.read_batch(
+                request,
+                &ReadRequest {
+                    after,
+                    upto: visible,
+                    which,
+                    range: request.range,
+                    records_max: RECORDS_AT_ONCE.min(records_left),
+                    bytes_max: BYTES_AT_ONCE.min(filling.bytes_left),
+                },
+            )?;
             // What is visible was acknowledged by the log, so it must be there.
             if batch.scanned <= after {
                 return Err(ReadError::Unavailable.into());
             }
-            let size: usize = batch.records.iter().map(|change| change.body_slice().len()).sum();
-            bytes_left = bytes_left.saturating_sub(size);
             records_left = records_left.saturating_sub(batch.records.len());
             let mut changes = batch.records;
             if request.mode == FeedMode::LatestVersion {
                 changes.retain(|change| !change.is_expired(&settings, now));
             }
-            after = self.take_wanted(changes, request.mode, &mut filling)?.unwrap_or(batch.scanned);
+            after = self.take_wanted(changes, request, &mut filling)?.unwrap_or(batch.scanned);
         }
         let unfinished = after < visible;
         Ok(PartitionPage { changes: filling.changes, position: after, unfinished })
@@ -86,35 +90,61 @@ impl Partition {
     fn take_wanted(
         &self,
         changes: Vec<Change>,
-        mode: FeedMode,
+        request: &PartitionRequest<'_>,
         filling: &mut Filling<'_>,
     ) -> Result<Option<Lsn>, FeedError> {
+        let mut earlier = self.earlier_versions(request)?;
         let mut last = None;
-        for change in changes {
-            let lsn = change.lsn();
-            if let Some(last) = last.filter(|last| *last != lsn && filling.is_full()) {
+        for transaction in changes.chunk_by(|one, next| one.lsn() == next.lsn()) {
+            if let Some(last) = last.filter(|_| filling.is_full()) {
                 return Ok(Some(last));
             }
-            last = Some(lsn);
-            let failed = |error| FeedError::FilterFailed { lsn, error };
-            if !filling.filtering.may_want(&change).map_err(failed)? {
-                continue;
-            }
-            let change = match mode {
-                FeedMode::LatestVersion => change,
-                FeedMode::AllVersionsAndDeletes => self.with_previous(change)?,
-            };
-            if mode == FeedMode::AllVersionsAndDeletes
-                && !filling.filtering.wants(&change).map_err(failed)?
-            {
-                continue;
-            }
-            let change = shaped(change, mode, &mut filling.filtering).map_err(failed)?;
-            filling.bytes += change.body_slice().len();
-            filling.changes.push(change);
+            last = transaction.first().map(Change::lsn);
+            filling.take_wanted(transaction, request.mode, &mut earlier)?;
         }
         Ok(None)
     }
+}
+
+impl Filling<'_> {
+    /// Adds what is wanted of a transaction.
+    fn take_wanted(
+        &mut self,
+        transaction: &[Change],
+        mode: FeedMode,
+        earlier: &mut EarlierVersions<'_>,
+    ) -> Result<(), FeedError> {
+        let mut wanted = Vec::new();
+        for change in transaction {
+            self.bytes_left = self.bytes_left.saturating_sub(change.byte_count());
+            if self.filtering.may_want(change).map_err(failed(change))? {
+                wanted.push(change.clone());
+            }
+        }
+        if mode == FeedMode::AllVersionsAndDeletes {
+            let before: usize = wanted.iter().map(Change::byte_count).sum();
+            earlier.add_to(&mut wanted)?;
+            let after: usize = wanted.iter().map(Change::byte_count).sum();
+            self.bytes_left = self.bytes_left.saturating_sub(after - before);
+        }
+        for change in wanted {
+            let failed = failed(&change);
+            if mode == FeedMode::AllVersionsAndDeletes
+                && !self.filtering.wants(&change).map_err(&failed)?
+            {
+                continue;
+            }
+            let change = shaped(change, mode, &mut self.filtering).map_err(&failed)?;
+            self.bytes += change.byte_count();
+            self.changes.push(change);
+        }
+        Ok(())
+    }
+}
+
+fn failed(change: &Change) -> impl Fn(EvaluationError) -> FeedError + use<> {
+    let lsn = change.lsn();
+    move |error| FeedError::FilterFailed { lsn, error }
 }
 
 /// A change with only those parts of its items that a reader asked for.

@@ -56,6 +56,8 @@ pub(crate) enum Work {
     Cut,
     /// Write nothing until the index was replaced, or until the sender is dropped.
     Pause(oneshot::Receiver<()>),
+    /// Finish what was asked before, and end.
+    Retire,
 }
 
 /// What a writer answers.
@@ -66,6 +68,7 @@ pub(crate) enum Answer {
     Cut(Cut),
     /// The writer writes no more; the log ends here.
     Paused(Lsn),
+    Retired,
 }
 
 /// A partition at one exact LSN, while writes go on.
@@ -255,7 +258,7 @@ impl Partition {
     fn publish(&self, lsn: Lsn) {
         debug_assert!(lsn >= self.visible(), "a partition never takes back what was seen");
         self.visible.store(lsn.get(), Ordering::Release);
-        self.changed.ring();
+        self.changed.ring_spread(&self.shared.runtime);
     }
 
     pub(crate) fn abandon(&self) {
@@ -302,6 +305,14 @@ impl Partition {
             Ok(answer) => answer,
             Err(_) => Err(Refusal::Storage(self.stopped().await)),
         }
+    }
+
+    /// Ends the writer of a partition that was dropped or replaced. The writer keeps the partition in memory and its
+    /// files open until it ends.
+    pub(crate) async fn retire(&self) {
+        self.wake_waiters();
+        // One that is refused has ended already.
+        let _ = self.submit(Work::Retire).await;
     }
 
     /// Why the writer no longer answers: the store closes, or the writer panicked.

@@ -20,7 +20,7 @@ use crate::prepare::{Action, Operation};
 use headwater_log::{AppendError, Group, LocalLog, PartitionLog, Tail, append_decided, entry};
 use headwater_model::{Epk, Lsn, PartitionKey};
 use headwater_runtime::Stop;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -39,6 +39,9 @@ const ENVELOPE_BYTES: usize = 512;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Items deleted in one entry when a whole partition key goes.
 const DELETES_PER_ENTRY: usize = 1_000;
+/// Bytes of the entries that an item deleted in one entry is in. Readers of all versions get the items with it, on
+/// one page.
+const DELETED_BYTES_MAX: usize = 16 << 20;
 
 type Reply = oneshot::Sender<Result<Answer, Refusal>>;
 
@@ -56,7 +59,7 @@ pub(crate) struct Writer {
 
 enum State {
     Open,
-    /// Split or merged away.
+    /// Split or merged away, or dropped with its container.
     Sealed,
     /// The log and what we know of it may differ; only reopening tells.
     Broken,
@@ -125,11 +128,19 @@ impl Writer {
     /// Serves the request at the front, and with it what fits into the same group.
     async fn serve(&mut self, requests: &mut VecDeque<Request>) {
         if let Some(request) = requests.pop_front() {
-            if let Err(error) = self.partition.check_served() {
+            let ends = matches!(request.work, Work::Retire);
+            if let Err(error) = self.partition.check_served()
+                && !ends
+            {
                 let _ = request.reply.send(Err(Refusal::Storage(error)));
                 return;
             }
             match (&self.state, request.work) {
+                (_, Work::Retire) => {
+                    self.state = State::Sealed;
+                    self.queue.close();
+                    let _ = request.reply.send(Ok(Answer::Retired));
+                }
                 (_, Work::Pause(until)) => {
                     let _ = request.reply.send(Ok(Answer::Paused(self.tail.lsn)));
                     self.pause(until, requests).await;
@@ -435,7 +446,28 @@ fn rows_of_key(
         return Err(partition.shared.index.doubt("a row is malformed"));
     }
     debug_assert!(PartitionKey::decode(encoded).is_ok());
+    truncate_to_bytes(partition, &mut rows)?;
     Ok(rows)
+}
+
+/// Leaves the first rows, at least one, whose entries have at most [`DELETED_BYTES_MAX`].
+fn truncate_to_bytes(
+    partition: &Partition,
+    rows: &mut Vec<(Operation, ItemRow)>,
+) -> Result<(), StorageError> {
+    let log = partition.log()?;
+    let (mut seen, mut bytes) = (HashSet::new(), 0);
+    for (index, (operation, row)) in rows.iter().enumerate() {
+        let position = row.position;
+        if seen.insert((position.origin, position.lsn)) {
+            bytes += log.entry_bytes(position, operation.key.epk.as_bytes())? as usize;
+        }
+        if index > 0 && bytes > DELETED_BYTES_MAX {
+            rows.truncate(index);
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The same error for everybody in the group.

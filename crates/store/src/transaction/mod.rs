@@ -46,6 +46,8 @@ use std::time::Duration;
 const OPERATIONS_MAX: usize = 5_000;
 /// Bytes in one transaction, which readers of the feed get as one page.
 const BYTES_MAX: usize = 4 << 20;
+/// Bytes of the versions that it replaces or deletes. Readers of all versions get them on the same page.
+const REPLACED_BYTES_MAX: usize = 16 << 20;
 /// Resource ids that are remembered; beyond it they are looked for.
 const REMEMBERED_MAX: usize = 50_000;
 /// How often a look follows an item that is being written again and again.
@@ -110,6 +112,8 @@ pub(crate) struct Transaction {
     /// Writes in the order they were made.
     operations: Vec<Operation>,
     bytes: usize,
+    /// Of the versions that are replaced or deleted.
+    replaced_bytes: usize,
     own: BTreeMap<String, Own>,
     /// Ids of items it has created, by their provisional numbers. Some may be gone again.
     created: BTreeMap<u64, String>,
@@ -157,6 +161,7 @@ impl Transaction {
             encoded,
             operations: Vec::new(),
             bytes: 0,
+            replaced_bytes: 0,
             own: BTreeMap::new(),
             created: BTreeMap::new(),
             unique: HashMap::new(),
@@ -248,6 +253,11 @@ impl Transaction {
         let id = operation.key.id();
         let before = self.current(&id)?;
         check(&operation, &id, before.as_ref())?;
+        let replaced_bytes = before.as_ref().map_or(0, |before| before.json.len());
+        if self.replaced_bytes + replaced_bytes > REPLACED_BYTES_MAX && !self.operations.is_empty()
+        {
+            return Err(Trouble::Full);
+        }
         // It may name a provisional etag, and what it was compared with must not change any more anyway.
         operation.precondition = Precondition::None;
         let (own, seen) = match &operation.action {
@@ -268,6 +278,7 @@ impl Transaction {
         };
         self.own.insert(id, own);
         self.bytes += operation.byte_count();
+        self.replaced_bytes += replaced_bytes;
         self.operations.push(operation);
         Ok(seen)
     }

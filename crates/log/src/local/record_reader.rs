@@ -1,0 +1,79 @@
+//! Reads records by position and keeps the entry it read last.
+//!
+//! An entry is read and checked as a whole. Looked up one by one, the records of a large transaction would cost
+//! as many reads of all of it as it has records. Never decides which records are wanted.
+
+use super::{LocalLog, find_record};
+use crate::entry::{self, Position, Record};
+use crate::error::ReadError;
+use bytes::Bytes;
+
+/// Reads records of one log, with the last entry cached. Quick when positions come in order.
+#[derive(Debug)]
+pub struct RecordReader<'a> {
+    log: &'a LocalLog,
+    /// The last entry that had several records.
+    last: Option<ReadEntry>,
+}
+
+#[derive(Debug)]
+struct ReadEntry {
+    bytes: Bytes,
+    is_in_ring: bool,
+    /// In order of their ordinals.
+    records: Vec<Record>,
+}
+
+impl LocalLog {
+    /// Reads several records by their positions.
+    #[must_use]
+    pub fn record_reader(&self) -> RecordReader<'_> {
+        RecordReader { log: self, last: None }
+    }
+}
+
+impl RecordReader<'_> {
+    /// One record, if it is still there.
+    ///
+    /// # Errors
+    /// When its bytes cannot be read or are damaged.
+    pub fn record(&mut self, position: Position, epk: &[u8]) -> Result<Option<Record>, ReadError> {
+        if let Some(record) = self.last.as_ref().and_then(|last| last.find(position, epk)) {
+            return Ok(Some(record));
+        }
+        let in_ring = self.log.entry_in_ring(position);
+        let is_in_ring = in_ring.is_some();
+        let found = match in_ring {
+            Some(found) => Some(found),
+            None => self.log.entry_in_file(position, epk, false)?,
+        };
+        let Some((bytes, header)) = found else { return Ok(None) };
+        if header.records == 1 {
+            return Ok(find_record(&bytes, &header, position.ordinal));
+        }
+        let mut records = Vec::with_capacity(usize::from(header.records));
+        if entry::for_each_record(&bytes, &header, |record| records.push(record)).is_err() {
+            return Ok(None);
+        }
+        let last = ReadEntry { bytes, is_in_ring, records };
+        let record = last.find(position, epk);
+        self.last = Some(last);
+        Ok(record)
+    }
+}
+
+impl ReadEntry {
+    /// One of its records, without the memory of the others if those are most of it.
+    fn find(&self, position: Position, epk: &[u8]) -> Option<Record> {
+        let ordinal = |record: &Record| record.position.ordinal;
+        let at = self.records.binary_search_by_key(&position.ordinal, ordinal).ok()?;
+        let record = &self.records[at];
+        if record.position != position || record.epk() != epk {
+            return None;
+        }
+        match self.is_in_ring {
+            true => Some(record.clone()),
+            false => Some(record.clone().detached_from(self.bytes.len())),
+        }
+    }
+}
