@@ -19,9 +19,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// The version of the protocol the official SDKs of today speak.
 const API_VERSION: &str = "2020-07-15";
@@ -29,6 +32,10 @@ const USER_AGENT: &str = concat!("headwater/", env!("CARGO_PKG_VERSION"));
 /// A page is at most 4 MiB of items, some servers send a little more; beyond this nobody is honest.
 const BODY_BYTES_MAX: usize = 64 << 20;
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// The first byte of a TLS record that holds an alert.
+const TLS_ALERT: u8 = 21;
+/// How long the answer to a plain request may take that finds out whether a server speaks TLS.
+const ALERT_TIME: Duration = Duration::from_secs(3);
 /// Idle connections are closed before servers and load balancers do it.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
@@ -181,28 +188,55 @@ impl Connection {
         message: hyper::Request<Full<Bytes>>,
     ) -> Result<Answer, ClientError> {
         let broken = |source| ClientError::Broken { endpoint: endpoint.to_string(), source };
-        let answer = self.http.request(message).await.map_err(|error| {
-            let connecting = error.is_connect();
-            let untrusted = is_about_certificates(&error);
-            let (endpoint, source) = (endpoint.to_string(), Box::new(error));
-            match (connecting, untrusted) {
-                (_, true) => ClientError::Untrusted { endpoint, source },
-                (true, false) => ClientError::Unreachable { endpoint, source },
-                (false, false) => ClientError::Broken { endpoint, source },
-            }
-        })?;
+        let answer = match self.http.request(message).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.explain(endpoint, error).await),
+        };
         let (parts, body) = answer.into_parts();
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(broken)?.to_bytes();
         Ok(Answer { status: parts.status.as_u16(), head: parts.headers, body })
     }
+
+    /// Why there was no answer.
+    async fn explain(
+        &self,
+        endpoint: &Endpoint,
+        error: hyper_util::client::legacy::Error,
+    ) -> ClientError {
+        let is_other_scheme = match endpoint.is_tls() {
+            true => has_cause(&error, |cause| matches!(cause, rustls::Error::InvalidMessage(_))),
+            false => {
+                has_cause(&error, hyper::Error::is_parse)
+                    && speaks_tls(endpoint, &self.runtime).await
+            }
+        };
+        if is_other_scheme {
+            return ClientError::WrongScheme { right: endpoint.with_other_scheme() };
+        }
+        let (is_connect, is_untrusted) = (error.is_connect(), is_about_certificates(&error));
+        let (endpoint, source) = (endpoint.to_string(), Box::new(error));
+        match (is_connect, is_untrusted) {
+            (_, true) => ClientError::Untrusted { endpoint, source },
+            (true, false) => ClientError::Unreachable { endpoint, source },
+            (false, false) => ClientError::Broken { endpoint, source },
+        }
+    }
 }
 
-/// Whether TLS did not like whom it met. An error of the system passes over what is inside of it when
-/// it is asked for its source, hence the look inside.
-fn is_about_certificates(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether the certificate of the server was refused.
+fn is_about_certificates(error: &(dyn Error + 'static)) -> bool {
+    has_cause(error, |cause: &rustls::Error| matches!(cause, rustls::Error::InvalidCertificate(_)))
+}
+
+/// Whether one of the causes is an error of this type that passes the check. An error of the system skips the error
+/// inside it when it is asked for its source, hence the look inside.
+fn has_cause<E: Error + 'static>(
+    error: &(dyn Error + 'static),
+    check: impl Fn(&E) -> bool,
+) -> bool {
     let mut cause = Some(error);
     while let Some(inner) = cause {
-        if matches!(inner.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+        if inner.downcast_ref().is_some_and(&check) {
             return true;
         }
         let inside = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
@@ -212,6 +246,17 @@ fn is_about_certificates(error: &(dyn std::error::Error + 'static)) -> bool {
         };
     }
     false
+}
+
+/// Whether a plain request is answered with an alert of TLS.
+async fn speaks_tls(endpoint: &Endpoint, runtime: &Runtime) -> bool {
+    let exchange = async {
+        let mut stream = TcpStream::connect(endpoint.address()).await.ok()?;
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.ok()?;
+        stream.read_u8().await.ok()
+    };
+    let first = runtime.timeout(ALERT_TIME, exchange).await.flatten();
+    first == Some(TLS_ALERT)
 }
 
 /// Who asks: this library, and what it was told to say besides.

@@ -71,6 +71,16 @@ impl Endpoint {
     pub fn port(&self) -> u16 {
         self.port
     }
+
+    /// `host:port`.
+    pub(crate) fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// The same host and port with the other scheme.
+    pub(crate) fn with_other_scheme(&self) -> Endpoint {
+        Endpoint { tls: !self.tls, ..self.clone() }
+    }
 }
 
 impl FromStr for Endpoint {

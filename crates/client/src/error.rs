@@ -2,6 +2,7 @@
 //!
 //! Callers match on a [`Reason`] or ask for the [`Remedy`]; status numbers stay inside.
 
+use crate::endpoint::Endpoint;
 use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
@@ -33,6 +34,12 @@ pub enum ClientError {
         endpoint: String,
         /// What TLS said.
         source: Source,
+    },
+    /// A server that speaks plain HTTP was addressed by https, or one that speaks TLS by http.
+    #[error("{} speaks {}; use {right}", right.address(), if right.is_tls() { "TLS" } else { "plain HTTP" })]
+    WrongScheme {
+        /// The endpoint with the scheme that the server speaks.
+        right: Endpoint,
     },
     /// The connection ended in the middle. A write may or may not have happened.
     #[error("the connection to {endpoint} broke; read the item to see whether a write arrived")]
@@ -262,6 +269,7 @@ impl ClientError {
         match self {
             ClientError::Refused(refusal) => refusal.reason.remedy(),
             ClientError::Untrusted { .. }
+            | ClientError::WrongScheme { .. }
             | ClientError::BadAnswer { .. }
             | ClientError::Authorities { .. } => Remedy::FixSettings,
             ClientError::BadRequest(_) => Remedy::FixRequest,

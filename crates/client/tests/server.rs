@@ -270,6 +270,28 @@ async fn lists_go_page_by_page_through_every_item_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_scheme_is_answered_with_the_right_one_at_once() {
+    let world = World::start().await;
+    let (http, https) = (world.server.http().unwrap().port(), world.server.https().unwrap().port());
+    for (wrong, says) in [
+        (
+            Endpoint::https("127.0.0.1", http),
+            format!("127.0.0.1:{http} speaks plain HTTP; use http://127.0.0.1:{http}"),
+        ),
+        (
+            Endpoint::http("127.0.0.1", https),
+            format!("127.0.0.1:{https} speaks TLS; use https://127.0.0.1:{https}"),
+        ),
+    ] {
+        let mut options = Options::default();
+        options.retry.first_wait = Duration::from_secs(3600);
+        let refused = client(wrong, options).account().await.unwrap_err();
+        assert_eq!(refused.to_string(), says);
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_needs_the_authority_and_then_works() {
     let world = World::start().await;
     let at = Endpoint::https("localhost", world.server.https().unwrap().port());

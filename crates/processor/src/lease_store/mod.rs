@@ -214,7 +214,7 @@ pub enum StoreError {
     #[error("the lease container does not answer: {0}")]
     Unavailable(String),
     /// Not allowed.
-    #[error("the lease container refuses: {0}")]
+    #[error("cannot use the lease container: {0}")]
     Refused(String),
 }
 
