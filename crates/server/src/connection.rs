@@ -5,9 +5,9 @@
 //!   └ head_time                                              └ idle_time
 //! ```
 //!
-//! The socket reports what it reads, requests report their beginning and end, and [`Connection::expired`]
-//! completes when the connection has taken longer than it may. A request costs a few atomics and one look
-//! at the clock; the timer is armed once per deadline, not once per request.
+//! The socket reports what it reads, `frames` the heads over HTTP/2, requests their beginning and end, and
+//! [`Connection::expired`] completes when the connection has taken longer than it may. A request costs a few
+//! atomics and one look at the clock; the timer is armed once per deadline, not once per request.
 
 use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::config::Limits;
@@ -36,9 +36,10 @@ pub(crate) struct Connection {
     opened: Duration,
     /// Requests whose answer has not been sent yet.
     requests: AtomicUsize,
-    has_served: AtomicBool,
+    /// Requests that began.
+    request_count: AtomicU64,
     is_http2: AtomicBool,
-    /// Bytes read while no request was under way: of the next head.
+    /// Bytes read over HTTP/1 while no request was under way: of the next head.
     head_bytes: AtomicUsize,
     head_memory: Mutex<Option<Held>>,
     /// In milliseconds since the runtime began.
@@ -63,7 +64,7 @@ impl Connection {
             limits,
             opened,
             requests: AtomicUsize::new(0),
-            has_served: AtomicBool::new(false),
+            request_count: AtomicU64::new(0),
             is_http2: AtomicBool::new(false),
             head_bytes: AtomicUsize::new(0),
             head_memory: Mutex::default(),
@@ -86,12 +87,40 @@ impl Connection {
         if total <= HEAD_UNCOUNTED_BYTES {
             return Ok(());
         }
-        let total = total.next_multiple_of(HEAD_STEP_BYTES);
+        self.hold_head(total.next_multiple_of(HEAD_STEP_BYTES))
+    }
+
+    /// Counts the memory of a head that is not complete.
+    pub(crate) fn hold_head(&self, bytes: usize) -> Result<(), Exceeded> {
         let mut memory = self.head_memory.lock();
         match memory.as_mut() {
-            Some(memory) => memory.resize(total),
-            None => self.peer.take(Resource::Receiving, total).map(|held| *memory = Some(held)),
+            Some(memory) => memory.resize(bytes),
+            None => self.peer.take(Resource::Receiving, bytes).map(|held| *memory = Some(held)),
         }
+    }
+
+    /// Notes that the client speaks HTTP/2: what was read so far is no head.
+    pub(crate) fn speaks_http2(&self) {
+        self.is_http2.store(true, Ordering::Relaxed);
+        self.head_bytes.store(0, Ordering::Relaxed);
+        self.head_ended();
+    }
+
+    /// Notes that a head has begun, and that the rest of it is not there yet.
+    pub(crate) fn head_waits(&self) {
+        self.head_since.store(millis(self.runtime.elapsed()), Ordering::Relaxed);
+        self.head_begun.ring();
+    }
+
+    /// Notes that a head over HTTP/2 is complete.
+    pub(crate) fn head_ended(&self) {
+        self.head_since.store(NEVER, Ordering::Relaxed);
+        *self.head_memory.lock() = None;
+    }
+
+    /// How many requests began.
+    pub(crate) fn request_count(&self) -> u64 {
+        self.request_count.load(Ordering::Relaxed)
     }
 
     /// Notes that there is nothing to read right now.
@@ -99,16 +128,18 @@ impl Connection {
         let is_inside_a_head = self.head_bytes.load(Ordering::Relaxed) > 0
             && self.head_since.load(Ordering::Relaxed) == NEVER;
         if is_inside_a_head && !self.is_busy() && !self.is_http2.load(Ordering::Relaxed) {
-            self.head_since.store(millis(self.runtime.elapsed()), Ordering::Relaxed);
-            self.head_begun.ring();
+            self.head_waits();
         }
     }
 
     /// Notes that a request is under way until the returned value is dropped.
-    pub(crate) fn begin(self: &Arc<Connection>, is_http2: bool) -> UnderWay {
+    pub(crate) fn begin(self: &Arc<Connection>) -> UnderWay {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        self.has_served.store(true, Ordering::Relaxed);
-        self.is_http2.store(is_http2, Ordering::Relaxed);
+        self.request_count.fetch_add(1, Ordering::Relaxed);
+        if self.is_http2.load(Ordering::Relaxed) {
+            // Its head ended when its last frame was read, and the next one may have begun.
+            return UnderWay { connection: self.clone(), _head: None };
+        }
         self.head_since.store(NEVER, Ordering::Relaxed);
         let head_bytes = self.head_bytes.swap(0, Ordering::Relaxed);
         // The head lies where it was read until the request ends.
@@ -154,18 +185,19 @@ impl Connection {
 
     fn deadline(&self, now: Duration) -> Duration {
         let limits = &self.limits;
+        if self.request_count() == 0 {
+            return self.opened + limits.head_time;
+        }
+        let head_since = self.head_since.load(Ordering::Relaxed);
+        if head_since != NEVER {
+            return Duration::from_millis(head_since) + limits.head_time;
+        }
         if self.is_busy() {
             return now + limits.idle_time.min(limits.head_time).max(Duration::from_millis(1));
         }
-        if !self.has_served.load(Ordering::Relaxed) {
-            return self.opened + limits.head_time;
-        }
-        match self.head_since.load(Ordering::Relaxed) {
-            NEVER => match self.idle_since.load(Ordering::Relaxed) {
-                NEVER => now + limits.idle_time,
-                since => Duration::from_millis(since) + limits.idle_time,
-            },
-            since => Duration::from_millis(since) + limits.head_time,
+        match self.idle_since.load(Ordering::Relaxed) {
+            NEVER => now + limits.idle_time,
+            since => Duration::from_millis(since) + limits.idle_time,
         }
     }
 }
@@ -193,10 +225,10 @@ impl Connections {
         open.retain(|connection| connection.strong_count() > 0);
         let (mut opening, mut busy, mut idle) = (0, 0, 0);
         for connection in open.iter().filter_map(Weak::upgrade) {
-            let state = match connection.has_served.load(Ordering::Relaxed) {
+            let state = match connection.request_count() {
                 _ if connection.is_busy() => &mut busy,
-                true => &mut idle,
-                false => &mut opening,
+                0 => &mut opening,
+                _ => &mut idle,
             };
             *state += 1;
         }
@@ -262,8 +294,8 @@ mod tests {
         };
         let mut kept: Vec<_> = (0..10).map(|_| open()).collect();
         assert_eq!(states(), [10, 0, 0]);
-        let request = kept[0].begin(false);
-        let other = kept[0].begin(true);
+        let request = kept[0].begin();
+        let other = kept[0].begin();
         assert_eq!(states(), [9, 1, 0]);
         drop(request);
         assert_eq!(states(), [9, 1, 0]);
@@ -286,7 +318,7 @@ mod tests {
     fn an_idle_connection_has_its_own_time_since_its_last_answer() {
         let expired = expires_after(|runtime, connection| async move {
             for _ in 0..3 {
-                let request = connection.begin(false);
+                let request = connection.begin();
                 seconds(&runtime, 100).await;
                 drop(request);
                 seconds(&runtime, 100).await;
@@ -298,7 +330,7 @@ mod tests {
     #[test]
     fn a_head_that_was_begun_has_the_time_of_a_head() {
         let expired = expires_after(|runtime, connection| async move {
-            drop(connection.begin(false));
+            drop(connection.begin());
             seconds(&runtime, 50).await;
             connection.received(10).unwrap();
             connection.paused();
@@ -310,9 +342,28 @@ mod tests {
     }
 
     #[test]
+    fn a_head_over_http2_has_its_time_also_while_requests_are_under_way() {
+        let expired = expires_after(|runtime, connection| async move {
+            connection.speaks_http2();
+            let _long = connection.begin();
+            seconds(&runtime, 50).await;
+            connection.head_waits();
+            seconds(&runtime, 19).await;
+            connection.head_ended();
+            drop(connection.begin());
+            seconds(&runtime, 50).await;
+            connection.head_waits();
+            drop(connection.begin());
+            seconds(&runtime, 100).await;
+        });
+        assert_eq!(expired, 50 + 19 + 50 + 20, "the second one was not complete in time");
+    }
+
+    #[test]
     fn bytes_between_requests_over_http2_are_no_head() {
         let expired = expires_after(|runtime, connection| async move {
-            drop(connection.begin(true));
+            connection.speaks_http2();
+            drop(connection.begin());
             seconds(&runtime, 50).await;
             connection.received(17).unwrap();
             connection.paused();

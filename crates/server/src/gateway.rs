@@ -245,12 +245,16 @@ impl Gateway {
     /// Answers what may take long, on threads that serve no connections.
     async fn answer_on(self: &Arc<Self>, threads: &Runtime, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
-        let answered =
-            threads.run("operation", async move { operations::answer(&gateway, &call).await });
-        Box::pin(answered).await.unwrap_or_else(|failure| {
-            let message = format!("the operation failed: {failure}; please report this defect");
-            Err(Failure::new(Code::InternalServerError, message))
-        })
+        run_on(threads, "operation", async move { operations::answer(&gateway, &call).await }).await
+    }
+
+    /// Does what computes for long before it can yield.
+    pub(crate) async fn in_background<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        run_on(&self.background, name, work).await
     }
 
     /// The request's own id if it is one, or a new one.
@@ -372,6 +376,17 @@ impl Gateway {
         names.entry(db.to_owned()).or_default().insert(coll.to_owned(), target.clone());
         Ok(target)
     }
+}
+
+async fn run_on<T: Send + 'static>(
+    threads: &Runtime,
+    name: &'static str,
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    Box::pin(threads.run(name, work)).await.unwrap_or_else(|failure| {
+        let message = format!("the operation failed: {failure}; please report this defect");
+        Err(Failure::new(Code::InternalServerError, message))
+    })
 }
 
 /// What was done elsewhere ended without an answer.

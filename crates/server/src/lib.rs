@@ -3,6 +3,7 @@
 //! ```text
 //! connection   listen      accepts, speaks HTTP/1.1 and HTTP/2, in the clear or over TLS
 //!              connection  whether it receives a head, works or is idle; budget: what its address may use
+//!              frames      heads and frames over HTTP/2 before there is a request
 //! page         web         which web pages may use the server
 //! request      gateway     finds out who asks and for what; body: receives the body
 //! operation    operations  one file per kind of resource: protocol in, store calls, protocol out
@@ -21,8 +22,11 @@ mod certificate;
 mod config;
 mod connection;
 mod failure;
+mod frames;
 mod gateway;
 mod head;
+#[cfg(test)]
+mod large_pages;
 mod listen;
 mod metrics;
 mod names;

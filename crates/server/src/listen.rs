@@ -8,6 +8,7 @@ use crate::budget::Resource;
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
 use crate::connection::Connection;
+use crate::frames::FrameWatch;
 use crate::gateway::Gateway;
 use crate::pace::{Answering, Pace, Paced};
 use crate::socket::Socket;
@@ -36,7 +37,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const ACCEPTED_PER_TURN: u32 = 4;
 /// A TLS handshake that takes longer is not one.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a head over HTTP/2. One that is not complete is not counted, and its fields take four times as much.
+/// Bytes of a head over HTTP/2.
 const HTTP2_HEAD_BYTES_MAX: u32 = 32 << 10;
 /// What an idle client over HTTP/2 has to close its side.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
@@ -330,7 +331,7 @@ async fn serve(
     let service = service_fn(|request: Request<Incoming>| {
         let (gateway, connection) = (gateway.clone(), connection.clone());
         let is_http2 = request.version() == Version::HTTP_2;
-        let under_way = connection.begin(is_http2);
+        let under_way = connection.begin();
         let watched = is_http2.then(|| pace.clone());
         async move {
             let (answer, memory) = gateway.handle(request, &connection).await;
@@ -341,6 +342,7 @@ async fn serve(
             })
         }
     });
+    let stream = FrameWatch::new(stream, connection.clone());
     let served = builder.serve_connection(TokioIo::new(stream), service);
     let mut served = std::pin::pin!(served);
     let ended = tokio::select! {

@@ -289,7 +289,7 @@ mod tests {
         let connection = Connection::new(peer.clone(), "http", Runtime::system(), limits);
         let pace = Pace::new(connection.clone());
         let answer = Response::new(Payload::Whole(whole.clone()));
-        let answering = Answering::new(connection.begin(true), None);
+        let answering = Answering::new(connection.begin(), None);
         let mut body = pace.watch(answer, answering).into_body();
         assert_eq!(body.size_hint().exact(), Some(200_000));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -309,7 +309,7 @@ mod tests {
             let pieces = [150_000, 50_000].map(|length| Bytes::from(vec![7; length])).to_vec();
             let answer = Response::new(Payload::Pieces(pieces));
             let memory = peer.take(Resource::Sending, 200_000).unwrap();
-            let answering = Answering::new(connection.begin(is_http2), Some(memory));
+            let answering = Answering::new(connection.begin(), Some(memory));
             let mut body = match is_http2 {
                 true => Pace::new(connection.clone()).watch(answer, answering).into_body(),
                 false => Paced::unwatched(answer, answering).into_body(),

@@ -111,3 +111,44 @@ async fn a_token_for_one_partition_key_reaches_no_other_in_a_batch() {
     assert_eq!(ids(&world.send("GET", DOCS, &[], "").await), ["ours-0", "ours-1"]);
     world.stop().await;
 }
+
+/// Twenty small patches of large items were answered with 38 MB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_whose_answer_would_be_too_large_does_nothing() {
+    const COUNT: usize = 6;
+    let world = World::new().await.with_container().await;
+    let text = "x".repeat(900 << 10);
+    for number in 0..COUNT {
+        let body = json!({ "id": number.to_string(), "pk": "a", "text": text }).to_string();
+        assert_eq!(world.send("POST", DOCS, &[KEY], &body).await.status, 201);
+    }
+    let patches = |count: usize, value: usize| {
+        let patch = |number: usize| {
+            let operations = json!([{ "op": "set", "path": "/n", "value": value }]);
+            let body = json!({ "operations": operations });
+            json!({ "operationType": "Patch", "id": number.to_string(), "resourceBody": body })
+        };
+        let all: Vec<_> = (0..count).map(patch).collect();
+        json!(all).to_string()
+    };
+    let head = [KEY, BATCH, ATOMIC[0]];
+    let value = async || {
+        let item = world.send("GET", &format!("{DOCS}/0"), &[KEY], "").await;
+        item.json()["n"].as_u64()
+    };
+    let refused = world.send("POST", DOCS, &head, &patches(COUNT, 1)).await;
+    assert_eq!(refused.status, 207, "{} bytes", refused.body.len());
+    let results = refused.json();
+    let statuses: Vec<_> =
+        results.as_array().unwrap().iter().map(|one| &one["statusCode"]).collect();
+    assert_eq!(statuses, [424, 424, 424, 424, 413, 424]);
+    assert_eq!(value().await, None);
+    let done = world.send("POST", DOCS, &head, &patches(COUNT - 2, 2)).await;
+    assert_eq!((done.status, done.body.len() > 3 << 20), (200, true));
+    assert_eq!(value().await, Some(2));
+    let silent = [KEY, BATCH, ATOMIC[0], ("Prefer", "return=minimal")];
+    let done = world.send("POST", DOCS, &silent, &patches(COUNT, 3)).await;
+    assert_eq!((done.status, done.body.len() < 2_000), (200, true));
+    assert_eq!(value().await, Some(3));
+    world.stop().await;
+}

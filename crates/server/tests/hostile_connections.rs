@@ -9,7 +9,7 @@
 mod support;
 
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -177,6 +177,41 @@ async fn large_bodies_that_end_are_all_accepted() {
     while let Some(answered) = senders.join_next().await {
         assert_eq!(answered.unwrap(), Ok(201));
     }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_that_show_items_wait_for_memory_as_pages_do() {
+    let _turn = turn().await;
+    let world = World::with(|config| {
+        config.limits.sending_bytes = 8 << 20;
+        config.limits.memory_time = Duration::from_millis(200);
+    });
+    let world = world.await.with_container().await;
+    fill(&world).await;
+    let mut deaf = connect_from(&world, "127.0.0.1").await;
+    deaf.write_all(&world.request("GET", DOCS, &FEED, b"")).await.unwrap();
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes > 0).await;
+    let patch = r#"{"operations":[{"op":"set","path":"/n","value":1}]}"#;
+    let patch = format!(r#"[{{"operationType":"Patch","id":"0","resourceBody":{patch}}}]"#);
+    let read = r#"[{"operationType":"Read","id":"0"}]"#;
+    let write = r#"[{"operationType":"Upsert","resourceBody":{"id":"new","pk":"a"}}]"#;
+    let silent = ("Prefer", "return=minimal");
+    for atomic in ["True", "False"] {
+        let head =
+            [KEY, ("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", atomic)];
+        let ask = async |head: &[(&str, &str)], body: &str| {
+            // Each operation of a bulk request names its key.
+            let body = body.replace("[{", r#"[{"partitionKey":"[\"a\"]","#);
+            ask_from(&world, "127.0.0.1", "POST", DOCS, head, &body).await.status
+        };
+        assert_eq!(ask(&head, &patch).await, 429, "{atomic}");
+        assert_eq!(ask(&head, read).await, 429, "{atomic}");
+        assert_eq!(ask(&head, write).await, 200, "{atomic}");
+        assert_eq!(ask(&[head[0], head[1], head[2], silent], &patch).await, 200, "{atomic}");
+    }
+    drop(deaf);
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes == 0).await;
     world.stop().await;
 }
 
@@ -433,6 +468,206 @@ async fn unfinished_heads_are_held_within_the_budget() {
     assert_eq!(got.status, 201, "{got:?}");
     drop(slow);
     wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The fields of a `GET`, as literals.
+fn fields_of(path: &str, head: &[(&str, &str)]) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    // GET, http, and the path by the number of its name.
+    let mut fields = [&[0x82, 0x86, 0x04][..], &text(path)].concat();
+    for (name, value) in head {
+        fields.extend([&[0][..], &text(&name.to_lowercase()), &text(value)].concat());
+    }
+    fields
+}
+
+/// A connection over HTTP/2 whose settings were sent.
+async fn connect_http2(world: &World, address: &str) -> TcpStream {
+    let mut stream = connect_from(world, address).await;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&frame(4, 0, 0, &[])).await.unwrap();
+    stream
+}
+
+/// The kind of the next frame.
+async fn next_frame(stream: &mut TcpStream) -> std::io::Result<u8> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await?;
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    stream.read_exact(&mut vec![0; length as usize]).await?;
+    Ok(head[3])
+}
+
+/// Whether a connection over HTTP/2 ends within a time, whatever is sent on it.
+async fn ends_within(world: &World, stream: &mut TcpStream, time: Duration) -> bool {
+    let ended = async { while next_frame(stream).await.is_ok() {} };
+    world.runtime.timeout(time, ended).await.is_some()
+}
+
+/// Heads in several frames were decoded into memory that nothing counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn unfinished_heads_over_http2_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.receiving_bytes = 4 << 20).await;
+    let world = world.with_container().await;
+    let begun = frame(HEADERS, END_STREAM, 1, &fields_of("/health/live", &[]));
+    let more = frame(CONTINUATION, 0, 1, &fields_of("/", &[("x", "y")])[5..]);
+    let mut slow = Vec::new();
+    for _ in 0..40 {
+        let mut stream = connect_http2(&world, "127.0.0.1").await;
+        let _ = stream.write_all(&[begun.as_slice(), &more].concat()).await;
+        slow.push(stream);
+    }
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes > 2 << 20).await;
+    let (mut closed, mut open) = (0, Vec::new());
+    for mut stream in slow {
+        match ends_within(&world, &mut stream, Duration::from_millis(20)).await {
+            true => closed += 1,
+            false => open.push(stream),
+        }
+    }
+    assert!((10..40).contains(&closed), "{closed} of 40 are closed");
+    let got = ask_from(&world, "127.0.0.2", "POST", DOCS, &[KEY], &item("1", 100_000)).await;
+    assert_eq!(got.status, 201, "{got:?}");
+    // One that ends is answered, and its memory is given back.
+    let before = metric(&world, "headwater_receiving_bytes").await;
+    let mut one = open.pop().unwrap();
+    let end = frame(CONTINUATION, END_HEADERS, 1, &fields_of("/", &[("z", "y")])[5..]);
+    one.write_all(&end).await.unwrap();
+    while next_frame(&mut one).await.unwrap() != HEADERS {}
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes < before).await;
+    drop(open);
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
+    drop(one);
+    world.stop().await;
+}
+
+/// A field of two bytes takes about a hundred in memory, and a stalled body keeps its head there.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_small_fields_over_http2_count_as_the_memory_they_take() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    // POST, then a field that is remembered and sent 800 times by its number.
+    let mut fields = fields_of(DOCS, &[("Host", "localhost")]);
+    fields[0] = 0x83;
+    fields.extend([0x40, 1, b'a', 1, b'b']);
+    fields.extend([0xbe; 800]);
+    let mut stream = connect_http2(&world, "127.0.0.1").await;
+    stream.write_all(&frame(HEADERS, END_HEADERS, 1, &fields)).await.unwrap();
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes > 100 << 10).await;
+    drop(stream);
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_head_over_http2_ends_its_connection_also_while_a_request_is_under_way() {
+    let _turn = turn().await;
+    let world = World::with(|config| {
+        config.check_signatures = false;
+        config.limits.head_time = Duration::from_millis(300);
+    });
+    let world = world.await.with_container().await;
+    let waits = [("Host", "localhost"), FEED[0], ("If-None-Match", "*"), ("Prefer", "wait=50")];
+    let waiting = frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields_of(DOCS, &waits));
+    let split = frame(HEADERS, END_STREAM, 3, &fields_of("/health/live", &[]));
+    let cut = frame(HEADERS, END_STREAM | END_HEADERS, 3, &fields_of("/health/live", &[]));
+    for (count, part) in [(1, &split[..]), (2, &cut[..5]), (3, &cut[..15])] {
+        let mut stream = connect_http2(&world, "127.0.0.1").await;
+        stream.write_all(&waiting).await.unwrap();
+        wait_for_metric(&world, "headwater_waiting_readers", |readers| readers == 1).await;
+        assert!(!ends_within(&world, &mut stream, Duration::from_millis(600)).await, "{count}");
+        stream.write_all(part).await.unwrap();
+        assert!(ends_within(&world, &mut stream, Duration::from_secs(4)).await, "{count}");
+        wait_for_metric(&world, "headwater_waiting_readers", |readers| readers == 0).await;
+    }
+    world.stop().await;
+}
+
+/// Each kind of frame that costs its sender nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_without_requests_end_their_connection() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    let post = [&[0x83, 0x86, 0x04, 1][..], b"/"].concat();
+    for (name, count, flood) in [
+        ("PING", 20_000, frame(6, 0, 0, &[7; 8])),
+        ("SETTINGS", 20_000, frame(4, 0, 0, &[])),
+        ("PRIORITY", 20_000, frame(2, 0, 5, &[0, 0, 0, 3, 9])),
+        ("WINDOW_UPDATE", 20_000, frame(8, 0, 0, &[0, 0, 0, 1])),
+        ("RST_STREAM", 20_000, frame(3, 0, 1, &[0, 0, 0, 8])),
+        ("empty DATA", 20_000, frame(0, 0, 3, &[])),
+        ("unknown", 20_000, frame(0xfa, 0, 0, &[1, 2, 3])),
+        ("few PINGs", 200, frame(6, 0, 0, &[7; 8])),
+    ] {
+        let mut stream = connect_http2(&world, "127.0.0.1").await;
+        let fields = fields_of("/health/live", &[]);
+        let asked = frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields);
+        stream.write_all(&asked).await.unwrap();
+        while next_frame(&mut stream).await.unwrap() != HEADERS {}
+        // Its body is not sent.
+        stream.write_all(&frame(HEADERS, END_HEADERS, 3, &post)).await.unwrap();
+        let (mut reader, mut writer) = stream.into_split();
+        let mut read = JoinSet::new();
+        read.spawn(async move { drop(tokio::io::copy(&mut reader, &mut tokio::io::sink()).await) });
+        let mut is_ended = false;
+        for _ in 0..count / 100 {
+            is_ended |= writer.write_all(&flood.repeat(100)).await.is_err();
+        }
+        let ended = world.runtime.timeout(Duration::from_millis(500), read.join_next()).await;
+        assert_eq!(is_ended || ended.is_some(), count > 1000, "{name}");
+    }
+    neighbour_is_served(&world).await;
+    world.stop().await;
+}
+
+/// A client that works sends many frames too: windows for what it reads, and settings, pings and priorities.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_works_may_send_as_many_frames_as_its_requests_need() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.check_signatures = false).await.with_container().await;
+    fill(&world).await;
+    // Windows this small are opened again after every 2 KiB.
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(4 << 10)
+        .initial_connection_window_size(64 << 10)
+        .handshake(TokioIo::new(connect_from(&world, "127.0.0.1").await))
+        .await
+        .unwrap();
+    world.runtime.spawn("client", async move { drop(connection.await) });
+    let mut ask = async |path: &str, head: &[(&str, &str)]| {
+        let mut request = Request::get(format!("http://{}{path}", world.address()));
+        for (name, value) in head {
+            request = request.header(*name, *value);
+        }
+        sender.ready().await.unwrap();
+        let asked = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap());
+        let mut answer = asked.await.unwrap();
+        let mut bytes = 0;
+        while let Some(piece) = answer.frame().await {
+            bytes += piece.unwrap().into_data().unwrap_or_default().len();
+        }
+        (answer.status().as_u16(), bytes)
+    };
+    for _ in 0..3 {
+        let (status, bytes) = ask(DOCS, &FEED).await;
+        assert_eq!((status, bytes > 3 << 20), (200, true));
+    }
+    for _ in 0..3_000 {
+        assert_eq!(ask("/health/live", &[]).await.0, 200);
+    }
     world.stop().await;
 }
 

@@ -30,7 +30,11 @@ async fn make(world: &World, path: &str, body: &str) {
 
 /// Makes the permission; its token, escaped as a header has it.
 async fn permission(world: &World) -> String {
-    let body = json!({ "id": "p", "permissionMode": "All", "resource": "dbs/db/colls/c" });
+    permission_for(world, "p", "dbs/db/colls/c").await
+}
+
+async fn permission_for(world: &World, id: &str, resource: &str) -> String {
+    let body = json!({ "id": id, "permissionMode": "All", "resource": resource });
     let made = world.send("POST", "/dbs/db/users/ann/permissions", &[], &body.to_string()).await;
     let token = made.json()["_token"].as_str().unwrap().to_owned();
     token.bytes().map(|byte| format!("%{byte:02x}")).collect()
@@ -149,5 +153,69 @@ async fn no_permission_is_for_all_databases() {
         let made = world.send("POST", path, &[], &body.to_string()).await;
         assert_eq!(made.status, expected, "{resource}: {made:?}");
     }
+    world.stop().await;
+}
+
+/// What a token gets for a request about the partition key of the item.
+async fn status_with(
+    world: &World,
+    token: &str,
+    (verb, path, head, body): (&str, &str, &[(&str, &str)], &str),
+) -> u16 {
+    let head: String = head.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let request = format!(
+        "{verb} {path} HTTP/1.1\r\nHost: localhost\r\nauthorization: {token}\r\n{}: {}\r\n{head}\
+         Content-Length: {}\r\n\r\n{body}",
+        KEY.0,
+        KEY.1,
+        body.len()
+    );
+    world.send_raw(request.as_bytes()).await.status
+}
+
+/// A replacement whose body has another id renames the item, and so made one that the token is not for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_for_one_item_makes_no_other_item_of_it() {
+    const RENAMED: &str = r#"{"id":"new","pk":"a"}"#;
+    const UPSERT: (&str, &str) = ("x-ms-documentdb-is-upsert", "True");
+    const BATCH: (&str, &str) = ("x-ms-cosmos-is-batch-request", "True");
+    const TRIGGER: (&str, &str) = ("x-ms-documentdb-pre-trigger-include", "t");
+    let (world, whole) = granted().await;
+    let trigger =
+        r#"{"id":"t","body":"function () {}","triggerType":"Pre","triggerOperation":"All"}"#;
+    make(&world, "/dbs/db/colls/c/triggers", trigger).await;
+    let item = world.send("GET", ITEM, &[KEY], "").await.json();
+    let by_rid = format!("{DOCS}/{}", item["_rid"].as_str().unwrap());
+    let tokens = [
+        permission_for(&world, "by-id", "dbs/db/colls/c/docs/1").await,
+        permission_for(&world, "by-rid", item["_self"].as_str().unwrap()).await,
+    ];
+    let batch = json!([
+        { "operationType": "Replace", "id": "1", "resourceBody": { "id": "new", "pk": "a" } }
+    ]);
+    let patch = json!({ "operations": [{ "op": "set", "path": "/id", "value": "new" }] });
+    let (batch, patch) = (batch.to_string(), patch.to_string());
+    let twice = r#"{"id":"1","pk":"a","id":"new"}"#;
+    for token in &tokens {
+        for (request, expected) in [
+            (("PUT", ITEM, [].as_slice(), RENAMED), 403),
+            (("PUT", by_rid.as_str(), &[], RENAMED), 403),
+            (("PUT", ITEM, &[UPSERT], RENAMED), 403),
+            (("PUT", ITEM, &[BATCH], RENAMED), 403),
+            (("PUT", ITEM, &[TRIGGER], RENAMED), 400),
+            (("PUT", ITEM, &[], twice), 400),
+            (("POST", DOCS, &[UPSERT], RENAMED), 403),
+            (("POST", DOCS, &[BATCH], batch.as_str()), 403),
+            (("PATCH", ITEM, &[], patch.as_str()), 400),
+            (("PUT", ITEM, &[], r#"{"id":"1","pk":"a","n":1}"#), 200),
+            (("PUT", by_rid.as_str(), &[], r#"{"id":"1","pk":"a","n":2}"#), 200),
+            (("PUT", ITEM, &[], r#"{"pk":"a","n":3}"#), 200),
+        ] {
+            assert_eq!(status_with(&world, token, request).await, expected, "{request:?}");
+            assert_eq!(world.send("GET", ITEM, &[KEY], "").await.status, 200, "{request:?}");
+        }
+    }
+    let whole = status_with(&world, &whole, ("PUT", ITEM, &[], RENAMED)).await;
+    assert_eq!(whole, 200, "a token for the container may rename");
     world.stop().await;
 }

@@ -8,8 +8,9 @@
 
 use super::{Outcome, items, permit, query};
 use crate::answer::Answer;
+use crate::budget::Held;
 use crate::failure::{Failure, write_code};
-use crate::gateway::Target;
+use crate::gateway::{Gateway, Target};
 use crate::names;
 use crate::request::{Call, Caller};
 use bytes::Bytes;
@@ -71,8 +72,7 @@ impl Done {
             let (body, retry_after_ms) = (None, None);
             return Done { status: 304, substatus: 0, charge, etag, body, retry_after_ms };
         }
-        let is_minimal = call.wants_minimal() || operation.wants_minimal;
-        let shown = item.filter(|_| !is_minimal || written.change.is_none());
+        let shown = item.filter(|_| !is_silent(call, operation) || written.change.is_none());
         Done {
             status: items::status_of(written).as_u16(),
             substatus: 0,
@@ -134,9 +134,10 @@ fn check_whole(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Re
 }
 
 /// All operations on one partition key, or none.
-pub(super) async fn transaction(call: &Call, target: &Target) -> Outcome {
+pub(super) async fn transaction(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
     check_whole(call, target, operations)?;
+    let memory = hold_answer(gateway, call, operations).await?;
     let key = target.required_key(call)?;
     // A key that no item can have is the fault of the request and not of its first operation.
     target.container.locate(&key)?;
@@ -162,7 +163,7 @@ pub(super) async fn transaction(call: &Call, target: &Target) -> Outcome {
                 .zip(operations)
                 .map(|(one, operation)| Done::written(one, call, operation))
                 .collect();
-            let answer = answer_all(call, &done);
+            let answer = Answer { memory, ..answer_all(call, &done) };
             Ok(match written.first() {
                 Some(first) => answer.served_by(first.partition, first.lsn),
                 None => answer,
@@ -182,6 +183,33 @@ pub(super) async fn transaction(call: &Call, target: &Target) -> Outcome {
     }
 }
 
+/// Whether the answer to an operation holds an item that the request does not.
+fn shows_more(call: &Call, operation: &Operation<'_>) -> bool {
+    match operation.kind {
+        OperationKind::Read => true,
+        OperationKind::Patch => !is_silent(call, operation),
+        _ => false,
+    }
+}
+
+/// Whether the client wants no item back from a write.
+fn is_silent(call: &Call, operation: &Operation<'_>) -> bool {
+    call.wants_minimal() || operation.wants_minimal
+}
+
+/// Takes the memory of the answer before it is made, as for a page. An answer that holds only what the client
+/// sent is no larger than the request.
+async fn hold_answer(
+    gateway: &Gateway,
+    call: &Call,
+    operations: &[Operation<'_>],
+) -> Result<Option<Held>, Failure> {
+    match operations.iter().any(|operation| shows_more(call, operation)) {
+        true => Ok(Some(gateway.hold_page(&call.peer).await?)),
+        false => Ok(None),
+    }
+}
+
 /// The operation whose item would make the answer too large, judged by the items as they are now. One that
 /// grows until the commit is answered nevertheless.
 async fn beyond_answer(
@@ -190,9 +218,8 @@ async fn beyond_answer(
     operations: &[Operation<'_>],
     key: &PartitionKey,
 ) -> Result<Option<usize>, Failure> {
-    let is_read = |operation: &&Operation<'_>| operation.kind == OperationKind::Read;
     // The request and one item are never that large together.
-    if operations.iter().filter(is_read).count() < 2 {
+    if operations.iter().filter(|operation| shows_more(call, operation)).count() < 2 {
         return Ok(None);
     }
     let mut written: HashMap<Cow<'_, str>, usize> = HashMap::new();
@@ -212,8 +239,7 @@ async fn beyond_answer(
             }
             _ => sent,
         };
-        let is_silent = call.wants_minimal() || operation.wants_minimal;
-        if operation.kind == OperationKind::Read || !is_silent {
+        if operation.kind == OperationKind::Read || !is_silent(call, operation) {
             total += size;
         }
         if operation.kind != OperationKind::Read {
@@ -275,9 +301,10 @@ fn answer_too_large() -> Failure {
 }
 
 /// Each operation on its own.
-pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
+pub(super) async fn bulk(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
     check_whole(call, target, operations)?;
+    let memory = hold_answer(gateway, call, operations).await?;
     let default = target.key_of(call)?;
     let goes_on = call.header(headers::BATCH_CONTINUE_ON_ERROR).is_none_or(headers::bool_of);
     let mut done = Vec::with_capacity(operations.len());
@@ -289,7 +316,8 @@ pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
             continue;
         }
         // A patch is small and its item is not: it is refused before it is done. Alone it fits.
-        if operation.kind == OperationKind::Patch && shown > ANSWER_BYTES_MAX {
+        let is_patch = operation.kind == OperationKind::Patch;
+        if is_patch && shows_more(call, operation) && shown > ANSWER_BYTES_MAX {
             done.push(Done::failed(call, &answer_too_large()));
             continue;
         }
@@ -308,7 +336,7 @@ pub(super) async fn bulk(call: &Call, target: &Target) -> Outcome {
             Err(failure) => done.push(Done::failed(call, &failure)),
         }
     }
-    let answer = answer_all(call, &done);
+    let answer = Answer { memory, ..answer_all(call, &done) };
     Ok(match served {
         Some((partition, lsn)) => answer.served_by(partition, lsn),
         None => answer,

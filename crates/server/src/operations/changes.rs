@@ -14,7 +14,6 @@ use headwater_protocol::charge::Charge;
 use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
-use headwater_runtime::slow_read;
 use headwater_store::{
     BadFilter, Change, Container, FeedError, FeedFilter, FeedPage, FeedRequest, Halves, Timestamp,
 };
@@ -46,14 +45,17 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let mut memory = Some(gateway.hold_page(&call.peer).await?);
     let wait = call.wait(gateway.config.limits.wait_max);
     let request = request_of(&asked, &scope).limit(call.page_limit()?);
-    let request = request.filter(filter);
+    let mut request = request.filter(filter).refuse_above(PAGE_BYTES);
     let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
     let previous = shows_previous(gateway, call, container);
     let form = Form { mode: asked.mode, names_format, previous };
     // What is wrong with a request is said by whoever reads it alone.
     if let Ok(Some(halves)) = container.halves(&request) {
-        let page = read_by_two(gateway, container, form, halves).await?;
-        return Ok(Answer { memory, ..served(container, &scope, page) });
+        match read_by_two(gateway, container, form, halves).await {
+            Ok(page) => return Ok(Answer { memory, ..served(container, &scope, page) }),
+            Err(Unread::Failed(failure)) => return Err(failure),
+            Err(Unread::Ahead | Unread::Large) => {}
+        }
     }
     let mut read = read_page(gateway, container, &request, Duration::ZERO).await;
     if let Ok(page) = &read
@@ -62,37 +64,75 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     {
         // Thousands may wait, and what is new by then is little: it is counted when it is there.
         memory = None;
-        read = read_page(gateway, container, &request.clone().behind(page), wait).await;
+        request = request.behind(page);
+        read = read_page(gateway, container, &request, wait).await;
     }
-    let page = match read {
+    let peer = &call.peer;
+    let written = match read {
         // A reader ahead of us (a container made anew, say) is told to stay where it is.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
         Err(Unread::Failed(failure)) => return Err(failure),
-        Ok(page) => page,
+        Err(Unread::Large) => {
+            let memory = match memory {
+                Some(held) => held,
+                None => gateway.hold_page(peer).await?,
+            };
+            let (container, peer) = (container.clone(), peer.clone());
+            let written = async move {
+                let page = container.read_feed(&request.refuse_above(usize::MAX)).await?;
+                Written::new(&container, form, &page, Some(memory), &peer)
+            };
+            gateway.in_background("large page", written).await?
+        }
+        Ok(page) => Written::new(container, form, &page, memory, peer)?,
     };
-    let etag = quoted(&page.continuation);
+    let etag = quoted(&written.continuation);
     // A filter that has looked at enough for one page says so with an empty one: 304 would mean the end.
-    if page.changes.is_empty() && !page.unfinished {
+    if written.count == 0 && !written.unfinished {
         return Ok(unchanged(container, &scope, &etag));
     }
-    // A transaction is never cut, so a page of one can be far beyond the limit of a page.
-    let room = room_for(form, &page);
-    let memory = match memory {
-        Some(mut held) if room > PAGE_BYTES / 2 => {
-            held.resize(2 * room)?;
-            held
-        }
-        Some(held) => held,
-        None => call.peer.take(Resource::Sending, 2 * room)?,
-    };
-    let body = match room > PAGE_BYTES {
-        true => slow_read(|| body_of(container, form, &page)),
-        false => body_of(container, form, &page),
-    };
-    let charge = Charge::page(body.len());
-    let answer = Answer::json(StatusCode::OK, body).charged(charge).etag(etag);
-    let answer = answer.number(&names::ITEM_COUNT, page.changes.len() as u64);
-    Ok(Answer { memory: Some(memory), ..served(container, &scope, answer) })
+    let charge = Charge::page(written.body.len());
+    let answer = Answer::json(StatusCode::OK, written.body).charged(charge).etag(etag);
+    let answer = answer.number(&names::ITEM_COUNT, written.count as u64);
+    Ok(Answer { memory: Some(written.memory), ..served(container, &scope, answer) })
+}
+
+/// A page as it is sent.
+struct Written {
+    body: Vec<u8>,
+    count: usize,
+    continuation: Continuation,
+    unfinished: bool,
+    memory: Held,
+}
+
+impl Written {
+    /// Writes the body of a page, if there is memory for both.
+    fn new(
+        container: &Container,
+        form: Form,
+        page: &FeedPage,
+        memory: Option<Held>,
+        peer: &Arc<Peer>,
+    ) -> Result<Written, Failure> {
+        // A transaction is never cut, so a page of one can be far beyond the limit of a page.
+        let room = room_for(form, page);
+        let memory = match memory {
+            Some(mut held) if room > PAGE_BYTES / 2 => {
+                held.resize(2 * room)?;
+                held
+            }
+            Some(held) => held,
+            None => peer.take(Resource::Sending, 2 * room)?,
+        };
+        Ok(Written {
+            body: body_of(container, form, page),
+            count: page.changes.len(),
+            continuation: page.continuation.clone(),
+            unfinished: page.unfinished,
+            memory,
+        })
+    }
 }
 
 /// A large page, half of it read on another thread if one is free.
@@ -101,7 +141,7 @@ async fn read_by_two(
     container: &Container,
     form: Form,
     halves: Halves,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, Unread> {
     let (there, its_halves) = (container.clone(), halves.clone());
     let first = || {
         let page = halves.first()?;
@@ -119,7 +159,7 @@ async fn read_by_two(
     };
     let (first, second) = gateway.runtime.beside("half a page", first, second).await;
     let (before, first_ends, mut body) = first?;
-    let (behind, second_ends, mut rest) = second.ok_or_else(unfinished)??;
+    let (behind, second_ends, mut rest) = second.ok_or_else(|| Unread::Failed(unfinished()))??;
     if before > 0 && behind > 0 {
         body.push(b',');
     }
@@ -250,7 +290,19 @@ pub(super) fn request_of(asked: &Asked, scope: &Scope) -> FeedRequest {
 pub(super) enum Unread {
     /// The position is ahead of everything.
     Ahead,
+    /// It takes too long to make on a thread on which others wait.
+    Large,
     Failed(Failure),
+}
+
+impl From<FeedError> for Unread {
+    fn from(error: FeedError) -> Unread {
+        match error {
+            FeedError::PositionAhead { .. } => Unread::Ahead,
+            FeedError::LargePage { .. } => Unread::Large,
+            other => Unread::Failed(other.into()),
+        }
+    }
 }
 
 /// Reads a page, and waits for one until there is a change or the server stops. The caller holds the permit
@@ -261,19 +313,15 @@ pub(super) async fn read_page(
     request: &FeedRequest,
     wait: Duration,
 ) -> Result<FeedPage, Unread> {
-    let failed = |error| match error {
-        FeedError::PositionAhead { .. } => Unread::Ahead,
-        other => Unread::Failed(other.into()),
-    };
     let at_once = request.clone().wait(Duration::ZERO);
     if wait.is_zero() {
-        return container.read_feed(&at_once).await.map_err(failed);
+        return Ok(container.read_feed(&at_once).await?);
     }
     let waiting = at_once.clone().wait(wait);
     match gateway.unless_stopping(container.read_feed(&waiting)).await {
-        Some(page) => page.map_err(failed),
+        Some(page) => Ok(page?),
         // What there is now; the client comes back to whoever serves next.
-        None => container.read_feed(&at_once).await.map_err(failed),
+        None => Ok(container.read_feed(&at_once).await?),
     }
 }
 

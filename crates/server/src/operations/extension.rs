@@ -53,6 +53,8 @@ const PAGES_AHEAD: usize = 2;
 /// A page is one transaction, so that the position behind each is known.
 const PAGE_ITEMS: u32 = 1;
 const PAGE_BYTES: u32 = 1 << 20;
+/// Making the events of a larger page takes milliseconds, which the background threads have.
+const SHARED_PAGE_BYTES: usize = 256 << 10;
 /// Bytes of events that are sent at once, and at most a page more.
 const SENT_BYTES: usize = 64 << 10;
 /// A stream is charged and counted as a reader that waits for changes.
@@ -237,12 +239,19 @@ async fn send_events(
     let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
     let request = |start: FeedStart, wait: Duration| {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
-        let request = request.filter(filter.clone());
+        let request = request.filter(filter.clone()).refuse_above(SHARED_PAGE_BYTES);
         match &scope.key {
             Some(key) => request.of_key(key.clone()),
             None => request,
         }
     };
+    // "Now" must not move while a page is read a second time.
+    if start == FeedStart::Now
+        && let Ok(page) = container.read_feed(&request(FeedStart::Now, Duration::ZERO)).await
+        && page.changes.is_empty()
+    {
+        start = FeedStart::After(page.continuation);
+    }
     let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
         let free = target.admit_when_free(gateway, &scope, HEARTBEAT);
@@ -277,27 +286,36 @@ async fn send_events(
         if is_over() {
             return;
         }
-        let (text, next) = match read {
-            Ok(page) => {
-                let mut text = events_of(container, &page, mode, is_filtered);
-                let mut position = page.continuation;
-                // What else there is now is sent along. An error comes again with the next read.
-                while text.len() < SENT_BYTES {
-                    let next = request(FeedStart::After(position.clone()), Duration::ZERO);
-                    let read = container.read_feed(&next).await;
-                    let Some(page) = read.ok().filter(|page| !page.changes.is_empty()) else {
-                        break;
-                    };
-                    text.extend(events_of(container, &page, mode, is_filtered));
-                    position = page.continuation;
+        let (mut text, mut position) = match read {
+            Ok(page) => (events_of(container, &page, mode, is_filtered), page.continuation),
+            Err(Unread::Large) => {
+                let container = container.clone();
+                let whole = request(start.clone(), Duration::ZERO).refuse_above(usize::MAX);
+                let events = async move {
+                    let page = container.read_feed(&whole).await?;
+                    Ok((events_of(&container, &page, mode, is_filtered), page.continuation))
+                };
+                match gateway.in_background("large event", events).await {
+                    Ok(made) => made,
+                    Err(failure) => return end(out, &failure.message).await,
                 }
-                let charge = Charge::page(text.len());
-                target.spend(gateway, OPERATION, &route, charge, &scope);
-                (text, FeedStart::After(position))
             }
             Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,
             Err(Unread::Failed(failure)) => return end(out, &failure.message).await,
         };
+        // What else there is now is sent along. An error comes again with the next read.
+        while text.len() < SENT_BYTES {
+            let next = request(FeedStart::After(position.clone()), Duration::ZERO);
+            let read = container.read_feed(&next).await;
+            let Some(page) = read.ok().filter(|page| !page.changes.is_empty()) else {
+                break;
+            };
+            text.extend(events_of(container, &page, mode, is_filtered));
+            position = page.continuation;
+        }
+        let charge = Charge::page(text.len());
+        target.spend(gateway, OPERATION, &route, charge, &scope);
+        let next = FeedStart::After(position);
         let held = match memory.take() {
             Some(held) => resized(held, text.len()),
             None => peer.take(Resource::Sending, text.len()),

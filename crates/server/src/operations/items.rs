@@ -1,6 +1,6 @@
 //! Items: create, upsert, read, replace, patch, delete, and delete of a partition key.
 
-use super::{Outcome, batch, by_rid, changes, list, no_id, query, scripts};
+use super::{Outcome, batch, by_rid, changes, list, no_id, permit, query, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, Target};
@@ -15,7 +15,7 @@ use headwater_protocol::headers;
 use headwater_protocol::operation::ItemOperation;
 use headwater_protocol::route::Route;
 use headwater_protocol::session::SessionToken;
-use headwater_store::{Container, Item, ItemWrite, Patch, Written};
+use headwater_store::{Container, Item, ItemWrite, Patch, WriteError, Written};
 use hyper::StatusCode;
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ pub(super) async fn answer(
         ItemOperation::List => Box::pin(list::items(call, target)).await,
         ItemOperation::Query => Box::pin(query::items(gateway, call, target)).await,
         ItemOperation::PlanQuery => query::plan(call, target),
-        ItemOperation::Transaction => Box::pin(batch::transaction(call, target)).await,
-        ItemOperation::Bulk => Box::pin(batch::bulk(call, target)).await,
+        ItemOperation::Transaction => Box::pin(batch::transaction(gateway, call, target)).await,
+        ItemOperation::Bulk => Box::pin(batch::bulk(gateway, call, target)).await,
         ItemOperation::DeletePartitionKey => Box::pin(delete_partition_key(call, target)).await,
         ItemOperation::ExecuteProcedure => Box::pin(scripts::execute(gateway, call, target)).await,
     }
@@ -62,6 +62,7 @@ async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOpe
     match operation {
         ItemOperation::Replace => {
             let write = ItemWrite::replace(id, call.body.clone());
+            let write = if permit::may_rename(gateway, call)? { write } else { write.keep_id() };
             write_body(gateway, call, target, write, "Replace").await
         }
         ItemOperation::Patch => {
@@ -121,7 +122,11 @@ fn conditional(call: &Call, write: ItemWrite) -> ItemWrite {
 }
 
 async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome {
-    let written = target.container.write(write).await?;
+    let written = target.container.write(write).await.map_err(|error| match error {
+        // Without triggers only a write that must keep the id is refused for it.
+        WriteError::Rename { .. } => permit::other_id(),
+        error => error.into(),
+    })?;
     Ok(answer_written(call, &written))
 }
 

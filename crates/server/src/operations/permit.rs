@@ -101,6 +101,15 @@ async fn is_granted_item(gateway: &Gateway, call: &Call, grant: &Grant) -> Resul
     by_rid::is_same(&target, &key, id, granted).await
 }
 
+/// Whether the caller may give an item another id: one with a token for that item alone may not.
+pub(super) fn may_rename(gateway: &Gateway, call: &Call) -> Result<bool, Failure> {
+    let (Caller::Guest(grant), Some((db, coll))) = (&call.caller, call.route.container()) else {
+        return Ok(true);
+    };
+    let items = Route::Items { db: db.to_owned(), coll: coll.to_owned() };
+    Ok(grant.covers(&link_of(gateway, &items)?))
+}
+
 /// The link of what a route names, by resource ids as far as there are any.
 pub(super) fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
     let of_container = |db: &str, coll: &str, rest: &str| {
@@ -136,6 +145,11 @@ pub(super) fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failur
 /// A token for one partition key met another.
 pub(super) fn other_key() -> Failure {
     forbidden("the resource token is for another partition key")
+}
+
+/// A token for one item met a body with another id.
+pub(super) fn other_id() -> Failure {
+    forbidden("the resource token is for one item, and the body has another id")
 }
 
 fn forbidden(message: &str) -> Failure {

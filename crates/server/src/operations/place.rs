@@ -4,7 +4,8 @@
 //! connection   one item, or one page of the change feed as it lies in the log: others on the thread wait
 //! shared       what may sort or look through many items; long queries take turns there
 //! background   what computes for long before it can yield, at a lower priority and on fewer threads than
-//!              there are processors: large bodies, long queries, conditions of patches
+//!              there are processors: large bodies, long queries, conditions of patches. A page of the change
+//!              feed moves there when it turns out to be large (`changes`)
 //! ```
 //!
 //! Deciding this never changes an answer.
