@@ -64,6 +64,8 @@ impl FromStr for Address {
             Some((name, path)) => {
                 ensure!(!name.is_empty(), "there is no context before the colon; {EXAMPLE}");
                 ensure!(!name.contains('/'), "{text:?} has a colon in a name; {EXAMPLE}");
+                let is_host = name == "localhost" || name.starts_with('[') || name.contains('.');
+                ensure!(!is_host, "{text:?} has no scheme; write http://{text} or https://{text}");
                 (Place::Context(name.to_owned()), path)
             }
             None => (Place::Default, text),
@@ -137,6 +139,10 @@ mod tests {
             let refused = parse(text).and_then(|address| address.container().map(drop));
             let message = refused.unwrap_err().to_string();
             assert!(message.contains("database/container"), "{text}: {message}");
+        }
+        for text in ["localhost:8080", "localhost:8080/a/b", "127.0.0.1:8080/a/b", "[::1]:80/a/b"] {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(&format!("write http://{text}")), "{text}: {message}");
         }
         for text in ["ftp://x/a/b", "http:///a/b", "http://x:0/a/b", "headwater://x:y/a/b"] {
             assert!(parse(text).is_err(), "{text}");

@@ -16,17 +16,16 @@ const HEADING: &str = "Connection";
 // Each option names its heading: a heading for the whole group would also cover the options after it.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Connect {
-    /// A file with the account key [default: HEADWATER_KEY, the context's, or the emulator's on this
-    /// machine]
+    /// File with the account key [default: HEADWATER_KEY, the context's, or the emulator's on this machine]
     #[arg(long, value_name = "FILE", env = "HEADWATER_KEY_FILE", help_heading = HEADING)]
     key_file: Option<PathBuf>,
-    /// A command that prints the account key, such as "pass show headwater"
+    /// Command that prints the account key, such as "pass show headwater"
     #[arg(long, value_name = "CMD", env = "HEADWATER_KEY_COMMAND", conflicts_with = "key_file", help_heading = HEADING)]
     key_command: Option<String>,
-    /// A PEM file of authorities to trust besides those of the machine
+    /// PEM file of authorities to trust besides those of the machine
     #[arg(long, value_name = "FILE", env = "HEADWATER_AUTHORITY", help_heading = HEADING)]
     authority: Option<PathBuf>,
-    /// A region to read from, such as "West Europe"; may be repeated, the best first
+    /// Region to read from, such as "West Europe"; can be repeated, the best first
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
     region: Vec<String>,
 }

@@ -6,6 +6,8 @@ mod address;
 mod commands;
 mod connect;
 mod contexts;
+mod data;
+mod help;
 mod memory;
 mod output;
 mod place;
@@ -13,7 +15,7 @@ mod screen;
 mod secret;
 mod transfer;
 
-use clap::Parser;
+use clap::{FromArgMatches, Parser};
 use commands::Command;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -39,13 +41,14 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let matches = help::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     start_logging();
     match commands::run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            if data::is_in_use(&error) { data::IN_USE.into() } else { ExitCode::FAILURE }
         }
     }
 }
@@ -54,42 +57,9 @@ fn start_logging() {
     // `run` prints the events of its processor itself; a log line for each would say them twice.
     let filter = EnvFilter::try_from_env("HEADWATER_LOG")
         .unwrap_or_else(|_| EnvFilter::new("warn,headwater_processor=off"));
-    let wants_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(wants_colour && std::io::stderr().is_terminal())
+        .with_ansi(output::is_coloured(std::io::stderr().is_terminal()))
         .with_writer(std::io::stderr)
         .init();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
-    }
-
-    /// Calls `check` with every command and sub-command.
-    fn for_each_command(command: &clap::Command, check: &mut dyn FnMut(&clap::Command)) {
-        check(command);
-        command.get_subcommands().for_each(|inner| for_each_command(inner, check));
-    }
-
-    #[test]
-    fn help_lists_options_of_the_connection_and_no_others_under_that_heading() {
-        let connection = ["key_file", "key_command", "authority", "region"];
-        let mut headed = 0;
-        for_each_command(&Arguments::command(), &mut |command| {
-            let is_headed = |arg: &&clap::Arg| arg.get_help_heading() == Some("Connection");
-            for arg in command.get_arguments().filter(is_headed) {
-                let (id, name) = (arg.get_id().as_str(), command.get_name());
-                assert!(connection.contains(&id), "{name}: {id} is no option of the connection");
-                headed += 1;
-            }
-        });
-        assert!(headed > 0, "no command has options of the connection");
-    }
 }

@@ -26,6 +26,11 @@ pub(crate) fn say(line: Arguments<'_>) {
     let _ = out.write_fmt(line).and_then(|()| out.write_all(b"\n"));
 }
 
+/// Whether output has colours: on a terminal, unless `NO_COLOR` is set to anything but an empty text.
+pub(crate) fn is_coloured(is_terminal: bool) -> bool {
+    is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Whether a command failed only because nobody reads its output any more.
 pub(crate) fn is_unread(error: &anyhow::Error) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());

@@ -13,6 +13,73 @@ use support::{Running, Served, fails, headwater, import, items, ok, run, run_wit
 const ESCAPE: char = '\u{1b}';
 
 #[test]
+fn a_data_directory_that_a_server_has_open_is_said_to_be_open_and_not_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (data, copy, out) = (path("data"), path("copy"), path("out"));
+    let served = Served::on(dir.path().join("data").as_path(), "127.0.0.1:0");
+    import(&served, &items(0..3));
+    ok(&["backup", &served.url, &copy]);
+    let doctor = ["doctor", "--data", &data];
+    let open = format!("another process (pid {}) has the data directory {data} open", served.pid());
+    for (arguments, remedy) in [
+        (doctor.to_vec(), "headwater doctor http://HOST:PORT"),
+        ([&doctor[..], &["--salvage", &out]].concat(), "headwater doctor http://HOST:PORT"),
+        ([&doctor[..], &["--from-backup", &copy]].concat(), "headwater doctor http://HOST:PORT"),
+        ([&doctor[..], &["--repair-catalog"]].concat(), "headwater doctor http://HOST:PORT"),
+        (vec!["backup", &data, &out], "headwater backup http://HOST:PORT PLACE"),
+        (vec!["serve", "--data", &data, "--http", "127.0.0.1:0", "--no-https"], "with --data"),
+    ] {
+        let output = run(&arguments);
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {said}");
+        let is_clear = said.contains(&open) && said.contains("Stop it") && said.contains(remedy);
+        assert!(is_clear, "{arguments:?}: {said}");
+        assert!(!said.contains("damage") && !said.contains("problem"), "{arguments:?}: {said}");
+        assert_eq!(said.matches("open").count(), 1, "said once: {said}");
+    }
+    assert!(fails(&["restore", &copy, &data]).contains("is not empty"));
+    served.kill();
+    // What a killed process leaves in the lock is not in the way.
+    ok(&doctor);
+}
+
+#[test]
+fn a_wrong_scheme_is_answered_with_the_right_one() {
+    let any = "127.0.0.1:0";
+    let arguments = ["serve", "--ephemeral", "--http", any, "--https", any, "--ready-json"];
+    let served = Running::start(&arguments);
+    let ready: serde_json::Value = serde_json::from_str(&served.line()).unwrap();
+    let address = |scheme: &str| {
+        let url = ready[scheme].as_str().unwrap();
+        url.strip_prefix(&format!("{scheme}://")).unwrap().to_owned()
+    };
+    for (port, scheme, speaks) in [("http", "https", "plain HTTP"), ("https", "http", "TLS")] {
+        let address = address(port);
+        let url = format!("{scheme}://{address}");
+        let orders = format!("{url}/shop/orders");
+        let text = format!("{address} speaks {speaks}; use {port}://{address}");
+        for arguments in [
+            vec!["doctor", &url],
+            vec!["tail", &orders],
+            vec!["import", &orders, "-"],
+            vec!["export", &orders, "-"],
+            vec!["run", &orders, "--name", "test", "--exec", "cat"],
+            vec!["lag", &orders],
+            vec!["watch", &orders, "--once"],
+            vec!["leases", "list", &orders],
+            vec!["partitions", "list", &orders],
+            vec!["backup", &url, "copy-that-is-never-made"],
+        ] {
+            let output = run(&arguments);
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(!output.status.success() && said.contains(&text), "{arguments:?}: {said}");
+            assert_eq!(said.matches("speaks").count(), 1, "{arguments:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn import_refuses_a_partition_key_that_is_not_the_containers() {
     let served = Served::in_memory(&[]);
     import(&served, &items(0..1));
@@ -126,6 +193,8 @@ fn leases_list_tells_running_from_ownerless_and_paused() {
             .to_owned()
     };
     until(&served, || state() == "running");
+    let table = ok(&["leases", "list", &leases]);
+    assert!(table.contains("host only: 1 leases"), "{table}");
     ok(&["leases", "pause", &leases]);
     assert_eq!(state(), "paused");
     ok(&["leases", "resume", &leases]);
@@ -162,6 +231,27 @@ fn watch_uses_the_alternate_screen_and_quits_by_q() {
     assert!(output.status.success(), "{shown}");
     assert!(shown.contains("\u{1b}[?1049h") && shown.contains("\u{1b}[?1049l"), "{shown:?}");
     running.kill();
+}
+
+#[test]
+fn a_terminal_has_colours_unless_no_color_is_set() {
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..1));
+    let program = env!("CARGO_BIN_EXE_headwater");
+    let tail = format!("{program} tail {} --from beginning --limit 1", served.orders());
+    for (value, is_coloured) in [("", true), ("1", false)] {
+        let mut script = support::without_settings(std::process::Command::new("script"));
+        script.args(["--quiet", "--return", "--command", &tail, "/dev/null"]);
+        script.env("NO_COLOR", value).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = script.spawn().unwrap();
+        // Kept open: the end of its input would end the terminal.
+        let keys = child.stdin.take();
+        let shown = support::text(child.stdout.take().unwrap());
+        assert!(child.wait().unwrap().success(), "{shown}");
+        assert!(shown.contains("customer="), "{shown}");
+        assert_eq!(shown.contains(ESCAPE), is_coloured, "NO_COLOR={value:?}: {shown:?}");
+        drop(keys);
+    }
 }
 
 #[test]

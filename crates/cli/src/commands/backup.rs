@@ -3,6 +3,7 @@
 
 use crate::address::Address;
 use crate::connect::{Connect, block_on};
+use crate::data;
 use crate::output::{bytes as progress_bar, say};
 use crate::place::{self, BackupPlace};
 use anyhow::{Context, Result, bail, ensure};
@@ -10,8 +11,8 @@ use bytes::Bytes;
 use clap::Args;
 use headwater_client::{ClientError, RetryPolicy};
 use headwater_store::{
-    Account, BackupError, BackupPartition, BackupPlan, BackupSource, BackupSummary, CopyOptions,
-    Options, copy_backup, restore,
+    BackupError, BackupPartition, BackupPlan, BackupSource, BackupSummary, CopyOptions, Options,
+    copy_backup, restore,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,14 +21,14 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(allow_missing_positional = true)]
 pub(crate) struct Backup {
-    /// A server (a URL, or a context followed by a colon) or a data directory that no server has open
+    /// Server (a URL, or a context followed by a colon) or data directory that no server has open
     /// [default: the server of the current context, or of this machine]
     from: Option<String>,
-    /// A directory, az://container/name, s3://bucket/name or gs://bucket/name: a new one, or that of an earlier
+    /// Directory, az://container/name, s3://bucket/name or gs://bucket/name: a new one, or that of an earlier
     /// backup
     #[arg(value_name = "PLACE")]
     to: PathBuf,
-    /// Compare all that the backup has with the server, and replace what is damaged
+    /// Compare the whole backup with the server, and replace damaged parts
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -37,10 +38,10 @@ pub(crate) struct Backup {
 /// From where, and where to.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The place of the backup: a directory, az://container/name, s3://bucket/name or gs://bucket/name
+    /// Place of the backup: a directory, az://container/name, s3://bucket/name or gs://bucket/name
     #[arg(value_name = "PLACE")]
     from: PathBuf,
-    /// A new data directory
+    /// New data directory
     data: PathBuf,
 }
 
@@ -67,7 +68,7 @@ container or bucket must exist.";
 
 /// What `--help` says.
 pub(crate) const RESTORE_HELP: &str = "\
-Make a data directory out of a backup
+Restore a backup to a new data directory
 
     headwater restore /backups/shop ./restored
     headwater restore az://backups/shop ./restored
@@ -138,14 +139,10 @@ async fn from_directory(
     place: &BackupPlace,
     options: CopyOptions,
 ) -> Result<BackupSummary> {
-    ensure!(
-        Path::new(data).join("catalog").is_dir(),
-        "{data} is not a data directory; give the one `headwater serve --data` was given, or a URL"
-    );
-    let account = Account::open(data, quiet()).await;
-    let account = account.with_context(|| {
-        format!("cannot open {data}; to back up a running server, leave the data directory out")
-    })?;
+    let data = Path::new(data);
+    data::ensure_is_one(data)?;
+    let otherwise = "back up the running server: `headwater backup http://HOST:PORT PLACE`";
+    let account = data::open(data, quiet(), otherwise).await?;
     let copied = match account.begin_backup().await {
         Ok(cut) => copy(&cut, place, options).await,
         Err(error) => Err(error).context("cannot begin the backup"),

@@ -1,23 +1,34 @@
 //! `headwater completions` and `headwater man`: what the command line says about itself.
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory};
+use clap::Args;
 use std::path::PathBuf;
+
+/// What `--help` says.
+pub(crate) const HELP: &str = "\
+Print a script that completes commands in a shell
+
+    headwater completions bash > /etc/bash_completion.d/headwater
+    headwater completions zsh > ~/.zfunc/_headwater";
+
+/// What `--help` says.
+pub(crate) const MAN_HELP: &str = "\
+Print the manual page, or write one per command into a directory
+
+    headwater man | man -l -
+    headwater man --out /usr/local/share/man/man1";
 
 /// For which shell.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "For example:  headwater completions bash > /etc/bash_completion.d/headwater"
-)]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell
     shell: clap_complete::Shell,
 }
 
 /// Where to.
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// Write one page per command here, instead of printing the first one
+    /// Directory for one page per command; without it, the first page is printed
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -25,14 +36,14 @@ pub(crate) struct Man {
 /// Prints the script.
 pub(crate) fn run(completions: &Completions) -> Result<()> {
     let mut script = Vec::new();
-    let mut command = crate::Arguments::command();
+    let mut command = crate::help::command();
     clap_complete::generate(completions.shell, &mut command, "headwater", &mut script);
     print(&script)
 }
 
 /// Prints or writes the pages.
 pub(crate) fn run_man(man: &Man) -> Result<()> {
-    let command = crate::Arguments::command();
+    let command = crate::help::command();
     match &man.out {
         Some(dir) => {
             std::fs::create_dir_all(dir)

@@ -9,28 +9,39 @@ use headwater_client::{Credential, Endpoint};
 use std::io::BufRead;
 use std::path::PathBuf;
 
-/// What to do with names.
+/// What to do with names of servers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Context {
-    /// Give a server a name
+    /// Name a server
     #[command(long_about = ADD_HELP)]
     Add(Add),
     /// Show all names
+    #[command(long_about = "Show all names\n\n    headwater context list")]
     List,
-    /// Mean this server when none is named
+    /// Set the server that commands use when none is named
+    #[command(long_about = USE_HELP)]
     Use {
-        /// The name; `-` for none
+        /// Name; `-` for none
         name: String,
     },
-    /// Forget a name, and the key kept under it
+    /// Remove a name, and the key kept under it
+    #[command(
+        long_about = "Remove a name, and the key kept under it\n\n    headwater context remove dev"
+    )]
     Remove {
-        /// The name
+        /// Name
         name: String,
     },
 }
 
+const USE_HELP: &str = "\
+Set the server that commands use when none is named
+
+    headwater context use dev
+    headwater context use -";
+
 const ADD_HELP: &str = "\
-Give a server a name
+Name a server
 
     headwater context add dev http://localhost:8080
     headwater context add prod https://shop.documents.azure.com --key-env PROD_KEY
@@ -44,20 +55,20 @@ or with a program that prints it; one that comes with a connection string is kep
 /// A new name.
 #[derive(Debug, Args)]
 pub(crate) struct Add {
-    /// The name
+    /// Name
     name: String,
     /// http://host:port, https://host:port, or `-` to read a connection string from standard input
     endpoint: String,
-    /// A file with the account key
+    /// File with the account key
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// An environment variable with the account key
+    /// Environment variable with the account key
     #[arg(long, value_name = "NAME", conflicts_with = "key_file")]
     key_env: Option<String>,
-    /// A command that prints the account key
+    /// Command that prints the account key
     #[arg(long, value_name = "CMD", conflicts_with_all = ["key_file", "key_env"])]
     key_command: Option<String>,
-    /// A PEM file of authorities to trust
+    /// PEM file of authorities to trust
     #[arg(long, value_name = "FILE")]
     authority: Option<PathBuf>,
 }

@@ -35,36 +35,39 @@ const DEFINITION: &str = r#"{"id":"orders","partitionKey":{"paths":["/customer"]
 /// How long, and how busy.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// End after so many seconds
+    /// Number of seconds after which to end
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Changes per second
+    /// Number of changes per second
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
-    /// Partitions of the container
+    /// Number of partitions of the container
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     partitions: u32,
-    /// Where to listen; port 0 takes any free one
+    /// Address of the server; port 0 takes any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     http: SocketAddr,
-    /// Lines for people or for programs
+    /// Format of the lines, for people or for programs
     #[arg(long, value_enum, default_value = "text")]
     format: Style,
-    /// Instead, watch hosts share the changes: two, then a third, then one is gone
+    /// Watch hosts share the changes instead: two, then a third, then one is killed
     #[arg(long, conflicts_with_all = ["seconds", "partitions", "http", "format"])]
     fleet: bool,
 }
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
-Watch a small shop: a server in memory, orders coming in, the feed as it happens
+Watch a small shop: a server in memory, incoming orders and their change feed
+
+    headwater demo
+    headwater demo --fleet
 
 Orders are placed, paid, packed, shipped, and sometimes cancelled; every change is printed as the feed \
 delivers it. Meanwhile the server can be used like any other, for example from a second window with \
 `headwater tail` or with an SDK. Ctrl-C ends it, and nothing is kept.
 
 With --fleet, watch hosts of the change feed processor instead: two share the ranges of a container, a third \
-joins and is handed its share, one is gone without a word and the others take over.";
+joins and gets its share, one is killed and the others take over its ranges.";
 
 /// Runs the demonstration.
 pub(crate) fn run(demo: Demo) -> Result<()> {

@@ -7,35 +7,29 @@ use crate::connect::{Connect, block_on};
 use crate::output::say;
 use anyhow::{Result, bail};
 use clap::Args;
-use headwater_client::{ClientError, Endpoint, Options as ClientOptions, RetryPolicy};
-use headwater_runtime::Runtime;
+use headwater_client::{ClientError, Options as ClientOptions, RetryPolicy};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// A signature is refused when the clocks differ by more than a quarter of an hour.
 const SKEW_MAX_SECONDS: u64 = 15 * 60;
 const SKEW_ODD_SECONDS: u64 = 60;
-/// How a record of TLS that holds an alert begins.
-const TLS_ALERT: u8 = 21;
-const ALERT_TIME: Duration = Duration::from_secs(3);
 
 /// What to look at.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// A server [default: the context in use, or http://127.0.0.1:8080]
+    /// Server to check [default: the context in use, or http://127.0.0.1:8080]
     address: Option<String>,
-    /// A data directory, instead of a server
+    /// Check a data directory instead of a server
     #[arg(long, value_name = "DIR", conflicts_with = "address")]
     data: Option<PathBuf>,
-    /// Export what is readable to a new directory
+    /// Export readable items and changes to a new directory
     #[arg(long, value_name = "OUT", requires = "data")]
     salvage: Option<PathBuf>,
-    /// Take the damaged partitions from a backup: a directory, or a URL such as az://container/name
+    /// Replace damaged partitions by those of a backup: a directory, or a URL such as az://container/name
     #[arg(long, value_name = "PLACE", requires = "data")]
     from_backup: Option<PathBuf>,
-    /// Make a damaged catalog again from what is readable
+    /// Write a new catalog from the readable part of a damaged one
     #[arg(long, requires = "data", conflicts_with_all = ["salvage", "from_backup"])]
     repair_catalog: bool,
     #[command(flatten)]
@@ -75,7 +69,11 @@ Check a server or a data directory
     headwater doctor --data ./headwater-data --repair-catalog
 
 A data directory can be checked while no server has it open. Opening it repairs what a crash left behind, \
-as a server would; nothing else is changed. The command fails if anything is wrong.
+as a server would; nothing else is changed.
+
+The command ends with 0 when nothing is wrong, with 1 when something is, and with 3 when another process has \
+the data directory open. With --from-backup it checks again afterwards, and ends with 0 when nothing is damaged \
+any more.
 
 --salvage writes JSON lines for every container: the newest readable version of each item, and apart from \
 them every readable change. --from-backup replaces the files of damaged partitions by those of a backup, \
@@ -115,12 +113,7 @@ async fn check_server(doctor: &Doctor, findings: &mut Findings) -> Result<()> {
     let health = match client.health().await {
         Ok(health) => health,
         Err(error) => {
-            if !endpoint.is_tls() && speaks_tls(&endpoint).await {
-                let address = format!("{}:{}", endpoint.host(), endpoint.port());
-                findings.problem(&format!("{address} speaks TLS; use https://{address}"));
-            } else {
-                findings.problem(&explain(&error));
-            }
+            findings.problem(&explain(&error));
             return Ok(());
         }
     };
@@ -151,18 +144,6 @@ async fn check_server(doctor: &Doctor, findings: &mut Findings) -> Result<()> {
         Err(error) => findings.problem(&explain(&error)),
     }
     Ok(())
-}
-
-/// Whether a request in the clear is answered with an alert of TLS.
-async fn speaks_tls(endpoint: &Endpoint) -> bool {
-    let asked = async {
-        let address = (endpoint.host().to_owned(), endpoint.port());
-        let mut stream = TcpStream::connect(address).await.ok()?;
-        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.ok()?;
-        stream.read_u8().await.ok()
-    };
-    let first = Runtime::system().timeout(ALERT_TIME, asked).await.flatten();
-    first == Some(TLS_ALERT)
 }
 
 fn explain(error: &ClientError) -> String {

@@ -16,12 +16,12 @@ const PAGE_ITEMS: u32 = 1000;
 pub(crate) struct Export {
     /// database/container, context:database/container or a URL
     address: String,
-    /// The file, ending in .json, .ndjson or .csv; `-` for standard output
+    /// File that ends in .json, .ndjson or .csv; `-` for standard output
     file: String,
-    /// How items are written [default: by the name of the file, NDJSON to standard output]
+    /// Format of the items [default: by the name of the file, NDJSON to standard output]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Keep what the server adds: _rid, _etag, _ts and so on
+    /// Keep the properties that the server adds: _rid, _etag, _ts and others
     #[arg(long)]
     with_system: bool,
     #[command(flatten)]
@@ -37,7 +37,7 @@ Write every item of a container into a file
     headwater export shop/orders orders.csv
 
 Numbers keep their digits and properties their order. The file appears when it is complete. Items that
-change meanwhile may be in it as they were before or after; for a moment in time, use `headwater backup`.
+change meanwhile may be in it in their old or new version; for one moment of everything, use `headwater backup`.
 
 In a table, a cell that is JSON (1.5, true, {\"a\":1}) is that value, an empty one is a property that is
 absent, and everything else is a text; texts that look like JSON are in quotes. `import` reads it so.";

@@ -30,25 +30,25 @@ const SHOWN_MAX: u64 = 20;
 pub(crate) struct Import {
     /// database/container, context:database/container or a URL
     address: String,
-    /// The file, ending in .json, .ndjson or .csv; `-` for standard input
+    /// File that ends in .json, .ndjson or .csv; `-` for standard input
     file: String,
-    /// How items are written [default: by the name of the file, NDJSON from standard input]
+    /// Format of the items [default: by the name of the file, NDJSON from standard input]
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Create the database and the container with this partition key; an existing container must have it
     #[arg(long, value_name = "PATH")]
     partition_key: Option<PartitionKeyPath>,
-    /// Writes at the same time
+    /// Number of writes at the same time
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// Give items without an id one
+    /// Generate an id for each item without one
     #[arg(long)]
     generate_ids: bool,
-    /// Take all cells of a table as texts
+    /// Read all cells of a table as texts
     #[arg(long)]
     texts: bool,
-    /// Give up after so many failures
+    /// Number of failed items after which to give up
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_failures: u64,
     #[command(flatten)]

@@ -28,23 +28,39 @@ Functions scale controller counts it (legacyLag), how many leases there are, and
 (instances: one for each --batch that waits, never more than leases). KEDA's metrics-api scaler takes it with
 valueLocation instances and targetValue 1. What is not known is said as an error and never as a number.";
 
+/// Under which heading help lists the options of `--serve`.
+const SCALERS: &str = "Scalers over HTTP";
+
 /// Of what.
 #[derive(Debug, Args)]
 pub(crate) struct Lag {
     /// Fail when the processor is further behind than this, or its lag is unknown
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// Print only the total
+    /// Print the total alone
     #[arg(long)]
     total: bool,
     /// Answer scalers over HTTP: a port of this machine, or ADDRESS:PORT; port 0 takes any free one
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["max", "total"])]
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["max", "total"], help_heading = SCALERS)]
     serve: Option<Place>,
-    /// How many changes a host is given at once
-    #[arg(long, value_name = "N", requires = "serve", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Number of changes a host handles at once
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "serve",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = SCALERS
+    )]
     batch: Option<u32>,
-    /// How often to look, in seconds
-    #[arg(long, value_name = "SECONDS", requires = "serve", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// Seconds between two looks
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "serve",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+        help_heading = SCALERS
+    )]
     every: u64,
     #[command(flatten)]
     monitored: Monitored,

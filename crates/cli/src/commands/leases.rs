@@ -1,4 +1,4 @@
-//! `headwater leases`: who works on what, how far they are; pause, resume, seek, snapshot, reset, export, import.
+//! `headwater leases`: owners and positions of leases; pause, resume, seek, snapshot, reset, export, import.
 //! Of .NET and Java processors as well.
 
 use crate::commands::tail::start::Start as Where;
@@ -23,90 +23,142 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// What to do with leases.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Leases {
-    /// Show who works on what, and how far they are
+    /// Show the leases: owner, position, age and state
+    #[command(long_about = LIST_HELP)]
     List(Which),
-    /// Let every host stop, and wait until they have (not for .NET and Java hosts); with --lease, let
-    /// nobody work on that one
+    /// Stop every host and wait until all have stopped, or keep one lease without owner
+    #[command(long_about = PAUSE_HELP)]
     Pause {
         #[command(flatten)]
         which: Which,
-        /// Only this lease
+        /// Apply to this lease only
         #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
     },
-    /// Let every host go on; with --lease, one lease that was paused or halted
+    /// Resume every host, or one lease that was paused or halted
+    #[command(long_about = RESUME_HELP)]
     Resume {
         #[command(flatten)]
         which: Which,
-        /// Only this lease
+        /// Apply to this lease only
         #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
     },
-    /// Set leases to another position while nobody works on them
+    /// Move leases that no host works on to another position
+    #[command(long_about = SEEK_HELP)]
     Seek {
         #[command(flatten)]
         which: Which,
-        /// beginning, now, a time, an age (10m, 2h, 1d), the position of one lease, or snapshot:NAME
+        /// New position: beginning, now, a time, an age (10m, 2h, 1d), a position of one lease, or snapshot:NAME
         #[arg(long, value_name = "WHERE")]
         to: String,
-        /// Only this lease
+        /// Apply to this lease only
         #[arg(long, value_name = "LEASE", allow_hyphen_values = true)]
         lease: Option<String>,
-        /// The monitored container; needed for leases of .NET and Java, which know positions only
+        /// Monitored container; needed for leases of .NET and Java, which hold positions only
         #[arg(long, value_name = "ADDRESS")]
         source: Option<String>,
     },
-    /// Keep all positions under a name, to come back to with `seek --to snapshot:NAME`; without a name,
-    /// show what is kept
+    /// Keep all positions under a name, or show the names
+    #[command(long_about = SNAPSHOT_HELP)]
     Snapshot {
         #[command(flatten)]
         which: Which,
-        /// The name; what was kept under it before is replaced
+        /// Name; positions that were kept under it before are replaced
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// Delete all leases of a processor that nobody runs: the next start is as the first
+    /// Delete all leases of a processor that no host runs
+    #[command(long_about = RESET_HELP)]
     Reset {
         #[command(flatten)]
         which: Which,
-        /// For how many seconds nobody may have written
+        /// Seconds during which no host may have written a lease
         #[arg(long, value_name = "SECONDS", default_value_t = SILENCE.as_secs())]
         silence: u64,
     },
-    /// Print the leases of a processor, one a line, to keep them or to bring them elsewhere
+    /// Print the leases of a processor, one per line
+    #[command(long_about = EXPORT_HELP)]
     Export(Which),
-    /// Make leases as `export` printed them, in their own form or in another library's
+    /// Write leases that `export` printed, in their own form or in that of another library
     #[command(long_about = IMPORT_HELP)]
     Import(Import),
 }
 
-const IMPORT_HELP: &str = "\
-Make leases as `export` printed them, in their own form or in another library's
+const LIST_HELP: &str = "\
+Show the leases: owner, position, age and state
+
+    headwater leases list shop/leases
+    headwater leases list shop/leases --processor mailer --json";
+
+const PAUSE_HELP: &str = "\
+Stop every host and wait until all have stopped, or keep one lease without owner
+
+    headwater leases pause shop/leases --processor mailer
+    headwater leases pause shop/leases --processor mailer --lease 00-FF
+
+Without --lease it does not stop hosts of .NET and Java, which do not look for it.";
+
+const RESUME_HELP: &str = "\
+Resume every host, or one lease that was paused or halted
+
+    headwater leases resume shop/leases --processor mailer
+    headwater leases resume shop/leases --processor mailer --lease 00-FF";
+
+const SEEK_HELP: &str = "\
+Move leases that no host works on to another position
+
+    headwater leases seek shop/leases --processor mailer --to beginning
+    headwater leases seek shop/leases --processor mailer --to 2h --lease 00-FF
+    headwater leases seek shop/leases --processor mailer --to snapshot:monday";
+
+const SNAPSHOT_HELP: &str = "\
+Keep all positions under a name, or show the names
+
+    headwater leases snapshot shop/leases --processor mailer --name monday
+    headwater leases snapshot shop/leases --processor mailer
+    headwater leases seek shop/leases --processor mailer --to snapshot:monday";
+
+const RESET_HELP: &str = "\
+Delete all leases of a processor that no host runs
+
+    headwater leases reset shop/leases --processor mailer
+
+The next host then starts as the first one did.";
+
+const EXPORT_HELP: &str = "\
+Print the leases of a processor, one per line
 
     headwater leases export shop/leases --processor mailer > mailer.leases
+
+`headwater leases import` writes them to another container.";
+
+const IMPORT_HELP: &str = "\
+Write leases that `export` printed, in their own form or in that of another library
+
     headwater leases import mailer.leases shop/new-leases
     headwater leases import java.leases shop/leases --as native --name mailer --source shop/orders
 
-Nobody may work on either of them meanwhile. Nothing is written over: where there are leases of this
-processor already, reset them first. With --dry-run it prints what it would write.";
+No host may work on either of them meanwhile. Existing leases of this processor are not overwritten; reset them
+first. With --dry-run the leases are printed only.";
 
 /// What to import.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// A file, or - for standard input
+    /// File, or - for standard input
     file: PathBuf,
-    /// The lease container: database/container, context:database/container or a URL
+    /// Lease container: database/container, context:database/container or a URL
     address: String,
-    /// The form to write
+    /// Form to write
     #[arg(long = "as", value_enum, value_name = "FORM", requires = "source", requires = "name")]
     form: Option<Form>,
-    /// The name or prefix of the processor that goes on with them
+    /// Name or prefix of the processor that continues with them
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The monitored container
+    /// Monitored container
     #[arg(long, value_name = "ADDRESS")]
     source: Option<String>,
-    /// Print what would be written
+    /// Print the leases instead of writing them
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -116,7 +168,7 @@ pub(crate) struct Import {
 /// How a library writes its leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// Ours
+    /// Headwater
     Native,
     /// The change feed processor library for .NET
     DotnetV2,
@@ -124,7 +176,7 @@ pub(crate) enum Form {
     DotnetV3,
     /// The Java SDK, `handleChanges`
     JavaPk,
-    /// The Java SDK, `handleLatestVersionChanges` and `handleAllVersionsAndDeletesChanges`
+    /// The Java SDK, `handleLatestVersionChanges` and handlers of all versions
     JavaEpk,
 }
 
@@ -142,9 +194,9 @@ impl Form {
 /// Which leases.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// The lease container: database/container, context:database/container or a URL
+    /// Lease container: database/container, context:database/container or a URL
     address: String,
-    /// The processor, if there are several: a part of its namespace, as `list` shows it
+    /// Processor, if there are several: a part of its namespace, as `list` shows it
     #[arg(long, value_name = "TEXT")]
     processor: Option<String>,
     /// Print JSON
@@ -351,7 +403,9 @@ fn show(unit: &Unit, snapshot: &Snapshot, json: bool) {
     }
     for member in &snapshot.members {
         let leaving = if member.draining { ", about to leave" } else { "" };
-        let (name, owned) = (&member.host.name, member.owned);
+        let name = &member.host.name;
+        let is_owned = |info: &&LeaseInfo| info.lease.owner.as_ref() == Some(name);
+        let owned = snapshot.leases.iter().filter(is_owned).count();
         say(format_args!("  host {name}: {owned} leases{leaving}"));
     }
     for document in &snapshot.unreadable {

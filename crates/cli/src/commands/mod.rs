@@ -25,13 +25,13 @@ mod watch;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// What `headwater` can be asked to do.
+/// The commands of `headwater`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a server that Cosmos DB SDKs connect to
     #[command(long_about = serve::HELP)]
     Serve(Box<serve::Serve>),
-    /// Watch a small shop: a server in memory, orders coming in, the feed as it happens
+    /// Watch a small shop: a server in memory, incoming orders and their change feed
     #[command(long_about = demo::HELP)]
     Demo(demo::Demo),
     /// Print a container's changes as they happen
@@ -48,12 +48,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: partitions::Partitions,
     },
-    /// Run a program for every batch of changes, on as many machines as you like
+    /// Run a program for every batch of changes, on one machine or many
     #[command(long_about = run::HELP)]
     Run(Box<run::Run>),
     /// Try dead letters again
+    #[command(long_about = run::REPLAY_HELP)]
     Replay(run::Replay),
-    /// Show who works on which lease; pause, resume, seek, snapshot, reset, export, import
+    /// List the leases of processors; pause, resume, seek, snapshot, reset, export, import
     Leases {
         #[command(subcommand)]
         what: leases::Leases,
@@ -61,10 +62,10 @@ pub(crate) enum Command {
     /// Show how far a processor is behind
     #[command(long_about = lag::HELP)]
     Lag(lag::Lag),
-    /// Watch who works on which lease, how far behind and how fast
+    /// Watch the hosts of processors: their leases, lag and speed
     #[command(long_about = watch::HELP)]
     Watch(watch::Watch),
-    /// Give servers names
+    /// Name servers, and choose the one to use
     Context {
         #[command(subcommand)]
         what: context::Context,
@@ -72,23 +73,25 @@ pub(crate) enum Command {
     /// Copy a running server or a data directory into a directory or an object store
     #[command(long_about = backup::HELP)]
     Backup(backup::Backup),
-    /// Make a data directory out of a backup
+    /// Restore a backup to a new data directory
     #[command(long_about = backup::RESTORE_HELP)]
     Restore(backup::Restore),
     /// Check a server or a data directory
     #[command(long_about = doctor::HELP)]
     Doctor(doctor::Doctor),
-    /// Show or install the certificate that makes https work
+    /// Show or install the certificate that HTTPS needs
     #[command(long_about = trust::HELP)]
     Trust(trust::Trust),
-    /// Measure what this machine gives, and how much of it Headwater uses
+    /// Measure Headwater against the limits of this machine, and against other databases
     Bench {
         #[command(subcommand)]
         what: bench::Bench,
     },
     /// Print a script that completes commands in a shell
+    #[command(long_about = completions::HELP)]
     Completions(completions::Completions),
     /// Print the manual page, or write one per command into a directory
+    #[command(long_about = completions::MAN_HELP)]
     Man(completions::Man),
     /// Run scripts for a server that started this process
     #[command(name = script_worker::NAME, hide = true)]

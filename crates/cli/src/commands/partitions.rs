@@ -11,29 +11,48 @@ use headwater_model::{Epk, Lsn, PartitionId};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Partitions {
     /// Show the ranges, and how much was written to each
+    #[command(long_about = LIST_HELP)]
     List(Which),
     /// Split a range in two, in its middle or at a given hash (Headwater only)
-    ///
-    /// Readers of the range get an answer that it is gone, and continue in both children from their position.
+    #[command(long_about = SPLIT_HELP)]
     Split {
         #[command(flatten)]
         which: Which,
-        /// The id of the range [default: the range with the most changes]
+        /// Id of the range [default: the range with the most changes]
         range: Option<u32>,
-        /// The first hash of the upper half, in hexadecimal
+        /// First hash of the upper half, in hexadecimal
         #[arg(long, value_name = "HEX")]
         at: Option<String>,
     },
-    /// Merge two ranges that lie side by side (Headwater only)
+    /// Merge two neighbouring ranges (Headwater only)
+    #[command(long_about = MERGE_HELP)]
     Merge {
         #[command(flatten)]
         which: Which,
-        /// The id of one range
+        /// Id of one range
         one: u32,
-        /// The id of the other
+        /// Id of the other
         other: u32,
     },
 }
+
+const LIST_HELP: &str = "\
+Show the ranges, and how much was written to each
+
+    headwater partitions list shop/orders";
+
+const SPLIT_HELP: &str = "\
+Split a range in two, in its middle or at a given hash (Headwater only)
+
+    headwater partitions split shop/orders
+    headwater partitions split shop/orders 0 --at 1F
+
+Readers of the range get an answer that it is gone, and continue in both children from their position.";
+
+const MERGE_HELP: &str = "\
+Merge two neighbouring ranges (Headwater only)
+
+    headwater partitions merge shop/orders 1 2";
 
 /// Which container, and how to show it.
 #[derive(Debug, Args)]

@@ -23,60 +23,96 @@ pub(crate) const HELP: &str = "\
 Run a program for every batch of changes
 
     headwater run shop/orders --name mailer --exec ./send-mail
-    headwater run shop/orders --name mailer --from beginning --dead-letters failed.ndjson --exec ./send-mail
+    headwater run shop/orders --name mailer --dead-letters failed.ndjson --exec ./send-mail
 
 The program reads changes from standard input, one JSON a line, and ends with 0 when it has handled them;
-otherwise they come again. HEADWATER_LEASE, HEADWATER_EPOCH and HEADWATER_ATTEMPT say what they are. Positions
-are kept as leases in the container --leases, which is made if need be. Started several times with the same
+otherwise they are delivered again. HEADWATER_LEASE, HEADWATER_EPOCH and HEADWATER_ATTEMPT describe the batch. Positions
+are kept as leases in the container --leases, which is created if it is missing. Started several times with the same
 --name, on one machine or many, the copies share the work; when one dies the others take over. Every change is
 handled at least once, those of one partition key in order.
 
 With --shared the leases are those of .NET or Java hosts, which share the work with the copies of this one.
 
-With --dead-letters, changes that fail again and again are put into that file, and the rest goes on; `headwater
+With --dead-letters, changes that fail again and again are put into that file, and the rest continues; `headwater
 replay FILE --exec PROGRAM` tries them again.";
+
+/// Under which headings help lists the options.
+const PROGRAM: &str = "Program";
+const LEASES: &str = "Leases";
+const FAILURES: &str = "Failures";
+
+/// What `--help` says.
+pub(crate) const REPLAY_HELP: &str = "\
+Try dead letters again
+
+    headwater replay failed.ndjson --exec ./send-mail
+
+The program gets one change at a time, as from `headwater run`. Changes that fail again stay in the file.";
 
 /// What to run, on which changes.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// database/container, context:database/container or a URL
     address: String,
-    /// What the copies that share the work have in common
-    #[arg(long, value_name = "NAME")]
-    name: String,
-    /// The program, run for every batch
-    #[arg(long, value_name = "PROGRAM")]
-    exec: PathBuf,
     /// Arguments of the program
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<String>,
-    /// The lease container [default: `leases` in the same database]
-    #[arg(long, value_name = "ADDRESS")]
-    leases: Option<String>,
-    /// What this copy is called [default: made up]
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
-    /// Where to begin if there are no leases yet: beginning, now, a time, an age (10m, 2h, 1d)
-    #[arg(long, value_name = "WHERE", default_value = "now")]
-    from: String,
-    /// At most so many changes at once
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Program, run for every batch
+    #[arg(long, value_name = "PROGRAM", help_heading = PROGRAM)]
+    exec: PathBuf,
+    /// Number of changes in a batch, at most
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = PROGRAM
+    )]
     batch: u32,
-    /// How many copies of the program work on one lease at once, each on keys of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Number of copies of the program that work on one lease at once, each on keys of its own
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=256),
+        help_heading = PROGRAM
+    )]
     lanes: u32,
-    /// A file for changes that fail again and again
-    #[arg(long, value_name = "FILE")]
-    dead_letters: Option<PathBuf>,
-    /// How often a change is tried before that
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    attempts: u32,
-    /// Seconds after which a copy that says nothing is taken for dead [default: 15, with --shared 60]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(3..=3600))]
+    /// Name of the processor; the copies with the same name share the work
+    #[arg(long, value_name = "NAME", help_heading = LEASES)]
+    name: String,
+    /// Lease container [default: `leases` in the same database]
+    #[arg(long, value_name = "ADDRESS", help_heading = LEASES)]
+    leases: Option<String>,
+    /// Name of this copy, unlike that of any other [default: a random one]
+    #[arg(long, value_name = "NAME", help_heading = LEASES)]
+    host: Option<String>,
+    /// Where to start if there are no leases yet: beginning, now, a time, an age (10m, 2h, 1d)
+    #[arg(long, value_name = "WHERE", default_value = "now", help_heading = LEASES)]
+    from: String,
+    /// Seconds without a renewal after which the leases of a copy expire [default: 15, with --shared 60]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(3..=3600),
+        help_heading = LEASES
+    )]
     expiration: Option<u64>,
     /// Share the leases with hosts of .NET or Java, in their form; --name is their lease prefix then
-    #[arg(long, value_enum, value_name = "FORM")]
+    #[arg(long, value_enum, value_name = "FORM", help_heading = LEASES)]
     shared: Option<Form>,
+    /// File for changes that fail again and again
+    #[arg(long, value_name = "FILE", help_heading = FAILURES)]
+    dead_letters: Option<PathBuf>,
+    /// Number of attempts before a change is put into that file
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = FAILURES
+    )]
+    attempts: u32,
     /// Print every event: leases taken and released, pages read, checkpoints
     #[arg(long)]
     verbose: bool,
@@ -87,9 +123,9 @@ pub(crate) struct Run {
 /// What to try again.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// The file of dead letters
+    /// File of dead letters
     file: PathBuf,
-    /// The program, run for every change
+    /// Program, run for every change
     #[arg(long, value_name = "PROGRAM")]
     exec: PathBuf,
     /// Arguments of the program

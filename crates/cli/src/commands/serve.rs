@@ -4,7 +4,7 @@
 //! have to be on the command line, where other users of the machine can read them.
 
 use super::tail::start::age;
-use crate::{memory, secret};
+use crate::{data, memory, secret};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use headwater_protocol::auth::{Key, Keys};
@@ -47,94 +47,125 @@ Every option can also be set in the environment, or under [serve] in headwater.t
 
 HEADWATER_LOG=info logs every request to standard error. Ctrl-C and SIGTERM stop it in good order.";
 
+/// Under which headings help lists the options.
+const ADDRESSES: &str = "Addresses";
+const DATA: &str = "Data";
+const ACCESS: &str = "Authentication and web pages";
+const COMPATIBILITY: &str = "Compatibility";
+const SETTINGS: &str = "Output and settings";
+
 /// The settings of a server. All of them are optional.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Serve {
-    /// Where data is kept [default: ./headwater-data]
-    #[arg(long, value_name = "DIR", env = "HEADWATER_DATA", conflicts_with = "ephemeral")]
-    data: Option<PathBuf>,
-    /// Keep everything in memory, and nothing after the end
-    #[arg(long, env = "HEADWATER_EPHEMERAL")]
-    ephemeral: bool,
-    /// Where to listen in the clear; port 0 takes any free one [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTP")]
+    /// Address for plain HTTP; port 0 takes any free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTP", help_heading = ADDRESSES)]
     http: Option<String>,
-    /// Where to listen with TLS; port 0 takes any free one [default: 127.0.0.1:8081]
-    #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTPS")]
+    /// Address for HTTPS; port 0 takes any free one [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR", env = "HEADWATER_HTTPS", help_heading = ADDRESSES)]
     https: Option<String>,
-    /// Do not listen with TLS
-    #[arg(long, env = "HEADWATER_NO_HTTPS")]
+    /// Do not listen for HTTPS
+    #[arg(long, env = "HEADWATER_NO_HTTPS", help_heading = ADDRESSES)]
     no_https: bool,
-    /// Another name clients reach this server by, besides localhost; can be repeated
-    #[arg(long, value_name = "NAME", env = "HEADWATER_HOST", value_delimiter = ',')]
+    /// Another name by which clients reach this server, besides localhost; can be repeated
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "HEADWATER_HOST",
+        value_delimiter = ',',
+        help_heading = ADDRESSES
+    )]
     host: Vec<String>,
-    /// Allow web pages of this origin, such as `https://app.example`; can be repeated
-    #[arg(long, value_name = "ORIGIN", env = "HEADWATER_CORS_ORIGIN", value_delimiter = ',')]
-    cors_origin: Vec<String>,
-    /// How many partitions new containers get, 1 to 1000 [default: 1]
-    #[arg(long, value_name = "N", env = "HEADWATER_PARTITIONS")]
+    /// Directory of the data [default: ./headwater-data]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "HEADWATER_DATA",
+        conflicts_with = "ephemeral",
+        help_heading = DATA
+    )]
+    data: Option<PathBuf>,
+    /// Keep everything in memory; nothing is left when the server ends
+    #[arg(long, env = "HEADWATER_EPHEMERAL", help_heading = DATA)]
+    ephemeral: bool,
+    /// Number of partitions of a new container, 1 to 1000 [default: 1]
+    #[arg(long, value_name = "N", env = "HEADWATER_PARTITIONS", help_heading = DATA)]
     partitions: Option<u32>,
-    /// When an acknowledged write is safe [default: fsync]
-    #[arg(long, env = "HEADWATER_DURABILITY")]
+    /// When a write is acknowledged [default: fsync]
+    #[arg(long, env = "HEADWATER_DURABILITY", help_heading = DATA)]
     durability: Option<Level>,
-    /// How long superseded versions and deletes are kept, such as 24h or 7d; 0 for none. A
+    /// Age up to which superseded versions and deletes are kept, such as 24h or 7d; 0 keeps none. A
     /// changeFeedPolicy of a container takes precedence [default: 24h]
-    #[arg(long, value_name = "AGE", env = "HEADWATER_HISTORY")]
+    #[arg(long, value_name = "AGE", env = "HEADWATER_HISTORY", help_heading = DATA)]
     history: Option<String>,
-    /// Split a range whose live items take more bytes than this, such as 512MiB or 8GiB; 0 or never for no
-    /// splits. A range of a single partition key cannot be split [default: 8GiB]
-    #[arg(long, value_name = "SIZE", env = "HEADWATER_SPLIT_AT")]
+    /// Bytes of live items above which a range is split, such as 512MiB or 8GiB; 0 or never turns splits off. A
+    /// range of a single partition key cannot be split [default: 8GiB]
+    #[arg(long, value_name = "SIZE", env = "HEADWATER_SPLIT_AT", help_heading = DATA)]
     split_at: Option<String>,
-    /// The name of the account [default: headwater]
-    #[arg(long, value_name = "NAME", env = "HEADWATER_ACCOUNT")]
-    account: Option<String>,
-    /// A file with the account key, in base64 [default: the well-known key of the emulator]
-    #[arg(long, value_name = "FILE", env = "HEADWATER_KEY_FILE")]
+    /// File with the account key, in base64 [default: the well-known key of the emulator]
+    #[arg(long, value_name = "FILE", env = "HEADWATER_KEY_FILE", help_heading = ACCESS)]
     key_file: Option<PathBuf>,
-    /// A command that prints the account key, such as "pass show headwater"
-    #[arg(long, value_name = "CMD", env = "HEADWATER_KEY_COMMAND", conflicts_with = "key_file")]
+    /// Command that prints the account key, such as "pass show headwater"
+    #[arg(
+        long,
+        value_name = "CMD",
+        env = "HEADWATER_KEY_COMMAND",
+        conflicts_with = "key_file",
+        help_heading = ACCESS
+    )]
     key_command: Option<String>,
-    /// A file with a second account key
-    #[arg(long, value_name = "FILE", env = "HEADWATER_SECONDARY_KEY_FILE")]
+    /// File with a second account key
+    #[arg(long, value_name = "FILE", env = "HEADWATER_SECONDARY_KEY_FILE", help_heading = ACCESS)]
     secondary_key_file: Option<PathBuf>,
-    /// A file with a key that only reads
-    #[arg(long, value_name = "FILE", env = "HEADWATER_READ_ONLY_KEY_FILE")]
+    /// File with a key that only reads
+    #[arg(long, value_name = "FILE", env = "HEADWATER_READ_ONLY_KEY_FILE", help_heading = ACCESS)]
     read_only_key_file: Option<PathBuf>,
-    /// Answer 429 to what is beyond the provisioned throughput
-    #[arg(long, env = "HEADWATER_ENFORCE_THROUGHPUT")]
-    enforce_throughput: bool,
-    /// Default consistency level that the account shows to SDKs; every read is strong [default: session]
-    #[arg(long, value_name = "LEVEL", env = "HEADWATER_CONSISTENCY")]
-    consistency: Option<Consistency>,
-    /// Accept requests whatever their date says
-    #[arg(long, env = "HEADWATER_ANY_DATE")]
-    any_date: bool,
     /// Accept requests without a signature (loopback only)
-    #[arg(long, env = "HEADWATER_NO_AUTH")]
+    #[arg(long, env = "HEADWATER_NO_AUTH", help_heading = ACCESS)]
     no_auth: bool,
     /// Accept any well-formed identity token (loopback only)
-    #[arg(long, env = "HEADWATER_ANY_IDENTITY")]
+    #[arg(long, env = "HEADWATER_ANY_IDENTITY", help_heading = ACCESS)]
     any_identity: bool,
+    /// Skip the clock-skew check of signatures
+    #[arg(long, env = "HEADWATER_ANY_DATE", help_heading = ACCESS)]
+    any_date: bool,
+    /// Allow web pages of this origin, such as `https://app.example`; can be repeated
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "HEADWATER_CORS_ORIGIN",
+        value_delimiter = ',',
+        help_heading = ACCESS
+    )]
+    cors_origin: Vec<String>,
+    /// Name of the account [default: headwater]
+    #[arg(long, value_name = "NAME", env = "HEADWATER_ACCOUNT", help_heading = COMPATIBILITY)]
+    account: Option<String>,
+    /// Default consistency level shown to SDKs; every read is strong [default: session]
+    #[arg(long, value_name = "LEVEL", env = "HEADWATER_CONSISTENCY", help_heading = COMPATIBILITY)]
+    consistency: Option<Consistency>,
+    /// Answer 429 to requests beyond the provisioned throughput
+    #[arg(long, env = "HEADWATER_ENFORCE_THROUGHPUT", help_heading = COMPATIBILITY)]
+    enforce_throughput: bool,
     /// Show the item before each change in all-versions feeds also where a container has a changeFeedPolicy
-    #[arg(long, env = "HEADWATER_PREVIOUS_IMAGES")]
+    #[arg(long, env = "HEADWATER_PREVIOUS_IMAGES", help_heading = COMPATIBILITY)]
     previous_images: bool,
-    /// Print one line of JSON when ready, instead of one for people
-    #[arg(long, env = "HEADWATER_READY_JSON")]
+    /// Print one line of JSON when ready, instead of text
+    #[arg(long, env = "HEADWATER_READY_JSON", help_heading = SETTINGS)]
     ready_json: bool,
-    /// A file with these settings under [serve] [default: ./headwater.toml if there is one]
-    #[arg(long, value_name = "FILE", env = "HEADWATER_CONFIG")]
+    /// File with these settings under [serve] [default: ./headwater.toml if it exists]
+    #[arg(long, value_name = "FILE", env = "HEADWATER_CONFIG", help_heading = SETTINGS)]
     #[serde(skip)]
     config: Option<PathBuf>,
 }
 
-/// When an acknowledged write is safe.
+/// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Level {
-    /// On disk
+    /// After it is on disk
     Fsync,
-    /// In the kernel: survives the process, not the machine
+    /// After it is in the kernel: survives the process, not the machine
     Os,
 }
 
@@ -302,8 +333,7 @@ impl Serve {
             return Account::ephemeral_with(options).await.context("cannot start in memory");
         }
         let dir = self.data_dir();
-        let opened = Account::open(&dir, options).await;
-        opened.with_context(|| format!("cannot open the data in {}", dir.display()))
+        data::open(&dir, options, "choose another directory with --data").await
     }
 
     fn server_config(&self) -> Result<Config> {

@@ -18,15 +18,15 @@ const UPDATE: &str = "update-ca-certificates";
 /// Whose certificate, and what to do with it.
 #[derive(Debug, Args)]
 pub(crate) struct Trust {
-    /// http://host:port of a running server [default: the context in use, or http://127.0.0.1:8080]
+    /// Running server, as http://host:port [default: the context in use, or http://127.0.0.1:8080]
     address: Option<String>,
-    /// Take it from a data directory instead
+    /// Read the certificate from a data directory instead of a server
     #[arg(long, value_name = "DIR", conflicts_with = "address")]
     data: Option<PathBuf>,
-    /// Write the certificate to this file
+    /// Write the certificate to a file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Let this machine trust it, with update-ca-certificates
+    /// Install the certificate on this machine, with update-ca-certificates
     #[arg(long, conflicts_with = "out")]
     install: bool,
     /// Install below this directory instead of the root of the file system; for tests
@@ -38,7 +38,7 @@ pub(crate) struct Trust {
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
-Show or install the certificate that makes https work
+Show or install the certificate that HTTPS needs
 
     headwater trust                      print the certificate of the server on this machine
     headwater trust --out headwater.pem  write it to a file, and say how programs are told about it

@@ -14,12 +14,12 @@ use std::sync::Arc;
 /// A monitored container, and where the leases for it are.
 #[derive(Debug, Args)]
 pub(crate) struct Monitored {
-    /// The monitored container: database/container, context:database/container or a URL
+    /// Monitored container: database/container, context:database/container or a URL
     address: String,
-    /// The lease container [default: `leases` in the same database]
+    /// Lease container [default: `leases` in the same database]
     #[arg(long, value_name = "ADDRESS")]
     leases: Option<String>,
-    /// The processor, if there are several: a part of its namespace
+    /// Processor, if there are several: a part of its namespace
     #[arg(long, value_name = "TEXT")]
     processor: Option<String>,
     #[command(flatten)]

@@ -11,8 +11,9 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::future::Future;
 use std::pin::Pin;
+use std::process::Command;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 const FROM: &str = "127.0.0.1";
 const FEED: (&str, &str) = ("A-IM", "Incremental feed");
@@ -31,8 +32,10 @@ pub(crate) struct Attack {
 
 /// Attackers at work, ended when dropped.
 ///
-/// They have threads of their own at the lowest priority: an attacker elsewhere takes no processor time from
-/// the server except through what it sends, and none from the neighbour that measures.
+/// They have threads of their own that run only while a processor is idle: an attacker elsewhere takes no
+/// processor time from the server except through what it sends, and none from the neighbour that measures. The
+/// lowest priority is not enough: a busy thread of any priority may keep its processor until the next tick of
+/// the kernel, which is 4 ms away.
 pub(crate) struct Attackers(Option<tokio::runtime::Runtime>);
 
 impl Drop for Attackers {
@@ -47,7 +50,7 @@ impl Attack {
     pub(crate) fn begin(&self, target: &Target) -> Attackers {
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .on_thread_start(|| rustix::process::setpriority_process(None, 19).unwrap())
+            .on_thread_start(run_only_while_idle)
             .enable_all()
             .build()
             .unwrap();
@@ -56,6 +59,16 @@ impl Attack {
         }
         Attackers(Some(threads))
     }
+}
+
+/// Gives this thread the policy SCHED_IDLE.
+fn run_only_while_idle() {
+    let thread = std::fs::read_link("/proc/thread-self").unwrap();
+    let status = Command::new("chrt")
+        .args(["--idle", "--pid", "0"])
+        .arg(thread.file_name().unwrap())
+        .status();
+    assert!(status.expect("chrt is part of util-linux").success());
 }
 
 const SOON: Duration = Duration::from_millis(300);
@@ -93,6 +106,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack!("answers over HTTP/2 that are not read", 30, LATER, |target, _| unread(target)),
     attack!("event streams that are not read", 200, LATER, |target, _| {
         stall(target, request("GET", "/_headwater/changes/d/c?from=beginning", &[], ""))
+    }),
+    attack!("heads over HTTP/2 that never end", 4096, LATER, |target, _| unfinished(target)),
+    attack!("frames over HTTP/2 without requests", 64, SOON, |target, number| {
+        flood(target, number)
     }),
     attack!("readers that wait for what is no feed", 500, SOON, |target, _| {
         ask_often(target, request("GET", "/dbs/d/colls/c", &[FEED, ("Prefer", "wait=30")], ""))
@@ -249,6 +266,68 @@ fn unread(target: Target) -> Attacker {
         }
         target.runtime.sleep(Duration::from_secs(3600)).await;
     })
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// What a client over HTTP/2 sends first.
+fn preface() -> Vec<u8> {
+    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
+}
+
+/// A head in several frames of which the last one never comes: as many small fields as are decoded, and a
+/// large one that is not complete.
+fn unfinished(target: Target) -> Attacker {
+    // GET, http, the path; a field that is remembered, and then many times by its number.
+    let mut fields = vec![0x82, 0x86, 0x84, 0x40, 1, b'a', 1, b'b'];
+    fields.resize(900, 0xbe);
+    let large = [&[0, 1, b'c', 0x7f, 0x80, 0xff, 0x03][..], &[b'd'; 15_000]].concat();
+    let mut bytes = [preface(), frame(1, 1, 1, &fields), frame(9, 0, 1, &large)].concat();
+    bytes.extend(frame(9, 0, 1, &[b'd'; 16_000]).repeat(4));
+    Box::pin(async move {
+        loop {
+            if let Ok(mut stream) = target.connect(FROM).await {
+                let _ = stream.write_all(&bytes).await;
+                while read_some(&mut stream).await {}
+            }
+            pause(&target).await;
+        }
+    })
+}
+
+/// Sends frames that carry nothing as fast as they are taken, and reads what comes back.
+fn flood(target: Target, number: usize) -> Attacker {
+    let kinds = [
+        frame(6, 0, 0, &[7; 8]),
+        frame(4, 0, 0, &[]),
+        frame(2, 0, 5, &[0, 0, 0, 3, 9]),
+        frame(8, 0, 0, &[0, 0, 0, 1]),
+        frame(0xfa, 0, 0, &[]),
+    ];
+    let frames = kinds[number % kinds.len()].repeat(4_000);
+    Box::pin(async move {
+        loop {
+            if let Ok(mut stream) = target.connect(FROM).await {
+                let _ = stream.write_all(&preface()).await;
+                let (mut reader, mut writer) = stream.split();
+                tokio::select! {
+                    () = async { while writer.write_all(&frames).await.is_ok() {} } => {}
+                    () = async { while read_some(&mut reader).await {} } => {}
+                }
+            }
+            pause(&target).await;
+        }
+    })
+}
+
+/// Whether there was something to read.
+async fn read_some(reader: &mut (impl AsyncRead + Unpin)) -> bool {
+    let mut buffer = [0; 16 << 10];
+    matches!(reader.read(&mut buffer).await, Ok(1..))
 }
 
 async fn pause(target: &Target) {

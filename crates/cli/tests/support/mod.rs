@@ -192,6 +192,11 @@ impl Served {
         self.url.trim_start_matches("http://").to_owned()
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     pub(crate) fn kill(self) {
         self.process.kill();
     }

@@ -8,21 +8,23 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Under which heading help lists these options.
+const HEADING: &str = "Measurement";
+
 /// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// End within a minute: fewer items, shorter and fewer rounds
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub(super) quick: bool,
-    /// Rounds of each measurement, of which the median counts [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Number of rounds of each measurement, of which the median counts [default: 5, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = HEADING)]
     rounds: Option<u32>,
-    /// Where to put the data, on the disk that is to be measured; removed afterwards
-    /// [default: the current directory]
-    #[arg(long, value_name = "DIR")]
+    /// Directory for the data, on the disk to measure; the data is removed afterwards [default: the current directory]
+    #[arg(long, value_name = "DIR", help_heading = HEADING)]
     dir: Option<PathBuf>,
     /// Print JSON: {"machine": …, "rows": [{"question", "ours", "limit", "ratio", "hold", "holds", …}]}
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub(super) json: bool,
 }
 

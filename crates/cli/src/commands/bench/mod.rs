@@ -52,18 +52,19 @@ const ITEMS_LARGE: u64 = 10_000_000;
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Measure the store as a library, beside the machine's limits and two peers
+    /// Measure the store as a library, next to the machine's limits and two peers
     #[command(long_about = STORE_HELP)]
     Store(StoreArguments),
-    /// Measure the server over loopback, beside a bare HTTP server
+    /// Measure the server over loopback, next to a bare HTTP server
+    #[command(long_about = http::HELP)]
     Http(http::HttpArguments),
-    /// Measure the server beside what one would pick instead: Cosmos emulators, PostgreSQL, Redis
+    /// Measure the server next to Cosmos DB emulators, PostgreSQL and Redis
     #[command(long_about = rivals::HELP)]
     Peers(rivals::PeersArguments),
-    /// Measure the change feed processor, beside reading the feed without one
+    /// Measure the change feed processor, next to reading the feed without one
     #[command(long_about = processor::HELP)]
     Processor(processor::ProcessorArguments),
-    /// Measure queries over the wire, beside PostgreSQL and SQLite
+    /// Measure queries over the wire, next to PostgreSQL and SQLite
     #[command(long_about = query::HELP)]
     Query(query::QueryArguments),
     /// What `bench query` compares with: SQLite behind a bare HTTP server
@@ -81,7 +82,10 @@ pub(crate) enum Bench {
 }
 
 const STORE_HELP: &str = "\
-Measure the store as a library, beside the machine's limits and two peers
+Measure the store as a library, next to the machine's limits and two peers
+
+    headwater bench store --quick
+    headwater bench store --only reads,feed
 
 Items are JSON of 1 KiB, durable writes (an acknowledged write is on the disk), one partition, ids and
 partition keys spread. Each row is the median of several rounds; a ratio is the median of the rounds' own
@@ -90,23 +94,24 @@ machines are noisy. Close other programs, or read the ratios and not the figures
 
 Rows, by the name that --only takes:
 
-  commits  Durable commits/s of 1 writer ÷ bare fdatasync/s of the same bytes on a preallocated file.
-           What is lost on the way from a task to the disk and back.
-  writers  Durable items/s of 64 concurrent writers ÷ what the machine allows: 64 × bare fdatasync/s,
-           or the CPU bound if that is lower. The CPU bound is the cores that were free in that round
-           (measured by keeping all of them busy for a moment) ÷ 20 µs, the CPU a write may cost; a
-           slow store therefore does not lower its own bar.
-           And CPU per durable write, all threads of the process, less the making of the items.
-  feed     The change feed from its beginning in pages of 1000 ÷ copying the same bytes out of the page
-           cache (256 KiB at a time into one buffer). Both per second of CPU of the one reading thread, as
-           nothing waits here. Fresh; after one update per item, with creates and updates shuffled
-           and nothing compacted yet; and after compaction.
+  commits  Durable commits/s of 1 writer ÷ bare fdatasync/s of the same bytes on a preallocated
+           file. What is lost on the way from a task to the disk and back.
+  writers  Durable items/s of 64 concurrent writers ÷ what the machine allows: 64 × bare
+           fdatasync/s, or the CPU bound if that is lower. The CPU bound is the cores that were free
+           in that round (measured by keeping all of them busy for a moment) ÷ 20 µs, the CPU a
+           write may cost; a slow store therefore does not lower its own bar. And CPU per durable
+           write, all threads of the process, less the making of the items.
+  feed     The change feed from its beginning in pages of 1000 ÷ copying the same bytes out of the
+           page cache (256 KiB at a time into one buffer). Both per second of CPU of the one reading
+           thread, as nothing waits here. Fresh; after one update per item, with creates and updates
+           shuffled and nothing compacted yet; and after compaction.
   polls    Feed reads that find nothing new, per second on one core.
-  visible  From the start of a write to the moment a waiting reader has it, and the write's own time.
-  start    From opening the store to the first answered point read, in a new process: with nothing in it,
-           with all items after a clean close, and after kill -9. In a new directory too.
-  disk     Blocks on the disk after one update per item and compaction ÷ bytes of the live items: with
-           history as it is by default, and without.
+  visible  From the start of a write to the moment a waiting reader has it, and the write's own
+           time.
+  start    From opening the store to the first answered point read, in a new process: with nothing
+           in it, with all items after a clean close, and after kill -9. In a new directory too.
+  disk     Blocks on the disk after one update per item and compaction ÷ bytes of the live items:
+           with history as it is by default, and without.
   memory   Resident memory of a new process that has opened the store and read a little.
   reads    Point reads/s in random order, and items/s of a scan in key order; one core.
   lookups  A query by equality through an index, and by a scan of at most 100 k items.
@@ -123,13 +128,20 @@ must stay within 1.5 times what they were at a tenth of that, and memory within 
 pub(crate) struct StoreArguments {
     #[command(flatten)]
     common: Common,
-    /// Items in the stores that are read [default: 1000000, with --quick 100000, with --large 10000000]
+    /// Number of items in the stores that are read [default: 1000000, with --quick 100000, with --large 10000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     items: Option<u64>,
-    /// Only these rows, separated by commas
-    #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',', conflicts_with = "large")]
+    /// Measure these rows only, separated by commas
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ROW",
+        value_delimiter = ',',
+        conflicts_with = "large",
+        hide_possible_values = true
+    )]
     only: Vec<Topic>,
-    /// Instead of the rows, compare 10 million items with 1 million in one process
+    /// Compare 10 million items with 1 million in one process, instead of the rows
     #[arg(long, conflicts_with = "quick")]
     large: bool,
 }

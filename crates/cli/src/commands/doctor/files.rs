@@ -2,11 +2,15 @@
 //! damaged partitions from a backup.
 
 use super::Findings;
+use crate::data;
 use crate::output::{bytes, say};
 use crate::place::BackupPlace;
 use anyhow::{Context, Result};
 use headwater_store::{Account, Hole, Options, PartitionReport, repair_catalog, restore_partition};
 use std::path::Path;
+
+/// What to do instead of stopping a server that has the directory open.
+const ASK_THE_SERVER: &str = "ask the running server: `headwater doctor http://HOST:PORT`";
 
 /// Checks every file, and does what else was asked for.
 pub(super) async fn check(
@@ -15,11 +19,8 @@ pub(super) async fn check(
     from_backup: Option<&Path>,
     findings: &mut Findings,
 ) -> Result<()> {
-    if !dir.join("catalog").is_dir() && !dir.join("containers").is_dir() {
-        findings.problem(&format!(
-            "{} is not a data directory; give the one `headwater serve --data` was given",
-            dir.display()
-        ));
+    if let Err(error) = data::ensure_is_one(dir) {
+        findings.problem(&format!("{error:#}"));
         return Ok(());
     }
     // First: a place that cannot be used fails before every byte is read.
@@ -27,13 +28,29 @@ pub(super) async fn check(
         Some(place) => Some(BackupPlace::for_restore(place).await?),
         None => None,
     };
-    let account = match Account::open(dir, Options::default()).await {
+    let damaged = open_and_inspect(dir, salvage, findings).await?;
+    let Some(from) = from_backup.filter(|_| !damaged.is_empty()) else { return Ok(()) };
+    for report in &damaged {
+        restore(dir, &from, report).await?;
+    }
+    // What was found before does not count any more: the files are others.
+    *findings = Findings::default();
+    say(format_args!("checking again"));
+    open_and_inspect(dir, None, findings).await.map(drop)
+}
+
+/// Opens the directory, reads every byte and exports what is readable. Returns the damaged partitions.
+async fn open_and_inspect(
+    dir: &Path,
+    salvage: Option<&Path>,
+    findings: &mut Findings,
+) -> Result<Vec<PartitionReport>> {
+    let account = match data::open(dir, Options::default(), ASK_THE_SERVER).await {
         Ok(account) => account,
+        Err(error) if data::is_in_use(&error) => return Err(error),
         Err(error) => {
-            let error = anyhow::Error::from(error);
             findings.problem(&format!("it cannot be opened: {error:#}"));
-            findings.odd("a damaged catalog is made again by --repair-catalog");
-            return Ok(());
+            return Ok(Vec::new());
         }
     };
     findings.fine(&format!("{} opens", dir.display()));
@@ -42,18 +59,16 @@ pub(super) async fn check(
         export(&account, out)?;
     }
     account.close().await.context("cannot close the store cleanly; nothing is lost")?;
-    drop(account);
-    if let Some(from) = &from_backup {
-        for report in &damaged {
-            restore(dir, from, report).await?;
-        }
-    }
-    Ok(())
+    Ok(damaged)
 }
 
 /// Makes a damaged catalog again.
 pub(super) async fn repair(dir: &Path) -> Result<()> {
-    let repaired = repair_catalog(dir).await;
+    data::ensure_is_one(dir)?;
+    let repaired = match repair_catalog(dir).await {
+        Err(error) => Err(data::explain(error, ASK_THE_SERVER)),
+        Ok(repaired) => Ok(repaired),
+    };
     let repaired =
         repaired.with_context(|| format!("cannot repair the catalog of {}", dir.display()))?;
     for hole in &repaired.holes {
@@ -112,7 +127,7 @@ fn inspect(account: &Account, findings: &mut Findings) -> Result<Vec<PartitionRe
     }
     if damaged.is_empty() {
         match account.state_hash() {
-            Ok(hash) => findings.fine(&format!("state {hash}")),
+            Ok(hash) => findings.fine(&format!("nothing is damaged; state {hash}")),
             Err(error) => findings.problem(&format!("the index: {error}")),
         }
     }

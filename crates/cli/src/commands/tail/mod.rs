@@ -36,41 +36,45 @@ const PAGES_AHEAD: usize = 4;
 /// How long an ended tail waits for its readers, which may be in the middle of a request.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// Under which headings help lists the options.
+const CHANGES: &str = "Changes";
+const FILTERS: &str = "Filters in the server (Headwater only)";
+
 /// What to print.
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
     /// database/container, context:database/container or a URL
     address: String,
-    /// beginning, now, a time (2026-01-31, 2026-01-31T08:00:00Z), an age (10m, 2h, 1d) or a position
-    #[arg(long, value_name = "WHERE", default_value = "now")]
+    /// Where to start: beginning, now, a time (2026-01-31, 2026-01-31T08:00:00Z), an age (10m, 2h, 1d) or a position
+    #[arg(long, value_name = "WHERE", default_value = "now", help_heading = CHANGES)]
     from: Start,
-    /// The latest version of each item, or all versions and deletes
-    #[arg(long, value_enum, default_value = "latest")]
+    /// Which versions to print
+    #[arg(long, value_enum, default_value = "latest", help_heading = CHANGES)]
     mode: Mode,
-    /// Lines for programs or for people [default: text on a terminal, json elsewhere]
+    /// Number of changes after which to stop
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = CHANGES)]
+    limit: Option<u64>,
+    /// Read these ranges only, by id: 0,3 (see `headwater partitions list`)
+    #[arg(long, value_name = "IDS", value_delimiter = ',', help_heading = CHANGES)]
+    ranges: Vec<u32>,
+    /// File that keeps the position, to continue from it the next time
+    #[arg(long, value_name = "FILE", help_heading = CHANGES)]
+    resume: Option<PathBuf>,
+    /// Print changes of items that meet this: "c.total > 100"
+    #[arg(long = "where", value_name = "CONDITION", help_heading = FILTERS)]
+    condition: Option<String>,
+    /// Print these parts of items: "c.id, c.total"
+    #[arg(long = "select", value_name = "COLUMNS", help_heading = FILTERS)]
+    columns: Option<String>,
+    /// Print these kinds of change: create,replace,delete (delete with --mode all)
+    #[arg(long = "ops", value_name = "KINDS", help_heading = FILTERS)]
+    kinds: Option<String>,
+    /// Print changes of the values at these paths: /total,/address/city (with --mode all)
+    #[arg(long = "changed", value_name = "PATHS", help_heading = FILTERS)]
+    paths: Option<String>,
+    /// Format of the lines, for programs or for people [default: text on a terminal, json elsewhere]
     #[arg(long, value_enum)]
     format: Option<Style>,
-    /// Stop after so many changes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    limit: Option<u64>,
-    /// Only these ranges, by id: 0,3 (see `headwater partitions list`)
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
-    ranges: Vec<u32>,
-    /// Only changes of items that meet this: "c.total > 100"
-    #[arg(long = "where", value_name = "CONDITION")]
-    condition: Option<String>,
-    /// Only these parts of items: "c.id, c.total"
-    #[arg(long = "select", value_name = "COLUMNS")]
-    columns: Option<String>,
-    /// Only these kinds of change: create,replace,delete (delete with --mode all)
-    #[arg(long = "ops", value_name = "KINDS")]
-    kinds: Option<String>,
-    /// Only changes of the values at these paths: /total,/address/city (with --mode all)
-    #[arg(long = "changed", value_name = "PATHS")]
-    paths: Option<String>,
-    /// Keep the position in this file, and go on from it next time
-    #[arg(long, value_name = "FILE")]
-    resume: Option<PathBuf>,
     #[command(flatten)]
     connect: Connect,
 }
@@ -88,13 +92,13 @@ Print a container's changes as they happen
 
 Changes of one partition key come in the order in which they happened; between partitions there is no
 order. Every range is read at the same time; splits and merges are followed, lost connections are made
-again. On its way out, tail prints to standard error the position to go on from.
+again. When it ends, tail prints the position to continue from to standard error.
 
 With --mode latest an item appears once, as it is now; deletes do not appear. With --mode all every version
 appears, in an envelope with `current` and `metadata`, as far back as the container keeps them.
 
---where, --select, --ops and --changed filter in the server, Headwater's only. Positions do not depend on
-them: go on from any position with another filter or with none.";
+--where, --select, --ops and --changed filter in the server, which has to be a Headwater. Positions do not depend on
+them: continue from any position with another filter or with none.";
 
 /// Which changes there are.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -1,5 +1,6 @@
 //! One line per change: its JSON for programs, something readable for people.
 
+use crate::output;
 use crate::transfer::Object;
 use anstyle::{AnsiColor, Style as Colour};
 use anyhow::Result;
@@ -101,7 +102,7 @@ impl Printer {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         let style = style.unwrap_or(if terminal { Style::Text } else { Style::Json });
-        let coloured = terminal && std::env::var_os("NO_COLOR").is_none();
+        let coloured = output::is_coloured(terminal);
         Printer { out: io::BufWriter::new(stdout.lock()), style, mode, coloured }
     }
 

@@ -39,13 +39,13 @@ rarer.";
 pub(crate) struct Watch {
     #[command(flatten)]
     monitored: Monitored,
-    /// Look once and end
+    /// Print one table and end
     #[arg(long)]
     once: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How often to look, in seconds
+    /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
 }

@@ -32,12 +32,19 @@ const FILL_ITEMS: u64 = 5000;
 pub(super) const SEEN_WRITES: usize = 400;
 pub(super) const DOCS: &str = "/dbs/shop/colls/orders/docs";
 
+/// What `--help` says.
+pub(super) const HELP: &str = "\
+Measure the server over loopback, next to a bare HTTP server
+
+    headwater bench http --quick
+    headwater bench http --only writes,reads";
+
 /// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct HttpArguments {
     #[command(flatten)]
     common: Common,
-    /// Only these rows, separated by commas
+    /// Measure these rows only, separated by commas
     #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',')]
     only: Vec<Asked>,
 }

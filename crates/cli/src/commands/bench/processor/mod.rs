@@ -32,23 +32,27 @@ const ITEMS_QUICK: u64 = 30_000;
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
-Measure the change feed processor beside reading the feed without one
+Measure the change feed processor, next to reading the feed without one
+
+    headwater bench processor --quick
+    headwater bench processor --only delivered,latency
 
 Items are JSON of 1 KiB in one range, pages have 1000. Rows, by the name that --only takes:
 
-  delivered  Items/s that arrive at a handler ÷ items/s of reading the same pages in a loop, from a store in
-             the same process and over HTTP. The position is stored every second; beside it, after every
-             page, where a lease is written durably before the next page is handled.
-  latency    From sending a write to its arrival at a handler, over HTTP: where the feed waits for a change,
-             and where it is asked every 5 seconds as Azure's must be.
-  leases     Writes to the lease container per minute, 64 ranges and 4 hosts, nothing to do: ours, and in
-             the form shared with .NET and Java. Counted in virtual time.
-  failover   From the death of a host to its ranges going on elsewhere: the worst of 20 deaths at random
-             moments, with the defaults and with an expiration of 1.5 seconds. Counted in virtual time.
-  live       Both again in processes, at a server that counts what is committed, beside the official Java
-             processor: four hosts each for a minute, all at once and on one container; and a process that is
-             killed -9, once with the defaults (which takes Java more than a minute) and three times fast.
-             Takes six minutes; with --quick only if it is asked for.
+  delivered  Items/s that arrive at a handler ÷ items/s of reading the same pages in a loop, from a
+             store in the same process and over HTTP. The position is stored every second; beside
+             it, after every page, where a lease is written durably before the next page is handled.
+  latency    From sending a write to its arrival at a handler, over HTTP: where the feed waits for a
+             change, and where it is asked every 5 seconds as Azure's must be.
+  leases     Writes to the lease container per minute, 64 ranges and 4 hosts, nothing to do: ours,
+             and in the form shared with .NET and Java. Counted in virtual time.
+  failover   From the death of a host to its ranges going on elsewhere: the worst of 20 deaths at
+             random moments, with the defaults and with an expiration of 1.5 seconds. Counted in
+             virtual time.
+  live       Both again in processes, at a server that counts what is committed, beside the official
+             Java processor: four hosts each for a minute, all at once and on one container; and a
+             process that is killed -9, once with the defaults (which takes Java more than a minute)
+             and three times fast. Takes six minutes; with --quick only if it is asked for.
   handover   Changes delivered twice while hosts come and go in order. Counted in virtual time.
   idle       What 1000 leases without changes cost one host: CPU per second, and memory.
 
@@ -61,10 +65,10 @@ expiration of 3 seconds, since with less than a second between two looks they ne
 pub(crate) struct ProcessorArguments {
     #[command(flatten)]
     common: Common,
-    /// Only these rows, separated by commas
+    /// Measure these rows only, separated by commas
     #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',')]
     only: Vec<Asked>,
-    /// Where `cargo xtask compatibility java` has put the Java processor
+    /// Directory into which `cargo xtask compatibility java` put the Java processor
     /// [default: target/compatibility/java]
     #[arg(long, value_name = "DIR")]
     java: Option<PathBuf>,

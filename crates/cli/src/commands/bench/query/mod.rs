@@ -36,15 +36,18 @@ const WRITES: u64 = 5_000;
 const WRITES_QUICK: u64 = 2_000;
 
 pub(super) const HELP: &str = "\
-Measure queries over the wire, beside PostgreSQL and SQLite
+Measure queries over the wire, next to PostgreSQL and SQLite
+
+    headwater bench query --quick
+    headwater bench query --only point,scan
 
 Ours is `headwater serve --data` with four partitions, over HTTP/1.1 with signed requests. The peers have the
 same items on this machine:
 
-  postgres  a private cluster: jsonb, a primary key of customer and id, an index of an expression, prepared
-            statements, 512 MB of buffers, no parallel plans
-  sqlite    JSON text, the same indexes, one handle per connection, mapped into memory; behind a bare
-            hyper server, as a library has no wire
+  postgres  a private cluster: jsonb, a primary key of customer and id, an index of an expression,
+            prepared statements, 512 MB of buffers, no parallel plans
+  sqlite    JSON text, the same indexes, one handle per connection, mapped into memory; behind a
+            bare hyper server, as a library has no wire
 
 Rows, by the name that --only takes:
 
@@ -55,8 +58,8 @@ Rows, by the name that --only takes:
   aggregate  Count, sum and maximum over all items.
   group      Count and average in six groups.
   join       A count over an array of four in every item.
-  writes     CPU per write with the default policy and three paths in use ÷ with no index at all. An index
-             of ours reads the change feed when it is asked, so the asking is counted too.
+  writes     CPU per write with the default policy and three paths in use ÷ with no index at all. An
+             index of ours reads the change feed when it is asked, so the asking is counted too.
 
 Look-ups are answers per second of 64 connections. What reads every item is items per second of CPU of the
 server that answers. A row is the median of the rounds, its ratio the median of the rounds' own ratios;
@@ -69,19 +72,19 @@ A PostgreSQL that is not there is left out with the reason; --install gets it in
 pub(crate) struct QueryArguments {
     #[command(flatten)]
     common: Common,
-    /// Items in every database [default: 1000000, with --quick 50000]
+    /// Number of items in every database [default: 1000000, with --quick 50000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     items: Option<u64>,
-    /// Get PostgreSQL if it is missing, into the cache directory
+    /// Fetch PostgreSQL if it is missing, into the cache directory
     #[arg(long)]
     install: bool,
-    /// Where installed peers are kept [default: headwater/peers in the user's cache directory]
+    /// Directory of the installed peers [default: headwater/peers in the user's cache directory]
     #[arg(long, value_name = "DIR", env = "HEADWATER_PEERS_DIR")]
     cache: Option<PathBuf>,
-    /// Only these rows, separated by commas
+    /// Measure these rows only, separated by commas
     #[arg(long, value_enum, value_name = "ROW", value_delimiter = ',')]
     only: Vec<Topic>,
-    /// Ask nobody but ourselves
+    /// Measure Headwater alone
     #[arg(long)]
     alone: bool,
 }

@@ -44,14 +44,17 @@ const ITEMS: u64 = 100_000;
 const ITEMS_QUICK: u64 = 10_000;
 
 pub(super) const HELP: &str = "\
-Measure the server beside what one would pick instead
+Measure the server next to Cosmos DB emulators, PostgreSQL and Redis
+
+    headwater bench peers --quick
+    headwater bench peers --install --only postgres,redis
 
 Ours is `headwater serve --data` with fsync, over HTTP/1.1 with signed requests. The peers:
 
   cosmosdb-server  @vercel/cosmosdb-server from npm; keeps items in memory only
   cosmium          github.com/pikami/cosmium, through Go's module proxy; in memory only as well
-  postgres         PostgreSQL, a private cluster: fsync, one INSERT per transaction, prepared; the feed is
-                   logical decoding with pgoutput, read with the streaming protocol
+  postgres         PostgreSQL, a private cluster: fsync, one INSERT per transaction, prepared; the
+                   feed is logical decoding with pgoutput, read with the streaming protocol
   redis            Redis Streams with appendfsync always; a figure beside ours, without a hold
 
 All run on this machine, on loopback, get the same 1 KiB items over 64 connections from the same load
@@ -69,16 +72,16 @@ postgres or nobody, who must be able to reach --dir and the cache directory.";
 pub(crate) struct PeersArguments {
     #[command(flatten)]
     common: Common,
-    /// Items in every server [default: 100000, with --quick 10000]
+    /// Number of items in every server [default: 100000, with --quick 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     items: Option<u64>,
-    /// Get peers that are missing from their registries, into the cache directory
+    /// Fetch peers that are missing from their registries, into the cache directory
     #[arg(long)]
     install: bool,
-    /// Where installed peers are kept [default: headwater/peers in the user's cache directory]
+    /// Directory of the installed peers [default: headwater/peers in the user's cache directory]
     #[arg(long, value_name = "DIR", env = "HEADWATER_PEERS_DIR")]
     cache: Option<PathBuf>,
-    /// Only these peers, separated by commas
+    /// Measure these peers only, separated by commas
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     only: Vec<Peer>,
 }
