@@ -95,6 +95,13 @@ impl Scene {
     }
 }
 
+/// Fails with what the command said unless it succeeded.
+#[track_caller]
+fn succeeded(output: Output) -> Output {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
 /// The last line of what a command that failed said.
 #[track_caller]
 fn complaint(output: &Output) -> String {
@@ -307,7 +314,7 @@ fn azure_takes_a_connection_string() {
     }
     command.arg(scene.place("shop"));
     command.env("AZURE_STORAGE_CONNECTION_STRING", scene.store.connection_string());
-    assert!(command.output().unwrap().status.success());
+    succeeded(command.output().unwrap());
     assert_eq!(scene.restore("shop", "restored").1, exported(&scene.served));
 }
 
@@ -316,6 +323,7 @@ fn azure_takes_a_connection_string() {
 fn azure_is_reached_over_tls() {
     let tls = tempfile::tempdir().unwrap();
     let mut store = Store::azurite_with_tls(tls.path());
+    store.create_container();
     let served = Served::in_memory(&[]);
     import(&served, &items(0..100));
     let place = format!("{}/shop", store.url);
@@ -324,9 +332,10 @@ fn azure_is_reached_over_tls() {
     assert!(said.contains("its certificate is not trusted"), "{said}");
     let trusted = tls.path().join("certificate.pem").to_str().unwrap().to_owned();
     store.variables.push(("SSL_CERT_FILE", trusted));
-    assert!(store.command(&backup).output().unwrap().status.success());
+    succeeded(store.command(&backup).output().unwrap());
     let into = tls.path().join("restored");
-    let restored = store.command(&["restore", &place, into.to_str().unwrap()]).output().unwrap();
+    let restore = ["restore", &place, into.to_str().unwrap()];
+    let restored = succeeded(store.command(&restore).output().unwrap());
     assert!(String::from_utf8_lossy(&restored.stdout).contains("100 items"));
 }
 
@@ -356,7 +365,7 @@ fn azure_gives_a_damaged_partition_back() {
     assert!(store.command(&doctor).output().unwrap().status.success());
     // And back: a data directory that no server has open.
     let backup = ["backup", data.to_str().unwrap(), &place];
-    assert!(store.command(&backup).output().unwrap().status.success());
+    succeeded(store.command(&backup).output().unwrap());
 }
 
 #[test]

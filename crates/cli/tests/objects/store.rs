@@ -5,10 +5,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::pki_types::CertificateDer;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 const CONTAINER: &str = "backups";
 /// The account that every emulator has: https://learn.microsoft.com/azure/storage/common/storage-connect-azurite
@@ -18,12 +20,14 @@ const KEY: &str =
 
 /// An object store with one container.
 pub(crate) struct Store {
-    process: Running,
+    _process: Running,
     /// Of the container, for the command.
     pub(crate) url: String,
     /// What the command finds in its environment.
     pub(crate) variables: Vec<(&'static str, String)>,
     address: String,
+    /// For requests of the tests' own, where plain HTTP is not served.
+    tls: Option<Arc<rustls::ClientConfig>>,
     /// Before the name of an object in the path of a request.
     root: String,
     kind: Kind,
@@ -41,21 +45,16 @@ impl Store {
         Store::azurite_with("--inMemoryPersistence")
     }
 
-    /// Azurite with a certificate that it signed itself, and a container that it made before it had one.
+    /// Azurite with a certificate that it signed itself, kept in `dir`.
     pub(crate) fn azurite_with_tls(dir: &Path) -> Store {
         let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         std::fs::write(dir.join("certificate.pem"), certified.cert.pem()).unwrap();
         std::fs::write(dir.join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
         let dir = dir.to_str().unwrap();
-        let location = format!("--location '{dir}/azurite'");
-        let mut plain = Store::azurite_with(&location);
-        plain.create_container();
-        // It writes its state on its way out.
-        let pid = plain.process.pid().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        while !plain.process.has_ended() {}
         let tls = format!("--cert '{dir}/certificate.pem' --key '{dir}/key.pem'");
-        Store::azurite_with(&format!("{location} {tls}"))
+        let mut store = Store::azurite_with(&format!("--inMemoryPersistence {tls}"));
+        store.tls = Some(trusting(certified.cert.der()));
+        store
     }
 
     fn azurite_with(more: &str) -> Store {
@@ -71,7 +70,8 @@ impl Store {
             ("AZURE_STORAGE_ENDPOINT", format!("{scheme}://{address}/{ACCOUNT}")),
         ];
         Store {
-            process: process,
+            _process: process,
+            tls: None,
             url: format!("az://{CONTAINER}"),
             variables,
             address,
@@ -93,7 +93,8 @@ impl Store {
             ("AWS_REGION", "us-east-1".to_owned()),
         ];
         Store {
-            process: process,
+            _process: process,
+            tls: None,
             url: format!("s3://{CONTAINER}"),
             variables,
             address,
@@ -201,15 +202,37 @@ impl Store {
         )
         .into_bytes();
         request.extend_from_slice(body);
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(&request).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
+        let plain = TcpStream::connect(&self.address).unwrap();
+        let answer = match &self.tls {
+            None => exchange(plain, &request),
+            Some(config) => {
+                let host = "127.0.0.1".try_into().unwrap();
+                let session = rustls::ClientConnection::new(config.clone(), host).unwrap();
+                exchange(rustls::StreamOwned::new(session, plain), &request)
+            }
+        };
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, answer[end + 4..].to_vec())
     }
+}
+
+/// Sends a request, and reads until the server closes the connection.
+fn exchange(mut stream: impl Read + Write, request: &[u8]) -> Vec<u8> {
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
+fn trusting(certificate: &CertificateDer<'static>) -> Arc<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 fn installed(variable: &str) -> String {
