@@ -134,9 +134,9 @@ fn explain(error: &dyn std::error::Error) -> String {
 
 pub(crate) fn write_code(error: &WriteError) -> Code {
     match error {
-        WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
-            Code::RequestEntityTooLarge
-        }
+        WriteError::Body(BodyError::TooLarge { .. })
+        | WriteError::BatchTooLarge { .. }
+        | WriteError::TransactionTooLarge { .. } => Code::RequestEntityTooLarge,
         WriteError::PartitionKeyMismatch { .. }
         | WriteError::PartitionKey(PartitionKeyError::ComponentCount { .. }) => {
             Code::PartitionKeyMismatch
@@ -213,7 +213,9 @@ impl From<WriteError> for Failure {
                 format!("{KEY_MISMATCH} {error}.")
             }
             WriteError::NotFound { .. } => format!("Resource Not Found: {error}."),
-            WriteError::Body(BodyError::TooLarge { .. }) | WriteError::BatchTooLarge { .. } => {
+            WriteError::Body(BodyError::TooLarge { .. })
+            | WriteError::BatchTooLarge { .. }
+            | WriteError::TransactionTooLarge { .. } => {
                 return Failure::too_large(&error.to_string());
             }
             other => explain(other),

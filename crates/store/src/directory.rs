@@ -37,8 +37,10 @@ fn create(root: &Path) -> io::Result<()> {
 pub(crate) fn prepare(root: &Path) -> io::Result<()> {
     if !root.exists() {
         create(root)?;
-        // Data belongs into no repository.
-        return private::write(&root.join(GITIGNORE), b"*\n");
+        // Data belongs into no repository. Not synced: a power cut can only remove it.
+        let mut options = private::options();
+        let file = options.write(true).create(true).truncate(true).open(root.join(GITIGNORE));
+        return file?.write_all(b"*\n");
     }
     let is_our_dir = |name: &str| OURS.contains(&name) || is_index(name);
     let mut holds_others = false;

@@ -443,6 +443,15 @@ pub enum WriteError {
         /// The most.
         limit: usize,
     },
+    /// A transaction whose items, before or after it, are too large for one page of the change feed.
+    #[error(
+        "the items that the transaction writes, or those that it replaces or deletes, have more than {limit} \
+         bytes; readers of the change feed get them on one page, so split it"
+    )]
+    TransactionTooLarge {
+        /// The most, for each of the two.
+        limit: usize,
+    },
     /// The container was dropped.
     #[error("the container is gone; look it up again")]
     ContainerGone,
@@ -469,7 +478,8 @@ impl WriteError {
             | WriteError::Patch(_)
             | WriteError::EmptyBatch
             | WriteError::TooManyOperations { .. }
-            | WriteError::BatchTooLarge { .. } => Remedy::FixRequest,
+            | WriteError::BatchTooLarge { .. }
+            | WriteError::TransactionTooLarge { .. } => Remedy::FixRequest,
             WriteError::NotFound { .. }
             | WriteError::Outdated
             | WriteError::EtagMismatch { .. }

@@ -81,6 +81,10 @@ impl Operation {
     }
 }
 
+/// Bytes of the items that a transaction of several writes, and of those that it replaces or deletes. Readers of the
+/// feed get them on one page.
+pub(crate) const TRANSACTION_BYTES_MAX: usize = 16 << 20;
+
 /// What a write does, in order and as one. The last step answers for it.
 pub(crate) type Steps = SmallVec<[Operation; 1]>;
 

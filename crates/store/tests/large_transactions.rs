@@ -5,8 +5,9 @@
 use headwater_log::disk::{Disk, DiskFile, MemoryDisk};
 use headwater_runtime::Runtime;
 use headwater_store::{
-    Account, Container, ContainerDefinition, Environment, FeedError, FeedFilter, FeedPage,
-    FeedRequest, FeedStart, ItemWrite, MemoryIndex, Options, PageLimit, ProcedureCall, Script,
+    Account, BatchError, Container, ContainerDefinition, Environment, FeedError, FeedFilter,
+    FeedPage, FeedRequest, FeedStart, ItemWrite, MemoryIndex, Options, PageLimit, Patch,
+    ProcedureCall, Script, WriteError, Written,
 };
 use std::collections::BTreeSet;
 use std::io;
@@ -256,6 +257,44 @@ async fn a_large_page_is_refused_without_being_read() {
     assert!(matches!(refused, Err(FeedError::LargePage { .. })));
     let (page, _) = world.read(&request).await;
     assert_eq!(page.unwrap().changes.len(), 100);
+}
+
+/// With more, no reader of the feed over HTTP would have the memory for the page.
+#[tokio::test]
+async fn a_batch_writes_and_replaces_16_mib_at_most() {
+    let too_large = |refused: Result<Vec<Written>, BatchError>, index| {
+        let BatchError { index: at, error } = refused.unwrap_err();
+        assert!(matches!(error, WriteError::TransactionTooLarge { .. }), "{error}");
+        assert_eq!(at, index);
+    };
+    let world = World::new().await;
+    world.upsert_apart(20, MIB).await;
+    let newest = world.now_on().await;
+    let deletes = |ids: std::ops::Range<usize>| {
+        ids.map(|id| ItemWrite::delete("p", &id.to_string())).collect::<Vec<_>>()
+    };
+    too_large(world.container.batch("p", deletes(0..20)).await, 19);
+    let patch =
+        |id: usize| ItemWrite::patch("p", &id.to_string(), Patch::new().set("/n", "1").unwrap());
+    too_large(world.container.batch("p", (0..20).map(patch).collect()).await, 15);
+    assert!(world.read(&newest).await.0.unwrap().changes.is_empty(), "nothing of them happened");
+    world.container.batch("p", deletes(0..15)).await.unwrap();
+
+    // Entries with several items: only the items that are replaced count.
+    let world = World::new().await;
+    for first in (0..60).step_by(20) {
+        let large = (first..first + 10).map(|id| ItemWrite::upsert(item(id, 190 * KIB)));
+        let small = (first + 10..first + 20).map(|id| ItemWrite::upsert(item(id, 10)));
+        world.container.batch("p", large.chain(small).collect()).await.unwrap();
+    }
+    for first in (60..200).step_by(10) {
+        let large = (first..first + 10).map(|id| ItemWrite::upsert(item(id, 190 * KIB)));
+        world.container.batch("p", large.collect()).await.unwrap();
+    }
+    let one_of_each = (0..60).step_by(20).chain((60..200).step_by(10));
+    let writes: Vec<_> = one_of_each.map(|id| ItemWrite::upsert(item(id, 10))).collect();
+    world.container.batch("p", writes).await.unwrap();
+    too_large(world.container.batch("p", deletes(101..199)).await, 97);
 }
 
 #[tokio::test]

@@ -95,24 +95,34 @@ pub(super) const SUITES: &[Suite] = &[
         }),
         ..CARGO_CHECK
     },
-    // Optimised code gets through many times the seeds.
+    // Optimised code plays many times the seeds, and a fast writer is killed at more interesting moments. The
+    // command is among the packages because cargo chooses the features of dependencies by package: with it,
+    // `readme` needs no release build of its own.
     Suite {
-        name: "simulation, release",
-        args: &["test", "--release", "--no-fail-fast", "-p", "headwater-simulation"],
+        name: "promises and kills, release",
+        args: &[
+            "test",
+            "--release",
+            "--no-fail-fast",
+            "-p",
+            "headwater",
+            "-p",
+            "headwater-simulation",
+            "-p",
+            "headwater-store",
+            "--test",
+            "promises",
+            "--test",
+            "kill",
+        ],
         when: When::Full,
         ..CARGO_TEST
     },
-    // In release it plays 10,000 seeds instead of 200; HEADWATER_SEEDS says otherwise.
+    // The processor is optimised in every profile, so many seeds need no release build either.
     Suite {
-        name: "processor, release",
-        args: &["test", "--release", "-p", "headwater-processor", "--lib", "whatever_happens"],
-        when: When::Full,
-        ..CARGO_TEST
-    },
-    // A fast writer is killed at more interesting moments.
-    Suite {
-        name: "kill, release",
-        args: &["test", "--release", "-p", "headwater-store", "--test", "kill"],
+        name: "processor, many seeds",
+        args: &["test", "--workspace", "--features", OPTIONAL, "--lib", "whatever_happens"],
+        env: &[("HEADWATER_SEEDS", "10000")],
         when: When::Full,
         ..CARGO_TEST
     },

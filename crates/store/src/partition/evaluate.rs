@@ -11,7 +11,7 @@ use crate::definition::Settings;
 use crate::error::{StorageError, WriteError};
 use crate::item::{Item, Meta, Precondition, UNIQUE_BYTES, Written, etag, item_of};
 use crate::keys::{self, ItemRow, Key};
-use crate::prepare::{self, Action, Operation, Prepared};
+use crate::prepare::{self, Action, Operation, Prepared, TRANSACTION_BYTES_MAX};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use headwater_log::{Group, GroupBuilder, NewRecord, Position, RecordKind, Tail};
@@ -122,6 +122,8 @@ struct Draft {
     held: Newest<Vec<u8>>,
     /// Bodies written so far, if a later operation of the transaction may want to read them.
     bodies: Option<Newest<Item>>,
+    /// Versions that it replaces or deletes, its own not among them.
+    superseded: Vec<Position>,
     records: u16,
 }
 
@@ -175,6 +177,7 @@ impl<'a> Evaluation<'a> {
         for operation in operations {
             self.bury_if_expired(operation)?;
         }
+        let bytes_before = self.builder.byte_count();
         let timestamp = self.begin();
         let rid_before = self.next_rid;
         let reads =
@@ -183,7 +186,14 @@ impl<'a> Evaluation<'a> {
         let mut draft = Draft { bodies, ..Draft::default() };
         let mut effects = Vec::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
-            match self.operation(operation, timestamp, &mut draft) {
+            let effect = self.operation(operation, timestamp, &mut draft).and_then(|effect| {
+                if operations.len() > 1 {
+                    let is_last = index + 1 == operations.len();
+                    self.check_size(operation, bytes_before, is_last.then_some(&draft))?;
+                }
+                Ok(effect)
+            });
+            match effect {
                 Ok(effect) => effects.push(effect),
                 Err(refused) => {
                     self.builder.abandon();
@@ -205,6 +215,28 @@ impl<'a> Evaluation<'a> {
         self.rows.extend(draft.rows.into_changes());
         self.unique.extend(draft.unique.into_changes());
         Ok(effects)
+    }
+
+    /// Refuses a transaction of several operations whose items, before or after it, are too large for one page of
+    /// the feed. `whole` is its draft once all operations are decided.
+    fn check_size(
+        &self,
+        operation: &Operation,
+        bytes_before: usize,
+        whole: Option<&Draft>,
+    ) -> Result<(), Postponed> {
+        let written = self.builder.byte_count() - bytes_before;
+        let superseded = whole.map_or(&[][..], |draft| &draft.superseded);
+        if written <= TRANSACTION_BYTES_MAX && superseded.is_empty() {
+            return Ok(());
+        }
+        let epk = operation.key.epk.as_bytes();
+        let is_too_large = written > TRANSACTION_BYTES_MAX
+            || self.partition.do_items_exceed(superseded, epk, TRANSACTION_BYTES_MAX)?;
+        match is_too_large {
+            true => Err(refuse(WriteError::TransactionTooLarge { limit: TRANSACTION_BYTES_MAX })),
+            false => Ok(()),
+        }
     }
 
     /// An expired item that is about to be touched is deleted first, in an entry of its own, so that
@@ -365,6 +397,7 @@ impl<'a> Evaluation<'a> {
         });
         debug_assert_eq!(placed, position, "the etag in the body names the record it is in");
         draft.records += 1;
+        draft.superseded.extend(row.map(|row| row.position).filter(|row| row.lsn < position.lsn));
         if row.is_none() {
             self.next_rid += 1;
         }
@@ -397,6 +430,7 @@ impl<'a> Evaluation<'a> {
         let position = self.position(draft);
         self.tombstone(operation, row, &freed, false);
         draft.records += 1;
+        draft.superseded.extend(Some(row.position).filter(|row| row.lsn < position.lsn));
         self.note_unique(operation, &[], &freed, draft);
         draft.rows.push(key, None);
         Ok(Effect { change: Some(ChangeKind::Delete), item: ItemSource::None, position, timestamp })

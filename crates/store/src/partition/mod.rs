@@ -445,6 +445,35 @@ impl Partition {
             .and_then(|record| Meta::decode(record.meta()).map(|meta| meta.unique.to_vec()));
         Ok(unique.unwrap_or_default())
     }
+
+    /// Whether items of one key have more bytes than this. Tables answer unless entries with several items leave it
+    /// open.
+    pub(crate) fn do_items_exceed(
+        &self,
+        positions: &[Position],
+        epk: &[u8],
+        bytes_max: usize,
+    ) -> Result<bool, StorageError> {
+        let log = self.log()?;
+        let mut positions = positions.to_vec();
+        positions.sort_unstable();
+        let mut entries = positions.clone();
+        entries.dedup_by_key(|position| (position.origin, position.lsn));
+        let mut bytes = 0;
+        for entry in &entries {
+            bytes += log.entry_bytes(*entry, epk)? as usize;
+        }
+        if bytes <= bytes_max {
+            return Ok(false);
+        }
+        let mut reader = log.record_reader();
+        bytes = 0;
+        for position in &positions {
+            let record = reader.record(*position, epk)?;
+            bytes += record.as_ref().and_then(item_of).map_or(0, |item| item.to_bytes().len());
+        }
+        Ok(bytes > bytes_max)
+    }
 }
 
 /// What a partition is, before it has a log.

@@ -16,7 +16,7 @@ use crate::error::StorageError;
 use crate::index::Batch;
 use crate::item::{ItemKey, Precondition};
 use crate::keys::{self, ItemRow, PartitionRow};
-use crate::prepare::{Action, Operation};
+use crate::prepare::{Action, Operation, TRANSACTION_BYTES_MAX};
 use headwater_log::{AppendError, Group, LocalLog, PartitionLog, Tail, append_decided, entry};
 use headwater_model::{Epk, Lsn, PartitionKey};
 use headwater_runtime::Stop;
@@ -39,9 +39,6 @@ const ENVELOPE_BYTES: usize = 512;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Items deleted in one entry when a whole partition key goes.
 const DELETES_PER_ENTRY: usize = 1_000;
-/// Bytes of the entries that an item deleted in one entry is in. Readers of all versions get the items with it, on
-/// one page.
-const DELETED_BYTES_MAX: usize = 16 << 20;
 
 type Reply = oneshot::Sender<Result<Answer, Refusal>>;
 
@@ -450,7 +447,7 @@ fn rows_of_key(
     Ok(rows)
 }
 
-/// Leaves the first rows, at least one, whose entries have at most [`DELETED_BYTES_MAX`].
+/// Leaves the first rows, at least one, whose entries have at most [`TRANSACTION_BYTES_MAX`].
 fn truncate_to_bytes(
     partition: &Partition,
     rows: &mut Vec<(Operation, ItemRow)>,
@@ -462,7 +459,7 @@ fn truncate_to_bytes(
         if seen.insert((position.origin, position.lsn)) {
             bytes += log.entry_bytes(position, operation.key.epk.as_bytes())? as usize;
         }
-        if index > 0 && bytes > DELETED_BYTES_MAX {
+        if index > 0 && bytes > TRANSACTION_BYTES_MAX {
             rows.truncate(index);
             break;
         }

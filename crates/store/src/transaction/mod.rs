@@ -31,7 +31,7 @@ use crate::error::{ItemReadError, StorageError, WriteError};
 use crate::item::{Item, ItemKey, ItemWrite, Precondition, WriteKind};
 use crate::keys;
 use crate::partition::{Look, Partition};
-use crate::prepare::{self, Action, Operation, Prepared};
+use crate::prepare::{self, Action, Operation, Prepared, TRANSACTION_BYTES_MAX};
 use crate::query::QueryWatch;
 use bytes::Bytes;
 use headwater_log::Position;
@@ -46,8 +46,6 @@ use std::time::Duration;
 const OPERATIONS_MAX: usize = 5_000;
 /// Bytes in one transaction, which readers of the feed get as one page.
 const BYTES_MAX: usize = 4 << 20;
-/// Bytes of the versions that it replaces or deletes. Readers of all versions get them on the same page.
-const REPLACED_BYTES_MAX: usize = 16 << 20;
 /// Resource ids that are remembered; beyond it they are looked for.
 const REMEMBERED_MAX: usize = 50_000;
 /// How often a look follows an item that is being written again and again.
@@ -254,7 +252,8 @@ impl Transaction {
         let before = self.current(&id)?;
         check(&operation, &id, before.as_ref())?;
         let replaced_bytes = before.as_ref().map_or(0, |before| before.json.len());
-        if self.replaced_bytes + replaced_bytes > REPLACED_BYTES_MAX && !self.operations.is_empty()
+        if self.replaced_bytes + replaced_bytes > TRANSACTION_BYTES_MAX
+            && !self.operations.is_empty()
         {
             return Err(Trouble::Full);
         }
