@@ -17,12 +17,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::scratch;
 
 fn options() -> Options {
     let mut options = Options::default();
     options.segment_bytes = 32 << 10;
-    options.history = std::time::Duration::ZERO;
+    options.history = Duration::ZERO;
     options
 }
 
@@ -218,7 +219,7 @@ async fn a_restored_store_goes_on_as_the_one_that_was_backed_up() {
         let database = account.create_database(database).await.unwrap();
         for number in 0..3 {
             let definition = ContainerDefinition::new(&format!("c{number}"), "/pk").unwrap();
-            let day = std::time::Duration::from_secs(24 * 3600);
+            let day = Duration::from_secs(24 * 3600);
             let definition = definition.with_all_versions(day).with_default_ttl(100_000);
             let container = database.create_container_with(definition, number + 1).await.unwrap();
             for number in 0..400 {
@@ -578,6 +579,32 @@ async fn a_killed_backup_leaves_the_last_one_restorable() {
     assert!(attempts >= 3, "{attempts} attempts were stopped");
     assert!(last.copied_bytes < last.bytes, "{last:?}");
     account.close().await.unwrap();
+}
+
+/// Time passes between a backup and its restore: what expired meanwhile is still compared, and no longer served.
+#[tokio::test]
+async fn a_backup_whose_items_have_expired_since_is_restored() {
+    let (dir, place, target) = (scratch(), scratch(), scratch());
+    let (account, _) = new_store(dir.path()).await;
+    let definition = ContainerDefinition::new("short", "/pk").unwrap().with_default_ttl(2);
+    let database = account.database("d").await.unwrap();
+    let container = database.create_container_with(definition, 2).await.unwrap();
+    for number in 0..200 {
+        write(&container, number).await;
+    }
+    container.upsert(r#"{"id":"kept","pk":"1","ttl":-1}"#).await.unwrap();
+    let place = LocalFileSystem::new_with_prefix(place.path()).unwrap();
+    let summary = account.backup(&place, "b").await.unwrap();
+    account.close().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(3_100)).await;
+
+    let into = target.path().join("restored");
+    let (restored, proved) = restore(&place, "b", &into, options()).await.unwrap();
+    assert_same(&proved, &summary);
+    let container = restored.database("d").await.unwrap().container("short").await.unwrap();
+    let seen = everything(&container).await;
+    assert!(matches!(&seen[..], [one] if one.contains(r#""id":"kept""#)), "{} items", seen.len());
+    restored.close().await.unwrap();
 }
 
 /// Containers come and go while moments are taken: each holds the containers of its catalog.

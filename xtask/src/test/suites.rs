@@ -197,11 +197,15 @@ mod tests {
 
     #[test]
     fn what_plays_many_seeds_is_run_where_it_plays_most() {
-        for package in ["headwater-simulation", "headwater-processor"] {
-            let plays =
-                |suite: &&Suite| suite.args.contains(&package) && suite.args.contains(&"--release");
-            assert!(SUITES.iter().any(|suite| plays(&suite)), "{package}");
-        }
+        let in_release = |suite: &Suite| {
+            suite.args.contains(&"headwater-simulation") && suite.args.contains(&"--release")
+        };
+        let told_how_many = |suite: &Suite| {
+            suite.args.contains(&"whatever_happens")
+                && suite.env.iter().any(|(name, _)| *name == "HEADWATER_SEEDS")
+        };
+        assert!(SUITES.iter().any(in_release), "headwater-simulation");
+        assert!(SUITES.iter().any(told_how_many), "headwater-processor");
     }
 
     #[test]

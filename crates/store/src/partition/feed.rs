@@ -359,11 +359,12 @@ impl Partition {
         read: &ReadRequest<'_>,
     ) -> Result<Batch<Change>, FeedError> {
         let log = self.log()?;
-        if request.refuse_above < usize::MAX {
-            let bytes_max = read.bytes_max.min(request.refuse_above);
-            if let Some(extent) = log.extent(&ReadRequest { bytes_max, ..read.clone() })? {
-                request.check_size(extent.bytes)?;
-            }
+        if request.refuse_above == usize::MAX {
+            return Ok(log.read_as(read)?);
+        }
+        let bytes_max = read.bytes_max.min(request.refuse_above);
+        if let Some(extent) = log.extent(&ReadRequest { bytes_max, ..read.clone() })? {
+            request.check_size(extent.bytes)?;
         }
         let batch = log.read_as::<Change>(read)?;
         request.check_size(batch.records.iter().map(Change::byte_count).sum())?;
