@@ -59,6 +59,22 @@ trait Backend: Send + Sync + 'static {
     /// Runs work that blocks the thread for a moment and waits for no other task.
     fn syncing(&self, work: &mut dyn FnMut());
     fn pause(&self, duration: Duration);
+    fn thread_time(&self) -> ThreadTime;
+}
+
+/// What the current thread has computed so far. Only two times of one thread can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadTime {
+    thread: u64,
+    computed: Duration,
+}
+
+impl ThreadTime {
+    /// What the thread has computed since an earlier time; `None` if that was another thread's.
+    #[must_use]
+    pub fn since(self, earlier: ThreadTime) -> Option<Duration> {
+        (self.thread == earlier.thread).then(|| self.computed.saturating_sub(earlier.computed))
+    }
 }
 
 /// Where a component takes its time, its chance and its tasks from. Cheap to clone.
@@ -226,6 +242,13 @@ impl Runtime {
     /// thread. A pause of no time lets other threads run that are ready.
     pub fn pause(&self, duration: Duration) {
         self.0.pause(duration);
+    }
+
+    /// What the current thread has computed: time in which it waits for a processor does not count. In a
+    /// simulation, and where a system has no such clock, it is the time since the start.
+    #[must_use]
+    pub fn thread_time(&self) -> ThreadTime {
+        self.0.thread_time()
     }
 }
 

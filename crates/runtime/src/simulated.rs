@@ -5,7 +5,7 @@
 //! power cut would; the next [`Simulation::node`] is the machine after its restart. Clocks of nodes
 //! may be set off against each other.
 
-use crate::{Backend, BoxFuture, Random, Runtime};
+use crate::{Backend, BoxFuture, Random, Runtime, ThreadTime};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -309,6 +309,10 @@ impl Backend for NodeState {
 
     // Computing takes no time in a simulation, and there is one thread.
     fn pause(&self, _duration: Duration) {}
+
+    fn thread_time(&self) -> ThreadTime {
+        ThreadTime { thread: 0, computed: self.elapsed() }
+    }
 }
 
 struct Sleep {

@@ -3,10 +3,10 @@
 // The one place where the banned calls are allowed: everybody else asks a Runtime.
 #![allow(clippy::disallowed_methods)]
 
-use crate::{Backend, BoxFuture, Random};
+use crate::{Backend, BoxFuture, Random, ThreadTime};
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -35,9 +35,7 @@ impl System {
 /// until a moment must not wake up and believe that no time has passed.
 #[cfg(target_os = "linux")]
 fn since_boot() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+    time_of(rustix::time::ClockId::Boottime)
 }
 
 /// The clock of the standard library, counted from the first look at it.
@@ -113,11 +111,39 @@ impl Backend for System {
             tokio::task::block_in_place(|| std::thread::sleep(duration));
         }
     }
+
+    fn thread_time(&self) -> ThreadTime {
+        ThreadTime { thread: THREAD.with(|number| *number), computed: computed() }
+    }
+}
+
+/// CPU time of the current thread.
+#[cfg(unix)]
+fn computed() -> Duration {
+    time_of(rustix::time::ClockId::ThreadCPUTime)
+}
+
+/// Elsewhere the clock, which also counts time without a processor.
+#[cfg(not(unix))]
+fn computed() -> Duration {
+    since_boot()
+}
+
+#[cfg(unix)]
+fn time_of(clock: rustix::time::ClockId) -> Duration {
+    let now = rustix::time::clock_gettime(clock);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 thread_local! {
     /// Whether the tasks of this thread may go on elsewhere while it waits.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    /// A number no other thread has, as ids of threads cannot be stored as one.
+    static THREAD: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
 }
 
 /// Runs a read that has to wait for the disk. On the threads of [`Runtime::threads`](crate::Runtime::threads)
@@ -212,6 +238,10 @@ impl Backend for Threads {
 
     fn pause(&self, duration: Duration) {
         self.system.pause(duration);
+    }
+
+    fn thread_time(&self) -> ThreadTime {
+        self.system.thread_time()
     }
 }
 

@@ -4,10 +4,14 @@
 //! a lane, and its thread pauses until the slice begins. There is one lane fewer than processors:
 //!
 //! ```text
-//! lane 1   │ query A │ query B │ query C │ query A │ …
+//! lane 1   │ A │ B │ C │  A  │  B  │    A    │    B    │ …
 //! ```
 //!
-//! A reservation is a time, not a lock: a query that ends or waits within its slice blocks no other query.
+//! Its first slice is short and each later one twice as long, up to a limit: a query that needs a little more
+//! than the free time does not reserve ten times as much. A query that ends returns the rest of its slice if
+//! none is reserved behind it.
+//!
+//! A reservation is a time, not a lock: a query that waits within its slice blocks no other query.
 //! Decides nothing about deadlines; see `watch`.
 
 use parking_lot::Mutex;
@@ -18,8 +22,10 @@ use std::time::Duration;
 const FREE_TIME: Duration = Duration::from_millis(2);
 /// The same while others wait: many queries that each compute a little are as much as one that computes for long.
 const FREE_TIME_WHEN_BUSY: Duration = Duration::from_micros(300);
-/// What it computes in a turn.
-pub(super) const SLICE: Duration = Duration::from_millis(5);
+/// What it computes in its first turn.
+pub(super) const FIRST_SLICE: Duration = Duration::from_micros(500);
+/// The most it computes in a later turn.
+pub(super) const SLICE_MAX: Duration = Duration::from_millis(5);
 
 /// When each lane is free, on the clock of the runtime.
 #[derive(Debug)]
@@ -38,13 +44,20 @@ impl Lanes {
         }
     }
 
-    /// Reserves the next free slice and returns when it begins.
-    pub(super) fn reserve(&self, now: Duration) -> Duration {
+    /// Reserves the next free slice of this length and returns when it begins.
+    pub(super) fn reserve(&self, now: Duration, slice: Duration) -> Duration {
         let mut lanes = self.0.lock();
         let Some(free_at) = lanes.iter_mut().min() else { return now };
         let begin = now.max(*free_at);
-        *free_at = begin + SLICE;
+        *free_at = begin + slice;
         begin
+    }
+
+    /// Returns what is left of a slice that was reserved until `end`.
+    pub(super) fn release(&self, now: Duration, end: Duration) {
+        if let Some(free_at) = self.0.lock().iter_mut().find(|free_at| **free_at == end) {
+            *free_at = now.min(end);
+        }
     }
 }
 
@@ -59,15 +72,30 @@ impl Default for Lanes {
 mod tests {
     use super::*;
 
+    const SLICE: Duration = SLICE_MAX;
+
     #[test]
     fn slices_of_a_lane_follow_each_other_and_lanes_run_side_by_side() {
         let lanes = Lanes::new(2);
         let now = Duration::from_secs(1);
-        let begins: Vec<Duration> = (0..5).map(|_| lanes.reserve(now) - now).collect();
+        let begins: Vec<Duration> = (0..5).map(|_| lanes.reserve(now, SLICE) - now).collect();
         assert_eq!(begins, [0, 0, 1, 1, 2].map(|slice| SLICE * slice));
         assert_eq!(lanes.free_time(now), FREE_TIME_WHEN_BUSY);
         let later = now + Duration::from_secs(1);
         assert_eq!(lanes.free_time(later), FREE_TIME);
-        assert_eq!(lanes.reserve(later), later, "time that nobody reserved is not owed");
+        assert_eq!(lanes.reserve(later, SLICE), later, "time that nobody reserved is not owed");
+    }
+
+    #[test]
+    fn the_rest_of_a_slice_is_returned_unless_another_is_reserved_behind_it() {
+        let lanes = Lanes::new(1);
+        let now = Duration::from_secs(1);
+        let end = lanes.reserve(now, SLICE) + SLICE;
+        lanes.release(now + SLICE / 5, end);
+        let begin = lanes.reserve(now, SLICE);
+        assert_eq!(begin, now + SLICE / 5);
+        let behind = lanes.reserve(now, SLICE);
+        lanes.release(now, begin + SLICE);
+        assert_eq!(lanes.reserve(now, SLICE), behind + SLICE);
     }
 }

@@ -3,9 +3,10 @@
 //! The evaluator asks every thousand steps, also within an item. A query that has computed for long pauses there
 //! until its turn (see `lanes`). Decides nothing about pages; see `stream`.
 
-use super::lanes::{Lanes, SLICE};
+use super::lanes::{FIRST_SLICE, Lanes, SLICE_MAX};
 use headwater_query::{Interruption, Watch};
-use headwater_runtime::{Runtime, Waiter};
+use headwater_runtime::{Runtime, ThreadTime, Waiter};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,8 +38,6 @@ impl Default for QueryLimits {
     }
 }
 
-/// The longest time between two questions that counts as computing. The query may have waited for more.
-const STEP_TIME_MAX: Duration = Duration::from_millis(2);
 /// The pause in which another thread takes over the other tasks of this one.
 const HANDOVER_TIME: Duration = Duration::from_micros(200);
 /// A shorter pause before later slices, in case nothing was handed over before.
@@ -54,34 +53,49 @@ pub(crate) struct QueryWatch {
     deadline_ms: AtomicU64,
     /// Where it takes turns, if it does.
     lanes: Option<Arc<Lanes>>,
-    /// When it was asked last, in microseconds of the runtime's clock.
-    asked_us: AtomicU64,
-    /// How much it may compute until its next turn.
-    left_us: AtomicU64,
+    turn: Mutex<Turn>,
+    /// Whether it has taken a turn.
     is_long: AtomicBool,
+}
+
+/// How far a query is within its free time or its slice.
+struct Turn {
+    /// What its thread had computed when the watch was asked last.
+    asked: ThreadTime,
+    /// What it may compute until its next turn.
+    left: Duration,
+    /// The slice it reserves next.
+    next_slice: Duration,
+    /// When the slice it has reserved ends; zero before the first.
+    slice_end: Duration,
 }
 
 impl QueryWatch {
     /// A watch for the query of the current task, which must end after this time.
     pub(crate) fn new(runtime: &Runtime, time: Duration) -> QueryWatch {
-        let now = runtime.elapsed();
+        let turn = Turn {
+            asked: runtime.thread_time(),
+            left: Duration::ZERO,
+            next_slice: FIRST_SLICE,
+            slice_end: Duration::ZERO,
+        };
         let watch = QueryWatch {
             runtime: runtime.clone(),
             waiter: Waiter::current(),
             deadline_ms: AtomicU64::new(0),
             lanes: None,
-            asked_us: AtomicU64::new(micros(now)),
-            left_us: AtomicU64::new(0),
+            turn: Mutex::new(turn),
             is_long: AtomicBool::new(false),
         };
-        watch.end_at(now + time);
+        watch.end_at(runtime.elapsed() + time);
         watch
     }
 
     /// The same, for a query that takes turns with other long ones.
-    pub(crate) fn in_turns(self, lanes: &Arc<Lanes>) -> QueryWatch {
-        let free = lanes.free_time(self.runtime.elapsed());
-        QueryWatch { lanes: Some(lanes.clone()), left_us: AtomicU64::new(micros(free)), ..self }
+    pub(crate) fn in_turns(mut self, lanes: &Arc<Lanes>) -> QueryWatch {
+        self.turn.get_mut().left = lanes.free_time(self.runtime.elapsed());
+        self.lanes = Some(lanes.clone());
+        self
     }
 
     /// Moves the deadline.
@@ -100,12 +114,13 @@ impl QueryWatch {
     }
 
     /// Counts what was computed since the last question. True once that is all it may until its next turn.
-    fn has_used_up(&self, now: Duration) -> bool {
-        let asked_us = self.asked_us.swap(micros(now), Ordering::Relaxed);
-        let computed = micros(now).saturating_sub(asked_us).min(micros(STEP_TIME_MAX));
-        let left_us = self.left_us.load(Ordering::Relaxed).saturating_sub(computed);
-        self.left_us.store(left_us, Ordering::Relaxed);
-        left_us == 0
+    fn has_used_up(&self) -> bool {
+        let now = self.runtime.thread_time();
+        let mut turn = self.turn.lock();
+        let computed = now.since(turn.asked).unwrap_or_default();
+        turn.asked = now;
+        turn.left = turn.left.saturating_sub(computed);
+        turn.left.is_zero()
     }
 
     /// Waits for the next turn, unless the query must end before.
@@ -114,7 +129,7 @@ impl QueryWatch {
             false => HANDOVER_TIME,
             true => REPEAT_TIME,
         };
-        let begin = lanes.reserve(now).max(now + shortest);
+        let begin = self.reserve(lanes, now).max(now + shortest);
         while now < begin {
             self.runtime.pause((begin - now).min(LOOK_TIME));
             let then = self.runtime.elapsed();
@@ -129,14 +144,29 @@ impl QueryWatch {
                 break;
             }
         }
-        self.asked_us.store(micros(now), Ordering::Relaxed);
-        self.left_us.store(micros(SLICE), Ordering::Relaxed);
+        self.turn.lock().asked = self.runtime.thread_time();
         None
+    }
+
+    /// Reserves the next slice and returns when it begins.
+    fn reserve(&self, lanes: &Lanes, now: Duration) -> Duration {
+        let mut turn = self.turn.lock();
+        let slice = turn.next_slice;
+        let begin = lanes.reserve(now, slice);
+        turn.left = slice;
+        turn.slice_end = begin + slice;
+        turn.next_slice = (slice * 2).min(SLICE_MAX);
+        begin
     }
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+impl Drop for QueryWatch {
+    fn drop(&mut self) {
+        let slice_end = self.turn.get_mut().slice_end;
+        if let Some(lanes) = self.lanes.as_ref().filter(|_| !slice_end.is_zero()) {
+            lanes.release(self.runtime.elapsed(), slice_end);
+        }
+    }
 }
 
 impl Watch for QueryWatch {
@@ -144,7 +174,7 @@ impl Watch for QueryWatch {
         let now = self.runtime.elapsed();
         let end = self.end_of(now);
         match &self.lanes {
-            Some(lanes) if end.is_none() && self.has_used_up(now) => self.wait_for_turn(lanes, now),
+            Some(lanes) if end.is_none() && self.has_used_up() => self.wait_for_turn(lanes, now),
             // Threads of short requests need not wait for the end of a slice of the scheduler.
             Some(_) if end.is_none() && self.is_long.load(Ordering::Relaxed) => {
                 self.runtime.pause(Duration::ZERO);
