@@ -596,7 +596,7 @@ async fn a_backup_whose_items_have_expired_since_is_restored() {
     let place = LocalFileSystem::new_with_prefix(place.path()).unwrap();
     let summary = account.backup(&place, "b").await.unwrap();
     account.close().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(3_100)).await;
+    Runtime::system().sleep(Duration::from_millis(3_100)).await;
 
     let into = target.path().join("restored");
     let (restored, proved) = restore(&place, "b", &into, options()).await.unwrap();

@@ -60,10 +60,13 @@ pub(crate) struct QueryWatch {
 
 /// How far a query is within its free time or its slice.
 struct Turn {
-    /// What its thread had computed when the watch was asked last.
-    asked: ThreadTime,
     /// What it may compute until its next turn.
     left: Duration,
+    /// When it may have computed that, on the clock of the runtime. Reading that clock costs less than reading
+    /// what a thread has computed.
+    next_look: Duration,
+    /// What its thread had computed at the last look; `None` before the first.
+    looked: Option<ThreadTime>,
     /// The slice it reserves next.
     next_slice: Duration,
     /// When the slice it has reserved ends; zero before the first.
@@ -74,8 +77,9 @@ impl QueryWatch {
     /// A watch for the query of the current task, which must end after this time.
     pub(crate) fn new(runtime: &Runtime, time: Duration) -> QueryWatch {
         let turn = Turn {
-            asked: runtime.thread_time(),
             left: Duration::ZERO,
+            next_look: Duration::ZERO,
+            looked: None,
             next_slice: FIRST_SLICE,
             slice_end: Duration::ZERO,
         };
@@ -93,7 +97,10 @@ impl QueryWatch {
 
     /// The same, for a query that takes turns with other long ones.
     pub(crate) fn in_turns(mut self, lanes: &Arc<Lanes>) -> QueryWatch {
-        self.turn.get_mut().left = lanes.free_time(self.runtime.elapsed());
+        let now = self.runtime.elapsed();
+        let turn = self.turn.get_mut();
+        turn.left = lanes.free_time(now);
+        turn.next_look = now + turn.left;
         self.lanes = Some(lanes.clone());
         self
     }
@@ -113,13 +120,18 @@ impl QueryWatch {
         (now >= deadline).then_some(Interruption::OutOfTime)
     }
 
-    /// Counts what was computed since the last question. True once that is all it may until its next turn.
-    fn has_used_up(&self) -> bool {
-        let now = self.runtime.thread_time();
+    /// Whether the query has computed all it may until its next turn. Time in which its thread waited for a
+    /// processor does not count from the first look on.
+    fn has_used_up(&self, now: Duration) -> bool {
         let mut turn = self.turn.lock();
-        let computed = now.since(turn.asked).unwrap_or_default();
-        turn.asked = now;
-        turn.left = turn.left.saturating_sub(computed);
+        if now < turn.next_look {
+            return false;
+        }
+        let computed = self.runtime.thread_time();
+        let since = turn.looked.and_then(|looked| computed.since(looked));
+        turn.looked = Some(computed);
+        turn.left = turn.left.saturating_sub(since.unwrap_or_default());
+        turn.next_look = now + turn.left;
         turn.left.is_zero()
     }
 
@@ -144,7 +156,9 @@ impl QueryWatch {
                 break;
             }
         }
-        self.turn.lock().asked = self.runtime.thread_time();
+        let mut turn = self.turn.lock();
+        turn.looked = Some(self.runtime.thread_time());
+        turn.next_look = now + turn.left;
         None
     }
 
@@ -174,7 +188,7 @@ impl Watch for QueryWatch {
         let now = self.runtime.elapsed();
         let end = self.end_of(now);
         match &self.lanes {
-            Some(lanes) if end.is_none() && self.has_used_up() => self.wait_for_turn(lanes, now),
+            Some(lanes) if end.is_none() && self.has_used_up(now) => self.wait_for_turn(lanes, now),
             // Threads of short requests need not wait for the end of a slice of the scheduler.
             Some(_) if end.is_none() && self.is_long.load(Ordering::Relaxed) => {
                 self.runtime.pause(Duration::ZERO);
