@@ -245,7 +245,9 @@ impl Gateway {
     /// Answers what may take long, on threads that serve no connections.
     async fn answer_on(self: &Arc<Self>, threads: &Runtime, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
-        run_on(threads, "operation", async move { operations::answer(&gateway, &call).await }).await
+        // Boxed first: it is large, and each layer below would move it.
+        let work = Box::pin(async move { operations::answer(&gateway, &call).await });
+        run_on(threads, "operation", work).await
     }
 
     /// Does what computes for long before it can yield.
