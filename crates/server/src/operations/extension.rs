@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET  /_headwater/changes/{db}/{coll}           the change feed as server-sent events
-//! GET  /_headwater/partitions/{db}/{coll}        ranges with their newest LSN
+//! GET  /_headwater/partitions/{db}/{coll}        ranges, their newest LSN and live bytes
 //! POST /_headwater/partitions/{db}/{coll}/split  {"range":"0","at":"1F…"}   `at` may be left out
 //! POST /_headwater/partitions/{db}/{coll}/merge  {"ranges":["1","2"]}
 //!      /_headwater/backups                       see `backups.rs`
@@ -77,7 +77,10 @@ pub(super) async fn answer(gateway: &Arc<Gateway>, call: &Call, extension: Exten
     };
     match extension {
         Extension::StreamChanges => stream(gateway, call, target_of(gateway, call)?),
-        Extension::ListPartitions => Ok(show(&container()?.ranges())),
+        Extension::ListPartitions => {
+            let container = container()?;
+            Ok(show(&container, &container.ranges()))
+        }
         Extension::SplitPartition => split(call, &container()?).await,
         Extension::MergePartitions => merge(call, &container()?).await,
         Extension::BeginBackup => backups::begin(gateway).await,
@@ -102,13 +105,13 @@ async fn split(call: &Call, container: &Container) -> Outcome {
     let body: SplitBody = body_of(call, r#"{"range":"0"}"#)?;
     let at = body.at.as_deref().map(Epk::from_hex).transpose();
     let at = at.map_err(|error| Failure::bad_request(format!("`at`: {error}")))?;
-    Ok(show(&container.split(range_id(&body.range)?, at).await?))
+    Ok(show(container, &container.split(range_id(&body.range)?, at).await?))
 }
 
 async fn merge(call: &Call, container: &Container) -> Outcome {
     let body: MergeBody = body_of(call, r#"{"ranges":["1","2"]}"#)?;
     let (one, two) = (range_id(&body.ranges.0)?, range_id(&body.ranges.1)?);
-    Ok(show(&container.merge(one, two).await?))
+    Ok(show(container, &container.merge(one, two).await?))
 }
 
 fn body_of<T: for<'a> Deserialize<'a>>(call: &Call, example: &str) -> Result<T, Failure> {
@@ -120,7 +123,7 @@ fn range_id(text: &str) -> Result<PartitionId, Failure> {
     text.parse().map_err(|_| Failure::bad_request(format!("{text:?} is not the id of a range")))
 }
 
-fn show(ranges: &[RangeInfo]) -> Answer {
+fn show(container: &Container, ranges: &[RangeInfo]) -> Answer {
     let ranges: Vec<_> = ranges
         .iter()
         .map(|range| {
@@ -131,6 +134,8 @@ fn show(ranges: &[RangeInfo]) -> Answer {
                 "maxExclusive": range.range.max().to_hex(),
                 "parents": parents,
                 "lsn": range.lsn.get(),
+                // Null where it is not known: the range is quarantined, or was split meanwhile.
+                "liveBytes": container.live_bytes_in(range.id),
             })
         })
         .collect();
