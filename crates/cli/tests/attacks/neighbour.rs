@@ -1,8 +1,7 @@
 //! A client that sends ordinary requests during an attack and records their latency.
 
-use crate::target::{DOCS, KEY, PATIENCE, Target, ask_on, query, request};
+use crate::target::{Connection, DOCS, KEY, PATIENCE, Target, ask_on, query, request};
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 const FROM: &str = "127.0.0.2";
 /// Rounds after which the neighbour opens a new connection.
@@ -100,7 +99,7 @@ impl Neighbour {
 
     async fn ask(
         &self,
-        stream: &mut Option<TcpStream>,
+        stream: &mut Option<Connection>,
         kind: Kind,
         round: usize,
     ) -> std::io::Result<u16> {

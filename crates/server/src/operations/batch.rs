@@ -158,6 +158,7 @@ pub(super) async fn transaction(gateway: &Gateway, call: &Call, target: &Target)
     }
     match target.container.batch(key.clone(), writes).await {
         Ok(written) => {
+            written.iter().for_each(|one| target.units.note_written(one));
             let done: Vec<Done> = written
                 .iter()
                 .zip(operations)
@@ -323,6 +324,7 @@ pub(super) async fn bulk(gateway: &Gateway, call: &Call, target: &Target) -> Out
         }
         match one(call, target, operation, default.as_ref()).await {
             Ok(written) => {
+                target.units.note_written(&written);
                 served = Some((written.partition, written.lsn));
                 let one = Done::written(&written, call, operation);
                 shown += one.body.as_ref().map_or(0, Bytes::len);
