@@ -5,7 +5,7 @@
 use crate::answer::{Answer, Payload};
 use crate::backups::Backups;
 use crate::body;
-use crate::budget::{Budgets, Held, Peer, Resource, UNCOUNTED_BYTES};
+use crate::budget::{Budgets, Exceeded, Held, Peer, Resource, UNCOUNTED_BYTES};
 use crate::certificate::Certificates;
 use crate::config::Config;
 use crate::connection::{Connection, Connections};
@@ -22,7 +22,7 @@ use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
-use headwater_protocol::operation::{Extension, ItemOperation, Operation};
+use headwater_protocol::operation::{ItemOperation, Operation};
 use headwater_protocol::route::{self, Route};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
@@ -145,14 +145,23 @@ impl Gateway {
         let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
         let mut operation = None;
         let answered = self.answer(request, connection, &mut operation).await;
-        let answer = match answered.and_then(|answer| count(answer, &connection.peer, is_http2)) {
-            Ok(answer) => answer,
-            Err(failure) => {
-                let activity = text_of(&activity);
-                tracing::debug!(activity, code = ?failure.code, message = failure.message, "refused");
-                failure.into_answer(activity)
+        let count = |answer: &mut Answer| count(answer, &connection.peer, is_http2);
+        // A change that was made is not refused afterwards.
+        let may_refuse = operation.is_none_or(Operation::only_reads);
+        let answered = answered.and_then(|mut answer| match count(&mut answer) {
+            Ok(()) => Ok(answer),
+            Err(exceeded) if may_refuse => Err(exceeded.into()),
+            Err(_) => Ok(answer.without_body()),
+        });
+        let answer = answered.unwrap_or_else(|failure| {
+            let activity = text_of(&activity);
+            tracing::debug!(activity, code = ?failure.code, message = failure.message, "refused");
+            let mut refusal = failure.into_answer(activity);
+            match count(&mut refusal) {
+                Ok(()) => refusal,
+                Err(_) => refusal.without_body(),
             }
-        };
+        });
         let took = self.runtime.elapsed().saturating_sub(started);
         self.metrics.observe(&verb, operation, answer.status, took);
         if let Some(path) = path {
@@ -237,8 +246,17 @@ impl Gateway {
 
     /// Takes the memory of a page before it is made; others wait until it is sent.
     pub(crate) async fn hold_page(&self, peer: &Arc<Peer>) -> Result<Held, Failure> {
+        self.hold_answer(peer, PAGE_BYTES).await
+    }
+
+    /// Takes the memory of an answer before it is made.
+    pub(crate) async fn hold_answer(
+        &self,
+        peer: &Arc<Peer>,
+        bytes: usize,
+    ) -> Result<Held, Failure> {
         let patience = self.config.limits.memory_time;
-        let held = peer.take_when_free(Resource::Sending, PAGE_BYTES, &self.runtime, patience);
+        let held = peer.take_when_free(Resource::Sending, bytes, &self.runtime, patience);
         Ok(Box::pin(held).await?)
     }
 
@@ -398,15 +416,11 @@ pub(crate) fn unfinished() -> Failure {
 /// Whether an operation answers with a page of unknown size. A read of the change feed takes the memory of its
 /// page itself: a reader that waits for changes holds none.
 fn makes_page(operation: Operation) -> bool {
-    if matches!(operation, Operation::Items(ItemOperation::ReadFeed { .. })) {
-        return false;
-    }
-    operation.access() == headwater_protocol::operation::Access::Read
-        || operation == Operation::Extension(Extension::ReadBackupFile)
+    !matches!(operation, Operation::Items(ItemOperation::ReadFeed { .. })) && operation.only_reads()
 }
 
-/// Counts the memory of an answer, or refuses to send it.
-fn count(mut answer: Answer, peer: &Arc<Peer>, is_http2: bool) -> Result<Answer, Failure> {
+/// Counts the memory of an answer's body.
+fn count(answer: &mut Answer, peer: &Arc<Peer>, is_http2: bool) -> Result<(), Exceeded> {
     let bytes = answer.payload.byte_count();
     let uncounted = if is_http2 { 0 } else { UNCOUNTED_BYTES };
     match &mut answer.memory {
@@ -414,7 +428,7 @@ fn count(mut answer: Answer, peer: &Arc<Peer>, is_http2: bool) -> Result<Answer,
         Some(memory) => memory.resize(bytes)?,
         memory => *memory = Some(peer.take(Resource::Sending, bytes)?),
     }
-    Ok(answer)
+    Ok(())
 }
 
 fn uuid_of(random: u128) -> HeaderValue {

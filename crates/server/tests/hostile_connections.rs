@@ -217,6 +217,16 @@ async fn batches_that_show_items_wait_for_memory_as_pages_do() {
 
 /// Opens a connection that grants no window to any stream, and asks for so many pages.
 async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Incoming>> {
+    ask_often_without_reading(world, streams, DOCS, &FEED).await
+}
+
+/// Opens a connection that grants no window to any stream, and asks for the same on each of them.
+async fn ask_often_without_reading(
+    world: &World,
+    streams: usize,
+    path: &str,
+    head: &[(&str, &str)],
+) -> Vec<Response<Incoming>> {
     let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(0)
         .handshake(TokioIo::new(connect_from(world, "127.0.0.1").await))
@@ -225,9 +235,9 @@ async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Inco
     world.runtime.spawn("client", async move { drop(connection.await) });
     let mut answers = Vec::new();
     for _ in 0..streams {
-        let mut request = Request::get(format!("http://{}{DOCS}", world.address()));
-        for (name, value) in FEED {
-            request = request.header(name, value);
+        let mut request = Request::get(format!("http://{}{path}", world.address()));
+        for (name, value) in head {
+            request = request.header(*name, *value);
         }
         let request = request.body(Empty::<Bytes>::new()).unwrap();
         if sender.ready().await.is_err() {
@@ -751,5 +761,48 @@ async fn binary_bodies_that_unfold_are_decoded_within_the_budget() {
         most = most.max(resident_bytes().saturating_sub(before));
     }
     assert!(most < MEMORY_MAX / 2, "{} MiB for bodies of 3 MiB together", most >> 20);
+    world.stop().await;
+}
+
+/// What a refusal of a wrong signature repeats of its request: each of these bytes takes six in JSON.
+fn long_path() -> String {
+    format!("/dbs/{}", "%01".repeat(2_600))
+}
+
+const WRONG_SIGNATURE: (&str, &str) = ("authorization", "type%3Dmaster%26ver%3D1.0%26sig%3DQUJD");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_that_no_client_reads_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.sending_bytes = 64 << 10).await;
+    let date = world.date();
+    let head = [WRONG_SIGNATURE, ("x-ms-date", date.as_str())];
+    let answers = ask_often_without_reading(&world, 50, &long_path(), &head).await;
+    assert_eq!(answers.len(), 50);
+    assert!(answers.iter().all(|answer| answer.status() == 401));
+    let lengths: Vec<&str> =
+        answers.iter().map(|one| one.headers()["content-length"].to_str().unwrap()).collect();
+    assert_ne!(lengths[0], "0");
+    assert_eq!(lengths[49], "0", "without memory a refusal has no body");
+    assert!(metric(&world, "headwater_sending_bytes").await >= 32 << 10);
+    drop(answers);
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_repeats_little_of_its_request() {
+    let _turn = turn().await;
+    let world = World::new().await;
+    let (path, date, date_too) = (long_path(), world.date(), "\u{1}".repeat(6_000));
+    for date in [&date, &date_too] {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\n{}: {}\r\nx-ms-date: {date}\r\n\r\n",
+            WRONG_SIGNATURE.0, WRONG_SIGNATURE.1
+        );
+        let refused = world.send_raw(request.as_bytes()).await;
+        assert!(matches!(refused.status, 400 | 401), "{refused:?}");
+        assert!(refused.body.len() < 8 << 10, "{} bytes", refused.body.len());
+    }
     world.stop().await;
 }
