@@ -806,3 +806,40 @@ async fn a_refusal_repeats_little_of_its_request() {
     }
     world.stop().await;
 }
+
+/// A write is answered for what it did, also when there is no memory for its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_was_done_is_never_refused() {
+    let _turn = turn().await;
+    let world = World::with(|config| {
+        config.limits.sending_bytes = 6 << 20;
+        config.limits.scarce_send_time = Duration::from_secs(60);
+        config.limits.memory_time = Duration::from_millis(200);
+    });
+    let world = world.await.with_container().await;
+    fill(&world).await;
+    let mut deaf = connect_from(&world, "127.0.0.1").await;
+    deaf.write_all(&world.request("GET", DOCS, &FEED, b"")).await.unwrap();
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| (1..5 << 20).contains(&bytes)).await;
+    let large = item("large", 3 << 19);
+    let created = ask_from(&world, "127.0.0.1", "POST", DOCS, &[KEY], &large).await;
+    let kept = ask_from(&world, "127.0.0.2", "GET", &format!("{DOCS}/large"), &[KEY], "").await;
+    assert_eq!((created.status, kept.status), (201, 200));
+    assert!(created.body.is_empty());
+    assert_eq!(created.header("etag"), kept.header("etag"));
+    let path = format!("{DOCS}/large");
+    let patch = r#"{"operations":[{"op":"set","path":"/n","value":1}]}"#;
+    let patched = ask_from(&world, "127.0.0.1", "PATCH", &path, &[KEY], patch).await;
+    let kept = ask_from(&world, "127.0.0.2", "GET", &path, &[KEY], "").await;
+    assert_eq!((patched.status, kept.json()["n"].as_i64()), (200, Some(1)));
+    // A batch has its results in its body, so it is not begun.
+    let batch =
+        format!(r#"[{{"operationType":"Create","resourceBody":{}}}]"#, item("other", 3 << 19));
+    let head =
+        [KEY, ("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", "True")];
+    let refused = ask_from(&world, "127.0.0.1", "POST", DOCS, &head, &batch).await;
+    let kept = ask_from(&world, "127.0.0.2", "GET", &format!("{DOCS}/other"), &[KEY], "").await;
+    assert_eq!((refused.status, kept.status), (429, 404));
+    drop(deaf);
+    world.stop().await;
+}
