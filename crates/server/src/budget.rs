@@ -329,6 +329,20 @@ impl Held {
         Ok(())
     }
 
+    /// Grows to an amount when there is enough. What it holds stays taken meanwhile.
+    pub(crate) async fn grow_when_free(
+        &mut self,
+        amount: usize,
+        runtime: &Runtime,
+        patience: Duration,
+    ) -> Result<(), Exceeded> {
+        let units = self.peer.units(self.resource, amount);
+        let missing = units.saturating_sub(self.units) * self.resource.unit();
+        let mut more = self.peer.take_when_free(self.resource, missing, runtime, patience).await?;
+        self.units += std::mem::take(&mut more.units);
+        Ok(())
+    }
+
     fn give_back(&self, units: usize) {
         self.peer.own.free(self.resource).add_permits(units);
         self.peer.budgets.all.free(self.resource).add_permits(units);

@@ -13,6 +13,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::{Got, World, read_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -841,5 +843,77 @@ async fn a_write_that_was_done_is_never_refused() {
     let kept = ask_from(&world, "127.0.0.2", "GET", &format!("{DOCS}/other"), &[KEY], "").await;
     assert_eq!((refused.status, kept.status), (429, 404));
     drop(deaf);
+    world.stop().await;
+}
+
+/// A query in binary JSON of 3.9 MB, nearly all of it one string.
+fn large_binary_query() -> Vec<u8> {
+    let text = format!(r#"{{"a":"{}","query":"SELECT * FROM c"}}"#, "x".repeat(3_900_000));
+    headwater_protocol::binary::encode(text.as_bytes()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_binary_bodies_in_parallel_are_received_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::new().await.with_container().await;
+    let head =
+        [KEY, ("x-ms-documentdb-isquery", "True"), ("Content-Type", "application/query+json")];
+    let request: Bytes = world.request("POST", DOCS, &head, &large_binary_query()).into();
+    let before = resident_bytes();
+    let mut senders = JoinSet::new();
+    for _ in 0..400 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let request = request.clone();
+        senders.spawn(async move {
+            let _ = stream.write_all(&request).await;
+            read_answer(&mut stream).await.map(|got| got.status)
+        });
+    }
+    let most = Arc::new(AtomicUsize::new(0));
+    let measuring = most.clone();
+    let runtime = world.runtime.clone();
+    let mut measurer = JoinSet::new();
+    measurer.spawn(async move {
+        loop {
+            let grown = resident_bytes().saturating_sub(before);
+            measuring.fetch_max(grown, Ordering::Relaxed);
+            runtime.sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let mut answered = 0;
+    while let Some(status) = senders.join_next().await {
+        // Which of them wait for too long depends on the machine.
+        answered += usize::from(matches!(status.unwrap(), Ok(200 | 429)));
+    }
+    let most = most.load(Ordering::Relaxed);
+    assert!(most < MEMORY_MAX, "{} MiB for binary bodies", most >> 20);
+    assert_eq!(answered, 400);
+    neighbour_is_served(&world).await;
+    world.stop().await;
+}
+
+/// A sender that has sent its first step and waits for the memory of the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_sender_has_sent_stays_counted_while_it_waits_for_more() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.receiving_bytes = 1 << 20).await;
+    let world = world.with_container().await;
+    let request = world.request("POST", DOCS, &[KEY], item("1", 700 << 10).as_bytes());
+    let mut first = connect_from(&world, "127.0.0.1").await;
+    first.write_all(&request[..300 << 10]).await.unwrap();
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes >= 700 << 10).await;
+    let mut second = connect_from(&world, "127.0.0.1").await;
+    second.write_all(&request[..50 << 10]).await.unwrap();
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes >= 764 << 10).await;
+    second.write_all(&request[50 << 10..200 << 10]).await.unwrap();
+    world.runtime.sleep(Duration::from_millis(300)).await;
+    let counted = metric(&world, "headwater_receiving_bytes").await;
+    assert!(counted >= 764 << 10, "{counted} bytes");
+    // It continues when the first one is done.
+    first.write_all(&request[300 << 10..]).await.unwrap();
+    assert_eq!(read_answer(&mut first).await.unwrap().status, 201);
+    second.write_all(&request[200 << 10..]).await.unwrap();
+    assert_eq!(read_answer(&mut second).await.unwrap().status, 409);
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
     world.stop().await;
 }
