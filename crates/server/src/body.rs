@@ -19,6 +19,8 @@ use headwater_runtime::Runtime;
 use http_body_util::BodyExt;
 use hyper::HeaderMap;
 use hyper::body::{Body, Incoming};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
 /// What a body is counted as before its sender has sent as much.
@@ -61,8 +63,19 @@ pub(crate) async fn receive(
     if body.size_hint().lower() > limits.body_bytes as u64 {
         return Err(too_large(limits.body_bytes));
     }
-    let collected = collect(connection, is_http2, body);
-    let Some(collected) = connection.runtime.timeout(limits.body_time, collected).await else {
+    let mut collected = pin!(collect(connection, is_http2, body));
+    // Most bodies are there at once.
+    let mut waits = None;
+    let collected = poll_fn(|context| {
+        let polled = collected.as_mut().poll(context);
+        if polled.is_pending() {
+            waits.get_or_insert_with(|| connection.body_waits());
+        }
+        polled
+    });
+    let collected = connection.runtime.timeout(limits.body_time, collected).await;
+    drop(waits);
+    let Some(collected) = collected else {
         let message = "the body did not arrive in time; send it faster or in smaller requests";
         return Err(Failure::new(Code::RequestTimeout, message));
     };

@@ -917,3 +917,44 @@ async fn what_a_sender_has_sent_stays_counted_while_it_waits_for_more() {
     wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
     world.stop().await;
 }
+
+/// Where an address has all the connections it may have, the one that has been longest in its head or body ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn stalled_senders_do_not_lock_out_their_own_address() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.connections = 50).await.with_container().await;
+    let body = world.request("POST", DOCS, &[KEY], item("1", 10_000).as_bytes());
+    let head = b"GET /health/live HTTP/1.1\r\nHost";
+    let wait = [FEED[0], ("If-None-Match", "*"), ("Prefer", "wait=50")];
+    let mut busy = connect_from(&world, "127.0.0.1").await;
+    busy.write_all(&world.request("GET", DOCS, &wait, b"")).await.unwrap();
+    wait_for_metric(&world, "headwater_waiting_readers", |readers| readers == 1).await;
+    let mut stalled = Vec::new();
+    for number in 0..39 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let sent = if number % 2 == 0 { &body[..body.len() - 5_000] } else { &head[..] };
+        stream.write_all(sent).await.unwrap();
+        stalled.push(stream);
+    }
+    wait_for_metric(&world, "headwater_connections", |count| count >= 40).await;
+    for number in 0..5 {
+        let id = number.to_string();
+        let own = ask_from(&world, "127.0.0.1", "POST", DOCS, &[KEY], &item(&id, 100)).await;
+        assert_eq!(own.status, 201, "{own:?}");
+    }
+    // Ten more stay open: each takes the place of another one.
+    let mut more = Vec::new();
+    for _ in 0..10 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        assert_eq!(read_answer(&mut stream).await.unwrap().status, 200);
+        more.push(stream);
+    }
+    let moment = Duration::from_millis(100);
+    assert!(is_closed_within(&world, &mut stalled[0], moment).await, "the oldest body");
+    assert!(is_closed_within(&world, &mut stalled[1], moment).await, "the oldest head");
+    assert!(!is_closed_within(&world, &mut stalled[38], moment).await, "the youngest");
+    assert!(!is_closed_within(&world, &mut busy, moment).await, "a reader that waits");
+    neighbour_is_served(&world).await;
+    world.stop().await;
+}

@@ -15,7 +15,8 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-const FROM: &str = "127.0.0.1";
+/// Where attacks come from.
+pub(crate) const FROM: &str = "127.0.0.1";
 const FEED: (&str, &str) = ("A-IM", "Incremental feed");
 
 type Attacker = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -27,6 +28,8 @@ pub(crate) struct Attack {
     clients: usize,
     /// How long it takes until it works.
     pub(crate) lead_time: Duration,
+    /// Whether other programs at the address of the attack are served too.
+    pub(crate) spares_its_address: bool,
     client: fn(Target, usize) -> Attacker,
 }
 
@@ -76,7 +79,13 @@ const LATER: Duration = Duration::from_millis(1500);
 
 macro_rules! attack {
     ($name:literal, $clients:literal, $lead:expr, $client:expr) => {
-        Attack { name: $name, clients: $clients, lead_time: $lead, client: $client }
+        Attack {
+            name: $name,
+            clients: $clients,
+            lead_time: $lead,
+            spares_its_address: false,
+            client: $client,
+        }
     };
 }
 
@@ -90,10 +99,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
         leave(target, query([LONG, LARGE[0]][number % 2]))
     }),
     attack!("endless procedures", 16, SOON, |target, _| repeat(target, procedure())),
-    attack!("heads that never end", 4096, LATER, |target, _| {
-        stall(target, "GET /dbs HTTP/1.1\r\nHost".to_owned())
-    }),
-    attack!("bodies that never end", 4096, LATER, |target, _| stall(target, half_a_body(2_000))),
+    Attack {
+        spares_its_address: true,
+        ..attack!("heads that never end", 4096, LATER, |target, _| {
+            stall(target, "GET /dbs HTTP/1.1\r\nHost".to_owned())
+        })
+    },
+    Attack {
+        spares_its_address: true,
+        ..attack!("bodies that never end", 4096, LATER, |target, _| {
+            stall(target, half_a_body(2_000))
+        })
+    },
     attack!("large bodies that never end", 500, LATER, |target, _| {
         stall(target, half_a_body(1_900_000))
     }),
