@@ -27,7 +27,9 @@ use headwater_protocol::route::{self, Route};
 use headwater_runtime::{Bell, Runtime};
 use headwater_store::{Account, Container, Database};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::RwLock;
 use std::borrow::Cow;
@@ -45,6 +47,8 @@ const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
 const SCHEMA_VERSION: HeaderValue = HeaderValue::from_static("1.16");
 const SERVICE: HeaderValue =
     HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
+/// A browser takes no answer for a script or a style sheet by its bytes.
+const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store, no-cache");
 
 type Names<T> = HashMap<String, T, RandomState>;
@@ -300,10 +304,17 @@ impl Gateway {
             Route::ChangeStream { .. } => operations::extension::token_of(request.uri()),
             _ => None,
         };
-        let header = text(&AUTHORIZATION).or_else(in_address);
-        let header = header.ok_or(AuthError::MissingAuthorization)?;
+        let token = match (text(&AUTHORIZATION), in_address()) {
+            (Some(header), _) => auth::parse_token(header)?,
+            // Any page can make a browser ask for an address, and some keys are known to all of them.
+            (None, Some(token)) => match auth::parse_token(token)? {
+                token @ Token::Resource { .. } => token,
+                Token::Master { .. } | Token::Aad { .. } => return Err(no_resource_token()),
+            },
+            (None, None) => return Err(AuthError::MissingAuthorization.into()),
+        };
         let now = self.runtime.unix_millis() / 1000;
-        let access = match auth::parse_token(header)? {
+        let access = match token {
             Token::Master { sig } => {
                 let (x_ms_date, date) = (text(&names::X_MS_DATE), text(&DATE));
                 let verb = request.method().as_str();
@@ -396,6 +407,13 @@ impl Gateway {
     }
 }
 
+/// An address carries a token of another kind.
+fn no_resource_token() -> Failure {
+    let message = "the token in the address is no resource token; send an account key's signature or an \
+                   identity token in the header authorization";
+    Failure::new(Code::Unauthorized, message)
+}
+
 async fn run_on<T: Send + 'static>(
     threads: &Runtime,
     name: &'static str,
@@ -481,6 +499,7 @@ fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<Heade
     head.insert(&names::SCHEMA_VERSION, SCHEMA_VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
+    head.insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
     if let Some(origin) = cors_origin {
         operations::service::allow_cross_origin(head, origin);
     }
