@@ -18,7 +18,8 @@
 //! refused with 429; a stream under way waits and then continues.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
-use super::{Outcome, backups, check_living, no_id, target_of};
+use super::permissions::check_again;
+use super::{Outcome, backups, no_id, target_of};
 use crate::answer::{Answer, Payload};
 use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
@@ -236,7 +237,7 @@ async fn send_events(
     let container = &target.container;
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
-    let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
+    let is_over = || grant.as_ref().is_some_and(|grant| check_again(gateway, grant).is_err());
     let request = |start: FeedStart, wait: Duration| {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
         let request = request.filter(filter.clone()).refuse_above(SHARED_PAGE_BYTES);
@@ -350,11 +351,6 @@ fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
 async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
     let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
     let _ = out.send(Bytes::from(text)).await;
-}
-
-/// Whether a token has expired or was taken back.
-fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
-    gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
 }
 
 /// The last event of a page carries the position behind it.
