@@ -24,7 +24,7 @@ use headwater_protocol::error::Code;
 use headwater_protocol::headers;
 use headwater_protocol::operation::{ItemOperation, Operation};
 use headwater_protocol::route::{self, Route};
-use headwater_runtime::{Bell, Runtime};
+use headwater_runtime::{Bell, Runtime, TaskFailure};
 use headwater_store::{Account, Container, Database};
 use hyper::body::Incoming;
 use hyper::header::{
@@ -34,8 +34,9 @@ use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::RwLock;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What each request is logged under, at the level `info`.
 const REQUESTS: &str = "headwater_server::requests";
@@ -69,6 +70,8 @@ pub(crate) struct Gateway {
     pub(crate) backups: Backups,
     web: WebRules,
     pub(crate) is_stopping: AtomicBool,
+    /// Tasks of the server that panicked.
+    stopped_tasks: AtomicUsize,
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
     /// Containers by the names in the path. A dropped one is noticed when it is asked.
@@ -125,6 +128,7 @@ impl Gateway {
             backups: Backups::default(),
             web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
+            stopped_tasks: AtomicUsize::new(0),
             stopping: Bell::default(),
             names: RwLock::default(),
             config,
@@ -133,6 +137,18 @@ impl Gateway {
             background,
             certificates,
         }
+    }
+
+    /// Notes how a task of the server ended that should not end before the server.
+    pub(crate) fn note_end(&self, ended: Result<(), TaskFailure>) {
+        if ended.is_err() {
+            self.stopped_tasks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many background tasks panicked, of the server and of the store.
+    pub(crate) fn stopped_tasks(&self) -> usize {
+        self.account.stopped_tasks().len() + self.stopped_tasks.load(Ordering::Relaxed)
     }
 
     /// Answers a request, whatever it is.
@@ -236,7 +252,9 @@ impl Gateway {
             peer: connection.peer.clone(),
         };
         let threads = match operations::place_of(&call) {
-            Place::Connection => return operations::answer(self, &call).await,
+            Place::Connection => {
+                return run_here(&self.runtime, pin!(operations::answer(self, &call))).await;
+            }
             Place::Shared => &self.runtime,
             Place::Background => &self.background,
         };
@@ -419,10 +437,21 @@ async fn run_on<T: Send + 'static>(
     name: &'static str,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    Box::pin(threads.run(name, work)).await.unwrap_or_else(|failure| {
-        let message = format!("the operation failed: {failure}; please report this defect");
-        Err(Failure::new(Code::InternalServerError, message))
-    })
+    Box::pin(threads.run(name, work)).await.unwrap_or_else(|failure| Err(panicked(&failure)))
+}
+
+/// Does something on this thread.
+async fn run_here<T>(
+    runtime: &Runtime,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let done = runtime.watch("operation", work).await;
+    done.unwrap_or_else(|failure| Err(panicked(&failure)))
+}
+
+fn panicked(failure: &TaskFailure) -> Failure {
+    let message = format!("the operation failed: {failure}; please report this defect");
+    Failure::new(Code::InternalServerError, message)
 }
 
 /// What was done elsewhere ended without an answer.
@@ -508,6 +537,14 @@ fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<Heade
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_operation_that_panics_is_answered_500() {
+        let work = async { panic!("on the thread of its connection") };
+        let failure = run_here::<()>(&Runtime::system(), work).await.unwrap_err();
+        assert_eq!(failure.code, Code::InternalServerError);
+        assert!(failure.message.contains("on the thread of its connection"), "{}", failure.message);
+    }
 
     #[test]
     fn an_activity_id_has_all_its_digits() {

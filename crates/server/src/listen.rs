@@ -117,7 +117,9 @@ impl Server {
             let tls =
                 gateway.certificates.as_ref().map(|known| TlsAcceptor::from(known.tls.clone()));
             let tls = tls.filter(|_| scheme == "https");
-            tasks.spawn("accept", |stop| accept(listener, tls, gateway, room, threads, stop));
+            let noted = gateway.clone();
+            let accepting = |stop| accept(listener, tls, gateway, room, threads, stop);
+            tasks.spawn_watched("accept", accepting, move |ended| noted.note_end(ended));
         }
         Ok(Server { gateway, tasks, threads, http: http_at, https: https_at })
     }

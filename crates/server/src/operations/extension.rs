@@ -35,6 +35,7 @@ use headwater_protocol::auth::Grant;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::operation::{Extension, ItemOperation};
 use headwater_protocol::route::Route;
+use headwater_runtime::Runtime;
 use headwater_store::{
     Change, Container, FeedFilter, FeedPage, FeedRequest, ItemReadError, RangeInfo,
 };
@@ -216,12 +217,26 @@ fn stream(gateway: &Arc<Gateway>, call: &Call, target: Arc<Target>) -> Outcome {
     listening.target.admit(gateway, &listening.scope)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
     let (listener, peer) = (gateway.clone(), call.peer.clone());
-    gateway.runtime.spawn("event stream", async move {
-        send_events(&listener, &peer, listening, &sender).await;
-    });
+    let out = sender.clone();
+    let events = async move { send_events(&listener, &peer, listening, &out).await };
+    feed(&gateway.runtime, sender, events);
     let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
     answer.payload = Payload::Stream(receiver);
     Ok(answer)
+}
+
+/// Starts what sends the events of a stream. If it panics, the stream says so before it ends.
+fn feed(
+    runtime: &Runtime,
+    out: mpsc::Sender<Bytes>,
+    events: impl Future<Output = ()> + Send + 'static,
+) {
+    runtime.spawn_watched("event stream", events, move |ended| {
+        if ended.is_err() {
+            // Where the client does not read, it only ends.
+            let _ = out.try_send(error_event("the event stream failed; please report this defect"));
+        }
+    });
 }
 
 /// Sends pages as events. A page for which there is no memory is dropped and read again when there is:
@@ -349,8 +364,11 @@ fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
 
 /// Says why a stream ends.
 async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
-    let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
-    let _ = out.send(Bytes::from(text)).await;
+    let _ = out.send(error_event(what)).await;
+}
+
+fn error_event(what: &str) -> Bytes {
+    Bytes::from(format!("event: error\ndata: {}\n\n", json!({ "message": what })))
 }
 
 /// The last event of a page carries the position behind it.
@@ -394,5 +412,19 @@ fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u
             super::changes::write_envelope(change, paths, true, &mut out);
             one_line(&out)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_event_stream_that_panics_ends_with_an_error_event() {
+        let (sender, mut receiver) = mpsc::channel(PAGES_AHEAD);
+        feed(&Runtime::system(), sender, async { panic!("in the middle") });
+        let last = receiver.recv().await.unwrap();
+        assert!(last.starts_with(b"event: error\ndata: {"), "{last:?}");
+        assert_eq!(receiver.recv().await, None);
     }
 }
