@@ -38,7 +38,8 @@ const USUAL_FIELDS: usize = 32;
 /// The place of a field in the map, which grows by doubling: 75 to 165 bytes were measured.
 const FIELD_BYTES: usize = 160;
 
-/// Counts the memory of a request over HTTP/2, of which a connection has many at a time.
+/// Counts the memory of a request over HTTP/2, of which a connection has many at a time, and of the head of its
+/// answer, which takes its place.
 pub(crate) fn hold_stream(connection: &Connection, head: &HeaderMap) -> Result<Held, Failure> {
     let lengths = head.iter().map(|(name, value)| name.as_str().len() + value.len());
     let places = head.len().saturating_sub(USUAL_FIELDS) * FIELD_BYTES;

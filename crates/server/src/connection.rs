@@ -26,8 +26,10 @@ const HEAD_STEP_BYTES: usize = 16 << 10;
 /// included: with less, a large request of moderate head would be refused while memory is scarce instead of
 /// waiting for its body's share.
 const HEAD_UNCOUNTED_BYTES: usize = 16 << 10;
-/// Of the connections of an address, the share that ends when it has too many: looking for them takes about a
-/// tenth of a millisecond per thousand connections, so one search serves several new ones.
+/// Heads of answers over HTTP/2 that wait for the socket without memory of their own.
+const UNCOUNTED_HEADS_MAX: usize = 8;
+/// Of the connections of an address, one in this many ends when it has too many. A search looks at all connections
+/// of the server, so that one search serves several new ones.
 const SHARE_ENDED: usize = 64;
 /// The time after a search that did not find as many as it should.
 const SEARCH_PAUSE: Duration = Duration::from_millis(2);
@@ -56,6 +58,7 @@ pub(crate) struct Connection {
     /// Rung when a deadline became earlier.
     head_begun: Bell,
     body_waits: Mutex<BodyWaits>,
+    uncounted_heads: AtomicUsize,
     /// Its place among the connections of its address, until it ends or another one gets it.
     place: Mutex<Option<Connected>>,
     is_closed: AtomicBool,
@@ -94,6 +97,7 @@ impl Connection {
             idle_since: AtomicU64::new(NEVER),
             head_begun: Bell::default(),
             body_waits: Mutex::default(),
+            uncounted_heads: AtomicUsize::new(0),
             place: Mutex::default(),
             is_closed: AtomicBool::new(false),
             closing: Bell::default(),
@@ -105,7 +109,7 @@ impl Connection {
         *self.place.lock() = Some(place);
     }
 
-    /// Gives its place to another connection at once; whoever serves it then ends.
+    /// Gives its place up at once and ends the task that serves it.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let place = self.place.lock().take();
@@ -133,6 +137,18 @@ impl Connection {
         let bodies = self.body_waits.lock();
         let body = (bodies.count > 0).then_some(bodies.since);
         head.into_iter().chain(body).min()
+    }
+
+    /// Keeps the memory of an answer's head until the head is with the socket. A client that leaves several
+    /// heads without memory unread is closed.
+    pub(crate) fn queue_head(self: &Arc<Connection>, memory: Option<Held>) -> QueuedHead {
+        let is_uncounted = memory.is_none();
+        if is_uncounted
+            && self.uncounted_heads.fetch_add(1, Ordering::Relaxed) >= UNCOUNTED_HEADS_MAX
+        {
+            self.close();
+        }
+        QueuedHead { connection: self.clone(), _memory: memory, is_uncounted }
     }
 
     /// Notes that the sender of a body is waited for until the returned value is dropped.
@@ -270,6 +286,22 @@ impl Connection {
         match self.idle_since.load(Ordering::Relaxed) {
             NEVER => now + limits.idle_time,
             since => Duration::from_millis(since) + limits.idle_time,
+        }
+    }
+}
+
+/// The head of an answer over HTTP/2 that may still wait for the socket.
+#[derive(Debug)]
+pub(crate) struct QueuedHead {
+    connection: Arc<Connection>,
+    _memory: Option<Held>,
+    is_uncounted: bool,
+}
+
+impl Drop for QueuedHead {
+    fn drop(&mut self) {
+        if self.is_uncounted {
+            self.connection.uncounted_heads.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

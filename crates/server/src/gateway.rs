@@ -14,6 +14,7 @@ use crate::head::Head;
 use crate::metrics::Metrics;
 use crate::names;
 use crate::operations::{self, Place};
+use crate::pace::counted_value;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use crate::units::ContainerUnits;
@@ -164,7 +165,11 @@ impl Gateway {
         let cors_origin = self.web.cors_origin(request.headers());
         let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
         let mut operation = None;
-        let answered = self.answer(request, connection, &mut operation).await;
+        let stream = is_http2.then(|| body::hold_stream(connection, request.headers()));
+        let (answered, stream) = match stream.transpose() {
+            Ok(stream) => (self.answer(request, connection, &mut operation).await, stream),
+            Err(failure) => (Err(failure), None),
+        };
         let count = |answer: &mut Answer| count(answer, &connection.peer, is_http2);
         // A change that was made is not refused afterwards.
         let may_refuse = operation.is_none_or(Operation::only_reads);
@@ -194,6 +199,11 @@ impl Gateway {
         let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
         answer = answer.header(&names::REQUEST_CHARGE, charge);
+        // Over HTTP/2 a head can wait for the socket while others are made.
+        let activity = match is_http2 {
+            true => counted_value(&activity, connection.queue_head(stream)),
+            false => activity,
+        };
         finish(&mut answer.headers, activity, cors_origin);
         answer.into_response()
     }
@@ -225,10 +235,6 @@ impl Gateway {
         };
         let (parts, body) = request.into_parts();
         let is_http2 = parts.version == Version::HTTP_2;
-        let _stream = match is_http2 {
-            true => Some(body::hold_stream(connection, &parts.headers)?),
-            false => None,
-        };
         let head = Head::from(parts.headers);
         let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
             .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;

@@ -182,7 +182,7 @@ async fn a_page_of_another_origin_can_not_probe_the_data_without_an_origin_heade
 async fn an_address_carries_only_resource_tokens() {
     let world = World::new().await.with_container().await;
     let path = "/_headwater/changes/db/c";
-    let master = world.signature("GET", path, &world.date()).replace('%', "%25");
+    let master = world.signature("GET", path, &world.date());
     for token in [forged_token(), forged_token().replace("%3D", "="), master] {
         let line = format!("GET {path}?from=beginning&token={token}");
         let got = ask(&world, &line, "Host: localhost\r\n", "").await;
