@@ -16,7 +16,8 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-const FROM: &str = "127.0.0.1";
+/// Where attacks come from.
+pub(crate) const FROM: &str = "127.0.0.1";
 const FEED: (&str, &str) = ("A-IM", "Incremental feed");
 
 type Attacker = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -30,6 +31,8 @@ pub(crate) struct Attack {
     pub(crate) lead_time: Duration,
     /// Whether connections are all of it.
     only_connects: bool,
+    /// Whether other programs at the address of the attack are served too.
+    pub(crate) spares_its_address: bool,
     client: fn(Target, usize) -> Attacker,
 }
 
@@ -110,6 +113,7 @@ macro_rules! attack {
             clients: $clients,
             lead_time: $lead,
             only_connects: $only_connects,
+            spares_its_address: false,
             client: $client,
         }
     };
@@ -125,10 +129,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
         leave(target, query([LONG, LARGE[0]][number % 2]))
     }),
     attack!("endless procedures", 16, SOON, |target, _| repeat(target, procedure())),
-    attack!("heads that never end", 4096, LATER, |target, _| {
-        stall(target, "GET /dbs HTTP/1.1\r\nHost".to_owned())
-    }),
-    attack!("bodies that never end", 4096, LATER, |target, _| stall(target, half_a_body(2_000))),
+    Attack {
+        spares_its_address: true,
+        ..attack!("heads that never end", 4096, LATER, |target, _| {
+            stall(target, "GET /dbs HTTP/1.1\r\nHost".to_owned())
+        })
+    },
+    Attack {
+        spares_its_address: true,
+        ..attack!("bodies that never end", 4096, LATER, |target, _| {
+            stall(target, half_a_body(2_000))
+        })
+    },
     attack!("large bodies that never end", 500, LATER, |target, _| {
         stall(target, half_a_body(1_900_000))
     }),

@@ -6,6 +6,8 @@
 //! neighbour   writes, reads, queries and reads the feed from 127.0.0.2, and remembers how long each took
 //! ```
 //!
+//! Stalled heads and bodies keep no program at their own address out either: a neighbour there is answered too.
+//!
 //! Here each attack takes about a second, and the neighbour must be answered. `cargo xtask hostile` runs the
 //! release build for longer and also compares the neighbour's latency with its own before the attack: timing
 //! of a debug build on a busy machine says nothing. In both forms each attack must have sent something.
@@ -20,8 +22,8 @@ mod support;
 mod target;
 
 use headwater_runtime::Runtime;
-use kinds::ATTACKS;
-use neighbour::{Kind, Latencies, Neighbour};
+use kinds::{ATTACKS, FROM};
+use neighbour::{BESIDE, Kind, Latencies, Neighbour};
 use std::time::Duration;
 use target::{Sent, Server};
 
@@ -64,11 +66,18 @@ async fn no_attack_costs_more_than_its_bound_and_a_neighbour_is_served() {
         }
         // Each on a server of its own: what one leaves behind is not the next one's.
         let server = Server::start(&runtime).await;
-        let quiet = Neighbour::new(&server.target).served_for(time).await;
+        let quiet = Neighbour::new(&server.target, BESIDE).served_for(time).await;
         server.forget_peak();
         let attackers = attack.begin(&server.target);
         runtime.sleep(attack.lead_time).await;
-        let busy = Neighbour::new(&server.target).served_for(time).await;
+        let busy = Neighbour::new(&server.target, BESIDE).served_for(time).await;
+        if attack.spares_its_address {
+            let own = Neighbour::new(&server.target, FROM).served_for(time).await;
+            let failures = own.failures.iter();
+            wrong.extend(
+                failures.map(|failure| format!("{}: at its address: {failure}", attack.name)),
+            );
+        }
         let memory_mib = server.peak_mib();
         line(attack.name, memory_mib, &busy, Some(attackers.sent()));
         if !attack.has_happened(attackers.sent()) {

@@ -124,7 +124,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
     let what = "Partitions that are not served because their files are damaged";
     gauge(registry, "quarantined_partitions", what, quarantined);
     let what = "Background tasks that failed; restart the server";
-    gauge(registry, "stopped_tasks", what, gateway.account.stopped_tasks().len() as u64);
+    gauge(registry, "stopped_tasks", what, gateway.stopped_tasks() as u64);
 }
 
 /// The gauges that each container has.

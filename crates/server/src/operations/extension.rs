@@ -19,7 +19,8 @@
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
 use super::event_id::EventId;
-use super::{Outcome, backups, check_living, no_id, target_of};
+use super::permissions::check_again;
+use super::{Outcome, backups, no_id, target_of};
 use crate::answer::{Answer, Payload};
 use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
@@ -34,6 +35,7 @@ use headwater_protocol::auth::Grant;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::operation::{Extension, ItemOperation};
 use headwater_protocol::route::Route;
+use headwater_runtime::Runtime;
 use headwater_store::{
     Change, Container, FeedFilter, FeedPage, FeedRequest, ItemReadError, RangeInfo,
 };
@@ -232,12 +234,26 @@ fn stream(gateway: &Arc<Gateway>, call: &Call, target: Arc<Target>) -> Outcome {
     listening.target.admit(gateway, &listening.scope)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
     let (listener, peer) = (gateway.clone(), call.peer.clone());
-    gateway.runtime.spawn("event stream", async move {
-        send_events(&listener, &peer, listening, &sender).await;
-    });
+    let out = sender.clone();
+    let events = async move { send_events(&listener, &peer, listening, &out).await };
+    feed(&gateway.runtime, sender, events);
     let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
     answer.payload = Payload::Stream(receiver);
     Ok(answer)
+}
+
+/// Starts what sends the events of a stream. If it panics, the stream says so before it ends.
+fn feed(
+    runtime: &Runtime,
+    out: mpsc::Sender<Bytes>,
+    events: impl Future<Output = ()> + Send + 'static,
+) {
+    runtime.spawn_watched("event stream", events, move |ended| {
+        if ended.is_err() {
+            // Where the client does not read, it only ends.
+            let _ = out.try_send(error_event("the event stream failed; please report this defect"));
+        }
+    });
 }
 
 /// Sends pages as events. A page for which there is no memory is dropped and read again when there is:
@@ -253,7 +269,7 @@ async fn send_events(
     let container = &target.container;
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
-    let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
+    let is_over = || grant.as_ref().is_some_and(|grant| check_again(gateway, grant).is_err());
     let request = |start: FeedStart, wait: Duration| {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
         let request = request.filter(filter.clone()).refuse_above(SHARED_PAGE_BYTES);
@@ -376,13 +392,11 @@ fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
 
 /// Says why a stream ends.
 async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
-    let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
-    let _ = out.send(Bytes::from(text)).await;
+    let _ = out.send(error_event(what)).await;
 }
 
-/// Whether a token has expired or was taken back.
-fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
-    gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
+fn error_event(what: &str) -> Bytes {
+    Bytes::from(format!("event: error\ndata: {}\n\n", json!({ "message": what })))
 }
 
 /// Writes the changes of a page that were not sent yet as events, and moves the id behind the page.
@@ -439,5 +453,19 @@ fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u
             super::changes::write_envelope(change, paths, true, &mut out);
             one_line(&out)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_event_stream_that_panics_ends_with_an_error_event() {
+        let (sender, mut receiver) = mpsc::channel(PAGES_AHEAD);
+        feed(&Runtime::system(), sender, async { panic!("in the middle") });
+        let last = receiver.recv().await.unwrap();
+        assert!(last.starts_with(b"event: error\ndata: {"), "{last:?}");
+        assert_eq!(receiver.recv().await, None);
     }
 }
