@@ -1,8 +1,8 @@
-//! All items of the transaction's key, own writes included, one after the other.
+//! Iterates over all items of the transaction's key, including its own writes.
 //!
-//! They come in the order of their creation, as in any listing (see `listing`): first what is stored, by number, each
-//! as the transaction sees it, then what the transaction has created itself. Where there are too many to put in order
-//! and no index has them so, they come in the order of their ids.
+//! Items come in creation order, as in any listing (see `listing`). Stored items come first, by number, each as the
+//! transaction sees it. Items that the transaction created follow. If there are too many items to sort and no index
+//! has creation order, they come in the order of their ids.
 
 use super::{Own, Seen, Transaction, Trouble};
 use crate::keys;
@@ -12,22 +12,22 @@ use headwater_model::ItemRid;
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-/// Items taken at once where they come by id.
+/// Number of items read at a time in the order of ids.
 const ITEMS_AT_ONCE: usize = 256;
 
-/// The item behind which to go on.
+/// The item after which to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
     Number(u64),
     Id(String),
 }
 
-/// See the head of this file.
+/// The state of an iteration over all items of the key.
 pub(super) struct Looking {
     way: Way,
-    /// The last item that was taken.
+    /// The last item that was returned.
     pub(super) behind: Option<Behind>,
-    /// The next item, which was looked for and not taken.
+    /// The id of the next item, which was found but not returned.
     waiting: Option<String>,
 }
 
@@ -37,14 +37,14 @@ enum Way {
 }
 
 impl Looking {
-    /// Whether items come in the order of their creation.
+    /// Whether items come in creation order.
     pub(super) fn is_by_number(&self) -> bool {
         matches!(self.way, Way::Numbers(_))
     }
 }
 
 impl Transaction {
-    /// Begins to look at all items, or goes on behind one.
+    /// Starts an iteration over all items, or resumes one after an item.
     pub(super) fn look(&mut self, behind: Option<Behind>) -> Result<Looking, Trouble> {
         self.scanned = true;
         if let Some(before) = self.looking.take_if(|before| before.behind == behind) {
@@ -55,7 +55,7 @@ impl Transaction {
         let way = match &behind {
             None => self.container.begin_listing(&scope).map(|listing| listing.map(numbers)),
             Some(Behind::Id(_)) => Ok(None),
-            // Its own come behind all that is stored.
+            // The transaction's own items follow all stored items, so no stored item is left.
             Some(Behind::Number(number)) if self.provisional.owns(*number) => {
                 Ok(Some(numbers(Listing::of(Vec::new()))))
             }
@@ -68,7 +68,7 @@ impl Transaction {
         Ok(Looking { way, behind, waiting: None })
     }
 
-    /// The next item.
+    /// Reads the next item and counts it.
     pub(super) fn next_item(&mut self, looking: &mut Looking) -> Result<Option<Seen>, Trouble> {
         let Some((id, seen)) = self.step(looking)? else { return Ok(None) };
         self.items_read += 1;
@@ -88,12 +88,12 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Where to go on behind the last item that was taken, if there is another one.
+    /// Pauses an iteration after the last returned item; `None` if no item follows it.
     pub(super) fn pause(&mut self, mut looking: Looking) -> Result<Option<Behind>, Trouble> {
         let Some((id, _)) = self.find_next(&mut looking)? else { return Ok(None) };
         let behind = looking.behind.clone();
         if looking.is_by_number() {
-            // The item may be another one when its turn comes, so only its name is kept.
+            // The item may change before it is returned, so only its id is stored.
             looking.waiting = Some(id);
             self.looking = Some(looking);
         }
@@ -133,7 +133,7 @@ impl Transaction {
         }
     }
 
-    /// The next of a listing, as the transaction sees it.
+    /// The next item of a listing, as the transaction sees it.
     fn next_stored(&mut self, listing: &mut Listing) -> Result<Option<(String, Seen)>, Trouble> {
         let (from, _) = keys::items_of(self.rid(), self.epk.as_bytes(), &self.encoded);
         while !listing.is_done() {
@@ -141,7 +141,7 @@ impl Transaction {
             let Some(listed) = listing.next_listed(&self.container)? else { continue };
             let id = listed.item.key.get(from.len()..).unwrap_or_default();
             let id = String::from_utf8_lossy(id).into_owned();
-            // One that was deleted and created anew is another one, and has its turn later.
+            // An item that was deleted and created again has another number and comes later.
             if let Some(seen) = self.current(&id)?.filter(|seen| seen.number == listed.number) {
                 return Ok(Some((id, seen)));
             }
@@ -169,7 +169,7 @@ impl Transaction {
         else {
             return Ok(rid.to_owned());
         };
-        // A link from an earlier call: nothing leads from a resource id to its item but a look at all.
+        // A link from an earlier call. Resource ids have no index, so this searches all items.
         let mut looking = self.look(None)?;
         while let Some((id, seen)) = self.step(&mut looking)? {
             if seen.number == wanted.number {

@@ -1,7 +1,7 @@
-//! Queries inside a transaction, own writes included.
+//! Queries inside a transaction, which include its own writes.
 //!
-//! A position is the item behind which to go on (see `look`), or a number of rows for a query that must see every
-//! item first. Both stay good from one call of a script to the next.
+//! A continuation names the item after which to continue (see `look`). For a query that reads every item first, it
+//! names a number of rows. Both stay valid from one call of a script to the next.
 
 use super::look::{Behind, Looking};
 use super::provisional::is_provisional;
@@ -14,16 +14,16 @@ use headwater_model::ItemRid;
 use headwater_query::{Context, EvaluationError, Next, Progress, Query};
 use std::borrow::Cow;
 
-/// What a position by number begins with; no base 64 does.
+/// First character of a position by number; no base 64 text contains it.
 const NUMBER: char = '~';
-/// Bytes of rows on a page; what a script gets must fit into its memory several times.
+/// Maximum bytes of rows on a page. A page must fit into the memory of a script several times.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Why a query inside a transaction has no answer.
+/// Why a query inside a transaction failed.
 #[derive(Debug)]
 pub(crate) enum QueryTrouble {
     Evaluation(EvaluationError),
-    /// A position that no page has returned.
+    /// The continuation is malformed or belongs to another kind of query.
     BadContinuation,
     Other(Trouble),
 }
@@ -40,11 +40,11 @@ impl From<EvaluationError> for QueryTrouble {
     }
 }
 
-/// Rows as JSON, and where to go on.
+/// Rows as JSON, and the continuation of the next page.
 pub(crate) type Rows = (Vec<Bytes>, Option<String>);
 
 impl Transaction {
-    /// A page of all items, or of what a query makes of them.
+    /// Reads a page of all items, or of the rows of a query.
     pub(crate) fn query(
         &mut self,
         query: Option<(&Query, Context)>,
@@ -115,7 +115,7 @@ impl Transaction {
         Ok((rows, None))
     }
 
-    /// Where to go on behind a full page.
+    /// Pauses after a full page; records a missing index of creation order if it is the first page.
     fn pause_page(
         &mut self,
         looking: Looking,
@@ -161,7 +161,7 @@ impl Transaction {
 
     fn write_position(&self, kind: &str, rows: u64, behind: &Behind) -> String {
         match behind {
-            // As a resource id, which is exchanged for the real one if the transaction has made it up.
+            // Written as a resource id, so that a provisional one is replaced by the real one at commit.
             Behind::Number(number) => {
                 format!("{kind}.{rows}.{NUMBER}{}", ItemRid::new(self.rid(), *number))
             }
