@@ -216,7 +216,7 @@ async fn an_item_that_is_deleted_between_its_pages_takes_no_rows_of_the_next() {
 
 /// The only thread of a runtime is free again soon after the caller of its query is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_ends_soon_after_nobody_waits_for_it() {
+async fn a_query_ends_soon_after_its_caller_is_gone() {
     let (account, container) = filled(Options::default(), 2, 200).await;
     let thread = Runtime::threads("test-queries", 1).unwrap();
     for text in [

@@ -147,7 +147,7 @@ async fn a_script_reads_what_it_has_written_also_in_queries() {
 }
 
 #[tokio::test]
-async fn queries_of_a_script_go_on_where_they_were_in_the_same_call_and_in_the_next() {
+async fn queries_of_a_script_resume_in_the_same_call_and_in_the_next() {
     let (_account, items) = container(plain()).await;
     for n in 0..25 {
         items.create(format!(r#"{{"id":"{n:02}","pk":"k","n":{n}}}"#)).await.unwrap();
@@ -307,7 +307,7 @@ async fn a_listing_goes_on_behind_what_the_same_script_has_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_script_whose_items_never_stay_the_same_is_told_so_and_leaves_nothing() {
+async fn a_script_whose_items_keep_changing_fails_with_a_conflict_and_leaves_nothing() {
     let (account, items) = container(plain()).await;
     items.create(r#"{"id":"1","pk":"k","n":0}"#).await.unwrap();
     let mut others = tokio::task::JoinSet::new();
@@ -456,7 +456,7 @@ async fn scripts_go_on_while_ranges_are_split() {
 }
 
 #[tokio::test]
-async fn a_script_is_told_when_it_has_written_as_much_as_one_transaction_holds() {
+async fn writes_of_a_script_beyond_one_transaction_are_not_accepted() {
     // Generous time limits, so that time does not end the script on a busy machine.
     let mut options = Options::default();
     options.scripts.time = Duration::from_secs(120);
@@ -533,7 +533,7 @@ async fn triggers_run_in_order_and_are_part_of_the_write() {
 }
 
 #[tokio::test]
-async fn an_expired_item_is_gone_for_scripts_too_and_can_be_made_anew() {
+async fn an_expired_item_is_gone_for_scripts_too_and_can_be_created_again() {
     let definition =
         r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},"defaultTtl":-1}"#;
     let (_account, items) = container(ContainerDefinition::from_json(definition).unwrap()).await;
@@ -586,7 +586,7 @@ async fn user_defined_functions_are_called_by_queries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_that_never_ends_keeps_nobody_else_waiting() {
+async fn a_script_that_never_ends_does_not_block_other_work() {
     let mut options = Options::default();
     options.scripts.time = Duration::from_millis(500);
     options.scripts.accepting = Duration::from_millis(400);

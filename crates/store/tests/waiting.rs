@@ -74,7 +74,7 @@ fn a_waiting_reader_is_told_when_it_happens() {
 }
 
 #[test]
-fn a_stream_has_every_change_once_at_its_moment_and_goes_on_from_any_page() {
+fn a_stream_returns_every_change_once_without_delay_and_resumes_from_any_page() {
     simulate(|runtime, container| async move {
         container.create(r#"{"id":"old","pk":"old"}"#).await.unwrap();
         let mut pages = pin!(container.changes(FeedRequest::new(FeedStart::Beginning)));

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_remembered_and_the_oldest_is_forgotten() {
+    fn the_number_of_offenders_is_limited_and_the_oldest_is_evicted() {
         let offenders = Offenders::default();
         for script in 0..2_000 {
             offenders.note(script, at(script));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_is_forgotten_when_nobody_has_or_wants_a_turn_on_it() {
+    async fn a_key_is_removed_when_no_script_runs_or_waits_on_it() {
         let turns = Arc::new(Turns::default());
         let container = ContainerRid::new(1, 1);
         let first = turns.wait(container, b"a").await;
