@@ -213,7 +213,7 @@ async fn versions(container: &Container, position: &Continuation) -> Vec<String>
 
 /// A restore keeps positions of both feeds, etags, LSNs, ids and definitions of several kinds of containers.
 #[tokio::test]
-async fn a_restored_store_goes_on_as_the_one_that_was_backed_up() {
+async fn a_restored_store_continues_as_the_one_that_was_backed_up() {
     let (dir, place, target) = (scratch(), scratch(), scratch());
     let account = Account::open(dir.path(), options()).await.unwrap();
     let mut containers = Vec::new();

@@ -7,7 +7,7 @@ use headwater_store::{Account, CatalogError, ContainerDefinition, Database, Opti
 
 /// Several programs create the same container at once. One succeeds; the others get a conflict and find it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_is_told_that_a_container_exists_finds_it() {
+async fn a_container_that_already_exists_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let account = Account::open(dir.path(), Options::default()).await.unwrap();
     let shop = account.create_database("shop").await.unwrap();

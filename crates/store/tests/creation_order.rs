@@ -227,7 +227,7 @@ async fn few_matches_of_a_long_filter_come_in_the_order_of_creation() {
 
 /// A position stays valid in its order, even if the store would choose another order by then.
 #[tokio::test]
-async fn a_listing_that_has_grown_too_long_goes_on_in_its_order() {
+async fn a_listing_that_has_grown_too_long_keeps_its_order() {
     let account = Account::ephemeral_with(options(100)).await.unwrap();
     let container = filled(&account, 1, 90).await;
     let limit = PageLimit::items(30).unwrap();

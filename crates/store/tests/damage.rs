@@ -870,7 +870,7 @@ async fn an_index_with_malformed_rows_is_rebuilt_while_the_store_is_open() {
 
 /// A power cut may leave an old index. Compaction may have removed log entries that the index has not applied.
 #[tokio::test]
-async fn an_index_from_before_a_compaction_is_not_believed() {
+async fn an_index_from_before_a_compaction_is_rebuilt() {
     let (dir, old) = (scratch(), scratch());
     let account = Account::open(dir.path(), options()).await.unwrap();
     let database = account.create_database("db").await.unwrap();

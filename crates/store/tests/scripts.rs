@@ -277,7 +277,7 @@ async fn what_a_script_creates_comes_last_and_what_it_replaces_stays_where_it_is
 }
 
 #[tokio::test]
-async fn a_listing_goes_on_behind_what_the_same_script_has_made() {
+async fn a_listing_resumes_after_items_that_the_same_script_created() {
     let (account, items) = container(plain()).await;
     for id in ["m", "c"] {
         items.create(json!({"id": id, "pk": "k"}).to_string()).await.unwrap();
@@ -432,7 +432,7 @@ async fn scripts_and_writers_at_the_same_time_undo_nothing_of_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scripts_go_on_while_ranges_are_split() {
+async fn scripts_run_while_ranges_are_split() {
     let (_account, items) = container(plain()).await;
     items.create(r#"{"id":"counter","pk":"k","n":0}"#).await.unwrap();
     let body = "__.readDocument(link + 'docs/counter', function (e, c) { must(e); c.n++; __.replaceDocument(c._self, c, must) })";

@@ -503,7 +503,7 @@ fn a_merge_survives_a_power_cut_after_every_step() {
 
 /// A caller may be cancelled at any await. The partition must not stay sealed then.
 #[test]
-fn a_split_or_merge_nobody_waits_for_is_finished() {
+fn a_split_or_merge_whose_caller_is_cancelled_is_finished() {
     for seed in 0..rounds("HEADWATER_SEEDS", 20, 200) {
         let _seed = Seed(seed);
         let simulation = Simulation::new(seed);

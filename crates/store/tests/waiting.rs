@@ -58,7 +58,7 @@ async fn write_after(runtime: Runtime, container: Container, delay: Duration, id
 }
 
 #[test]
-fn a_waiting_reader_is_told_when_it_happens() {
+fn a_waiting_reader_gets_a_change_at_once() {
     simulate(|runtime, container| async move {
         for id in ["a", "b", "c", "d"] {
             let now = container.read_feed(&FeedRequest::new(FeedStart::Now)).await.unwrap();
@@ -138,7 +138,7 @@ fn from_now_misses_nothing_between_two_looks() {
 }
 
 #[test]
-fn every_waiter_is_told() {
+fn every_waiting_reader_is_woken() {
     simulate(|runtime, container| async move {
         let (told, mut answers) = tokio::sync::mpsc::channel(64);
         for _ in 0..50 {
