@@ -19,7 +19,7 @@ use super::words::{self, Offset, byte, slice};
 
 /// What a pass found at the top level and at the wanted paths.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct LocatedValues {
     pub(super) id: Option<ValueSpan>,
     pub(super) ttl: Option<ValueSpan>,
     /// One per wanted path. Eight cover a partition key and a few unique keys without allocating.
@@ -37,10 +37,15 @@ pub(super) struct Region {
     pub(super) end: Offset,
 }
 
-impl Found {
+impl LocatedValues {
     /// An empty result with room for the values of `paths` paths.
-    pub(super) fn nothing(paths: usize) -> Found {
-        Found { id: None, ttl: None, values: Inline::of_length(paths), system: Inline::new() }
+    pub(super) fn nothing(paths: usize) -> LocatedValues {
+        LocatedValues {
+            id: None,
+            ttl: None,
+            values: Inline::of_length(paths),
+            system: Inline::new(),
+        }
     }
 }
 
@@ -51,7 +56,7 @@ pub(super) struct Scanner<'b, 'w, 'f> {
     nesting_max: usize,
     keys: Keys,
     /// Filled in place: moving it was the largest cost of scanning `{}`.
-    found: &'f mut Found,
+    found: &'f mut LocatedValues,
 }
 
 /// A key that has been read.
@@ -67,7 +72,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
         body: &'b [u8],
         wanted: Option<&'w Wanted>,
         nesting_max: usize,
-        found: &'f mut Found,
+        found: &'f mut LocatedValues,
     ) -> Self {
         Scanner { body, wanted, nesting_max, keys: Keys::new(), found }
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::error::BodyError;
-use super::grammar::{Found, Region, Scanner};
+use super::grammar::{LocatedValues, Region, Scanner};
 use super::span::{ValueKind, ValueSpan};
 use super::wanted::Wanted;
 use super::words::{BODY_BYTES_MAX, Offset};
@@ -50,7 +50,7 @@ pub enum Ttl {
 pub struct Scanned<'b> {
     body: &'b [u8],
     object: ValueSpan,
-    found: Found,
+    found: LocatedValues,
 }
 
 /// Validates a body and locates its `id`, its `ttl`, the wanted values and the system properties in
@@ -60,7 +60,7 @@ pub fn scan<'b>(body: &'b [u8], wanted: &Wanted) -> Result<Scanned<'b>, BodyErro
     check_size(body.len(), limits, SYSTEM_BYTES_MAX)?;
     let nesting_max = usize::from(limits.nesting_max);
     let object = ValueSpan { kind: ValueKind::Object, start: 0, end: 0 };
-    let mut scanned = Scanned { body, object, found: Found::nothing(wanted.paths()) };
+    let mut scanned = Scanned { body, object, found: LocatedValues::nothing(wanted.paths()) };
     scanned.object = Scanner::new(body, Some(wanted), nesting_max, &mut scanned.found)
         .item()
         .map_err(|fault| fault.explain(body, nesting_max))?;
@@ -81,7 +81,7 @@ pub fn validate(body: &[u8]) -> Result<(), BodyError> {
 pub(super) fn validate_object(body: &[u8], limits: Limits) -> Result<(), BodyError> {
     check_size(body.len(), limits, 0)?;
     let nesting_max = usize::from(limits.nesting_max);
-    match Scanner::new(body, None, nesting_max, &mut Found::nothing(0)).item() {
+    match Scanner::new(body, None, nesting_max, &mut LocatedValues::nothing(0)).item() {
         Ok(_) => Ok(()),
         Err(fault) => Err(fault.explain(body, nesting_max)),
     }
@@ -92,7 +92,7 @@ pub(super) fn validate_object(body: &[u8], limits: Limits) -> Result<(), BodyErr
 pub fn validate_value(text: &[u8], limits: Limits) -> Result<ValueSpan, BodyError> {
     check_size(text.len(), limits, 0)?;
     let nesting_max = usize::from(limits.nesting_max);
-    Scanner::new(text, None, nesting_max, &mut Found::nothing(0))
+    Scanner::new(text, None, nesting_max, &mut LocatedValues::nothing(0))
         .any_value()
         .map_err(|fault| fault.explain(text, nesting_max))
 }
