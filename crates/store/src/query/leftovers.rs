@@ -20,12 +20,12 @@ const AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The cache of leftover rows.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers(Mutex<Kept>);
+pub(crate) struct Leftovers(Mutex<Entries>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Entries {
     /// Ordered by age, the oldest first.
-    lots: VecDeque<Lot>,
+    entries: VecDeque<Entry>,
     bytes: usize,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Owner {
 }
 
 #[derive(Debug)]
-struct Lot {
+struct Entry {
     id: u64,
     owner: Owner,
     rows: Rows,
@@ -69,9 +69,10 @@ impl Leftovers {
         }
         let mut kept = self.0.lock();
         kept.bytes += bytes;
-        kept.lots.push_back(Lot { id, owner, rows, bytes, since: now });
-        while kept.bytes > BYTES_MAX || kept.lots.front().is_some_and(|lot| lot.is_old(now)) {
-            let Some(oldest) = kept.lots.pop_front() else { break };
+        kept.entries.push_back(Entry { id, owner, rows, bytes, since: now });
+        while kept.bytes > BYTES_MAX || kept.entries.front().is_some_and(|entry| entry.is_old(now))
+        {
+            let Some(oldest) = kept.entries.pop_front() else { break };
             kept.bytes -= oldest.bytes;
         }
         id
@@ -80,14 +81,14 @@ impl Leftovers {
     /// Removes and returns cached rows, unless they are too old or belong to another query.
     pub(crate) fn take(&self, id: u64, owner: &Owner, now: Duration) -> Option<Rows> {
         let mut kept = self.0.lock();
-        let at = kept.lots.iter().position(|lot| lot.id == id && lot.owner == *owner)?;
-        let lot = kept.lots.remove(at)?;
-        kept.bytes -= lot.bytes;
-        (!lot.is_old(now)).then_some(lot.rows)
+        let at = kept.entries.iter().position(|entry| entry.id == id && entry.owner == *owner)?;
+        let entry = kept.entries.remove(at)?;
+        kept.bytes -= entry.bytes;
+        (!entry.is_old(now)).then_some(entry.rows)
     }
 }
 
-impl Lot {
+impl Entry {
     fn is_old(&self, now: Duration) -> bool {
         now.saturating_sub(self.since) > AGE_MAX
     }

@@ -16,10 +16,10 @@ const BYTES_MAX: usize = 128 << 10;
 
 /// The cache of parsed queries.
 #[derive(Debug, Default)]
-pub(crate) struct Understood(Mutex<Kept>);
+pub(crate) struct Understood(Mutex<Entries>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Entries {
     by_text: HashMap<Arc<str>, (Parsed, u64)>,
     bytes: usize,
     /// Counts lookups and insertions, to know which texts were used last.
@@ -41,7 +41,7 @@ impl Understood {
     }
 }
 
-impl Kept {
+impl Entries {
     fn find(&mut self, text: &str) -> Option<Parsed> {
         self.uses += 1;
         let (parsed, used) = self.by_text.get_mut(text)?;
