@@ -52,12 +52,12 @@ pub(super) struct Seen<'a> {
     pub(super) has_none: bool,
     /// See [`Item::number`](crate::Item::number).
     pub(super) number: u64,
-    of: Of<'a>,
+    of: ItemIdentity<'a>,
 }
 
 /// The identity of an item: the parts of its key, or the key.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum ItemIdentity<'a> {
     Parts { container: ContainerRid, epk: &'a [u8], tail: &'a [u8] },
     Key(&'a Key),
 }
@@ -87,8 +87,8 @@ impl Seen<'_> {
     /// The key of the item. Building it allocates.
     pub(super) fn key(&self) -> Key {
         match self.of {
-            Of::Parts { container, epk, tail } => keys::item(container, epk, tail),
-            Of::Key(key) => key.clone(),
+            ItemIdentity::Parts { container, epk, tail } => keys::item(container, epk, tail),
+            ItemIdentity::Key(key) => key.clone(),
         }
     }
 }
@@ -138,7 +138,7 @@ impl Container {
         for key in missed {
             let Some(item) = self.read_row(&key).await? else { continue };
             let (text, number) = (item.to_bytes(), item.number());
-            if !look(Seen { text: &text, has_none: false, number, of: Of::Key(&key) })? {
+            if !look(Seen { text: &text, has_none: false, number, of: ItemIdentity::Key(&key) })? {
                 return Ok(Swept::Enough);
             }
         }
@@ -172,7 +172,11 @@ impl Container {
                 let has_none = query.rules_out(body);
                 // A selective filter rules out most items, which then need no copy.
                 let text = if has_none { body } else { ended(body, &mut room) };
-                let of = Of::Parts { container: self.rid(), epk: record.epk(), tail: meta.tail };
+                let of = ItemIdentity::Parts {
+                    container: self.rid(),
+                    epk: record.epk(),
+                    tail: meta.tail,
+                };
                 if !look(Seen { text, has_none, number: meta.rid, of })? {
                     return Ok(Swept::Enough);
                 }
