@@ -44,7 +44,7 @@ pub(super) struct Walk {
 }
 
 /// The state of a walk.
-struct Walked {
+struct WalkState {
     run: Run,
     /// Keys of the items that were pushed.
     pushed: HashSet<Key>,
@@ -130,7 +130,7 @@ impl Container {
         let ordering = &walk.ordering;
         let from = mark.map_or_else(|| ordering.from.clone(), |mark| ordering.resume_at(mark));
         let shared = &self.state().shared;
-        let mut walked = Walked {
+        let mut walked = WalkState {
             run,
             pushed: HashSet::new(),
             ahead: BTreeMap::new(),
@@ -174,7 +174,7 @@ impl Container {
         &self,
         walk: &Walk,
         entry: &Placed,
-        walked: &mut Walked,
+        walked: &mut WalkState,
         page: &mut QueryPage,
     ) -> Result<(), QueryFailure> {
         walked.entries += 1;
@@ -205,7 +205,7 @@ impl Container {
     }
 }
 
-impl Walked {
+impl WalkState {
     fn push(
         &mut self,
         key: &Key,
