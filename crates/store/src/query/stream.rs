@@ -44,19 +44,19 @@ struct Sweep {
 }
 
 /// The end of a page: an item, and a position within its rows.
-struct Stop {
+struct PageEnd {
     spot: Spot,
     within: RowPosition,
 }
 
-impl From<Spot> for Stop {
-    fn from(spot: Spot) -> Stop {
-        Stop { spot, within: RowPosition::default() }
+impl From<Spot> for PageEnd {
+    fn from(spot: Spot) -> PageEnd {
+        PageEnd { spot, within: RowPosition::default() }
     }
 }
 
 /// A page that is being filled.
-struct Filling<'c> {
+struct PageBuilder<'c> {
     page: QueryPage,
     bytes: usize,
     limit: PageLimit,
@@ -65,9 +65,9 @@ struct Filling<'c> {
     source: Source<'c>,
     run: Run,
     /// The item within which the page ended, because its time was up or it was full.
-    stopped_at: Option<Stop>,
+    stopped_at: Option<PageEnd>,
     /// The position within its first item at which the page resumes.
-    resumes_at: Option<Stop>,
+    resumes_at: Option<PageEnd>,
     /// The unread rest of a batch when the page is full, with the place of each item.
     unseen: VecDeque<(Item, Option<Spot>)>,
     /// Whether this is the first page of the query.
@@ -78,7 +78,7 @@ struct Filling<'c> {
     swept_in_vain: bool,
 }
 
-impl Filling<'_> {
+impl PageBuilder<'_> {
     fn is_full(&self) -> bool {
         self.page.rows.len() >= self.limit.items as usize || self.bytes >= self.limit.bytes as usize
     }
@@ -108,7 +108,7 @@ impl Container {
         };
         let resumes_at = match &position {
             Some(position) if !within.is_start() => {
-                Some(Stop { spot: self.spot_at(position)?, within })
+                Some(PageEnd { spot: self.spot_at(position)?, within })
             }
             _ => None,
         };
@@ -120,7 +120,7 @@ impl Container {
         };
         let deadline = shared.runtime.elapsed() + shared.options.queries.page_time;
         watch.end_at(deadline);
-        let mut filling = Filling {
+        let mut filling = PageBuilder {
             page: QueryPage::default(),
             bytes: 0,
             limit,
@@ -161,7 +161,7 @@ impl Container {
                     false => filling.source.spot(),
                 };
                 self.note_order(scope, &filling, next.is_some())?;
-                return filling.finish(next.map(Stop::from), 0);
+                return filling.finish(next.map(PageEnd::from), 0);
             }
             kept = self.swept(query, &mut filling).await?;
             if kept.is_none() {
@@ -183,7 +183,7 @@ impl Container {
     fn note_order(
         &self,
         scope: &ScanScope,
-        filling: &Filling<'_>,
+        filling: &PageBuilder<'_>,
         is_more: bool,
     ) -> Result<(), QueryFailure> {
         let (source, page) = (&filling.source, &filling.page);
@@ -199,7 +199,7 @@ impl Container {
     async fn swept(
         &self,
         query: &Query,
-        filling: &mut Filling<'_>,
+        filling: &mut PageBuilder<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
         let Some(sweep) = self.worth_sweeping(query, filling) else { return Ok(None) };
         let (items, bytes) = (filling.page.items_read, filling.page.bytes_read);
@@ -225,7 +225,7 @@ impl Container {
 
     /// The partitions to sweep: all partitions of the scope, or a single one if rows were returned in scan order
     /// before. `None` if a sweep is not worth it.
-    fn worth_sweeping(&self, query: &Query, filling: &Filling<'_>) -> Option<Sweep> {
+    fn worth_sweeping(&self, query: &Query, filling: &PageBuilder<'_>) -> Option<Sweep> {
         let read = filling.page.items_read;
         let worth_it = self.state().shared.options.sweep_after_items;
         let is_long = filling.source.items_left().is_none_or(|left| left >= worth_it);
@@ -296,7 +296,7 @@ impl Container {
         &self,
         sweep: &Sweep,
         query: &Query,
-        filling: &mut Filling<'_>,
+        filling: &mut PageBuilder<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
         let mut found: Vec<(Spot, Vec<Bytes>)> = Vec::new();
         let (mut bytes, mut items, mut item_bytes) = (0, 0, 0);
@@ -353,7 +353,7 @@ impl Container {
     }
 }
 
-impl Filling<'_> {
+impl PageBuilder<'_> {
     /// Reads and evaluates one batch of items.
     async fn scan_on(&mut self) -> Result<(), QueryFailure> {
         let wanted = (self.limit.items as usize).saturating_sub(self.page.rows.len());
@@ -384,7 +384,7 @@ impl Filling<'_> {
             let next = match self.run.push_portion(&text, item.number(), &portion, &mut rows) {
                 // The next page begins with this item. If it is the first item of the page, the query fails.
                 Err(EvaluationError::OutOfTime) if self.page.items_read > 0 => {
-                    self.stopped_at = spot.map(|spot| Stop { spot, within: portion.from });
+                    self.stopped_at = spot.map(|spot| PageEnd { spot, within: portion.from });
                     return Ok(());
                 }
                 next => next?,
@@ -404,7 +404,7 @@ impl Filling<'_> {
                     break;
                 }
                 Portioned::Part(within) => {
-                    self.stopped_at = spot.map(|spot| Stop { spot, within });
+                    self.stopped_at = spot.map(|spot| PageEnd { spot, within });
                     return Ok(());
                 }
             }
@@ -488,9 +488,9 @@ impl Filling<'_> {
     }
 
     /// Completes the page with the token of the next one and the usage of resources.
-    fn finish(mut self, next: Option<Stop>, leftovers: u64) -> Result<QueryPage, QueryFailure> {
+    fn finish(mut self, next: Option<PageEnd>, leftovers: u64) -> Result<QueryPage, QueryFailure> {
         let progress = self.run.progress();
-        let place = |Stop { spot, within }: Stop| Place::Scan {
+        let place = |PageEnd { spot, within }: PageEnd| Place::Scan {
             progress,
             position: spot.position(),
             leftovers,
