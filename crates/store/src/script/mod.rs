@@ -124,7 +124,7 @@ pub enum ExecuteError {
 }
 
 /// Why an attempt failed.
-enum Ended {
+enum AttemptError {
     /// For a reason other than concurrent writes.
     Failed(ExecuteError),
     /// Another writer changed an item that was read.
@@ -133,7 +133,7 @@ enum Ended {
 
 /// Result of scripts before the transaction commits.
 #[derive(Default)]
-struct Left {
+struct ScriptOutput {
     response: Option<String>,
     log: String,
     main: Option<usize>,
@@ -156,10 +156,10 @@ impl Container {
             let mut scripts = Scripts::new(self, transaction, &procedure.functions);
             let call = Call::procedure(&procedure.arguments);
             let result = scripts.run(&procedure.script, &call);
-            let result = result.map(|outcome| Left {
+            let result = result.map(|outcome| ScriptOutput {
                 response: outcome.response,
                 log: outcome.log,
-                ..Left::default()
+                ..ScriptOutput::default()
             });
             scripts.finish(result)
         };
@@ -194,7 +194,7 @@ impl Container {
     async fn transact(
         &self,
         key: &PartitionKey,
-        work: impl Fn(Transaction) -> (Option<Transaction>, Result<Left, Ended>) + Send,
+        work: impl Fn(Transaction) -> (Option<Transaction>, Result<ScriptOutput, AttemptError>) + Send,
     ) -> Result<Executed, ExecuteError> {
         let shared = self.state().shared.clone();
         let (runtime, limits) = (&shared.runtime, &shared.options.scripts);
@@ -215,11 +215,11 @@ impl Container {
                     Err(trouble) => trouble,
                 },
                 // The script may have failed because it read an inconsistent state; then it is retried.
-                Err(Ended::Failed(error)) => match transaction.validate().await {
+                Err(AttemptError::Failed(error)) => match transaction.validate().await {
                     Err(Trouble::Outdated) => Trouble::Outdated,
                     _ => return Err(error),
                 },
-                Err(Ended::Outdated) => Trouble::Outdated,
+                Err(AttemptError::Outdated) => Trouble::Outdated,
             };
             match trouble {
                 Trouble::Outdated => {}
@@ -240,7 +240,7 @@ impl Container {
     fn executed(
         &self,
         key: &PartitionKey,
-        left: Left,
+        left: ScriptOutput,
         committed: Committed,
     ) -> Result<Executed, ExecuteError> {
         let newest = committed.written.last().map(|written| (written.partition, written.lsn));
@@ -292,15 +292,15 @@ impl Scripts {
         Scripts { limits, clock, shared, container: container.rid(), items: Some(items) }
     }
 
-    fn run(&mut self, script: &Script, call: &Call<'_>) -> Result<Outcome, Ended> {
+    fn run(&mut self, script: &Script, call: &Call<'_>) -> Result<Outcome, AttemptError> {
         let (offenders, whose) =
             (&self.shared.offenders, offenders::name_of(self.container, script));
         if let Some(wait) = offenders.refused_for(whose, (self.clock)()) {
             let name = script.name.clone();
-            return Err(Ended::Failed(ExecuteError::Blocked { name, wait }));
+            return Err(AttemptError::Failed(ExecuteError::Blocked { name, wait }));
         }
         let Some(items) = self.items.take() else {
-            return Err(Ended::Outdated);
+            return Err(AttemptError::Outdated);
         };
         let (limits, clock) = (&self.limits, &self.clock);
         let (items, result) = match &self.shared.options.script_workers {
@@ -317,26 +317,36 @@ impl Scripts {
         }
         let trouble = self.items.as_mut().and_then(|items| items.trouble.take());
         result.map_err(|error| match (error, trouble) {
-            (ScriptError::Stopped, Some(Trouble::Outdated)) => Ended::Outdated,
-            (ScriptError::Stopped, Some(Trouble::Failed(error))) => Ended::Failed(error.into()),
-            (ScriptError::Stopped, Some(Trouble::Refused(error))) => Ended::Failed(error.into()),
+            (ScriptError::Stopped, Some(Trouble::Outdated)) => AttemptError::Outdated,
+            (ScriptError::Stopped, Some(Trouble::Failed(error))) => {
+                AttemptError::Failed(error.into())
+            }
+            (ScriptError::Stopped, Some(Trouble::Refused(error))) => {
+                AttemptError::Failed(error.into())
+            }
             (ScriptError::Stopped, _) => {
                 let error = ScriptError::Time(self.limits.time);
-                Ended::Failed(ExecuteError::Script { name: script.name.clone(), error })
+                AttemptError::Failed(ExecuteError::Script { name: script.name.clone(), error })
             }
-            (error, _) => Ended::Failed(ExecuteError::Script { name: script.name.clone(), error }),
+            (error, _) => {
+                AttemptError::Failed(ExecuteError::Script { name: script.name.clone(), error })
+            }
         })
     }
 
     /// Runs the pre-triggers, the write and the post-triggers.
-    fn around(&mut self, write: ItemWrite, triggers: &Triggers) -> Result<Left, Ended> {
+    fn around(
+        &mut self,
+        write: ItemWrite,
+        triggers: &Triggers,
+    ) -> Result<ScriptOutput, AttemptError> {
         let Some(items) = &mut self.items else {
-            return Err(Ended::Outdated);
+            return Err(AttemptError::Outdated);
         };
         // Triggers read the new item, so a patch is applied first and written as a replace.
-        let mut write = items.transaction.patched(write).map_err(ended)?;
+        let mut write = items.transaction.patched(write).map_err(attempt_error)?;
         let operation = operation_of(&write);
-        let mut left = Left::default();
+        let mut left = ScriptOutput::default();
         for script in &triggers.before {
             let body = body_of(&write);
             let call = Call {
@@ -354,10 +364,10 @@ impl Scripts {
         }
         let request = body_of(&write);
         let Some(items) = &mut self.items else {
-            return Err(Ended::Outdated);
+            return Err(AttemptError::Outdated);
         };
         left.main = Some(items.transaction.write_count());
-        let seen = items.transaction.write(write).map_err(ended)?;
+        let seen = items.transaction.write(write).map_err(attempt_error)?;
         let mut answer = seen.map(|seen| String::from_utf8_lossy(&seen.json).into_owned());
         for script in &triggers.after {
             let call = Call {
@@ -378,23 +388,26 @@ impl Scripts {
     }
 
     /// Returns the transaction, and the result with the counts of items and bytes read.
-    fn finish(self, result: Result<Left, Ended>) -> (Option<Transaction>, Result<Left, Ended>) {
+    fn finish(
+        self,
+        result: Result<ScriptOutput, AttemptError>,
+    ) -> (Option<Transaction>, Result<ScriptOutput, AttemptError>) {
         let Some(items) = self.items else {
             return (None, result);
         };
         let transaction = items.transaction;
         let (items_read, bytes_read) = (transaction.items_read, transaction.bytes_read);
-        (Some(transaction), result.map(|left| Left { items_read, bytes_read, ..left }))
+        (Some(transaction), result.map(|left| ScriptOutput { items_read, bytes_read, ..left }))
     }
 }
 
 /// The end of a call whose own write failed.
-fn ended(trouble: Trouble) -> Ended {
+fn attempt_error(trouble: Trouble) -> AttemptError {
     match trouble {
-        Trouble::Refused(error) => Ended::Failed(error.into()),
-        Trouble::Failed(error) => Ended::Failed(error.into()),
-        Trouble::Outdated => Ended::Outdated,
-        Trouble::Full | Trouble::Late => Ended::Failed(ExecuteError::Busy),
+        Trouble::Refused(error) => AttemptError::Failed(error.into()),
+        Trouble::Failed(error) => AttemptError::Failed(error.into()),
+        Trouble::Outdated => AttemptError::Outdated,
+        Trouble::Full | Trouble::Late => AttemptError::Failed(ExecuteError::Busy),
     }
 }
 
