@@ -27,7 +27,7 @@ pub(super) struct Items {
 
 /// The part of an item that shows whether it has an id.
 #[derive(Deserialize)]
-struct Named {
+struct IdProbe {
     id: Option<serde::de::IgnoredAny>,
 }
 
@@ -78,7 +78,7 @@ impl Items {
 
     /// Returns the body with its id, or with a new id if it has none and `generate_id` is set.
     fn with_id(&self, body: &str, generate_id: bool) -> Result<String, OperationError> {
-        let has_none = serde_json::from_str::<Named>(body).is_ok_and(|named| named.id.is_none());
+        let has_none = serde_json::from_str::<IdProbe>(body).is_ok_and(|named| named.id.is_none());
         let Some(members) = body.strip_prefix('{').filter(|_| has_none) else {
             return Ok(body.to_owned());
         };
