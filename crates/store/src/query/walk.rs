@@ -21,7 +21,7 @@ use crate::error::{ItemReadError, StorageError};
 use crate::keys::{self, Key};
 use crate::partition::Look;
 use crate::scan::ScanScope;
-use crate::secondary::{Budget, Indexed, PathIndex, Placed};
+use crate::secondary::{Budget, Indexed, OrderEntry, PathIndex};
 use bytes::Bytes;
 use headwater_model::PartitionKeyValue;
 use headwater_query::{IndexPath, OrderMark, Ordering, PathStep, Query, Run, Value, order_key};
@@ -137,7 +137,7 @@ impl Container {
             deadline: shared.runtime.elapsed() + shared.options.queries.page_time,
             entries: 0,
         };
-        let mut last: Option<Placed> = None;
+        let mut last: Option<OrderEntry> = None;
         loop {
             let bounds = (&from[..], &ordering.to[..]);
             let lot = walk.index.placed(self.state(), bounds, last.as_ref(), ENTRIES_AT_ONCE)?;
@@ -173,7 +173,7 @@ impl Container {
     async fn step(
         &self,
         walk: &Walk,
-        entry: &Placed,
+        entry: &OrderEntry,
         walked: &mut WalkState,
         page: &mut QueryPage,
     ) -> Result<(), QueryFailure> {

@@ -28,9 +28,9 @@ const BROAD_MAX: usize = 8;
 /// Spares counting their entries again. An index never loses an entry before it is dropped as a whole. So a range
 /// that had too many entries stays too broad, and so does every range that contains it.
 #[derive(Debug, Default)]
-pub(super) struct Broad(Mutex<Vec<(KeyInterval, usize)>>);
+pub(super) struct BroadRanges(Mutex<Vec<(KeyInterval, usize)>>);
 
-impl Broad {
+impl BroadRanges {
     /// Whether a range is known to have at least `most` entries.
     fn has(&self, interval: &KeyInterval, most: usize) -> bool {
         let known = self.0.lock();
@@ -63,7 +63,7 @@ pub(crate) struct Proposed {
 
 /// A batch of candidates.
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct CandidateBatch {
     /// The candidates without duplicates, in scan order.
     pub(crate) items: Vec<Proposed>,
     /// The last key of this batch if more candidates follow; `None` if the batch is complete.
@@ -78,8 +78,8 @@ pub(crate) fn gather(
     intervals: &[KeyInterval],
     (from, to): (&Key, &Key),
     entries: &mut usize,
-) -> Result<Option<Gathered>, StorageError> {
-    let mut gathered = Gathered { items: Vec::new(), horizon: None };
+) -> Result<Option<CandidateBatch>, StorageError> {
+    let mut gathered = CandidateBatch { items: Vec::new(), horizon: None };
     let most = (KEYS_AT_ONCE / intervals.len().max(1)).max(KEYS_PER_VALUE_MIN);
     let range_most = range_entries_max(container);
     for interval in intervals {
@@ -115,7 +115,7 @@ fn gather_value(
     value: &[u8],
     (from, to): (&Key, &Key),
     most: usize,
-    gathered: &mut Gathered,
+    gathered: &mut CandidateBatch,
 ) -> Result<usize, StorageError> {
     let first = keys::index_entry(container.rid, index.number, value, from);
     let last = keys::index_entry(container.rid, index.number, value, to);
@@ -151,7 +151,7 @@ fn gather_range(
     index: &PathIndex,
     (interval, most): (&KeyInterval, usize),
     (from, to): (&Key, &Key),
-    gathered: &mut Gathered,
+    gathered: &mut CandidateBatch,
 ) -> Result<usize, StorageError> {
     let (all, _) = keys::index_entries(container.rid, index.number);
     let bound = |value: &[u8]| {
@@ -198,7 +198,7 @@ fn range_entries_max(container: &ContainerState) -> usize {
 
 /// An entry of an order index.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct OrderEntry {
     /// Sort key of the entry.
     pub(crate) place: Vec<u8>,
     /// Length of the prefix of `place` that its group shares. Within a group the order is not reliable.
@@ -212,9 +212,9 @@ impl PathIndex {
         &self,
         container: &ContainerState,
         (from, to): (&[u8], &[u8]),
-        behind: Option<&Placed>,
+        behind: Option<&OrderEntry>,
         most: usize,
-    ) -> Result<Vec<Placed>, StorageError> {
+    ) -> Result<Vec<OrderEntry>, StorageError> {
         let (all, _) = keys::index_entries(container.rid, self.number);
         let bound = |place: &[u8]| {
             let mut bound = all.clone();
@@ -240,7 +240,7 @@ impl PathIndex {
             };
             let key = keys::item_of_entry(container.rid, item);
             let item = Proposed { key, position: Some(said.position) };
-            found.push(Placed { place: place.to_vec(), group: said.group, item });
+            found.push(OrderEntry { place: place.to_vec(), group: said.group, item });
             found.len() < most
         })?;
         if is_malformed {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_range_around_one_that_was_too_broad_is_too_broad() {
-        let broad = Broad::default();
+        let broad = BroadRanges::default();
         broad.note(&interval(3, 7), 100);
         assert!(broad.has(&interval(3, 7), 100) && broad.has(&interval(0, 9), 50));
         assert!(!broad.has(&interval(4, 7), 100), "a narrower range was not counted");
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn few_ranges_are_remembered_and_the_narrowest_say_most() {
-        let broad = Broad::default();
+        let broad = BroadRanges::default();
         broad.note(&interval(0, 9), 100);
         broad.note(&interval(3, 7), 100);
         assert_eq!(broad.0.lock().len(), 1, "the first follows from the second");

@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use follow::Budget;
 pub(crate) use indexed::Indexed;
-pub(crate) use lookup::{Placed, Proposed, gather};
+pub(crate) use lookup::{OrderEntry, Proposed, gather};
 
 /// Maximum number of indexes of one container. A new one replaces the least recently used.
 const INDEXES_MAX: usize = 16;
@@ -71,7 +71,7 @@ pub(crate) struct PathIndex {
     /// The entries are being removed: no entry may be added, and lookups may be incomplete.
     dropped: AtomicBool,
     /// Intervals known to match too many entries for an index lookup.
-    broad: lookup::Broad,
+    broad: lookup::BroadRanges,
 }
 
 impl Secondary {
@@ -250,7 +250,7 @@ impl PathIndex {
             used: AtomicU64::default(),
             progress: Mutex::new(HashMap::new()),
             dropped: AtomicBool::new(false),
-            broad: lookup::Broad::default(),
+            broad: lookup::BroadRanges::default(),
         }
     }
 
