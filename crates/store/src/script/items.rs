@@ -5,7 +5,7 @@ use crate::body::BodyError;
 use crate::container::Container;
 use crate::error::WriteError;
 use crate::item::ItemWrite;
-use crate::transaction::{QueryTrouble, Seen, Transaction, Trouble};
+use crate::transaction::{ItemView, QueryTrouble, Transaction, Trouble};
 use bytes::Bytes;
 use headwater_query::{Limits, Query, Value};
 use headwater_script::{Collection, OperationError, Page, PageRequest, Reason, Stored, Target};
@@ -177,7 +177,7 @@ fn conditional(write: ItemWrite, etag: Option<&str>) -> ItemWrite {
     }
 }
 
-fn stored(seen: Seen) -> Stored {
+fn stored(seen: ItemView) -> Stored {
     let json = String::from_utf8_lossy(&seen.json).into_owned();
     Stored { json, etag: seen.etag.to_string() }
 }

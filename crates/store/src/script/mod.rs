@@ -27,7 +27,7 @@ use crate::container::Container;
 use crate::error::{ItemReadError, WriteError};
 use crate::item::{ItemWrite, WriteKind, Written};
 use crate::prepare;
-use crate::transaction::{Committed, Transaction, Trouble};
+use crate::transaction::{CommittedTransaction, Transaction, Trouble};
 use headwater_model::{ContainerRid, Lsn, PartitionId, PartitionKey};
 use headwater_script::{Call, Clock, Kind, Limits, Outcome, ScriptError, run};
 use items::Items;
@@ -241,7 +241,7 @@ impl Container {
         &self,
         key: &PartitionKey,
         left: ScriptOutput,
-        committed: Committed,
+        committed: CommittedTransaction,
     ) -> Result<Executed, ExecuteError> {
         let newest = committed.written.last().map(|written| (written.partition, written.lsn));
         let (partition, lsn) = match newest {

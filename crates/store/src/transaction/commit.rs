@@ -11,7 +11,7 @@ use headwater_model::{ChangeKind, ItemId, ItemRid};
 use smallvec::SmallVec;
 
 /// A committed transaction.
-pub(crate) struct Committed {
+pub(crate) struct CommittedTransaction {
     /// The result of each write, in order.
     pub(crate) written: Vec<Written>,
     provisional: Provisional,
@@ -20,20 +20,20 @@ pub(crate) struct Committed {
 
 impl Transaction {
     /// Writes everything in one log entry, if nothing that was read has changed.
-    pub(crate) async fn commit(self) -> Result<Committed, Trouble> {
+    pub(crate) async fn commit(self) -> Result<CommittedTransaction, Trouble> {
         let checks = self.checks()?;
         let (checked, epk) = (checks.len(), self.epk.clone());
         let all: SmallVec<[Operation; 1]> = checks.into_iter().chain(self.operations).collect();
         if all.is_empty() {
             let (provisional, container) = (self.provisional, self.container);
-            return Ok(Committed { written: Vec::new(), provisional, container });
+            return Ok(CommittedTransaction { written: Vec::new(), provisional, container });
         }
         let state = self.container.state().clone();
         match state.submit(epk.as_bytes(), Work::Transaction(all)).await {
             Ok(Answer::Transaction(mut written)) => {
                 written.drain(..checked);
                 let (provisional, container) = (self.provisional, self.container);
-                Ok(Committed { written, provisional, container })
+                Ok(CommittedTransaction { written, provisional, container })
             }
             Ok(_) => Err(StorageError::Closed.into()),
             Err(Refusal::Storage(error)) => Err(error.into()),
@@ -64,7 +64,7 @@ impl Transaction {
     }
 }
 
-impl Committed {
+impl CommittedTransaction {
     /// Replaces provisional etags and resource ids in a text of the script by those that the writer assigned.
     pub(crate) fn finalise(&self, text: &str) -> String {
         let container = self.container.rid();

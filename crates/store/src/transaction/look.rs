@@ -4,7 +4,7 @@
 //! transaction sees it. Items that the transaction created follow. If there are too many items to sort and no index
 //! has creation order, they come in the order of their ids.
 
-use super::{Own, Seen, Transaction, Trouble};
+use super::{ItemView, OwnVersion, Transaction, Trouble};
 use crate::keys;
 use crate::listing::Listing;
 use crate::scan::ScanScope;
@@ -33,7 +33,7 @@ pub(super) struct Looking {
 
 enum Way {
     Numbers(Box<Listing>),
-    Ids(VecDeque<(String, Seen)>),
+    Ids(VecDeque<(String, ItemView)>),
 }
 
 impl Looking {
@@ -69,7 +69,7 @@ impl Transaction {
     }
 
     /// Reads the next item and counts it.
-    pub(super) fn next_item(&mut self, looking: &mut Looking) -> Result<Option<Seen>, Trouble> {
+    pub(super) fn next_item(&mut self, looking: &mut Looking) -> Result<Option<ItemView>, Trouble> {
         let Some((id, seen)) = self.step(looking)? else { return Ok(None) };
         self.items_read += 1;
         self.bytes_read += seen.json.len();
@@ -77,7 +77,7 @@ impl Transaction {
         Ok(Some(seen))
     }
 
-    fn step(&mut self, looking: &mut Looking) -> Result<Option<(String, Seen)>, Trouble> {
+    fn step(&mut self, looking: &mut Looking) -> Result<Option<(String, ItemView)>, Trouble> {
         let found = self.find_next(looking)?;
         if let Some((id, seen)) = &found {
             looking.behind = Some(match &looking.way {
@@ -100,7 +100,7 @@ impl Transaction {
         Ok(behind)
     }
 
-    fn find_next(&mut self, looking: &mut Looking) -> Result<Option<(String, Seen)>, Trouble> {
+    fn find_next(&mut self, looking: &mut Looking) -> Result<Option<(String, ItemView)>, Trouble> {
         let waiting = looking.waiting.take();
         match &mut looking.way {
             Way::Numbers(listing) => {
@@ -134,7 +134,10 @@ impl Transaction {
     }
 
     /// The next item of a listing, as the transaction sees it.
-    fn next_stored(&mut self, listing: &mut Listing) -> Result<Option<(String, Seen)>, Trouble> {
+    fn next_stored(
+        &mut self,
+        listing: &mut Listing,
+    ) -> Result<Option<(String, ItemView)>, Trouble> {
         let (from, _) = keys::items_of(self.rid(), self.epk.as_bytes(), &self.encoded);
         while !listing.is_done() {
             self.check_time()?;
@@ -150,11 +153,13 @@ impl Transaction {
     }
 
     /// The next item that the transaction has created.
-    fn next_own(&self, behind: Option<u64>) -> Option<(String, Seen)> {
+    fn next_own(&self, behind: Option<u64>) -> Option<(String, ItemView)> {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.created.range((from, Bound::Unbounded)).find_map(|(number, id)| {
             match self.own.get(id) {
-                Some(Own::Put(seen)) if seen.number == *number => Some((id.clone(), seen.clone())),
+                Some(OwnVersion::Put(seen)) if seen.number == *number => {
+                    Some((id.clone(), seen.clone()))
+                }
                 _ => None,
             }
         })

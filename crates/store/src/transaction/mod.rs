@@ -11,7 +11,7 @@
 //! began causes a conflict.
 //!
 //! The writer assigns the etags and resource ids of new versions. Until then they are provisional, and
-//! [`Committed::finalise`] puts the real ones into the script's response.
+//! [`CommittedTransaction::finalise`] puts the real ones into the script's response.
 //!
 //! Everything except the commit is synchronous, because a script occupies its thread anyway. A script never waits for
 //! another task.
@@ -22,7 +22,7 @@ mod provisional;
 mod query;
 mod unique;
 
-pub(crate) use commit::Committed;
+pub(crate) use commit::CommittedTransaction;
 pub(crate) use query::QueryTrouble;
 
 use crate::body::{self, SystemProperties};
@@ -84,7 +84,7 @@ impl From<WriteError> for Trouble {
 
 /// An item as the transaction sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ItemView {
     pub(crate) json: Bytes,
     pub(crate) etag: Etag,
     /// The number in its resource id.
@@ -93,8 +93,8 @@ pub(crate) struct Seen {
 
 /// The newest version of an item that the transaction itself has written.
 #[derive(Clone, Debug)]
-enum Own {
-    Put(Seen),
+enum OwnVersion {
+    Put(ItemView),
     Deleted,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Transaction {
     bytes: usize,
     /// Total bytes of the versions that are replaced or deleted.
     replaced_bytes: usize,
-    own: BTreeMap<String, Own>,
+    own: BTreeMap<String, OwnVersion>,
     /// Ids of items it has created, by their provisional numbers. Some may be deleted again.
     created: BTreeMap<u64, String>,
     /// Owners of the unique keys that the transaction changed; `None` if a key became free.
@@ -196,7 +196,7 @@ impl Transaction {
     }
 
     /// Reads an item.
-    pub(crate) fn read(&mut self, id: &str) -> Result<Option<Seen>, Trouble> {
+    pub(crate) fn read(&mut self, id: &str) -> Result<Option<ItemView>, Trouble> {
         let found = self.current(id)?;
         if let Some(seen) = &found {
             self.items_read += 1;
@@ -240,7 +240,7 @@ impl Transaction {
     }
 
     /// Creates, upserts, replaces or deletes an item.
-    pub(crate) fn write(&mut self, write: ItemWrite) -> Result<Option<Seen>, Trouble> {
+    pub(crate) fn write(&mut self, write: ItemWrite) -> Result<Option<ItemView>, Trouble> {
         if self.operations.len() >= OPERATIONS_MAX {
             return Err(Trouble::Full);
         }
@@ -269,11 +269,11 @@ impl Transaction {
                 if self.provisional.owns(seen.number) {
                     self.created.insert(seen.number, id.clone());
                 }
-                (Own::Put(seen.clone()), Some(seen))
+                (OwnVersion::Put(seen.clone()), Some(seen))
             }
             _ => {
                 self.take_unique(&id, &[])?;
-                (Own::Deleted, None)
+                (OwnVersion::Deleted, None)
             }
         };
         self.own.insert(id, own);
@@ -284,7 +284,7 @@ impl Transaction {
     }
 
     /// The new item with a provisional etag and, if it is created, a provisional resource id.
-    fn stamped(&mut self, body: &Prepared, number: Option<u64>) -> Seen {
+    fn stamped(&mut self, body: &Prepared, number: Option<u64>) -> ItemView {
         let operation = self.operations.len();
         let number = number.unwrap_or_else(|| self.provisional.number(operation));
         let etag = self.provisional.etag(operation);
@@ -307,14 +307,14 @@ impl Transaction {
         // The LSN is cut off, since only the change feed returns it.
         json.truncate(composed.lsn_at);
         json.push(b'}');
-        Seen { json: Bytes::from(json), etag, number }
+        ItemView { json: Bytes::from(json), etag, number }
     }
 
     /// The current version of an item as the transaction sees it.
-    fn current(&mut self, id: &str) -> Result<Option<Seen>, Trouble> {
+    fn current(&mut self, id: &str) -> Result<Option<ItemView>, Trouble> {
         match self.own.get(id) {
-            Some(Own::Put(seen)) => Ok(Some(seen.clone())),
-            Some(Own::Deleted) => Ok(None),
+            Some(OwnVersion::Put(seen)) => Ok(Some(seen.clone())),
+            Some(OwnVersion::Deleted) => Ok(None),
             None => Ok(self.stored(id)?.map(|item| seen_of(&item))),
         }
     }
@@ -348,7 +348,11 @@ impl Transaction {
     }
 
     /// Reads up to `most` items after an id, including own writes, in the order of their ids.
-    fn page(&mut self, after: Option<&str>, most: usize) -> Result<Vec<(String, Seen)>, Trouble> {
+    fn page(
+        &mut self,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, ItemView)>, Trouble> {
         self.scanned = true;
         let mut after = after.map(str::to_owned);
         loop {
@@ -401,12 +405,12 @@ impl Transaction {
     }
 }
 
-fn seen_of(item: &Item) -> Seen {
-    Seen { json: item.to_bytes(), etag: item.etag(), number: item.number() }
+fn seen_of(item: &Item) -> ItemView {
+    ItemView { json: item.to_bytes(), etag: item.etag(), number: item.number() }
 }
 
 /// Rejects what the writer would reject, so that the script gets the error at once.
-fn check(operation: &Operation, id: &str, before: Option<&Seen>) -> Result<(), WriteError> {
+fn check(operation: &Operation, id: &str, before: Option<&ItemView>) -> Result<(), WriteError> {
     let id = || id.to_owned();
     let Some(before) = before else {
         return match &operation.action {
