@@ -17,59 +17,63 @@ const ITEMS_AT_ONCE: usize = 256;
 
 /// The item after which to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Behind {
+pub(super) enum ResumePoint {
     Number(u64),
     Id(String),
 }
 
 /// The state of an iteration over all items of the key.
-pub(super) struct Looking {
-    way: Way,
+pub(super) struct ItemCursor {
+    way: CursorSource,
     /// The last item that was returned.
-    pub(super) behind: Option<Behind>,
+    pub(super) behind: Option<ResumePoint>,
     /// The id of the next item, which was found but not returned.
     waiting: Option<String>,
 }
 
-enum Way {
+enum CursorSource {
     Numbers(Box<Listing>),
     Ids(VecDeque<(String, ItemView)>),
 }
 
-impl Looking {
+impl ItemCursor {
     /// Whether items come in creation order.
     pub(super) fn is_by_number(&self) -> bool {
-        matches!(self.way, Way::Numbers(_))
+        matches!(self.way, CursorSource::Numbers(_))
     }
 }
 
 impl Transaction {
     /// Starts an iteration over all items, or resumes one after an item.
-    pub(super) fn look(&mut self, behind: Option<Behind>) -> Result<Looking, Trouble> {
+    pub(super) fn look(&mut self, behind: Option<ResumePoint>) -> Result<ItemCursor, Trouble> {
         self.scanned = true;
         if let Some(before) = self.looking.take_if(|before| before.behind == behind) {
             return Ok(before);
         }
         let scope = ScanScope::Key(self.key.clone());
-        let numbers = |listing| Way::Numbers(Box::new(listing));
+        let numbers = |listing| CursorSource::Numbers(Box::new(listing));
         let way = match &behind {
             None => self.container.begin_listing(&scope).map(|listing| listing.map(numbers)),
-            Some(Behind::Id(_)) => Ok(None),
+            Some(ResumePoint::Id(_)) => Ok(None),
             // The transaction's own items follow all stored items, so no stored item is left.
-            Some(Behind::Number(number)) if self.provisional.owns(*number) => {
+            Some(ResumePoint::Number(number)) if self.provisional.owns(*number) => {
                 Ok(Some(numbers(Listing::of(Vec::new()))))
             }
-            Some(Behind::Number(number)) => {
+            Some(ResumePoint::Number(number)) => {
                 let listing = self.container.resume_listing(&scope, number.saturating_add(1));
                 listing.map(|listing| Some(numbers(listing)))
             }
         };
-        let way = way.map_err(Trouble::Failed)?.unwrap_or_else(|| Way::Ids(VecDeque::new()));
-        Ok(Looking { way, behind, waiting: None })
+        let way =
+            way.map_err(Trouble::Failed)?.unwrap_or_else(|| CursorSource::Ids(VecDeque::new()));
+        Ok(ItemCursor { way, behind, waiting: None })
     }
 
     /// Reads the next item and counts it.
-    pub(super) fn next_item(&mut self, looking: &mut Looking) -> Result<Option<ItemView>, Trouble> {
+    pub(super) fn next_item(
+        &mut self,
+        looking: &mut ItemCursor,
+    ) -> Result<Option<ItemView>, Trouble> {
         let Some((id, seen)) = self.step(looking)? else { return Ok(None) };
         self.items_read += 1;
         self.bytes_read += seen.json.len();
@@ -77,19 +81,22 @@ impl Transaction {
         Ok(Some(seen))
     }
 
-    fn step(&mut self, looking: &mut Looking) -> Result<Option<(String, ItemView)>, Trouble> {
+    fn step(&mut self, looking: &mut ItemCursor) -> Result<Option<(String, ItemView)>, Trouble> {
         let found = self.find_next(looking)?;
         if let Some((id, seen)) = &found {
             looking.behind = Some(match &looking.way {
-                Way::Numbers(_) => Behind::Number(seen.number),
-                Way::Ids(_) => Behind::Id(id.clone()),
+                CursorSource::Numbers(_) => ResumePoint::Number(seen.number),
+                CursorSource::Ids(_) => ResumePoint::Id(id.clone()),
             });
         }
         Ok(found)
     }
 
     /// Pauses an iteration after the last returned item; `None` if no item follows it.
-    pub(super) fn pause(&mut self, mut looking: Looking) -> Result<Option<Behind>, Trouble> {
+    pub(super) fn pause(
+        &mut self,
+        mut looking: ItemCursor,
+    ) -> Result<Option<ResumePoint>, Trouble> {
         let Some((id, _)) = self.find_next(&mut looking)? else { return Ok(None) };
         let behind = looking.behind.clone();
         if looking.is_by_number() {
@@ -100,12 +107,15 @@ impl Transaction {
         Ok(behind)
     }
 
-    fn find_next(&mut self, looking: &mut Looking) -> Result<Option<(String, ItemView)>, Trouble> {
+    fn find_next(
+        &mut self,
+        looking: &mut ItemCursor,
+    ) -> Result<Option<(String, ItemView)>, Trouble> {
         let waiting = looking.waiting.take();
         match &mut looking.way {
-            Way::Numbers(listing) => {
+            CursorSource::Numbers(listing) => {
                 let behind = match looking.behind {
-                    Some(Behind::Number(number)) => Some(number),
+                    Some(ResumePoint::Number(number)) => Some(number),
                     _ => None,
                 };
                 if let Some(id) = waiting
@@ -120,10 +130,10 @@ impl Transaction {
                     None => Ok(self.next_own(behind)),
                 }
             }
-            Way::Ids(items) => {
+            CursorSource::Ids(items) => {
                 if items.is_empty() {
                     let behind = match &looking.behind {
-                        Some(Behind::Id(id)) => Some(id.as_str()),
+                        Some(ResumePoint::Id(id)) => Some(id.as_str()),
                         _ => None,
                     };
                     *items = self.page(behind, ITEMS_AT_ONCE)?.into();

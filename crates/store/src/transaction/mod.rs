@@ -126,7 +126,7 @@ pub(crate) struct Transaction {
     by_rid: HashMap<String, String>,
     provisional: Provisional,
     /// The paused iteration of the last page.
-    looking: Option<look::Looking>,
+    looking: Option<look::ItemCursor>,
     /// Time limit of the transaction, on the runtime's clock.
     deadline: Duration,
     pub(crate) items_read: usize,

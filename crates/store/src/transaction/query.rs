@@ -3,7 +3,7 @@
 //! A continuation names the item after which to continue (see `look`). For a query that reads every item first, it
 //! names a number of rows. Both stay valid from one call of a script to the next.
 
-use super::look::{Behind, Looking};
+use super::look::{ItemCursor, ResumePoint};
 use super::provisional::is_provisional;
 use super::{Transaction, Trouble};
 use crate::scan::ScanScope;
@@ -118,9 +118,9 @@ impl Transaction {
     /// Pauses after a full page; records a missing index of creation order if it is the first page.
     fn pause_page(
         &mut self,
-        looking: Looking,
+        looking: ItemCursor,
         is_first: bool,
-    ) -> Result<Option<Behind>, QueryTrouble> {
+    ) -> Result<Option<ResumePoint>, QueryTrouble> {
         let is_by_number = looking.is_by_number();
         let behind = self.pause(looking)?;
         if is_first && behind.is_some() && !is_by_number {
@@ -159,18 +159,18 @@ impl Transaction {
         Ok((rows, position))
     }
 
-    fn write_position(&self, kind: &str, rows: u64, behind: &Behind) -> String {
+    fn write_position(&self, kind: &str, rows: u64, behind: &ResumePoint) -> String {
         match behind {
             // Written as a resource id, so that a provisional one is replaced by the real one at commit.
-            Behind::Number(number) => {
+            ResumePoint::Number(number) => {
                 format!("{kind}.{rows}.{NUMBER}{}", ItemRid::new(self.rid(), *number))
             }
-            Behind::Id(id) => format!("{kind}.{rows}.{}", URL_SAFE_NO_PAD.encode(id)),
+            ResumePoint::Id(id) => format!("{kind}.{rows}.{}", URL_SAFE_NO_PAD.encode(id)),
         }
     }
 
-    fn read_position(&self, text: &str, kind: &str) -> Result<(u64, Behind), QueryTrouble> {
-        let parts = || -> Option<(u64, Behind)> {
+    fn read_position(&self, text: &str, kind: &str) -> Result<(u64, ResumePoint), QueryTrouble> {
+        let parts = || -> Option<(u64, ResumePoint)> {
             let rest = text.strip_prefix(kind)?.strip_prefix('.')?;
             let (rows, behind) = rest.split_once('.')?;
             let behind = match behind.strip_prefix(NUMBER) {
@@ -178,9 +178,11 @@ impl Transaction {
                     let rid = ItemRid::parse(rid).ok()?;
                     let is_ours = rid.container == self.rid()
                         && (!is_provisional(rid.number) || self.provisional.owns(rid.number));
-                    is_ours.then_some(Behind::Number(rid.number))?
+                    is_ours.then_some(ResumePoint::Number(rid.number))?
                 }
-                None => Behind::Id(String::from_utf8(URL_SAFE_NO_PAD.decode(behind).ok()?).ok()?),
+                None => {
+                    ResumePoint::Id(String::from_utf8(URL_SAFE_NO_PAD.decode(behind).ok()?).ok()?)
+                }
             };
             Some((rows.parse().ok()?, behind))
         };
