@@ -120,7 +120,7 @@ impl Container {
         };
         let deadline = shared.runtime.elapsed() + shared.options.queries.page_time;
         watch.end_at(deadline);
-        let mut filling = PageBuilder {
+        let mut builder = PageBuilder {
             page: QueryPage::default(),
             bytes: 0,
             limit,
@@ -144,28 +144,28 @@ impl Container {
         };
         loop {
             if let Some(rows) = kept.take()
-                && let Some((rows, at)) = filling.take_kept(rows)
+                && let Some((rows, at)) = builder.take_kept(rows)
             {
                 let (id, owner) = (shared.runtime.random(), self.owner_of(query, scope));
                 let leftovers = shared.leftovers.keep(id, owner, rows, shared.runtime.elapsed());
-                return filling.finish(Some(at.into()), leftovers);
+                return builder.finish(Some(at.into()), leftovers);
             }
-            if let Some(stop) = filling.stopped_at.take() {
-                return filling.finish(Some(stop), 0);
+            if let Some(stop) = builder.stopped_at.take() {
+                return builder.finish(Some(stop), 0);
             }
-            let is_spent = filling.page.items_read >= ITEMS_READ_MAX
-                || shared.runtime.elapsed() >= filling.deadline;
-            if filling.source.is_done() || filling.is_full() || is_spent {
-                let next = match filling.is_full() {
-                    true => filling.look_ahead(query, context).await?,
-                    false => filling.source.spot(),
+            let is_spent = builder.page.items_read >= ITEMS_READ_MAX
+                || shared.runtime.elapsed() >= builder.deadline;
+            if builder.source.is_done() || builder.is_full() || is_spent {
+                let next = match builder.is_full() {
+                    true => builder.look_ahead(query, context).await?,
+                    false => builder.source.spot(),
                 };
-                self.note_order(scope, &filling, next.is_some())?;
-                return filling.finish(next.map(PageEnd::from), 0);
+                self.note_order(scope, &builder, next.is_some())?;
+                return builder.finish(next.map(PageEnd::from), 0);
             }
-            kept = self.swept(query, &mut filling).await?;
+            kept = self.swept(query, &mut builder).await?;
             if kept.is_none() {
-                filling.scan_on().await?;
+                builder.scan_on().await?;
             }
         }
     }
@@ -183,13 +183,13 @@ impl Container {
     fn note_order(
         &self,
         scope: &ScanScope,
-        filling: &PageBuilder<'_>,
+        builder: &PageBuilder<'_>,
         is_more: bool,
     ) -> Result<(), QueryFailure> {
-        let (source, page) = (&filling.source, &filling.page);
+        let (source, page) = (&builder.source, &builder.page);
         let is_unordered = source.is_scan() && !source.is_listing();
         let is_list = page.rows.len().saturating_mul(4) >= page.items_read;
-        if filling.is_first && is_more && is_unordered && is_list {
+        if builder.is_first && is_more && is_unordered && is_list {
             self.miss_listing(scope)?;
         }
         Ok(())
@@ -199,41 +199,41 @@ impl Container {
     async fn swept(
         &self,
         query: &Query,
-        filling: &mut PageBuilder<'_>,
+        builder: &mut PageBuilder<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
-        let Some(sweep) = self.worth_sweeping(query, filling) else { return Ok(None) };
-        let (items, bytes) = (filling.page.items_read, filling.page.bytes_read);
-        filling.watch.end_at(self.state().shared.runtime.elapsed() + SWEEP_TIME_MAX);
-        let rows = match self.sweep_rows(&sweep, query, filling).await {
+        let Some(sweep) = self.worth_sweeping(query, builder) else { return Ok(None) };
+        let (items, bytes) = (builder.page.items_read, builder.page.bytes_read);
+        builder.watch.end_at(self.state().shared.runtime.elapsed() + SWEEP_TIME_MAX);
+        let rows = match self.sweep_rows(&sweep, query, builder).await {
             Err(QueryFailure::Evaluation(EvaluationError::OutOfTime)) => None,
             rows => rows?,
         };
-        filling.watch.end_at(filling.deadline);
-        filling.swept_in_vain = rows.is_none();
+        builder.watch.end_at(builder.deadline);
+        builder.swept_in_vain = rows.is_none();
         if rows.is_some() && matches!(sweep.from, Spot::Number(_)) {
-            if !filling.source.is_listing() {
+            if !builder.source.is_listing() {
                 // The sweep found the previous rows again, at their places in creation order.
-                filling.page.rows.clear();
-                filling.bytes = 0;
-                filling.page.items_read -= items;
-                filling.page.bytes_read -= bytes;
+                builder.page.rows.clear();
+                builder.bytes = 0;
+                builder.page.items_read -= items;
+                builder.page.bytes_read -= bytes;
             }
-            filling.source.end();
+            builder.source.end();
         }
         Ok(rows)
     }
 
     /// The partitions to sweep: all partitions of the scope, or a single one if rows were returned in scan order
     /// before. `None` if a sweep is not worth it.
-    fn worth_sweeping(&self, query: &Query, filling: &PageBuilder<'_>) -> Option<Sweep> {
-        let read = filling.page.items_read;
+    fn worth_sweeping(&self, query: &Query, builder: &PageBuilder<'_>) -> Option<Sweep> {
+        let read = builder.page.items_read;
         let worth_it = self.state().shared.options.sweep_after_items;
-        let is_long = filling.source.items_left().is_none_or(|left| left >= worth_it);
+        let is_long = builder.source.items_left().is_none_or(|left| left >= worth_it);
         if read < worth_it
             || !is_long
-            || filling.swept_in_vain
-            || filling.resumes_at.is_some()
-            || !filling.source.is_scan()
+            || builder.swept_in_vain
+            || builder.resumes_at.is_some()
+            || !builder.source.is_scan()
             || query.window() != (0, None)
         {
             return None;
@@ -242,19 +242,19 @@ impl Container {
             let entries: u64 = partitions.iter().map(|partition| partition.visible().get()).sum();
             let per_item = |sum: u64| sum.saturating_mul(entries) / (read as u64).max(1);
             entries <= SWEPT_ENTRIES_MAX
-                && per_item(filling.bytes as u64) <= SWEPT_BYTES_MAX as u64
-                && per_item(filling.run.steps()) <= SWEPT_STEPS_MAX
+                && per_item(builder.bytes as u64) <= SWEPT_BYTES_MAX as u64
+                && per_item(builder.run.steps()) <= SWEPT_STEPS_MAX
         };
-        let (from, to) = filling.source.left()?;
-        let began = filling.began.as_ref()?;
-        if filling.source.is_listing() || filling.is_first {
+        let (from, to) = builder.source.left()?;
+        let began = builder.began.as_ref()?;
+        if builder.source.is_listing() || builder.is_first {
             let partitions = self.whole_partitions(began, &to).filter(|all| fits(all));
             if let Some(partitions) = partitions {
-                let from = filling.source.spot().filter(|_| filling.source.is_listing());
+                let from = builder.source.spot().filter(|_| builder.source.is_listing());
                 return Some(Sweep { partitions, from: from.unwrap_or(Spot::Number(0)) });
             }
         }
-        if filling.source.is_listing() {
+        if builder.source.is_listing() {
             return None;
         }
         let topology = self.state().topology();
@@ -296,13 +296,13 @@ impl Container {
         &self,
         sweep: &Sweep,
         query: &Query,
-        filling: &mut PageBuilder<'_>,
+        builder: &mut PageBuilder<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
         let mut found: Vec<(Spot, Vec<Bytes>)> = Vec::new();
         let (mut bytes, mut items, mut item_bytes) = (0, 0, 0);
-        let run = &mut filling.run;
+        let run = &mut builder.run;
         // Cached rows are returned item by item, so an item with more rows than a page ends the sweep.
-        let (rows, bytes_max) = (filling.limit.items as usize, filling.limit.bytes as usize);
+        let (rows, bytes_max) = (builder.limit.items as usize, builder.limit.bytes as usize);
         let bytes_max = bytes_max.min(SWEPT_BYTES_MAX);
         let whole = Portion { from: RowPosition::default(), rows, bytes: bytes_max };
         let mut look = |seen: Seen<'_>| {
@@ -336,8 +336,8 @@ impl Container {
                 };
             }
         }
-        filling.page.items_read += items;
-        filling.page.bytes_read += item_bytes;
+        builder.page.items_read += items;
+        builder.page.bytes_read += item_bytes;
         if swept != Swept::All {
             return Ok(None);
         }

@@ -47,7 +47,7 @@ impl Transaction {
     /// Starts an iteration over all items, or resumes one after an item.
     pub(super) fn look(&mut self, behind: Option<ResumePoint>) -> Result<ItemCursor, Trouble> {
         self.scanned = true;
-        if let Some(before) = self.looking.take_if(|before| before.behind == behind) {
+        if let Some(before) = self.cursor.take_if(|before| before.behind == behind) {
             return Ok(before);
         }
         let scope = ScanScope::Key(self.key.clone());
@@ -72,19 +72,19 @@ impl Transaction {
     /// Reads the next item and counts it.
     pub(super) fn next_item(
         &mut self,
-        looking: &mut ItemCursor,
+        cursor: &mut ItemCursor,
     ) -> Result<Option<ItemView>, Trouble> {
-        let Some((id, seen)) = self.step(looking)? else { return Ok(None) };
+        let Some((id, seen)) = self.step(cursor)? else { return Ok(None) };
         self.items_read += 1;
         self.bytes_read += seen.json.len();
         self.remember(&id, seen.number);
         Ok(Some(seen))
     }
 
-    fn step(&mut self, looking: &mut ItemCursor) -> Result<Option<(String, ItemView)>, Trouble> {
-        let found = self.find_next(looking)?;
+    fn step(&mut self, cursor: &mut ItemCursor) -> Result<Option<(String, ItemView)>, Trouble> {
+        let found = self.find_next(cursor)?;
         if let Some((id, seen)) = &found {
-            looking.behind = Some(match &looking.way {
+            cursor.behind = Some(match &cursor.way {
                 CursorSource::Numbers(_) => ResumePoint::Number(seen.number),
                 CursorSource::Ids(_) => ResumePoint::Id(id.clone()),
             });
@@ -93,28 +93,25 @@ impl Transaction {
     }
 
     /// Pauses an iteration after the last returned item; `None` if no item follows it.
-    pub(super) fn pause(
-        &mut self,
-        mut looking: ItemCursor,
-    ) -> Result<Option<ResumePoint>, Trouble> {
-        let Some((id, _)) = self.find_next(&mut looking)? else { return Ok(None) };
-        let behind = looking.behind.clone();
-        if looking.is_by_number() {
+    pub(super) fn pause(&mut self, mut cursor: ItemCursor) -> Result<Option<ResumePoint>, Trouble> {
+        let Some((id, _)) = self.find_next(&mut cursor)? else { return Ok(None) };
+        let behind = cursor.behind.clone();
+        if cursor.is_by_number() {
             // The item may change before it is returned, so only its id is stored.
-            looking.waiting = Some(id);
-            self.looking = Some(looking);
+            cursor.waiting = Some(id);
+            self.cursor = Some(cursor);
         }
         Ok(behind)
     }
 
     fn find_next(
         &mut self,
-        looking: &mut ItemCursor,
+        cursor: &mut ItemCursor,
     ) -> Result<Option<(String, ItemView)>, Trouble> {
-        let waiting = looking.waiting.take();
-        match &mut looking.way {
+        let waiting = cursor.waiting.take();
+        match &mut cursor.way {
             CursorSource::Numbers(listing) => {
-                let behind = match looking.behind {
+                let behind = match cursor.behind {
                     Some(ResumePoint::Number(number)) => Some(number),
                     _ => None,
                 };
@@ -132,7 +129,7 @@ impl Transaction {
             }
             CursorSource::Ids(items) => {
                 if items.is_empty() {
-                    let behind = match &looking.behind {
+                    let behind = match &cursor.behind {
                         Some(ResumePoint::Id(id)) => Some(id.as_str()),
                         _ => None,
                     };
@@ -185,8 +182,8 @@ impl Transaction {
             return Ok(rid.to_owned());
         };
         // A link from an earlier call. Resource ids have no index, so this searches all items.
-        let mut looking = self.look(None)?;
-        while let Some((id, seen)) = self.step(&mut looking)? {
+        let mut cursor = self.look(None)?;
+        while let Some((id, seen)) = self.step(&mut cursor)? {
             if seen.number == wanted.number {
                 return Ok(id);
             }

@@ -126,7 +126,7 @@ pub(crate) struct Transaction {
     by_rid: HashMap<String, String>,
     provisional: Provisional,
     /// The paused iteration of the last page.
-    looking: Option<look::ItemCursor>,
+    cursor: Option<look::ItemCursor>,
     /// Time limit of the transaction, on the runtime's clock.
     deadline: Duration,
     pub(crate) items_read: usize,
@@ -167,7 +167,7 @@ impl Transaction {
             seen: BTreeMap::new(),
             scanned: false,
             by_rid: HashMap::new(),
-            looking: None,
+            cursor: None,
             deadline,
             items_read: 0,
             bytes_read: 0,

@@ -62,13 +62,13 @@ impl Transaction {
 
     fn all(&mut self, after: Option<&str>, most: usize) -> Result<Rows, QueryTrouble> {
         let behind = after.map(|text| self.read_position(text, "a")).transpose()?;
-        let mut looking = self.look(behind.map(|(_, behind)| behind))?;
+        let mut cursor = self.look(behind.map(|(_, behind)| behind))?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while let Some(seen) = self.next_item(&mut looking)? {
+        while let Some(seen) = self.next_item(&mut cursor)? {
             bytes += seen.json.len();
             rows.push(seen.json);
             if rows.len() >= most || bytes >= PAGE_BYTES {
-                let next = self.pause_page(looking, after.is_none())?;
+                let next = self.pause_page(cursor, after.is_none())?;
                 return Ok((rows, next.map(|next| self.write_position("a", 0, &next))));
             }
         }
@@ -90,9 +90,9 @@ impl Transaction {
             }
         };
         let mut run = query.resume(context, Progress { rows: shown });
-        let mut looking = self.look(behind)?;
+        let mut cursor = self.look(behind)?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while let Some(seen) = self.next_item(&mut looking)? {
+        while let Some(seen) = self.next_item(&mut cursor)? {
             let mut made = Vec::new();
             let next = run.push(&seen.json, seen.number, &mut made)?;
             for row in made {
@@ -107,7 +107,7 @@ impl Transaction {
                 break;
             }
             if rows.len() >= most || bytes >= PAGE_BYTES {
-                let next = self.pause_page(looking, after.is_none())?;
+                let next = self.pause_page(cursor, after.is_none())?;
                 let shown = run.progress().rows;
                 return Ok((rows, next.map(|next| self.write_position("s", shown, &next))));
             }
@@ -118,11 +118,11 @@ impl Transaction {
     /// Pauses after a full page; records a missing index of creation order if it is the first page.
     fn pause_page(
         &mut self,
-        looking: ItemCursor,
+        cursor: ItemCursor,
         is_first: bool,
     ) -> Result<Option<ResumePoint>, QueryTrouble> {
-        let is_by_number = looking.is_by_number();
-        let behind = self.pause(looking)?;
+        let is_by_number = cursor.is_by_number();
+        let behind = self.pause(cursor)?;
         if is_first && behind.is_some() && !is_by_number {
             let scope = ScanScope::Key(self.partition_key());
             self.container.miss_listing(&scope).map_err(Trouble::from)?;
@@ -144,8 +144,8 @@ impl Transaction {
         };
         let mut run = query.start(context);
         if query.reads_items() {
-            let mut looking = self.look(None)?;
-            while let Some(seen) = self.next_item(&mut looking)? {
+            let mut cursor = self.look(None)?;
+            while let Some(seen) = self.next_item(&mut cursor)? {
                 if run.push(&seen.json, seen.number, &mut Vec::new())? == Next::Enough {
                     break;
                 }
