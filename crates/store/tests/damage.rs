@@ -608,8 +608,7 @@ async fn a_lost_partition_is_reported() {
     }
 }
 
-/// Damage of the last write of a killed process looks like a torn write. The position of the index shows that the write
-/// was complete.
+/// Damage of a killed process's last write looks like a torn write. The index shows that the write was complete.
 #[test]
 fn what_the_index_has_seen_cannot_have_been_torn() {
     let simulation = Simulation::new(1);

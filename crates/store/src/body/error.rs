@@ -39,7 +39,7 @@ pub enum BodyError {
     /// The bytes end before the JSON is complete; also the error of an empty body.
     #[error("json stops short after {bytes} bytes; send the whole text")]
     Truncated {
-        /// How many bytes there were.
+        /// Number of bytes that were sent.
         bytes: usize,
     },
     /// The bytes break the grammar of RFC 8259.

@@ -17,7 +17,7 @@ use super::text;
 use super::wanted::{Node, ROOT, Role, SYSTEM, Wanted};
 use super::words::{self, Offset, byte, slice};
 
-/// What a pass found at the top level and at the wanted paths.
+/// The values that a pass located at the top level and at the wanted paths.
 #[derive(Clone, Debug)]
 pub(super) struct LocatedValues {
     pub(super) id: Option<ValueSpan>,

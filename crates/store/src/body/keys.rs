@@ -32,7 +32,7 @@ pub(super) struct Keys {
 /// One object that is open.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
-    /// How many keys came before its own.
+    /// Number of keys on the stack before its own.
     first: usize,
     /// One bit per key, by hash. While no bit is hit twice the keys are certainly distinct.
     bits: u64,

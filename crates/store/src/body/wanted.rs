@@ -96,7 +96,7 @@ impl Wanted {
         wanted
     }
 
-    /// The same paths under other limits.
+    /// Returns these paths with other limits.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Wanted {
         Wanted { limits, ..self }

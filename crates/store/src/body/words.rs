@@ -73,13 +73,13 @@ pub(super) fn specials_or_beyond_ascii(word: u64) -> u64 {
     (controls_and_quotes | backslashes) & HIGHS
 }
 
-/// How many bits of the word come before the first mark. `marks` must not be zero.
+/// Number of bits of the word before the first mark. `marks` must not be zero.
 #[inline(always)]
 pub(super) fn bits_before(marks: u64) -> u32 {
     marks.trailing_zeros() & !7
 }
 
-/// How many bytes of the word come before the first mark. `marks` must not be zero.
+/// Number of bytes of the word before the first mark. `marks` must not be zero.
 #[inline(always)]
 pub(super) fn bytes_before(marks: u64) -> Offset {
     marks.trailing_zeros() / 8

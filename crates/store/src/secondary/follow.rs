@@ -44,7 +44,7 @@ pub(crate) struct Progress {
     pub(super) stale: u64,
     /// Whether it has ever caught up.
     pub(super) built: bool,
-    /// It may have skipped versions that were replaced up to this LSN, so it is unusable before it is applied.
+    /// The index may have skipped versions that were replaced up to this LSN. It is unusable until `applied` reaches it.
     needs: Lsn,
 }
 

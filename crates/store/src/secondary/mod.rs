@@ -1,6 +1,6 @@
 //! Secondary indexes for queries: find items by the value at a path, or read items in a sort order.
 //!
-//! **An index is a reader of the change feed.** It stores a position in each partition, like any other reader, and
+//! **An index is a reader of the change feed.** Like any other reader, it stores a position in each partition. It
 //! catches up from the log when a query uses it and when the store maintains itself. Writing an item does no index
 //! work. So a container without queries pays nothing, and a write costs the same however many paths are indexed.
 //!
