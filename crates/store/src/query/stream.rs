@@ -223,8 +223,8 @@ impl Container {
         Ok(rows)
     }
 
-    /// The partitions to sweep: all partitions of the scope, or a single one if rows were returned in scan order
-    /// before. `None` if a sweep is not worth it.
+    /// The partitions to sweep: all of the scope if rows may come in creation order, otherwise the next one in scan
+    /// order. `None` if a sweep is not worth it.
     fn worth_sweeping(&self, query: &Query, builder: &PageBuilder<'_>) -> Option<Sweep> {
         let read = builder.page.items_read;
         let worth_it = self.state().shared.options.sweep_after_items;
