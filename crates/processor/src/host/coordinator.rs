@@ -1,8 +1,8 @@
-//! Looks at all leases now and then, and does this host's part: takes what is free, hands over what is
-//! another's, notices what was lost, repairs what is broken.
+//! Lists all leases periodically and does this host's part: acquires free leases, hands over surplus ones,
+//! detects lost ones and repairs broken ones.
 //!
-//! What it sees may be old. So it only ever decides to try: every write is on the condition that the
-//! lease is as it was seen, and a lease that is missing in a list is read before anybody believes it.
+//! A listing may be stale, so it only leads to attempts: every write is conditional on the version that was
+//! listed, and a lease missing from a listing is read before it counts as missing.
 
 use super::acquire::{Candidate, acquire, all};
 use super::repair::Auditor;
@@ -26,9 +26,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// How soon to look again while something moves.
+/// How soon to list again while ownership changes.
 const RESTLESS: Duration = Duration::from_secs(1);
-/// How long a host that could not read the feed leaves it to others.
+/// How long a host that could not read the feed takes no new leases.
 const UNWELL: Duration = Duration::from_secs(60);
 
 pub(crate) struct Coordinator {
@@ -37,7 +37,7 @@ pub(crate) struct Coordinator {
     ended: mpsc::UnboundedReceiver<SessionEnd>,
     ending: mpsc::UnboundedSender<SessionEnd>,
     seen: Observations,
-    /// Leases this host leaves to others until then.
+    /// Leases this host does not acquire before the given time.
     avoid: BTreeMap<String, Duration>,
     picture: String,
     stable_rounds: u32,
@@ -47,14 +47,14 @@ pub(crate) struct Coordinator {
     stopping: bool,
 }
 
-/// A list of documents, understood.
+/// The documents of one listing, parsed and sorted by kind.
 pub(crate) struct View {
     pub(crate) leases: Vec<(Lease, Stored)>,
-    /// Further documents about ranges that have a lease, none of them behind it.
+    /// Extra documents for ranges that already have a lease; none of them is less advanced than that lease.
     pub(crate) doubles: Vec<(Lease, Stored)>,
-    /// Nobody will work on these again.
+    /// Leases that are over and will not be processed again.
     pub(crate) retired: Vec<(Lease, Stored)>,
-    /// Leases that somebody was about to make.
+    /// Leases that were announced but may not exist yet.
     pub(crate) promises: Vec<Promise>,
     members: Vec<(Member, Stored)>,
     control: Control,
@@ -81,7 +81,7 @@ impl Coordinator {
         }
     }
 
-    /// Works until the host is stopped, fails, or is dropped.
+    /// Runs until the host is stopped, fails or is dropped.
     pub(crate) async fn run(mut self, stopping: watch::Receiver<bool>, mut gone: Stop) {
         let mut nudged = self.shared.nudge.listen();
         loop {
@@ -99,7 +99,7 @@ impl Coordinator {
             }
         }
         if gone.is_requested() && !*stopping.borrow() {
-            // Dropped without being stopped: nothing is let go of, everything just ends.
+            // Dropped without a stop: nothing is released, the sessions just end.
             self.sessions.values().for_each(|handle| handle.fence.end(CloseReason::LeaseExpired));
         } else {
             self.drain().await;
@@ -108,7 +108,7 @@ impl Coordinator {
         self.publish(true);
     }
 
-    /// Lets go of everything, within a bound.
+    /// Releases every lease, within a time limit.
     async fn drain(&mut self) {
         self.stopping = true;
         self.shared.drain();
@@ -127,7 +127,7 @@ impl Coordinator {
             }
             _ => {}
         }
-        // Without leases nobody knows who works on what: then everything ends at once.
+        // Without the lease store, or with the name lost, ownership is unknown: end everything at once.
         let at_once = matches!(reason, CloseReason::LeaseStoreGone | CloseReason::LeaseLost);
         for handle in self.sessions.values() {
             if at_once {
@@ -136,8 +136,8 @@ impl Coordinator {
                 handle.fence.leave(reason.clone());
             }
         }
-        // A session gives its handlers `drain_timeout` and lets go of its lease after that, which takes
-        // no longer than its fence allows.
+        // A session gives its handlers `drain_timeout` and then releases its lease, which takes no longer
+        // than its fence allows.
         let patience = self.shared.options.drain_timeout + self.shared.options.expiration;
         let until = self.shared.runtime.elapsed() + patience;
         while !self.sessions.is_empty() {
@@ -182,7 +182,7 @@ impl Coordinator {
         });
     }
 
-    /// One look and what follows from it; how long to wait before the next.
+    /// Lists once and acts on the result. Returns how long to wait before the next listing.
     async fn round(&mut self) -> Duration {
         let listed = self.shared.store.list(&self.shared.namespace.prefix());
         let listed = self.shared.runtime.timeout(self.shared.options.store_timeout, listed).await;
@@ -231,7 +231,7 @@ impl Coordinator {
         }
     }
 
-    /// Within a fifth more or less, so that hosts do not all look at once.
+    /// Returns the acquire interval with ±20 % jitter, so that hosts do not all list at once.
     fn interval(&self) -> Duration {
         let interval = self.shared.options.acquire_interval;
         let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
@@ -268,8 +268,8 @@ impl Coordinator {
                 Kind::Control => {
                     let control = Control::parse(&stored.body);
                     if control.is_none() {
-                        let why =
-                            "nobody can read it, so nobody works; pause and resume write it anew";
+                        let why = "the control document is unreadable, so no host works; \
+                                   pause or resume rewrites it";
                         let (lease, why) = (stored.key.id.clone(), why.to_owned());
                         self.shared.tell(Event::Halted { lease, why });
                     }
@@ -288,12 +288,12 @@ impl Coordinator {
             order(one).cmp(&order(other)).then_with(|| one.token.cmp(&other.token))
         });
         set_doubles_aside(&mut view);
-        // Doubles have the same id, so only one of them can be watched.
+        // Doubles have the same id, so only one of them can be observed.
         view.leases.iter().for_each(|(_, stored)| self.seen.note(sign(stored), arrived));
         view
     }
 
-    /// Does what operators want. False while nobody may work.
+    /// Applies the operators' control document. Returns false while this host must not work.
     fn obey(&mut self, control: Control) -> bool {
         let known = self.shared.generation.load(Ordering::SeqCst);
         if control.generation <= known && !control.paused {
@@ -301,19 +301,19 @@ impl Coordinator {
         }
         self.sessions.values().for_each(|handle| handle.fence.leave(CloseReason::Reset));
         if self.sessions.is_empty() {
-            // Told to others by the next heartbeat: this host has stopped.
+            // The next heartbeat publishes the generation: this host has stopped its sessions.
             self.shared.generation.store(control.generation.max(known), Ordering::SeqCst);
             return !control.paused;
         }
         false
     }
 
-    /// Ends sessions whose lease somebody else took. Lists may be old, epochs are not.
+    /// Ends sessions whose lease was taken by another host. A listing may be stale, but epochs only grow.
     fn notice_lost(&self, view: &View) {
         for (lease, stored) in &view.doubles {
             let same = |handle: &&Handle| handle.key == stored.key;
             if let Some(handle) = self.sessions.get(&lease.token).filter(same) {
-                // Another document about these keys counts; this one will be removed.
+                // Another document for these keys counts; the audit removes this one.
                 handle.fence.leave(CloseReason::LeaseLost);
             }
         }
@@ -344,7 +344,7 @@ impl Coordinator {
         let same = named.iter().find(|(one, _)| session.is_none_or(|s| *s == one.host.session));
         match same {
             Some((_, beat)) => !expired(beat),
-            // Under the very same name, but another run: its predecessor is gone.
+            // Same name but another run of the process: the owner is gone.
             None if named.iter().any(|(one, _)| one.host.name == *owner) => false,
             None => !expired(stored),
         }
@@ -358,7 +358,7 @@ impl Coordinator {
             .iter()
             .filter(|(lease, _)| lease.is_runnable())
             .map(|(lease, stored)| {
-                // Without a session in it, a lease under our name is ours only if we work on it.
+                // Without a session id, a lease under our name is ours only if we work on it.
                 let certain = lease.extra.session.is_some()
                     || self.sessions.contains_key(&lease.token)
                     || self.shared.options.adopt_own_name;
@@ -413,8 +413,9 @@ impl Coordinator {
         ClusterView { leases, members, stable_rounds: self.stable_rounds }
     }
 
-    /// Whether somebody here has not stopped working on keys of this lease, although it should have: under
-    /// another lease, which was lost and has become this one meanwhile.
+    /// Whether a session that has been fenced off is still running on keys of this lease.
+    ///
+    /// It may hold an earlier lease that was lost and has become this one since, for example by a split.
     fn is_left_behind(&self, lease: &Lease) -> bool {
         let Some(range) = &lease.range else { return false };
         self.sessions.values().any(|handle| handle.range.overlaps(range) && handle.fence.is_ended())
@@ -429,8 +430,8 @@ impl Coordinator {
         }
         let now = self.shared.runtime.elapsed();
         self.avoid.retain(|_, until| *until > now);
-        // What is ours without anybody working on it: the answer to an acquisition was lost, or this
-        // host stopped itself for a while. It is taken anew, under a new epoch.
+        // Leases owned by this host without a session: the answer to an acquisition was lost, or this host
+        // ended the session. They are acquired again under a new epoch.
         let adopted = view.leases.iter().filter(|(lease, _)| {
             let ours = lease.is_held_by(&self.shared.me);
             let certain = lease.extra.session.is_some() || self.shared.options.adopt_own_name;
@@ -445,8 +446,8 @@ impl Coordinator {
         let mut work: Vec<BoxFuture<Option<Taken>>> = Vec::new();
         for (lease, stored) in &view.leases {
             let token = lease.token.as_str();
-            // Where several documents are about one range nobody begins before one is left: the least far
-            // of them would not stay so.
+            // While a range has several documents no session starts: a running session would advance the one
+            // that is least advanced, and the choice of document would change.
             let doubled = view.doubles.iter().any(|(double, _)| double.token == token);
             if !wanted.contains(token)
                 || doubled
@@ -469,8 +470,8 @@ impl Coordinator {
     }
 }
 
-/// Keeps one document for every range: the one that is least far, since the others would skip what lies
-/// between. .NET has made several where every document has a partition of its own.
+/// Keeps one document per range: the least advanced, because the others would skip changes. The rest become
+/// doubles. .NET has created duplicates where every document has its own partition.
 fn set_doubles_aside(view: &mut View) {
     let mut kept: Vec<(Lease, Stored)> = Vec::with_capacity(view.leases.len());
     for (lease, stored) in std::mem::take(&mut view.leases) {
@@ -480,7 +481,7 @@ fn set_doubles_aside(view: &mut View) {
                 let (one, other) = (lease.position.as_ref(), last.0.position.as_ref());
                 let lower = match coverage::is_lower(one, other) || coverage::is_lower(other, one) {
                     true => coverage::is_lower(one, other),
-                    // Whichever, as long as every host decides the same.
+                    // Arbitrary, but every host decides the same.
                     false => stored.key < last.1.key,
                 };
                 let surplus = match lower {

@@ -1,4 +1,4 @@
-//! Reads a lease's range ahead of its handlers, as far as it may.
+//! Reads a lease's range ahead of its handlers, within the limits on pages and unhandled changes.
 
 use super::shared::Shared;
 use super::tenure::Tenure;
@@ -11,17 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// What the reader has to say.
+/// A result of the reader.
 pub(crate) enum Fetched {
     Page(Page, Diagnostics, Room),
     /// Nothing new; the position may still have moved.
     Idle(Page),
-    /// It cannot go on.
+    /// The reader cannot continue.
     End(FetchEnd),
 }
 
-/// A page's place in memory; free for another page when the last of its changes was given to a handler
-/// and came back.
+/// A page's permit to be in memory. It is released when the last of the page's changes was handled.
 pub(crate) type Room = Arc<OwnedSemaphorePermit>;
 
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub(crate) enum FetchEnd {
 
 const PAUSES: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
-/// How long to wait when settings are wrong: somebody has to change them first.
+/// Pause after a refused request: a setting must be corrected first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 const PAGE_ITEMS: u32 = 100;
 
@@ -49,7 +48,7 @@ pub(crate) async fn fetch(
     let mut items_max = shared.options.items_max;
     loop {
         while tenure.watermark.lock().under_way() >= shared.options.unhandled_max {
-            // Handlers acknowledge later; nothing rings when they do, so look now and then.
+            // Handlers that acknowledge later send no notification, so poll.
             let pause = shared.runtime.sleep(Duration::from_millis(20));
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
@@ -62,7 +61,7 @@ pub(crate) async fn fetch(
             () = tenure.fence.leaving() => return,
             room = rooms.clone().acquire_owned() => match room {
                 Ok(room) => room,
-                // Nobody closes it.
+                // The semaphore is never closed.
                 Err(_) => return,
             },
         };
@@ -116,7 +115,7 @@ pub(crate) async fn fetch(
         if is_end {
             return;
         }
-        // A feed that waited has spent the time already; one that cannot answers at once.
+        // A feed that supports long polling has waited already; others answer at once.
         let took = shared.runtime.elapsed().saturating_sub(asked);
         if is_idle && took < shared.options.poll_delay {
             let pause = shared.runtime.sleep(shared.options.poll_delay - took);
@@ -159,14 +158,14 @@ async fn read(
     answer.unwrap_or_else(|| Err(SourceError::Unavailable("no answer in time".to_owned())))
 }
 
-/// Page sizes come back slowly after they had to shrink.
+/// Doubles the page size after it had to shrink, up to the configured size.
 fn grown(now: Option<u32>, wanted: Option<u32>) -> Option<u32> {
     let limit = wanted.unwrap_or(PAGE_ITEMS);
     let doubled = now.unwrap_or(limit).saturating_mul(2);
     if doubled >= limit { wanted } else { Some(doubled) }
 }
 
-/// How long the feed has not answered.
+/// Consecutive failures to read the feed.
 #[derive(Default)]
 struct Trouble {
     failures: u32,
@@ -174,7 +173,7 @@ struct Trouble {
 }
 
 impl Trouble {
-    /// How long to wait before the next attempt; nothing if it has been too long.
+    /// How long to wait before the next attempt. `None` if the feed has been unreachable for too long.
     fn pause(&mut self, shared: &Shared, tenure: &Tenure, error: &SourceError) -> Option<Duration> {
         let now = shared.runtime.elapsed();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
@@ -184,7 +183,7 @@ impl Trouble {
             shared.tell(Event::FeedTrouble { lease, error, since });
         }
         match error {
-            // The service is there and asks for patience: no other host could do better.
+            // The service is reachable and throttles: another host would fare no better.
             SourceError::Throttled { after } => {
                 let wait = PAUSES.jittered(self.failures, shared.runtime.random());
                 let wait = after.unwrap_or(wait);

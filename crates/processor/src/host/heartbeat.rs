@@ -1,6 +1,6 @@
-//! One document per host says that it is alive, and with it every lease it holds.
+//! Heartbeat: one member document per host, which keeps every lease of that host alive.
 //!
-//! A heartbeat that was confirmed moves the host's own deadline, counted from before it was sent.
+//! A confirmed heartbeat extends the host's own deadline, counted from when it was sent. Never touches leases.
 
 use super::Fatal;
 use super::StartError;
@@ -14,21 +14,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Our own document.
+/// This host's member document and its pending heartbeats.
 pub(crate) struct Joined {
     member: Member,
     etag: String,
     /// When the first heartbeat was sent.
     sent: Duration,
-    /// Heartbeats whose answer did not come, with when they were sent.
+    /// Heartbeats without an answer: number and time of sending.
     unanswered: Vec<(u64, Duration)>,
 }
 
 const LOOKS: u32 = 8;
-/// How many heartbeats without an answer are remembered; one confirmed late is worth little.
+/// How many unanswered heartbeats are kept. A late confirmation of an older one extends the deadline little.
 const UNANSWERED_MAX: usize = 16;
 
-/// Writes the first heartbeat. Waits for a predecessor of the same name to be gone.
+/// Writes the first heartbeat. Waits until a predecessor of the same name has expired.
 pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
     let options = &shared.options;
     let member = Member {
@@ -44,7 +44,7 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
     let key = shared.key(shared.namespace.member(&shared.me.name));
     let mut seen = Observations::default();
     let mut first: Option<Stored> = None;
-    // As long as a predecessor may be alive, and a little longer.
+    // Four times the expiration, so that a predecessor expires before this gives up.
     for _ in 0..LOOKS * 4 {
         let sent = shared.runtime.elapsed();
         let written = match shared.store.read(&key).await? {
@@ -94,7 +94,7 @@ fn document(shared: &Shared, member: &Member) -> NewDocument {
     NewDocument { key, body }
 }
 
-/// Beats until the host is stopped, or has ended by itself.
+/// Renews the heartbeat until the host is stopped or has ended.
 pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop) {
     let mut nudged = shared.nudge.listen();
     let since = shared.runtime.elapsed().saturating_sub(joined.sent);
@@ -118,8 +118,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop)
         joined.member.owned = shared.owned();
         let began = shared.runtime.elapsed();
         let confirmed = beat(&shared, &mut joined).await;
-        // From one sending to the next, however long answers take; and quicker while it does not
-        // succeed: time is running out.
+        // The interval runs from sending to sending, however long answers take. After a failure the next
+        // attempt comes sooner, because the deadline approaches.
         let took = shared.runtime.elapsed().saturating_sub(began);
         pause = match confirmed {
             true => shared.options.renew_interval.saturating_sub(took),
@@ -135,7 +135,7 @@ fn retry_pause(shared: &Shared) -> Duration {
     quarter / 2 + Duration::from_micros(shared.runtime.random() % micros)
 }
 
-/// Says once that the host is alive. Whether that is certain.
+/// Sends one heartbeat. Returns true if it was confirmed.
 async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     joined.member.heartbeat += 1;
     let sent = shared.runtime.elapsed();
@@ -152,8 +152,8 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
             let read = shared.store.read(&key);
             match shared.runtime.timeout(shared.options.store_timeout, read).await {
                 Some(Ok(Some(stored))) => match Member::parse(&stored.body) {
-                    // The answer to an earlier heartbeat was lost, or is late: it counts from when it
-                    // was sent.
+                    // The answer to an earlier heartbeat was lost or is late: the deadline counts from when
+                    // that one was sent.
                     Some(member) if member.host == shared.me => {
                         joined.etag = stored.etag;
                         let known = |(beat, _): &&(u64, Duration)| *beat == member.heartbeat;
@@ -201,12 +201,12 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     }
 }
 
-/// What was sent then is certain to have arrived.
+/// Extends the deadline by a heartbeat that was sent at `sent` and confirmed.
 fn confirm(shared: &Shared, sent: Duration) {
     shared.deadline.extend(deadline(sent, shared.options.expiration), shared.runtime.elapsed());
 }
 
-/// Removes our document, so that nobody has to wait for it to expire.
+/// Deletes the member document, so that other hosts need not wait for it to expire.
 async fn leave(shared: &Shared, joined: &Joined) {
     let key = shared.key(shared.namespace.member(&shared.me.name));
     let delete = shared.store.delete(&key, &joined.etag);

@@ -1,7 +1,7 @@
-//! One handler at work: it is given changes until it has handled them, or a policy decides otherwise.
+//! A lane: one handler that processes one batch after the other.
 //!
-//! A lane works on keys of its own, one batch after the other, so order per key is kept however many
-//! lanes a lease has. It never calls its handler when the lease may be somebody else's.
+//! Each lane has its own keys, so order per key is kept with any number of lanes. A lane never calls its handler
+//! after the lease has ended.
 
 use super::fetch::Room;
 use super::shared::Shared;
@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What a lane is given.
+/// Work sent to a lane.
 pub(crate) enum Job {
     Work(Portion),
     Idle,
@@ -33,27 +33,27 @@ pub(crate) enum Job {
 pub(crate) struct Portion {
     pub(crate) changes: Vec<Change>,
     pub(crate) tickets: Vec<Ticket>,
-    /// How often hosts vanished while they worked on these.
+    /// How often hosts vanished while they worked on these changes.
     pub(crate) attempts_before: u32,
-    /// Kept until they are handled, if they are of one page.
+    /// The permit of their page, held until they are handled; none if they come from several pages.
     pub(crate) room: Option<Room>,
-    /// How their pages were read.
+    /// Diagnostics of the pages they came from.
     pub(crate) reads: Arc<[Diagnostics]>,
 }
 
-/// Why a lane gave up, if it did.
+/// Why a lane gave up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GaveUp {
     Halt(String),
     StopHost(String),
-    /// The lease is left to whoever takes it next.
+    /// Release the lease for another attempt, here or on another host.
     LetGo,
 }
 
 const STUCK_PAUSES: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 
-/// Works until there is nothing more to do; then closes the handler.
+/// Runs until the queue or the lease ends, then closes the handler.
 pub(crate) async fn lane(
     shared: Arc<Shared>,
     tenure: Arc<Tenure>,
@@ -105,7 +105,7 @@ struct Piece {
     changes: Vec<Change>,
     tickets: Vec<Ticket>,
     attempt: u32,
-    /// How many of the attempts are those of hosts that vanished.
+    /// How many of the attempts were made by hosts that vanished.
     before: u32,
 }
 
@@ -115,12 +115,12 @@ impl Piece {
         Piece { changes, tickets, attempt: self.attempt, before: self.before }
     }
 
-    /// Nothing has been tried with these yet.
+    /// Resets the attempts for changes that have not been tried by themselves.
     fn begin_anew(&mut self) {
         (self.attempt, self.before) = (1, 0);
     }
 
-    /// Takes out the changes at these places, which must be in order.
+    /// Removes the changes at these indexes, which must be in ascending order.
     fn take(&mut self, places: &[usize]) -> Piece {
         let is_taken = |index: &usize| places.contains(index);
         let (attempt, before) = (self.attempt, self.before);
@@ -147,7 +147,7 @@ impl Worker<'_> {
                 continue;
             }
             let began = self.shared.runtime.elapsed();
-            // Leaving: what is not handled comes again, elsewhere.
+            // The lease ended: unhandled changes are delivered again by its next owner.
             let Some(outcome) = self.call(&piece, &reads).await else { return Ok(()) };
             self.tell(&piece, &outcome, began);
             match outcome {
@@ -173,13 +173,13 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Calls the handler; nothing if the lease ended meanwhile.
+    /// Calls the handler; `None` if the lease ended first.
     async fn call(
         &mut self,
         piece: &Piece,
         reads: &Arc<[Diagnostics]>,
     ) -> Option<Result<Ack, HandlerError>> {
-        // Right before the call: the process may have been frozen since the last look.
+        // Checked right before the call: the process may have been frozen since the last check.
         if self.tenure.fence.is_ended() {
             return None;
         }
@@ -218,7 +218,7 @@ impl Worker<'_> {
         Some(outcome.unwrap_or_else(|text| Err(panicked(text))))
     }
 
-    /// Says that a handler succeeded, if it did.
+    /// Records the outcome, and reports the changes that a handler handled.
     fn tell(&self, piece: &Piece, outcome: &Result<Ack, HandlerError>, began: Duration) {
         self.tenure.set_failing(outcome.as_ref().err().map(ToString::to_string).as_deref());
         let changes = match outcome {
@@ -231,7 +231,7 @@ impl Worker<'_> {
         self.shared.tell(Event::Handled { lease, changes, took });
     }
 
-    /// Counts changes as handled, and stores the position if it is time to.
+    /// Counts changes as handled, and stores the position if a checkpoint is due.
     async fn done(&mut self, tickets: &[Ticket], bytes: usize) {
         self.tenure.done(tickets, bytes).await;
     }
@@ -258,7 +258,7 @@ impl Worker<'_> {
             error: &error,
         };
         let action = self.shared.options.failure.decide(&failure);
-        // Whoever names the changes to blame has handled the others, unless it could not read them.
+        // A handler that names the changes to blame has handled the others, unless it failed to decode them.
         let others_handled = error.kind() == FailureKind::Error && !error.blamed().is_empty();
         match action {
             Action::Retry { after } => {
@@ -309,11 +309,11 @@ impl Worker<'_> {
         tokio::select! { biased; () = self.tenure.fence.leaving() => {}, () = pause => {} }
     }
 
-    /// Puts changes away until that has succeeded. False if the lease ended before.
+    /// Writes changes to the dead letters, retrying until it succeeds. Returns false if the lease ended first.
     async fn put_away(&mut self, piece: &Piece, error: &str) -> Result<bool, GaveUp> {
         let shared = self.shared;
         let Some(letters) = &shared.options.dead_letters else {
-            return Err(GaveUp::Halt(format!("there is nowhere to put failed changes: {error}")));
+            return Err(GaveUp::Halt(format!("no dead letters are configured: {error}")));
         };
         for change in &piece.changes {
             let letter = DeadLetter {
@@ -329,7 +329,7 @@ impl Worker<'_> {
             let mut failures = 0;
             while let Err(refused) = letters.put(letter.clone()).await {
                 failures += 1;
-                tracing::warn!(refused, "a dead letter cannot be put away");
+                tracing::warn!(refused, "cannot write a dead letter; retrying");
                 self.pause(STUCK_PAUSES.after(failures)).await;
                 if self.tenure.fence.is_leaving() {
                     return Ok(false);
@@ -350,7 +350,7 @@ fn bytes(changes: &[Change]) -> usize {
     changes.iter().map(|change| change.body().len()).sum()
 }
 
-/// A handler's call that says when it has its thread, and when it gives it back.
+/// A handler's future that records when it is polled and when it yields.
 struct Entered<'a> {
     work: Caught<'a, Result<Ack, HandlerError>>,
     span: tracing::Span,
@@ -366,7 +366,7 @@ impl Future for Entered<'_> {
         let Entered { work, span, .. } = &mut *self;
         let polled = span.in_scope(|| Pin::new(work).poll(context));
         if first {
-            // Also told here: where it blocked, whoever looks after it may have been blocked as well.
+            // Checked here as well: while the thread was blocked, the watch task may have been blocked too.
             if let Some(since) = self.tenure.blocked_for(self.shared.runtime.elapsed()) {
                 tell_blocked(self.shared, self.tenure, since);
             }
@@ -376,7 +376,7 @@ impl Future for Entered<'_> {
     }
 }
 
-/// Runs a handler's work; a panic in it becomes its message.
+/// Wraps a handler's future; a panic becomes an error message.
 pub(crate) fn caught<'a, T>(work: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Caught<'a, T> {
     Caught(work)
 }

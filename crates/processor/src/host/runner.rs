@@ -1,4 +1,4 @@
-//! A runner at work: it asks for batches by itself, and is stopped when the lease is not ours any more.
+//! Runs a [`LeaseRunner`](crate::runner::LeaseRunner), which pulls batches itself, until the lease ends.
 
 use super::lane::{GaveUp, Job, caught};
 use super::shared::Shared;
@@ -8,7 +8,7 @@ use crate::runner::{AnyRunner, LeaseSession};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Lets a runner work until it has nothing more to do, or the lease is lost.
+/// Runs a runner until it returns or the lease is lost. Returning before the lease ends counts as a failure.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     tenure: Arc<Tenure>,
@@ -23,7 +23,7 @@ pub(crate) async fn run(
     };
     let error = match outcome {
         Ok(Ok(())) if tenure.fence.is_leaving() => return None,
-        Ok(Ok(())) => "the runner returned while it could have gone on".to_owned(),
+        Ok(Ok(())) => "the runner returned before its lease ended".to_owned(),
         Ok(Err(error)) => error.to_string(),
         Err(panicked) => panicked,
     };

@@ -1,11 +1,11 @@
-//! Work on one lease, from its acquisition to its end.
+//! A session: work on one lease, from its acquisition to its end.
 //!
 //! ```text
 //!   fetch ──pages──► session ──jobs──► lane, lane, …      each with a handler of its own
 //!                       │                 │
 //!                       │             checkpoints
 //!                       ▼                 ▼
-//!                  release, split ◄──── writer             the only one who writes the lease
+//!                  release, split ◄──── writer             the only task that writes the lease
 //! ```
 
 use super::dispatch::{Dispatch, Stop};
@@ -34,33 +34,33 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many batches may wait in front of a handler.
+/// How many batches may be queued for a handler.
 const JOBS_WAITING: usize = 1;
-/// After a handler could not be opened, or the feed not be read.
+/// How long to avoid a lease after its handler could not be opened or its feed not be read.
 const AVOID: Duration = Duration::from_secs(15);
-/// How often the feed is asked where "now" is.
+/// How often the feed is asked for the position of `Now`.
 const START_ATTEMPTS: u32 = 6;
 
-/// A lease that was just taken.
+/// A lease that was just acquired.
 pub(crate) struct Taken {
     pub(crate) lease: Lease,
     pub(crate) range: KeyRange,
     pub(crate) etag: String,
-    /// When the write that took it was sent.
+    /// When the write that acquired it was sent.
     pub(crate) sent: Duration,
-    /// How often this host's deadline had passed before that.
+    /// The deadline's lapse count before that write.
     pub(crate) lapses: u64,
 }
 
-/// What the coordinator keeps of a running session.
+/// The coordinator's handle on a running session.
 pub(crate) struct Handle {
     pub(crate) fence: Fence,
-    /// Who should have the lease next.
+    /// The host that should acquire the lease next.
     pub(crate) successor: Arc<Mutex<Option<String>>>,
     pub(crate) epoch: u64,
-    /// Which document.
+    /// The lease's document.
     pub(crate) key: DocumentKey,
-    /// The keys it is about.
+    /// The lease's keys.
     pub(crate) range: KeyRange,
 }
 
@@ -69,15 +69,15 @@ pub(crate) struct Handle {
 pub(crate) struct SessionEnd {
     pub(crate) token: String,
     pub(crate) reason: CloseReason,
-    /// Whether everything was stored and the lease let go of in order.
+    /// Whether everything was stored and the lease was released.
     pub(crate) orderly: bool,
-    /// How long this host should leave the lease to others.
+    /// How long this host should not acquire the lease.
     pub(crate) avoid: Option<Duration>,
-    /// How far the range was, in case its document is gone.
+    /// The last position, in case the document is gone.
     pub(crate) known: Option<Reached>,
 }
 
-/// How far a range was when work on it ended.
+/// The position of a range when work on it ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Reached {
     pub(crate) range: KeyRange,
@@ -85,13 +85,13 @@ pub(crate) struct Reached {
     pub(crate) epoch: u64,
 }
 
-/// Starts work on a lease; `ended` is told how it went.
+/// Starts a session on a lease; sends its result to `ended`.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     taken: Taken,
     ended: mpsc::UnboundedSender<SessionEnd>,
 ) -> Handle {
-    // Either the host's heartbeat keeps its leases, or every lease is renewed by itself.
+    // With native leases the host's heartbeat renews all of them; otherwise each lease is renewed by itself.
     let until = match shared.options.is_native() {
         true => shared.deadline.clone(),
         false => Deadline::default(),
@@ -99,7 +99,7 @@ pub(crate) fn start(
     let lapses = match shared.options.is_native() {
         true => taken.lapses,
         false => {
-            // Counted from before the write was sent; an answer that took too long is no lease.
+            // Counts from before the write was sent, so a late answer yields an expired deadline.
             until.extend(deadline(taken.sent, shared.options.expiration), taken.sent);
             until.lapses()
         }
@@ -122,14 +122,14 @@ pub(crate) fn start(
         end.token = token;
         let (lease, reason) = (end.token.clone(), end.reason.clone());
         shared.tell(Event::Closed { lease, reason });
-        // Nobody listens when the host is dropped without being stopped.
+        // The receiver is gone if the host was dropped without a stop.
         let _ = ended.send(end);
         shared.nudge.ring();
     });
     handle
 }
 
-/// Work on a lease that begins when it is told where its jobs come from.
+/// A lane or runner that starts when it is given its queue.
 type Worker = Box<dyn FnOnce(mpsc::Receiver<Job>) -> BoxFuture<Option<GaveUp>> + Send>;
 
 struct Session {
@@ -185,8 +185,8 @@ impl Session {
         self.work(&tenure, handlers, from, attempts_before).await
     }
 
-    /// Where to begin. A lease without a position that should begin now is given one before anything is
-    /// read, so that nothing is missed if this host vanishes before its first checkpoint.
+    /// Returns where to begin. If a lease without a position should begin now, the position is stored before
+    /// anything is read. No change is then missed if this host vanishes before its first checkpoint.
     async fn start_position(
         &self,
         held: &mut Held,
@@ -223,12 +223,12 @@ impl Session {
         Ok(Start::Position(position))
     }
 
-    /// Opens handlers, where they will run.
+    /// Opens the handlers on the runtime they will run on.
     async fn open(&self, lease: &LeaseContext) -> Result<Vec<Box<dyn AnyHandler>>, String> {
         let (opened, opening) = oneshot::channel();
         let (shared, lease) = (self.shared.clone(), lease.clone());
         self.shared.handlers.spawn("open", async move {
-            // Nobody waits for them any more: the lease was lost meanwhile.
+            // The receiver is gone: the lease was lost in the meantime.
             if let Err(Ok(handlers)) = opened.send(open_all(&shared, &lease).await) {
                 close_all(handlers, &lease, CloseReason::LeaseLost).await;
             }
@@ -280,7 +280,7 @@ impl Session {
         self.finish(tenure, stop, gave_up).await
     }
 
-    /// What works on the lease: each is given a way to hear of jobs.
+    /// Returns the lanes or the runner of the lease, each waiting for its queue.
     fn workers(&self, tenure: &Arc<Tenure>, handlers: Vec<Box<dyn AnyHandler>>) -> Vec<Worker> {
         let mut workers: Vec<Worker> = Vec::new();
         if let Workers::Runners(factory) = &self.shared.workers {
@@ -295,7 +295,7 @@ impl Session {
         workers
     }
 
-    /// Waits until every handler has finished and is closed; what takes too long is dropped.
+    /// Waits until every handler has finished and is closed; drops those that take too long.
     async fn wait_for_lanes(&self, ends: Vec<oneshot::Receiver<Option<GaveUp>>>) -> Option<GaveUp> {
         let mut gave_up = None;
         let patience = match self.fence.reason() {
@@ -391,7 +391,7 @@ impl Session {
         }
     }
 
-    /// Lets go of the lease with everything that was handled, in one write.
+    /// Releases the lease and stores what was handled, in one write.
     async fn release(
         &self,
         held: &mut Held,
@@ -399,7 +399,7 @@ impl Session {
         position: Option<&Position>,
     ) -> Result<(), CloseReason> {
         let successor = self.successor.lock().clone();
-        // Whoever was cancelled at its deadline still lets go, as long as the lease is its own.
+        // Even a session cancelled at its deadline releases the lease, as long as the lease is still its own.
         let fence = self.fence.reopened();
         held.write(&self.shared, &fence, |lease| {
             lease.checkpointed(position).released(successor.clone(), state)
@@ -413,7 +413,7 @@ async fn open_all(
     lease: &LeaseContext,
 ) -> Result<Vec<Box<dyn AnyHandler>>, String> {
     let mut handlers = Vec::new();
-    // A runner opens what it needs by itself.
+    // A runner opens its own resources.
     let Workers::Handlers(factory) = &shared.workers else { return Ok(handlers) };
     for _ in 0..shared.options.lanes {
         let mut handler = factory.create(lease);
@@ -445,7 +445,7 @@ fn ended(
     SessionEnd { token: String::new(), reason, orderly, avoid, known }
 }
 
-/// The generation a lease taken now belongs to.
+/// Returns the generation that a lease acquired now belongs to.
 pub(crate) fn generation(shared: &Shared) -> u64 {
     shared.generation.load(Ordering::SeqCst)
 }

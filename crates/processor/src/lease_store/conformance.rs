@@ -1,6 +1,6 @@
-//! What every lease store must do, as one suite for all of them, and for those of users.
+//! The conformance suite for lease stores, for ours and for those of users.
 
-#![allow(clippy::unwrap_used)] // A suite that cannot go on should say where.
+#![allow(clippy::unwrap_used)] // A failing step of the suite should panic where it fails.
 
 use super::{Layout, LeaseStore, NewDocument, StoreError, StoreWrite};
 use crate::lease::{Document, DocumentKey};
@@ -20,7 +20,7 @@ fn text(body: &[u8]) -> String {
 /// Runs the suite against an empty store.
 ///
 /// # Panics
-/// When the store does not do what it must.
+/// Panics if the store violates the contract of [`LeaseStore`].
 pub async fn run(store: Arc<dyn LeaseStore>) {
     let layout = store.layout();
     writes_depend_on_versions(&*store, layout).await;

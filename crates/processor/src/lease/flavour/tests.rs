@@ -1,4 +1,4 @@
-//! Leases the originals wrote, read and written back: every property they know, and those they do not.
+//! Leases of the .NET and Java libraries, parsed and written back: known and unknown properties survive.
 
 use super::*;
 use serde_json::Value;
@@ -27,7 +27,7 @@ fn json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Reads a lease and writes it back unchanged but for its time.
+/// Parses a lease and writes it back; only its time may change.
 #[track_caller]
 fn round_trip(text: &str, flavour: Flavour) -> Lease {
     let lease = Lease::parse(text.as_bytes()).unwrap();
