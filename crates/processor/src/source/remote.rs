@@ -32,8 +32,8 @@ impl RemoteFeed {
         RemoteFeed { any_lsn, ..self }
     }
 
-    /// Reads only from replicas that have reached this session token (`SessionToken`), for example the one returned by
-    /// an earlier write. Its changes are then not missed while a region lags.
+    /// Reads only from regions that have reached this session token (`SessionToken`), for example one that an
+    /// earlier write returned. That write is then not missed while a region lags.
     #[must_use]
     pub fn session_token(self, token: impl Into<String>) -> RemoteFeed {
         RemoteFeed { session: Some(token.into()), ..self }
