@@ -1,7 +1,7 @@
-//! A position in the feed of all versions that is older than what is kept: the lease stops and says so, the
-//! others go on, and nothing is jumped over until somebody decides where to go on.
+//! A position in the all-versions feed that is older than the retained history: the lease halts and reports it, other
+//! leases continue, and nothing is skipped until an operator seeks.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 mod support;
 
@@ -92,7 +92,7 @@ async fn f45_a_position_older_than_what_is_kept_halts_its_lease_and_nothing_is_j
     let stage = Stage { database, orders, leases, arrived, halted };
 
     let running = stage.start().await;
-    // Keys of both ranges, whichever they are in.
+    // Enough keys for both ranges.
     for key in 0..20 {
         stage.write(&format!("k{key}"), &format!("first {key}")).await;
     }
@@ -121,7 +121,7 @@ async fn f45_a_position_older_than_what_is_kept_halts_its_lease_and_nothing_is_j
 
     stage.unit().await.seek(Some(&lease), &Start::Now, None, Duration::from_secs(5)).await.unwrap();
     running.ready().await;
-    // Where "now" is becomes fixed when the lease is taken; from then on nothing is missed.
+    // The position of `Now` is fixed when the lease is acquired; from then on nothing is missed.
     let mut number = 0;
     while !stage.has(&format!("third {}", number - 1)) {
         stage.write("k0", &format!("third {number}")).await;

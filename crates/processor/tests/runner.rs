@@ -1,6 +1,6 @@
-//! A runner of one's own: it asks for batches, handles them in its own order, and nothing is lost by it.
+//! A custom runner pulls batches and handles them in its own order, and no change is lost.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 use headwater_model::Lsn;
 use headwater_processor::lease::Lease;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A feed of one range, leases, and what arrived how often.
+/// A feed of one range, a lease store, and the number of deliveries per change.
 #[derive(Clone)]
 struct Stage {
     runtime: Runtime,
@@ -72,7 +72,7 @@ fn play<Work: Future<Output = ()> + Send + 'static>(script: fn(Stage) -> Work) {
     simulation.run(script(Stage::new(simulation.node().runtime())));
 }
 
-/// Asks for two batches before it handles the first, and handles the second one before it.
+/// Pulls two batches and handles the second one before the first.
 struct Backwards(Stage);
 
 impl LeaseRunner for Backwards {
@@ -106,7 +106,7 @@ fn a_position_never_passes_what_a_runner_has_not_handled_yet() {
     });
 }
 
-/// Fails or panics with every other batch, or just returns.
+/// Fails or panics for some batches, or returns early.
 struct Fickle(Stage, Arc<AtomicU32>);
 
 impl LeaseRunner for Fickle {
@@ -149,7 +149,7 @@ fn a_runner_is_stopped_with_its_host_and_decides_by_itself_what_happens_at_once(
             while let Some(batch) = session.next().await {
                 kept.push(batch);
             }
-            // The lease is to be left: what is under way may be finished.
+            // The lease is ending: work in progress may be finished.
             for batch in &kept {
                 self.0.arrive(batch);
                 batch.context.done().await;
@@ -179,7 +179,7 @@ fn a_runner_is_stopped_with_its_host_and_decides_by_itself_what_happens_at_once(
     });
 }
 
-/// Says of every batch that it is handled, and then once more.
+/// Acknowledges every batch twice.
 struct Twice;
 
 impl LeaseRunner for Twice {

@@ -1,5 +1,5 @@
-//! The fault plan, one scenario each. What every scenario must keep is in the oracle; what is said here
-//! is what this fault in particular must lead to.
+//! The fault plan for hosts, one scenario per fault. The oracle checks the general invariants; each test adds
+//! what this fault must lead to.
 
 use super::faults_of_services::until;
 use super::oracle::Broken;
@@ -12,7 +12,7 @@ use headwater_runtime::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Plays a scenario under several seeds; nothing may be broken.
+/// Runs a scenario under several seeds; no invariant may break.
 #[track_caller]
 pub(super) fn check(setup: &Setup, script: fn(World) -> BoxFuture<()>) {
     for seed in seeds(4) {
@@ -130,7 +130,7 @@ fn f08_f10_a_host_that_cannot_reach_its_leases_stops_by_itself_and_rejoins() {
                         false => weather.store_cut = true,
                     });
                     world.write(60, 9, 400).await;
-                    // However quick the writer was: now its time is over.
+                    // However fast the writer was, the deadline has passed now.
                     world.sleep(15).await;
                     assert!(closed(&world, &CloseReason::LeaseExpired) > 0);
                     world.clear_skies();
@@ -389,7 +389,7 @@ fn f28_a_change_that_kills_every_host_is_noticed_by_the_next() {
             Box::pin(async move {
                 world.feed.put("k1", &[("k1-0", "x")]);
                 for number in 0..5 {
-                    // Each host tries once and is then gone.
+                    // Each host tries once and then crashes.
                     let host = world.start(&format!("h{number}"));
                     world.sleep(40).await;
                     if seen(&world, |event| matches!(event, Event::Halted { .. })) > 0 {
@@ -611,8 +611,8 @@ fn f41_leases_in_the_form_of_the_originals_keep_every_promise() {
                     assert!(stored.iter().all(|lease| lease.flavour() == flavour), "{stored:?}");
                 })
             });
-            // A lease is taken from its owner here, as the originals do it: the owner learns of it
-            // with its next write, and until then two may work.
+            // Interop hosts preempt leases, as the .NET and Java libraries do. The old owner notices at its next
+            // write; until then two hosts may work.
             let theirs = |(what, _): &&(Broken, String)| *what != Broken::OneWorkerPerRange;
             let ours: Vec<_> = broken.iter().filter(theirs).collect();
             assert!(ours.is_empty(), "{flavour}, seed {seed}: {ours:?}");

@@ -1,5 +1,5 @@
-//! What handlers may do and may rely on: opened and closed once, partial and late acknowledgement,
-//! panics, batches of a size, both modes.
+//! The contract of handlers: opened and closed once, partial and late acknowledgement, panics, batch sizes, both feed
+//! modes.
 
 use crate::handler::{
     Ack, Batch, BatchContext, CloseReason, Handler, HandlerFactory, LeaseContext,
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes down everything that happens to it.
+/// A handler factory that logs every call.
 struct Diary(Log);
 
 impl HandlerFactory for Diary {
@@ -243,7 +243,7 @@ fn f30_f31_what_cannot_be_decoded_and_who_panics_harm_nobody_else() {
                         if ids(&batch).contains('1') {
                             panic!("one is too much");
                         }
-                        // Everything else is a text where a number is wanted.
+                        // The other items have a string where the type has a number.
                         let items = batch.parse::<Strict>()?;
                         log.lock().extend(
                             items
@@ -397,7 +397,7 @@ fn f14_a_host_spends_no_more_on_reading_than_it_may() {
     Stage::play(|stage| {
         Box::pin(async move {
             let mut options = stage.options();
-            // Every page of this feed costs one.
+            // Every page of this feed has a charge of 1.
             (options.items_max, options.charge_per_second_max) = (Some(1), Some(2.0));
             stage.put(0..40);
             let log = stage.log.clone();
@@ -471,7 +471,7 @@ fn leases_made_through_another_endpoint_are_noticed() {
             let handler = |_: Batch| async { Ok(Ack::Done) };
             stage.start(make(&found), handler).await.stop().await;
             assert_eq!(*found.lock(), Vec::<String>::new(), "nothing is odd about the first time");
-            // As if that had been through another name of the same endpoint.
+            // Simulate a first run under another name of the same endpoint.
             let marker = |stored: &Stored| stored.key.id.ends_with(".info");
             let mut documents = stage.leases.export();
             documents.retain(marker);
