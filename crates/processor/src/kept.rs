@@ -239,7 +239,11 @@ mod tests {
                 let refused = unit.seek_to_kept(None, "then", SILENCE).await.unwrap_err();
                 let not_kept = UnitError::NotKept(whole.token.clone(), "then".to_owned());
                 assert_eq!(refused, not_kept);
-                assert_eq!(unit.look().await.unwrap().control.generation, 0, "nobody was paused");
+                assert_eq!(
+                    unit.look().await.unwrap().control.generation,
+                    0,
+                    "no pause was requested"
+                );
                 assert_eq!(positions(&unit).await, [Some(7)]);
                 for name in ["", "a/b", "a#"] {
                     assert_eq!(unit.keep(name).await, Err(UnitError::BadName(name.to_owned())));

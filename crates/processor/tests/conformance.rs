@@ -172,7 +172,7 @@ async fn every_lease_store_passes_the_suite() {
     assert_eq!(made.layout(), Layout::Unpartitioned);
     run(Arc::new(made)).await;
     let foreign = ContainerLeases::open(served.client.container("shop", "feed")).await;
-    assert!(foreign.is_err(), "a container partitioned by something else is no place for leases");
+    assert!(foreign.is_err(), "a container with another partition key is refused");
     served.stop().await;
 }
 

@@ -190,7 +190,10 @@ async fn what_happens_is_reported_to_a_collector() {
     running.stop().await;
     let seen = figures();
     assert_eq!((seen["leases"], seen["leases.closed"]), (0.0, 2.0), "{seen:?}");
-    assert!(!seen.contains_key("lag.transactions"), "what is not worked on has no lag: {seen:?}");
+    assert!(
+        !seen.contains_key("lag.transactions"),
+        "a lease that is not owned has no lag: {seen:?}"
+    );
     provider.shutdown().unwrap();
 }
 

@@ -111,10 +111,13 @@ async fn f45_a_position_older_than_what_is_kept_halts_its_lease_and_nothing_is_j
         stage.write(&format!("k{key}"), &format!("second {key}")).await;
     }
     until(|| (0..20).any(|key| stage.has(&format!("second {key}")))).await;
-    assert!(!stage.has("second 0") && !stage.has("missed 299"), "the halted one stands still");
+    assert!(
+        !stage.has("second 0") && !stage.has("missed 299"),
+        "the halted lease makes no progress"
+    );
     let halted = stage.halted.lock().unwrap().clone();
     assert!(halted.iter().all(|one| *one == lease), "only one: {halted:?}");
-    assert_eq!(stage.position(&lease).await, before, "its position stays for whoever looks");
+    assert_eq!(stage.position(&lease).await, before, "its position stays unchanged");
     let states = stage.unit().await.look().await.unwrap().leases;
     let halted = states.iter().filter(|info| info.lease.extra.state == LeaseState::Halted);
     assert_eq!(halted.count(), 1);
@@ -126,9 +129,9 @@ async fn f45_a_position_older_than_what_is_kept_halts_its_lease_and_nothing_is_j
     while !stage.has(&format!("third {}", number - 1)) {
         stage.write("k0", &format!("third {number}")).await;
         number += 1;
-        assert!(number < 600, "it never went on");
+        assert!(number < 600, "the lease never continued");
         Runtime::system().sleep(Duration::from_millis(100)).await;
     }
-    assert!(!stage.has("missed 299"), "what lies between was given up by whoever set it");
+    assert!(!stage.has("missed 299"), "the seek skips the changes in between");
     running.stop().await;
 }

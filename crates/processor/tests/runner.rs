@@ -82,7 +82,10 @@ impl LeaseRunner for Backwards {
             self.0.arrive(&second);
             second.context.done().await;
             self.0.sleep(3).await;
-            assert!(self.0.stored() < first.context.lsn_range().map(|(from, _)| from), "a hole");
+            assert!(
+                self.0.stored() < first.context.lsn_range().map(|(from, _)| from),
+                "the position does not pass the first batch"
+            );
             self.0.arrive(&first);
             first.context.done().await;
             assert_eq!(self.0.stored(), second.context.lsn_range().map(|(_, to)| to));
@@ -115,7 +118,7 @@ impl LeaseRunner for Fickle {
             self.0.arrive(&batch);
             match self.1.fetch_add(1, Ordering::SeqCst) {
                 1 => return Err(HandlerError::new("not this one")),
-                3 => panic!("nor this one"),
+                3 => panic!("simulated panic"),
                 5 => return Ok(()),
                 _ => batch.context.checkpoint().await?,
             }
@@ -135,7 +138,7 @@ fn what_a_runner_did_not_finish_comes_again() {
         let arrived = stage.arrived.lock().unwrap().clone();
         let twice = arrived.values().filter(|times| **times == 2).count();
         assert_eq!((arrived.len(), twice), (20, 15), "{arrived:?}");
-        assert_eq!(running.report().owned.len(), 1, "and the lease is worked on");
+        assert_eq!(running.report().owned.len(), 1, "the lease is owned again");
         running.stop().await;
     });
 }

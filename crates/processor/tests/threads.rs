@@ -107,7 +107,7 @@ async fn f25_a_handler_that_blocks_its_thread_does_not_stop_the_heart() {
     let before = stage.heartbeat();
     until(|| stage.heartbeat() > before + 10).await;
     until(|| stage.was_told(|event| matches!(event, Event::HandlerBlocks { .. }))).await;
-    assert_eq!(running.report().owned.len(), 1, "it has its lease");
+    assert_eq!(running.report().owned.len(), 1, "it keeps its lease");
     drop(let_go);
     let report = running.stop().await;
     assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
@@ -243,8 +243,8 @@ async fn a_handler_is_left_behind(range_splits: bool) {
     // as well.
     let before = looks.load(Ordering::SeqCst);
     until(|| looks.load(Ordering::SeqCst) > before + 8).await;
-    assert!(calls.try_recv().is_err(), "it is not called while it has not returned");
-    assert!(free(), "nor takes the lease");
+    assert!(calls.try_recv().is_err(), "the handler is not called before it has returned");
+    assert!(free(), "it does not acquire the lease");
     drop(let_go);
     let expired =
         |event: &Event| matches!(event, Event::Closed { reason: CloseReason::LeaseExpired, .. });

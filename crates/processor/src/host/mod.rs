@@ -190,12 +190,12 @@ impl ProcessorBuilder {
             return Err(BuildError::Option(objection));
         }
         if matches!(self.workers, Some(Workers::Runners(_))) && options.lanes > 1 {
-            let what = "lanes are for handlers; a runner decides by itself what happens at once";
+            let what = "lanes work with handlers only; a runner controls its own concurrency";
             return Err(BuildError::Option(what.to_owned()));
         }
         Ok(Processor {
-            source: self.source.ok_or(BuildError::Missing("a source of changes"))?,
-            store: self.store.ok_or(BuildError::Missing("a place for leases"))?,
+            source: self.source.ok_or(BuildError::Missing("a feed source"))?,
+            store: self.store.ok_or(BuildError::Missing("a lease store"))?,
             workers: self.workers.ok_or(BuildError::Missing("a handler"))?,
             options,
             runtime: self.runtime.unwrap_or_else(Runtime::system),

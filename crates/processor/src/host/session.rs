@@ -1,7 +1,7 @@
 //! A session: work on one lease, from its acquisition to its end.
 //!
 //! ```text
-//!   fetch ──pages──► session ──jobs──► lane, lane, …      each with a handler of its own
+//!   fetch ──pages──► session ──jobs──► lane, lane, …      each with its own handler
 //!                       │                 │
 //!                       │             checkpoints
 //!                       ▼                 ▼
@@ -91,7 +91,7 @@ pub(crate) fn start(
     taken: Taken,
     ended: mpsc::UnboundedSender<SessionEnd>,
 ) -> Handle {
-    // With native leases the host's heartbeat renews all of them; otherwise each lease is renewed by itself.
+    // With native leases the host's heartbeat renews all of them; otherwise each lease is renewed separately.
     let until = match shared.options.is_native() {
         true => shared.deadline.clone(),
         false => Deadline::default(),

@@ -43,7 +43,10 @@ fn f01_a_killed_host_is_replaced_in_time() {
             while !world.is_complete() {
                 world.sleep(1).await;
                 let since = world.runtime.elapsed() - died;
-                assert!(since < Duration::from_secs(26), "expiration, clock error, one look");
+                assert!(
+                    since < Duration::from_secs(26),
+                    "expiration, clock tolerance, one listing"
+                );
             }
             world.finish(10).await;
         })
@@ -70,9 +73,9 @@ fn f02_after_everybody_was_killed_new_hosts_go_on_where_the_old_were() {
             let took = world.runtime.elapsed() - at;
             assert!(
                 took < Duration::from_secs(8),
-                "the service knows how old leases are: {took:?}"
+                "expired leases are recognized by their age: {took:?}"
             );
-            assert!(world.oracle.handled() - before < 30, "nothing old came again");
+            assert!(world.oracle.handled() - before < 30, "old changes were not delivered again");
             world.finish(10).await;
         })
     });
@@ -110,7 +113,7 @@ fn f05_a_host_frozen_longer_than_its_lease_does_nothing_when_it_wakes() {
             world.sleep(60).await;
             let late = closed(&world, &CloseReason::LeaseExpired)
                 + closed(&world, &CloseReason::LeaseLost);
-            assert!(late > 0, "it noticed");
+            assert!(late > 0, "it noticed the lost lease");
             world.finish(60).await;
         })
     });
@@ -135,7 +138,7 @@ fn f08_f10_a_host_that_cannot_reach_its_leases_stops_by_itself_and_rejoins() {
                     assert!(closed(&world, &CloseReason::LeaseExpired) > 0);
                     world.clear_skies();
                     world.sleep(40).await;
-                    assert_eq!(world.shares(), [2, 2], "it is given its share again");
+                    assert_eq!(world.shares(), [2, 2], "it gets its share again");
                     world.finish(60).await;
                 })
             });
@@ -238,7 +241,7 @@ fn f16_f17_wrong_clocks_take_nothing_from_the_living_and_free_the_dead_in_time()
                     world.write(30, 9, 500).await;
                     world.set_clock_offset(wrong, -offset);
                     world.write(30, 9, 500).await;
-                    assert_eq!(world.oracle.acquisitions(), before, "nobody took anything");
+                    assert_eq!(world.oracle.acquisitions(), before, "no lease was acquired");
                     world.kill(one);
                     world.sleep(30).await;
                     world.finish(30).await;
@@ -277,7 +280,11 @@ fn f18_f20_f22_splits_and_merges_lose_nothing_at_any_moment() {
             let nowhere = |lease: &&crate::lease::Lease| {
                 lease.position.is_none() && lease.extra.start.is_none()
             };
-            assert_eq!(stored.iter().filter(nowhere).count(), 0, "no lease begins nowhere");
+            assert_eq!(
+                stored.iter().filter(nowhere).count(),
+                0,
+                "every lease has a position or a start"
+            );
         })
     });
 }
@@ -338,7 +345,7 @@ fn f27_a_poison_change_is_found_and_put_away_and_the_others_are_handled() {
             }
             world.start("a");
             world.finish(120).await;
-            assert_eq!(world.oracle.dead(), 2, "those and no others");
+            assert_eq!(world.oracle.dead(), 2, "exactly the poison changes");
         })
     });
 }
@@ -425,7 +432,7 @@ fn f32_without_its_lease_container_nothing_is_handled_and_nothing_made_up() {
             })
         });
         assert_eq!(oracle.running(), 0);
-        assert!(leases.export().is_empty(), "and an empty container is left empty");
+        assert!(leases.export().is_empty(), "an emptied container stays empty");
     }
 }
 
@@ -496,7 +503,7 @@ fn f36_two_processes_of_one_name_do_not_share() {
             world.write(20, 9, 200).await;
             world.sleep(40).await;
             let told = seen(&world, |event| matches!(event, Event::DuplicateHostName { .. }));
-            assert!(told > 0, "the second one is told");
+            assert!(told > 0, "the second host reports the duplicate");
             assert!(world.report(twin).is_none());
             world.kill(twin);
             world.finish(60).await;
@@ -522,7 +529,7 @@ fn f37_many_hosts_at_once_come_to_rest() {
             assert!(moves <= 48, "{moves} acquisitions of 24 leases");
             world.write(40, 30, 0).await;
             world.finish(60).await;
-            assert_eq!(world.oracle.acquisitions(), moves, "and nothing moves any more");
+            assert_eq!(world.oracle.acquisitions(), moves, "no lease moves any more");
         })
     });
 }
@@ -635,7 +642,7 @@ fn f43_stopping_at_any_moment_is_orderly_and_bounded() {
                     assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
                     assert!(world.runtime.elapsed() - at <= Duration::from_secs(31));
                     let owned = world.stored().iter().filter(|l| l.owner.is_some()).count();
-                    assert_eq!(owned, 0, "nothing is left behind");
+                    assert_eq!(owned, 0, "no lease stays owned");
                 }
                 world.sleep(20).await;
                 world.start("b");

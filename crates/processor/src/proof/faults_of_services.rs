@@ -125,7 +125,7 @@ fn f12_a_slow_lease_container_costs_no_lease() {
                 world.sleep(300).await;
                 let before = world.oracle.acquisitions();
                 world.write(60, 9, 10_000).await;
-                assert_eq!(world.oracle.acquisitions(), before, "nothing changed hands");
+                assert_eq!(world.oracle.acquisitions(), before, "no lease moved");
                 assert_eq!(closed(&world, &CloseReason::LeaseExpired), 0);
                 world.clear_skies();
                 world.finish(300).await;
@@ -228,7 +228,11 @@ fn f35_a_container_made_anew_is_not_read_from_old_positions() {
                 // More changes than before: old positions would lie in the middle of them.
                 world.write(200, 9, 0).await;
                 world.sleep(60).await;
-                assert_eq!(world.oracle.calls(), calls, "nothing of the new one was delivered");
+                assert_eq!(
+                    world.oracle.calls(),
+                    calls,
+                    "no change of the new container was delivered"
+                );
                 for host in hosts {
                     let report = world.report(host).unwrap();
                     assert!(matches!(report.fatal, Some(Fatal::FeedGone(_))), "{report:?}");
@@ -319,7 +323,7 @@ fn f42_of_several_documents_about_one_range_the_one_behind_the_others_is_kept() 
                 assert_eq!(
                     seen(&world, |event| matches!(event, Event::DuplicateLease { .. })),
                     2,
-                    "each was told once"
+                    "each was reported once"
                 );
                 world.finish(60).await;
             })
@@ -371,7 +375,7 @@ fn f44_after_a_seek_nobody_goes_on_from_an_old_position_whoever_dies_or_joins() 
                 for item in world.feed.live() {
                     let item = (item.1, item.2);
                     let (then, now) = (before.get(&item).unwrap_or(&0), after[&item]);
-                    assert!(now > *then, "{item:?} did not come again");
+                    assert!(now > *then, "{item:?} was not delivered again");
                 }
             })
         });
@@ -426,7 +430,7 @@ fn f44_an_interrupted_seek_leaves_everybody_paused_and_can_be_repeated() {
             let calls = world.oracle.calls();
             world.write(10, 9, 100).await;
             world.sleep(20).await;
-            assert_eq!(world.oracle.calls(), calls, "nobody works while it is paused");
+            assert_eq!(world.oracle.calls(), calls, "no host works during a pause");
             let before = world.oracle.times();
             seek_to_the_beginning(&world).await;
             world.sleep(20).await;
@@ -434,7 +438,7 @@ fn f44_an_interrupted_seek_leaves_everybody_paused_and_can_be_repeated() {
             let after = world.oracle.times();
             for item in world.feed.live().into_iter().map(|(_, id, lsn)| (id, lsn)) {
                 let (then, now) = (before.get(&item).unwrap_or(&0), after[&item]);
-                assert!(now > *then, "{item:?} did not come again");
+                assert!(now > *then, "{item:?} was not delivered again");
             }
         })
     });
@@ -525,14 +529,14 @@ fn f50_a_host_whose_key_is_refused_stops_in_time_and_comes_back_with_the_new_one
             let before = world.oracle.acquisitions();
             world.weather(one, |weather| weather.store_refuses = true);
             world.sleep(6).await;
-            assert_eq!(world.oracle.acquisitions(), before, "its leases are kept for a while");
+            assert_eq!(world.oracle.acquisitions(), before, "it keeps its leases for a while");
             world.write(40, 9, 1000).await;
             assert!(closed(&world, &CloseReason::LeaseExpired) > 0, "then it stops");
             world.sleep(5).await;
-            assert!(world.is_complete(), "and others go on");
+            assert!(world.is_complete(), "other hosts continue");
             world.clear_skies();
             world.sleep(40).await;
-            assert_eq!(world.shares(), [2, 2], "with a key that is good it has its share again");
+            assert_eq!(world.shares(), [2, 2], "with a valid key it gets its share again");
             // Only the feed rejects the key: leases are kept, because a key may be rotated here and elsewhere.
             let before = world.oracle.acquisitions();
             world.weather(one, |weather| weather.feed_refuses = true);

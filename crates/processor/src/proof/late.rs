@@ -50,7 +50,7 @@ fn f33_a_gap_that_was_filled_is_not_filled_again_by_a_host_that_saw_it_before() 
             world.freeze(hosts[asks().unwrap()], 120);
             world.feed.split(PartitionId::new(0));
             world.sleep(60).await;
-            assert_eq!(world.stored().len(), 3, "the other one makes two");
+            assert_eq!(world.stored().len(), 3, "the other host creates two");
             world.feed.merge(PartitionId::new(2));
             world.write(100, 9, 1500).await;
             world.sleep(30).await;
@@ -72,7 +72,7 @@ fn f34_a_host_that_is_late_makes_no_leases_beside_those_there_are() {
             world.feed.merge(PartitionId::new(0));
             world.start("b");
             world.sleep(90).await;
-            assert_eq!(world.stored().len(), 1, "one for what is one range by now");
+            assert_eq!(world.stored().len(), 1, "one lease for the merged range");
             world.write(100, 9, 1500).await;
             world.sleep(30).await;
             assert_eq!(world.stored().len(), 1);
@@ -98,7 +98,7 @@ fn f18_a_host_that_is_late_with_a_split_makes_nothing_that_others_have_split_aga
             world.feed.split(PartitionId::new(0));
             until(&world, || is_split(&world)).await;
             let owner = world.stored().iter().find_map(|lease| lease.owner.clone());
-            assert!(owner.is_none_or(|owner| owner == "late"), "it had the only lease");
+            assert!(owner.is_none_or(|owner| owner == "late"), "the late host had the only lease");
             // It has begun to split its lease.
             world.freeze(late, 120);
             world.write(40, 9, 1500).await;

@@ -191,15 +191,15 @@ fn f41_hosts_of_the_originals_and_ours_share_leases_and_lose_nothing() {
                     };
                     node.runtime().spawn("original", original.run());
                     world.write(60, 9, 3000).await;
-                    assert_eq!(world.shares(), [2, 2], "they share");
+                    assert_eq!(world.shares(), [2, 2], "both hosts share the leases");
                     world.kill(ours);
                     world.write(40, 9, 3000).await;
                     world.sleep(120).await;
-                    assert!(world.is_complete(), "theirs took over");
+                    assert!(world.is_complete(), "the other kind of host took over");
                     assert_eq!(world.shares(), [4]);
                     world.start("again");
                     world.write(60, 9, 3000).await;
-                    assert_eq!(world.shares(), [2, 2], "and gives back");
+                    assert_eq!(world.shares(), [2, 2], "it hands over half");
                     node.kill();
                     world.write(20, 9, 3000).await;
                     world.sleep(150).await;

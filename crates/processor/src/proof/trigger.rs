@@ -102,12 +102,12 @@ fn in_compat_a_batch_whose_function_threw_counts_as_handled_and_is_lost() {
             let host = function.host("f", COMPAT, settings());
             let running = host.start().await.unwrap();
             stage.sleep(20).await;
-            assert_eq!(stage.log(), ["0", "1", "2"], "once each, whatever became of it");
+            assert_eq!(stage.log(), ["0", "1", "2"], "once each, failed or not");
             assert_eq!((stage.stored(), function.skipped()), (Some(3), 1));
             running.stop().await;
             let running = host.start().await.unwrap();
             stage.sleep(120).await;
-            assert_eq!(stage.log().len(), 3, "what was thrown away does not come again");
+            assert_eq!(stage.log().len(), 3, "skipped changes are not delivered again");
             running.stop().await;
         })
     });
@@ -182,7 +182,11 @@ fn in_compat_retries_run_the_whole_batch_in_place_and_the_last_one_drops_it() {
             stage.feed.put("k", &[("0", "x"), ("1", "x"), ("2", "x")]);
             stage.sleep(15).await;
             assert_eq!(stage.log(), ["0,1,2"; 2]);
-            assert_eq!((stage.stored(), function.skipped()), (None, 0), "no progress meanwhile");
+            assert_eq!(
+                (stage.stored(), function.skipped()),
+                (None, 0),
+                "no progress during retries"
+            );
             stage.put(3..4);
             stage.sleep(20).await;
             assert_eq!(stage.log(), ["0,1,2", "0,1,2", "0,1,2", "3"]);
@@ -251,7 +255,7 @@ fn in_compat_a_crash_in_the_middle_of_retries_brings_the_batch_again_with_all_of
             stage.sleep(50).await;
             assert_eq!(stage.log().len(), 2, "its lease has not expired yet");
             stage.sleep(120).await;
-            assert_eq!(stage.log().len(), 5, "and then it begins to count anew");
+            assert_eq!(stage.log().len(), 5, "the new host counts from zero");
             assert_eq!((stage.stored(), function.skipped()), (Some(1), 1));
             running.stop().await;
         })

@@ -77,7 +77,7 @@ pub async fn run(subject: &dyn Subject) {
     for range in &ranges {
         let (found, end) = read_all(&*source, &range.keys, Start::Beginning).await;
         let (again, _) = read_all(&*source, &range.keys, end.clone()).await;
-        assert_eq!(again, [], "nothing comes twice");
+        assert_eq!(again, [], "no change is delivered twice");
         for (id, text) in found {
             assert_eq!(all.insert(id, text), None, "every item once");
         }
@@ -96,7 +96,10 @@ async fn across_ranges(
     positions: Vec<(KeyRange, Start)>,
 ) {
     let whole = source.read(request(&KeyRange::full(), Start::Beginning)).await;
-    assert!(matches!(whole, Err(SourceError::RangeGone)), "keys of two ranges are not one read");
+    assert!(
+        matches!(whole, Err(SourceError::RangeGone)),
+        "one read cannot cover keys of two ranges"
+    );
     subject.split(0).await;
     for number in 0..13 {
         subject.put(&format!("k{number}"), &format!("j{number}"), "later").await;
@@ -115,14 +118,14 @@ async fn across_ranges(
     later.extend(read_all(source, &positions[1].0, positions[1].1.clone()).await.0);
     later.sort();
     later.dedup();
-    assert_eq!(later.len(), 13, "children go on where their parent was");
+    assert_eq!(later.len(), 13, "children continue from their parent's position");
     assert!(later.iter().all(|(_, text)| text == "later"));
     subject.merge(0).await;
     // The keys of a child are now part of a larger range and are read from the child's own position.
     let (found, _) = read_all(source, parent, from.clone()).await;
     let expected =
         later.len() - read_all(source, &positions[1].0, positions[1].1.clone()).await.0.len();
-    assert_eq!(found.len(), expected, "a merge changes nothing for those who read a part");
+    assert_eq!(found.len(), expected, "a merge does not affect reads of a part");
     let half = &coverage::parts(parent, 2)[0];
     let (part, _) = read_all(source, half, from.clone()).await;
     assert!(part.len() <= found.len());

@@ -65,7 +65,7 @@ impl Retry {
                     SettingsError::Bad {
                         name: "maxRetryCount",
                         given: json["maxRetryCount"].to_string(),
-                        wanted: "a number of retries, or -1 for ever",
+                        wanted: "a number of retries, or -1 for unlimited",
                     }
                 })?)
             }
