@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_export_is_refused() {
+    fn text_that_is_not_an_export_is_refused() {
         for text in ["", "{}", "[]", "{\"id\":\"x\"}", "{\"id\":\"a.info\"}"] {
             assert!(matches!(Archive::parse(text), Err(ArchiveError::NotOne(_))), "{text}");
         }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_stops_before_anybody_else_may_act_if_clocks_run_alike() {
+    fn an_owner_stops_before_others_may_act_if_clocks_run_alike() {
         assert_eq!(deadline(at(0), EXPIRATION), at(12));
         assert_eq!(deadline(at(0), at(60)), at(48));
         assert_eq!(deadline(at(0), at(2)), at(1), "short ones keep half");

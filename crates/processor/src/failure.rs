@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poison_change_is_looked_for_and_then_put_away() {
+    fn a_poison_change_is_isolated_and_then_dead_lettered() {
         let policy = RetryThenDeadLetter::default();
         let whole = HandlerError::new("no");
         assert!(matches!(decide(&policy, 4, 8, &whole), Action::Retry { .. }));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_made_up() {
+    fn unknown_values_stay_unknown() {
         let lag = Lag::of(&look(None, Some(7), None));
         assert_eq!(lag, Lag { transactions: None, time: None });
         assert_eq!(lag.legacy(Position::new("\"6\"").as_ref()), 1);

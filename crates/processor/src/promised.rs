@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cut_of_a_lease_promises_nothing() {
+    fn invalid_cuts_promise_nothing() {
         let whole = lease("20", "60");
         for cuts in [&["60"][..], &["20"], &["70"], &["40", "30"], &["30", "30"]] {
             check(&[whole.retired(cuts.iter().map(|cut| key(cut)).collect())], &[]);

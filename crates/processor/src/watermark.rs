@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_handled_without_a_hole_counts() {
+    fn the_watermark_stops_at_the_first_unhandled_change() {
         let mut mark = Watermark::new(Some(at(4)), false);
         let one = mark.begin(lsns(&[5, 5, 6]), at(6));
         let two = mark.begin(lsns(&[7, 8]), at(8));

@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_ever_had_goes_before_what_somebody_lost() {
+    fn free_leases_go_before_expired_ones() {
         let plan = EqualLeases { take_max: 1 }.plan(&view("x.xx", Bounds::default()), &me());
         assert_eq!(plan.take, ["1"]);
     }
 
     #[test]
-    fn what_is_kept_for_another_is_not_free() {
+    fn leases_reserved_for_another_host_are_not_free() {
         let mut view = view("..", Bounds::default());
         view.leases[0].reserved_for = Some("other/7".to_owned());
         view.leases[1].reserved_for = Some("me/1".to_owned());

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_touched_keeps_its_bytes_and_its_place() {
+    fn unchanged_properties_keep_their_bytes_and_order() {
         let text = r#"{"id":"a","n":1.50,"x":{"b":1, "a":2},"Owner":null}"#;
         let mut document = Document::parse(text.as_bytes()).unwrap();
         assert_eq!(document.to_bytes(), text.as_bytes());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn values_other_than_objects_are_refused() {
         for text in ["", "[]", "1", "{", "null", "{\"a\":}"] {
             assert!(Document::parse(text.as_bytes()).is_err(), "{text}");
         }

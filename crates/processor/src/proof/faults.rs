@@ -82,7 +82,7 @@ fn f02_after_everybody_was_killed_new_hosts_go_on_where_the_old_were() {
 }
 
 #[test]
-fn f03_what_was_handled_and_not_stored_comes_again_and_nothing_else() {
+fn f03_changes_handled_but_not_stored_are_delivered_again_and_no_others() {
     check(&Setup::native().with(|setup| setup.ranges = 1), |world| {
         Box::pin(async move {
             let one = world.start("a");
@@ -290,7 +290,7 @@ fn f18_f20_f22_splits_and_merges_lose_nothing_at_any_moment() {
 }
 
 #[test]
-fn f19_a_split_goes_on_at_what_was_stored_not_at_what_was_read() {
+fn f19_a_split_continues_at_the_stored_position_not_at_the_read_one() {
     let setup = Setup::native().with(|setup| {
         setup.ranges = 1;
         setup.handler_ms = 2000;
@@ -655,7 +655,7 @@ fn f43_stopping_at_any_moment_is_orderly_and_bounded() {
 }
 
 #[test]
-fn f47_old_lists_take_nothing_from_anybody() {
+fn f47_stale_listings_cost_no_host_a_lease() {
     let setup = Setup::native().with(|setup| setup.weather.stale_lists = 50);
     check(&setup, |world| {
         Box::pin(async move {

@@ -409,7 +409,7 @@ fn f44_when_a_pause_is_over_nobody_works_until_everybody_may_again() {
 }
 
 #[test]
-fn f44_an_interrupted_seek_leaves_everybody_paused_and_can_be_repeated() {
+fn f44_an_interrupted_seek_leaves_all_hosts_paused_and_can_be_repeated() {
     check(&Setup::native(), |world| {
         Box::pin(async move {
             world.start("a");

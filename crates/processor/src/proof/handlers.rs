@@ -85,7 +85,7 @@ fn a_handler_is_opened_and_closed_once_and_not_at_all_if_it_cannot_be_opened() {
 }
 
 #[test]
-fn what_was_not_acknowledged_comes_again() {
+fn unacknowledged_changes_are_delivered_again() {
     Stage::play(|stage| {
         Box::pin(async move {
             stage.put(0..5);
@@ -217,7 +217,7 @@ fn small_changes_are_gathered_and_large_batches_cut() {
 }
 
 #[test]
-fn f30_f31_what_cannot_be_decoded_and_who_panics_harm_nobody_else() {
+fn f30_f31_changes_that_cannot_be_decoded_or_panic_are_isolated() {
     #[derive(serde::Deserialize)]
     struct Strict {
         id: String,

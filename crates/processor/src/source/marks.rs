@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mark_is_none() {
+    fn malformed_marks_are_absent() {
         for body in ["", "{", "{}", "[]", "nonsense", "5}", r#"{"_lsn":-1}"#, r#"{"_lsn":1.5}"#] {
             assert_eq!(latest(body), (None, None), "{body}");
         }

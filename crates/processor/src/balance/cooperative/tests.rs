@@ -100,7 +100,7 @@ fn a_newcomer_is_given_its_share_and_nothing_else_moves() {
 }
 
 #[test]
-fn nothing_moves_while_hosts_come_and_go_but_what_is_free_is_taken() {
+fn owned_leases_stay_while_hosts_come_and_go_and_free_ones_are_acquired() {
     let mut view = check(4, vec![member("a")], &[4]);
     view.members.push(member("b"));
     view.stable_rounds = CALM_ROUNDS - 1;
@@ -110,7 +110,7 @@ fn nothing_moves_while_hosts_come_and_go_but_what_is_free_is_taken() {
 }
 
 #[test]
-fn what_is_kept_for_somebody_is_left_to_it() {
+fn reserved_leases_are_acquired_by_their_host_only() {
     let mut view = view(2, vec![member("a"), member("b")]);
     view.leases[0].reserved_for = Some(host("b").to_text());
     view.leases[1].reserved_for = Some("a".to_owned());

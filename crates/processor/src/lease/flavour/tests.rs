@@ -129,7 +129,7 @@ fn a_new_lease_has_the_form_of_its_flavour() {
 }
 
 #[test]
-fn what_is_no_lease_is_refused() {
+fn documents_that_are_not_leases_are_refused() {
     for text in [
         "{}",
         r#"{"id":"x"}"#,
