@@ -1,6 +1,6 @@
 //! Acquires leases: one conditional write each. Never retries blindly.
 
-use super::session::{Taken, generation};
+use super::session::{AcquiredLease, generation};
 use super::shared::Shared;
 use crate::coverage::{self, PhysicalRange};
 use crate::event::Event;
@@ -21,7 +21,7 @@ pub(crate) struct Candidate {
 }
 
 /// Acquires a lease. Returns `None` if the write was not confirmed.
-pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option<Taken> {
+pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option<AcquiredLease> {
     let range = range_of(&shared, &candidate.lease).await?;
     let mut next = candidate.lease.acquired(&shared.me, candidate.vanished);
     next.extra.generation = generation(&shared);
@@ -35,7 +35,9 @@ pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option
     let replace = shared.store.replace(shared.document(&next), &candidate.etag);
     let answer = shared.runtime.timeout(shared.options.store_timeout, replace).await;
     match answer {
-        Some(Ok(stored)) => Some(Taken { lease: next, range, etag: stored.etag, sent, lapses }),
+        Some(Ok(stored)) => {
+            Some(AcquiredLease { lease: next, range, etag: stored.etag, sent, lapses })
+        }
         Some(Err(StoreError::Gone(why))) => {
             shared.fail(super::Fatal::LeaseStoreGone(why));
             None

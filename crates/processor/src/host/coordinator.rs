@@ -6,7 +6,7 @@
 
 use super::acquire::{Candidate, acquire, all};
 use super::repair::Auditor;
-use super::session::{self, Handle, SessionEnd, Taken};
+use super::session::{self, AcquiredLease, SessionEnd, SessionHandle};
 use super::shared::Shared;
 use super::{Fatal, Report, Stopped};
 use crate::balance::{ClusterView, LeaseView, MemberView, Owner, Plan};
@@ -33,7 +33,7 @@ const UNWELL: Duration = Duration::from_secs(60);
 
 pub(crate) struct Coordinator {
     shared: Arc<Shared>,
-    sessions: BTreeMap<String, Handle>,
+    sessions: BTreeMap<String, SessionHandle>,
     ended: mpsc::UnboundedReceiver<SessionEnd>,
     ending: mpsc::UnboundedSender<SessionEnd>,
     seen: Observations,
@@ -311,14 +311,14 @@ impl Coordinator {
     /// Ends sessions whose lease was taken by another host. A listing may be stale, but epochs only grow.
     fn notice_lost(&self, view: &View) {
         for (lease, stored) in &view.doubles {
-            let same = |handle: &&Handle| handle.key == stored.key;
+            let same = |handle: &&SessionHandle| handle.key == stored.key;
             if let Some(handle) = self.sessions.get(&lease.token).filter(same) {
                 // Another document for these keys counts; the audit removes this one.
                 handle.fence.leave(CloseReason::LeaseLost);
             }
         }
         for (lease, _) in &view.leases {
-            let newer = |handle: &&Handle| lease.extra.epoch > handle.epoch;
+            let newer = |handle: &&SessionHandle| lease.extra.epoch > handle.epoch;
             if let Some(handle) = self.sessions.get(&lease.token).filter(newer) {
                 handle.fence.end(CloseReason::LeaseLost);
             }
@@ -443,7 +443,7 @@ impl Coordinator {
         if self.shared.sabotaged(crate::proof::Sabotage::LeavesTheDeadAlone) {
             wanted.retain(|token| !cluster.leases.iter().any(|l| l.token == *token && l.expired));
         }
-        let mut work: Vec<BoxFuture<Option<Taken>>> = Vec::new();
+        let mut work: Vec<BoxFuture<Option<AcquiredLease>>> = Vec::new();
         for (lease, stored) in &view.leases {
             let token = lease.token.as_str();
             // While a range has several documents no session starts: a running session would advance the one

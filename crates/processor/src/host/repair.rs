@@ -8,7 +8,7 @@
 use super::acquire::range_of;
 use super::bootstrap::{begun, create, keep, leases_for, make_with_marker};
 use super::coordinator::View;
-use super::session::Reached;
+use super::session::RangeProgress;
 use super::shared::Shared;
 use crate::coverage::{self, Covered, Finding};
 use crate::event::Event;
@@ -28,7 +28,7 @@ pub(crate) struct Auditor {
     /// Etags of documents whose promises the previous listing showed.
     promised: BTreeSet<String>,
     /// Last known positions of ranges whose lease this host held when it was lost.
-    known: Vec<Reached>,
+    known: Vec<RangeProgress>,
 }
 
 /// How soon a finding is checked again.
@@ -42,7 +42,7 @@ impl Auditor {
     }
 
     /// Stores the position of a range, in case its lease is gone.
-    pub(crate) fn remember(&mut self, reached: Reached) {
+    pub(crate) fn remember(&mut self, reached: RangeProgress) {
         self.known.retain(|known| known.range != reached.range);
         if self.known.len() < KNOWN_MAX {
             self.known.push(reached);

@@ -42,7 +42,7 @@ const AVOID: Duration = Duration::from_secs(15);
 const START_ATTEMPTS: u32 = 6;
 
 /// A lease that was just acquired.
-pub(crate) struct Taken {
+pub(crate) struct AcquiredLease {
     pub(crate) lease: Lease,
     pub(crate) range: KeyRange,
     pub(crate) etag: String,
@@ -53,7 +53,7 @@ pub(crate) struct Taken {
 }
 
 /// The coordinator's handle on a running session.
-pub(crate) struct Handle {
+pub(crate) struct SessionHandle {
     pub(crate) fence: Fence,
     /// The host that should acquire the lease next.
     pub(crate) successor: Arc<Mutex<Option<String>>>,
@@ -74,12 +74,12 @@ pub(crate) struct SessionEnd {
     /// How long this host should not acquire the lease.
     pub(crate) avoid: Option<Duration>,
     /// The last position, in case the document is gone.
-    pub(crate) known: Option<Reached>,
+    pub(crate) known: Option<RangeProgress>,
 }
 
 /// The position of a range when work on it ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct RangeProgress {
     pub(crate) range: KeyRange,
     pub(crate) position: Position,
     pub(crate) epoch: u64,
@@ -88,9 +88,9 @@ pub(crate) struct Reached {
 /// Starts a session on a lease; sends its result to `ended`.
 pub(crate) fn start(
     shared: &Arc<Shared>,
-    taken: Taken,
+    taken: AcquiredLease,
     ended: mpsc::UnboundedSender<SessionEnd>,
-) -> Handle {
+) -> SessionHandle {
     // With native leases the host's heartbeat renews all of them; otherwise each lease is renewed separately.
     let until = match shared.options.is_native() {
         true => shared.deadline.clone(),
@@ -113,7 +113,8 @@ pub(crate) fn start(
     let successor = Arc::new(Mutex::new(None));
     let epoch = taken.lease.extra.epoch;
     let (key, range) = (taken.lease.key.clone(), taken.range.clone());
-    let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch, key, range };
+    let handle =
+        SessionHandle { fence: fence.clone(), successor: successor.clone(), epoch, key, range };
     let shared = shared.clone();
     shared.runtime.clone().spawn("lease", async move {
         let token = taken.lease.token.clone();
@@ -139,7 +140,7 @@ struct Session {
 }
 
 impl Session {
-    async fn run(&self, taken: Taken) -> SessionEnd {
+    async fn run(&self, taken: AcquiredLease) -> SessionEnd {
         let claim = Claim {
             host: self.shared.me.clone(),
             epoch: taken.lease.extra.epoch,
@@ -151,7 +152,7 @@ impl Session {
             Ok(from) => from,
             Err(reason) => {
                 self.fence.end(reason.clone());
-                return ended(reason, false, Some(AVOID), None);
+                return session_end(reason, false, Some(AVOID), None);
             }
         };
         let lease = LeaseContext {
@@ -166,13 +167,13 @@ impl Session {
         let handlers = match self.open(&lease).await {
             Ok(handlers) => handlers,
             Err(_) if self.fence.is_ended() => {
-                return ended(end_of(&self.fence), false, None, None);
+                return session_end(end_of(&self.fence), false, None, None);
             }
             Err(error) => {
                 let (lease, attempt) = (lease.lease, 1);
                 self.shared.tell(Event::HandlerFailed { lease, attempt, error });
                 let orderly = self.release(&mut held, LeaseState::Running, None).await.is_ok();
-                return ended(CloseReason::HandlerError, orderly, Some(AVOID), None);
+                return session_end(CloseReason::HandlerError, orderly, Some(AVOID), None);
             }
         };
         let sub_page = self.shared.source.capabilities().any_lsn;
@@ -321,9 +322,9 @@ impl Session {
     async fn finish(&self, tenure: &Tenure, stop: Stop, gave_up: Option<GaveUp>) -> SessionEnd {
         let token = tenure.lease.lease.clone();
         let Some(mut held) = tenure.finish().await else {
-            return ended(end_of(&self.fence), false, None, None);
+            return session_end(end_of(&self.fence), false, None, None);
         };
-        let known = held.lease.position.clone().map(|position| Reached {
+        let known = held.lease.position.clone().map(|position| RangeProgress {
             range: tenure.lease.range.clone(),
             position,
             epoch: tenure.lease.epoch,
@@ -331,7 +332,7 @@ impl Session {
         if self.fence.is_ended()
             && !matches!(self.fence.reason(), Some(CloseReason::Shutdown | CloseReason::Handover))
         {
-            return ended(end_of(&self.fence), false, None, known);
+            return session_end(end_of(&self.fence), false, None, known);
         }
         #[cfg_attr(not(test), allow(unused_mut))]
         let mut position = tenure.storable(self.shared.options.checkpoint);
@@ -352,7 +353,12 @@ impl Session {
             }
             (Some(GaveUp::LetGo), _) => {
                 let released = self.release(&mut held, LeaseState::Running, position).await;
-                return ended(CloseReason::HandlerError, released.is_ok(), Some(AVOID), known);
+                return session_end(
+                    CloseReason::HandlerError,
+                    released.is_ok(),
+                    Some(AVOID),
+                    known,
+                );
             }
             (None, Stop::Split(successors)) => {
                 #[cfg(test)]
@@ -373,7 +379,7 @@ impl Session {
             }
             (None, Stop::Fetch(FetchEnd::RangeGone | FetchEnd::Unreachable)) => {
                 let released = self.release(&mut held, LeaseState::Running, position).await;
-                return ended(
+                return session_end(
                     CloseReason::FeedUnreachable,
                     released.is_ok(),
                     Some(AVOID * 2),
@@ -386,8 +392,8 @@ impl Session {
             }
         };
         match outcome {
-            (reason, Ok(())) => ended(reason, true, None, known),
-            (_, Err(reason)) => ended(reason, false, None, known),
+            (reason, Ok(())) => session_end(reason, true, None, known),
+            (_, Err(reason)) => session_end(reason, false, None, known),
         }
     }
 
@@ -436,11 +442,11 @@ async fn close_all(handlers: Vec<Box<dyn AnyHandler>>, lease: &LeaseContext, rea
     }
 }
 
-fn ended(
+fn session_end(
     reason: CloseReason,
     orderly: bool,
     avoid: Option<Duration>,
-    known: Option<Reached>,
+    known: Option<RangeProgress>,
 ) -> SessionEnd {
     SessionEnd { token: String::new(), reason, orderly, avoid, known }
 }
