@@ -145,7 +145,7 @@ impl<'a> Dispatch<'a> {
     async fn idle(&mut self, page: Page) {
         self.flush().await;
         self.tenure.watermark.lock().begin([], page.position);
-        self.tenure.heard(page.newest, true);
+        self.tenure.note_feed_end(page.newest, true);
         for lane in &self.lanes {
             // A full queue means that the handler is not idle.
             let _ = lane.try_send(Job::Idle);
@@ -155,7 +155,7 @@ impl<'a> Dispatch<'a> {
     async fn page(&mut self, page: Page, read: Diagnostics, room: Room) {
         let lsns: Vec<_> = page.changes.iter().map(Change::lsn).collect();
         let made = page.changes.first().and_then(Change::seconds);
-        self.tenure.heard(page.newest, false);
+        self.tenure.note_feed_end(page.newest, false);
         let tickets = self.tenure.watermark.lock().begin_made(lsns, page.position, made);
         self.reads.extend(tickets.first().map(|ticket| (ticket.page, read)));
         self.waiting.extend(page.changes.into_iter().zip(tickets));

@@ -13,7 +13,7 @@ use crate::lease::{Claim, Lease, Standing};
 use crate::lease_store::{StoreError, Stored};
 use std::time::Duration;
 
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
     pub(crate) etag: String,
     pub(crate) claim: Claim,
@@ -26,7 +26,7 @@ const PAUSES: Backoff =
 /// Consecutive conflicts while the lease stays ours: another program keeps writing to the document.
 const CONFLICTS_MAX: u32 = 20;
 
-impl Held {
+impl HeldLease {
     /// Writes `change(lease)`, provided the lease is still ours. Retries until the fence ends.
     ///
     /// # Errors

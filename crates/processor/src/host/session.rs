@@ -11,7 +11,7 @@
 use super::dispatch::{Dispatch, Stop};
 use super::fence::{Deadline, Fence};
 use super::fetch::FetchEnd;
-use super::held::Held;
+use super::held::HeldLease;
 use super::lane::{GaveUp, Job, caught, lane};
 use super::runner::run;
 use super::shared::{Shared, Workers};
@@ -147,7 +147,7 @@ impl Session {
             generation: taken.lease.extra.generation,
         };
         let attempts_before = taken.lease.extra.attempts;
-        let mut held = Held { lease: taken.lease, etag: taken.etag, claim, sent: taken.sent };
+        let mut held = HeldLease { lease: taken.lease, etag: taken.etag, claim, sent: taken.sent };
         let from = match self.start_position(&mut held, &taken.range).await {
             Ok(from) => from,
             Err(reason) => {
@@ -179,9 +179,9 @@ impl Session {
         let sub_page = self.shared.source.capabilities().any_lsn;
         let watermark = Watermark::new(held.lease.position.clone(), sub_page);
         let pace = Pace::new(self.shared.options.checkpoint, self.shared.runtime.elapsed());
-        let (tenure, wishes) = Tenure::new(lease, self.fence.clone(), watermark, pace);
+        let (tenure, requests) = Tenure::new(lease, self.fence.clone(), watermark, pace);
         self.shared.look_after(&tenure);
-        let writing = writer(self.shared.clone(), tenure.clone(), held, wishes);
+        let writing = writer(self.shared.clone(), tenure.clone(), held, requests);
         self.shared.runtime.spawn("lease writer", writing);
         self.work(&tenure, handlers, from, attempts_before).await
     }
@@ -190,7 +190,7 @@ impl Session {
     /// anything is read. No change is then missed if this host vanishes before its first checkpoint.
     async fn start_position(
         &self,
-        held: &mut Held,
+        held: &mut HeldLease,
         range: &KeyRange,
     ) -> Result<Start, CloseReason> {
         if let Some(position) = &held.lease.position {
@@ -400,7 +400,7 @@ impl Session {
     /// Releases the lease and stores what was handled, in one write.
     async fn release(
         &self,
-        held: &mut Held,
+        held: &mut HeldLease,
         state: LeaseState,
         position: Option<&Position>,
     ) -> Result<(), CloseReason> {

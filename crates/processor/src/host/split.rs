@@ -10,7 +10,7 @@
 
 use super::bootstrap::keep;
 use super::fence::Fence;
-use super::held::Held;
+use super::held::HeldLease;
 use super::shared::Shared;
 use crate::coverage;
 use crate::event::Event;
@@ -64,7 +64,7 @@ pub(crate) async fn successors(
 pub(crate) async fn replace(
     shared: &Arc<Shared>,
     fence: &Fence,
-    mut held: Held,
+    mut held: HeldLease,
     position: Option<&Position>,
     successors: &Successors,
 ) -> Result<(), CloseReason> {
@@ -131,7 +131,11 @@ fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lea
 }
 
 /// Retires the parent and creates its children.
-async fn hand_on(shared: &Arc<Shared>, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+async fn hand_on(
+    shared: &Arc<Shared>,
+    held: &HeldLease,
+    children: &[Lease],
+) -> Result<(), StoreError> {
     if shared.writes_at_once() {
         let retired = shared.document(&held.lease.retired(Vec::new()));
         let create = |child: &Lease| StoreWrite::Create(shared.document(child));
@@ -158,14 +162,18 @@ async fn hand_on(shared: &Arc<Shared>, held: &Held, children: &[Lease]) -> Resul
 }
 
 /// Whether the parent was already retired, by this host (answer lost) or by one that completed the split.
-async fn is_over(shared: &Shared, held: &Held) -> bool {
+async fn is_over(shared: &Shared, held: &HeldLease) -> bool {
     let read = shared.answer(shared.store.read(&held.lease.key)).await;
     let stored = read.ok().flatten();
     let lease = stored.and_then(|stored| Lease::parse(&stored.body).ok());
     lease.is_some_and(|lease| lease.is_retired() && lease.extra.epoch == held.lease.extra.epoch)
 }
 
-async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+async fn one_by_one(
+    shared: &Shared,
+    held: &HeldLease,
+    children: &[Lease],
+) -> Result<(), StoreError> {
     // An earlier attempt may have succeeded with its answer lost; a stale listing would not show it.
     if shared.store.read(&held.lease.key).await?.is_none() {
         return Err(StoreError::NotFound);

@@ -1,7 +1,7 @@
 //! One host's work on one lease: the state its handlers, reader and writer share.
 
 use super::fence::Fence;
-use super::held::Held;
+use super::held::HeldLease;
 use super::shared::Shared;
 use super::watch::Progress;
 use crate::checkpoint::{Checkpoint, Pace};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// How many requests may wait for the writer, which answers all waiting ones with one write (group commit).
-const WISHES_MAX: usize = 64;
+const REQUESTS_MAX: usize = 64;
 
 /// The shared state of one session; see the module documentation.
 pub(crate) struct Tenure {
@@ -28,10 +28,10 @@ pub(crate) struct Tenure {
     pub(crate) pace: Mutex<Pace>,
     /// The highest position that may be stored: what was reached, unless handlers decide.
     allowed: Mutex<Option<Position>>,
-    wishes: mpsc::Sender<Wish>,
+    requests: mpsc::Sender<WriteRequest>,
     pub(crate) progress: Mutex<Progress>,
     /// The end of the feed according to its latest answer.
-    heard: Mutex<Heard>,
+    feed_end: Mutex<FeedEnd>,
     /// Since when a handler has run without yielding its thread, in microseconds, at least 1; zero if none does.
     inside: AtomicU64,
     told_blocked: AtomicBool,
@@ -41,17 +41,17 @@ pub(crate) struct Tenure {
 
 /// What an answer of the feed says about the lag.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
+struct FeedEnd {
     newest: Option<Lsn>,
     /// No changes followed it.
     is_end: bool,
 }
 
-pub(crate) enum Wish {
+pub(crate) enum WriteRequest {
     /// Store the handled position.
     Store(oneshot::Sender<Result<(), CheckpointError>>),
     /// Stop the writer and return the lease.
-    Finish(oneshot::Sender<Held>),
+    Finish(oneshot::Sender<HeldLease>),
 }
 
 impl Tenure {
@@ -60,8 +60,8 @@ impl Tenure {
         fence: Fence,
         watermark: Watermark,
         pace: Pace,
-    ) -> (Arc<Tenure>, mpsc::Receiver<Wish>) {
-        let (wishes, waiting) = mpsc::channel(WISHES_MAX);
+    ) -> (Arc<Tenure>, mpsc::Receiver<WriteRequest>) {
+        let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let (watermark, pace) = (Mutex::new(watermark), Mutex::new(pace));
         let allowed = Mutex::new(lease.from.clone());
         let tenure = Tenure {
@@ -70,9 +70,9 @@ impl Tenure {
             watermark,
             pace,
             allowed,
-            wishes,
+            requests,
             progress: Mutex::default(),
-            heard: Mutex::default(),
+            feed_end: Mutex::default(),
             inside: AtomicU64::new(0),
             told_blocked: AtomicBool::new(false),
             failing: Mutex::default(),
@@ -115,13 +115,13 @@ impl Tenure {
     }
 
     /// Records what an answer of the feed said about its end.
-    pub(crate) fn heard(&self, newest: Option<Lsn>, is_end: bool) {
-        *self.heard.lock() = Heard { newest, is_end };
+    pub(crate) fn note_feed_end(&self, newest: Option<Lsn>, is_end: bool) {
+        *self.feed_end.lock() = FeedEnd { newest, is_end };
     }
 
     /// Returns how far behind the lease is at this time of the service, as far as is known.
     pub(crate) fn lag(&self, now_seconds: u64) -> Lag {
-        let Heard { newest, is_end } = *self.heard.lock();
+        let FeedEnd { newest, is_end } = *self.feed_end.lock();
         let watermark = self.watermark.lock();
         if let Some((next, next_at)) = watermark.first_unhandled() {
             let now = Some(now_seconds);
@@ -183,15 +183,15 @@ impl Tenure {
     /// Stores the handled position and waits for the confirmation.
     pub(crate) async fn store(&self) -> Result<(), CheckpointError> {
         let (answer, stored) = oneshot::channel();
-        let sent = self.wishes.send(Wish::Store(answer)).await;
+        let sent = self.requests.send(WriteRequest::Store(answer)).await;
         sent.map_err(|_| CheckpointError::LeaseLost)?;
         stored.await.unwrap_or(Err(CheckpointError::LeaseLost))
     }
 
     /// Stops the writer and returns the lease; `None` if the writer has already stopped.
-    pub(crate) async fn finish(&self) -> Option<Held> {
+    pub(crate) async fn finish(&self) -> Option<HeldLease> {
         let (answer, held) = oneshot::channel();
-        self.wishes.send(Wish::Finish(answer)).await.ok()?;
+        self.requests.send(WriteRequest::Finish(answer)).await.ok()?;
         held.await.ok()
     }
 }
@@ -200,8 +200,8 @@ impl Tenure {
 pub(crate) async fn writer(
     shared: Arc<Shared>,
     tenure: Arc<Tenure>,
-    mut held: Held,
-    mut wishes: mpsc::Receiver<Wish>,
+    mut held: HeldLease,
+    mut requests: mpsc::Receiver<WriteRequest>,
 ) {
     let renew = shared.options.renew_interval;
     let mut written_at = held.sent;
@@ -213,24 +213,24 @@ pub(crate) async fn writer(
         let first = tokio::select! {
             biased;
             () = tenure.fence.ended() => None,
-            wish = wishes.recv() => match wish {
-                Some(wish) => Some(vec![wish]),
+            request = requests.recv() => match request {
+                Some(request) => Some(vec![request]),
                 None => return,
             },
             () = shared.runtime.sleep(wait) => Some(Vec::new()),
         };
         let Some(mut waiting) = first else {
-            return refuse_all(wishes, held).await;
+            return refuse_all(requests, held).await;
         };
-        while let Ok(wish) = wishes.try_recv() {
-            waiting.push(wish);
+        while let Ok(request) = requests.try_recv() {
+            waiting.push(request);
         }
         let mut finish = None;
         let mut answers = Vec::new();
-        for wish in waiting {
-            match wish {
-                Wish::Store(answer) => answers.push(answer),
-                Wish::Finish(answer) => finish = Some(answer),
+        for request in waiting {
+            match request {
+                WriteRequest::Store(answer) => answers.push(answer),
+                WriteRequest::Finish(answer) => finish = Some(answer),
             }
         }
         let is_renewal = answers.is_empty() && finish.is_none();
@@ -266,7 +266,7 @@ pub(crate) async fn writer(
                         drop(finish.send(held));
                         return;
                     }
-                    return refuse_all(wishes, held).await;
+                    return refuse_all(requests, held).await;
                 }
             }
         }
@@ -306,12 +306,12 @@ fn step(
 }
 
 /// After the lease was lost: refuses every store request, and returns the lease to the caller of `finish`.
-async fn refuse_all(mut wishes: mpsc::Receiver<Wish>, held: Held) {
+async fn refuse_all(mut requests: mpsc::Receiver<WriteRequest>, held: HeldLease) {
     let mut held = Some(held);
-    while let Some(wish) = wishes.recv().await {
-        match wish {
-            Wish::Store(answer) => tell_all(vec![answer], Err(CheckpointError::LeaseLost)),
-            Wish::Finish(answer) => {
+    while let Some(request) = requests.recv().await {
+        match request {
+            WriteRequest::Store(answer) => tell_all(vec![answer], Err(CheckpointError::LeaseLost)),
+            WriteRequest::Finish(answer) => {
                 if let Some(held) = held.take() {
                     drop(answer.send(held));
                 }
