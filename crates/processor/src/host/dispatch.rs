@@ -28,7 +28,7 @@ pub(super) enum Stop {
     Leaving,
     Split(Successors),
     Fetch(FetchEnd),
-    GaveUp,
+    LaneFailed,
 }
 
 /// Distributes pages to lanes.
@@ -76,7 +76,7 @@ impl<'a> Dispatch<'a> {
                 tokio::select! {
                     biased;
                     () = self.fence.leaving() => return Stop::Leaving,
-                    _ = giving_up.recv() => return Stop::GaveUp,
+                    _ = giving_up.recv() => return Stop::LaneFailed,
                     next = fetched.recv() => match next {
                         Some(Fetched::Page(page, read, room)) => {
                             gone_in_a_row = 0;

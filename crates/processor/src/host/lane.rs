@@ -43,7 +43,7 @@ pub(crate) struct Portion {
 
 /// Why a lane gave up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum GaveUp {
+pub(crate) enum LaneFailure {
     Halt(String),
     StopHost(String),
     /// Release the lease for another attempt, here or on another host.
@@ -59,7 +59,7 @@ pub(crate) async fn lane(
     tenure: Arc<Tenure>,
     mut handler: Box<dyn AnyHandler>,
     mut jobs: mpsc::Receiver<Job>,
-) -> Option<GaveUp> {
+) -> Option<LaneFailure> {
     let mut gave_up = None;
     loop {
         let job = tokio::select! {
@@ -76,18 +76,18 @@ pub(crate) async fn lane(
                 }
             }
             Some(Job::Idle) => {
-                let idle = caught(handler.idle(&tenure.lease));
+                let idle = catch_panic(handler.idle(&tenure.lease));
                 tokio::select! { biased; () = tenure.fence.ended() => {}, _ = idle => {} }
             }
             None => break,
         }
     }
     let reason = match &gave_up {
-        Some(GaveUp::Halt(_)) => CloseReason::Halted,
-        Some(GaveUp::StopHost(_) | GaveUp::LetGo) => CloseReason::HandlerError,
+        Some(LaneFailure::Halt(_)) => CloseReason::Halted,
+        Some(LaneFailure::StopHost(_) | LaneFailure::LetGo) => CloseReason::HandlerError,
         None => end_of(&tenure.fence),
     };
-    if let Err(panicked) = caught(handler.close(&tenure.lease, reason)).await {
+    if let Err(panicked) = catch_panic(handler.close(&tenure.lease, reason)).await {
         let lease = tenure.lease.lease.clone();
         shared.tell(Event::HandlerFailed { lease, attempt: 0, error: panicked });
     }
@@ -116,7 +116,7 @@ impl Piece {
     }
 
     /// Resets the attempts for changes that have not been tried by themselves.
-    fn begin_anew(&mut self) {
+    fn reset_attempts(&mut self) {
         (self.attempt, self.before) = (1, 0);
     }
 
@@ -138,7 +138,7 @@ impl Piece {
 }
 
 impl Worker<'_> {
-    async fn handle(&mut self, portion: Portion) -> Result<(), GaveUp> {
+    async fn handle(&mut self, portion: Portion) -> Result<(), LaneFailure> {
         let Portion { changes, tickets, attempts_before, room: _room, reads } = portion;
         let (attempt, before) = (attempts_before + 1, attempts_before);
         let mut stack = vec![Piece { changes, tickets, attempt, before }];
@@ -157,7 +157,7 @@ impl Worker<'_> {
                     let mut piece = piece;
                     let mut rest = piece.split_off(count.min(piece.changes.len()));
                     self.done(&piece.tickets, bytes(&piece.changes)).await;
-                    rest.begin_anew();
+                    rest.reset_attempts();
                     stack.push(rest);
                 }
                 Ok(Ack::Through(_)) => {
@@ -202,8 +202,8 @@ impl Worker<'_> {
         let timer = self.shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(1 << 32)));
         let LeaseContext { lease, epoch, .. } = &self.tenure.lease;
         let (changes, attempt) = (piece.changes.len(), piece.attempt);
-        let work = Entered {
-            work: caught(self.handler.process(batch)),
+        let work = TrackedCall {
+            work: catch_panic(self.handler.process(batch)),
             span: tracing::info_span!("handle changes", lease, epoch, changes, attempt),
             shared: self.shared,
             tenure: self.tenure,
@@ -241,7 +241,7 @@ impl Worker<'_> {
         mut piece: Piece,
         error: HandlerError,
         stack: &mut Vec<Piece>,
-    ) -> Result<(), GaveUp> {
+    ) -> Result<(), LaneFailure> {
         let lease = self.tenure.lease.lease.clone();
         let (attempt, text) = (piece.attempt, error.to_string());
         self.shared.tell(Event::HandlerFailed { lease, attempt, error: text.clone() });
@@ -282,14 +282,14 @@ impl Worker<'_> {
                     [] => std::mem::replace(&mut piece, empty()),
                     places => piece.take(places),
                 };
-                if !self.put_away(&blamed, &text).await? {
+                if !self.write_dead_letters(&blamed, &text).await? {
                     return Ok(());
                 }
                 self.done(&blamed.tickets, bytes(&blamed.changes)).await;
                 if others_handled {
                     self.done(&piece.tickets, bytes(&piece.changes)).await;
                 } else {
-                    piece.begin_anew();
+                    piece.reset_attempts();
                     stack.push(piece);
                 }
             }
@@ -298,8 +298,8 @@ impl Worker<'_> {
                 self.shared.tell(Event::Skipped { lease, changes, error: text });
                 self.done(&piece.tickets, bytes(&piece.changes)).await;
             }
-            Action::HaltLease => return Err(GaveUp::Halt(text)),
-            Action::StopProcessor => return Err(GaveUp::StopHost(text)),
+            Action::HaltLease => return Err(LaneFailure::Halt(text)),
+            Action::StopProcessor => return Err(LaneFailure::StopHost(text)),
         }
         Ok(())
     }
@@ -310,10 +310,14 @@ impl Worker<'_> {
     }
 
     /// Writes changes to the dead letters, retrying until it succeeds. Returns false if the lease ended first.
-    async fn put_away(&mut self, piece: &Piece, error: &str) -> Result<bool, GaveUp> {
+    async fn write_dead_letters(
+        &mut self,
+        piece: &Piece,
+        error: &str,
+    ) -> Result<bool, LaneFailure> {
         let shared = self.shared;
         let Some(letters) = &shared.options.dead_letters else {
-            return Err(GaveUp::Halt(format!("no dead letters are configured: {error}")));
+            return Err(LaneFailure::Halt(format!("no dead letters are configured: {error}")));
         };
         for change in &piece.changes {
             let letter = DeadLetter {
@@ -351,19 +355,19 @@ fn bytes(changes: &[Change]) -> usize {
 }
 
 /// A handler's future that records when it is polled and when it yields.
-struct Entered<'a> {
-    work: Caught<'a, Result<Ack, HandlerError>>,
+struct TrackedCall<'a> {
+    work: CatchPanic<'a, Result<Ack, HandlerError>>,
     span: tracing::Span,
     shared: &'a Shared,
     tenure: &'a Tenure,
 }
 
-impl Future for Entered<'_> {
+impl Future for TrackedCall<'_> {
     type Output = Result<Result<Ack, HandlerError>, String>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let first = self.tenure.enter(self.shared.runtime.elapsed());
-        let Entered { work, span, .. } = &mut *self;
+        let TrackedCall { work, span, .. } = &mut *self;
         let polled = span.in_scope(|| Pin::new(work).poll(context));
         if first {
             // Checked here as well: while the thread was blocked, the watch task may have been blocked too.
@@ -377,13 +381,15 @@ impl Future for Entered<'_> {
 }
 
 /// Wraps a handler's future; a panic becomes an error message.
-pub(crate) fn caught<'a, T>(work: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Caught<'a, T> {
-    Caught(work)
+pub(crate) fn catch_panic<'a, T>(
+    work: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+) -> CatchPanic<'a, T> {
+    CatchPanic(work)
 }
 
-pub(crate) struct Caught<'a, T>(Pin<Box<dyn Future<Output = T> + Send + 'a>>);
+pub(crate) struct CatchPanic<'a, T>(Pin<Box<dyn Future<Output = T> + Send + 'a>>);
 
-impl<T> Future for Caught<'_, T> {
+impl<T> Future for CatchPanic<'_, T> {
     type Output = Result<T, String>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, String>> {

@@ -1,6 +1,6 @@
 //! Runs a [`LeaseRunner`](crate::runner::LeaseRunner), which pulls batches itself, until the lease ends.
 
-use super::lane::{GaveUp, Job, caught};
+use super::lane::{Job, LaneFailure, catch_panic};
 use super::shared::Shared;
 use super::tenure::Tenure;
 use crate::event::Event;
@@ -14,12 +14,12 @@ pub(crate) async fn run(
     tenure: Arc<Tenure>,
     mut runner: Box<dyn AnyRunner>,
     jobs: mpsc::Receiver<Job>,
-) -> Option<GaveUp> {
+) -> Option<LaneFailure> {
     let session = LeaseSession { tenure: tenure.clone(), jobs, shared: shared.clone() };
     let outcome = tokio::select! {
         biased;
         () = tenure.fence.ended() => return None,
-        outcome = caught(runner.run(session)) => outcome,
+        outcome = catch_panic(runner.run(session)) => outcome,
     };
     let error = match outcome {
         Ok(Ok(())) if tenure.fence.is_leaving() => return None,
@@ -29,5 +29,5 @@ pub(crate) async fn run(
     };
     let lease = tenure.lease.lease.clone();
     shared.tell(Event::HandlerFailed { lease, attempt: 1, error });
-    Some(GaveUp::LetGo)
+    Some(LaneFailure::LetGo)
 }

@@ -12,7 +12,7 @@ use super::dispatch::{Dispatch, Stop};
 use super::fence::{Deadline, Fence};
 use super::fetch::FetchEnd;
 use super::held::HeldLease;
-use super::lane::{GaveUp, Job, caught, lane};
+use super::lane::{Job, LaneFailure, catch_panic, lane};
 use super::runner::run;
 use super::shared::{Shared, Workers};
 use super::split;
@@ -131,7 +131,7 @@ pub(crate) fn start(
 }
 
 /// A lane or runner that starts when it is given its queue.
-type Worker = Box<dyn FnOnce(mpsc::Receiver<Job>) -> BoxFuture<Option<GaveUp>> + Send>;
+type Worker = Box<dyn FnOnce(mpsc::Receiver<Job>) -> BoxFuture<Option<LaneFailure>> + Send>;
 
 struct Session {
     shared: Arc<Shared>,
@@ -270,7 +270,7 @@ impl Session {
         drop(dispatch);
         self.fence.leave(match &stop {
             Stop::Leaving => end_of(&self.fence),
-            Stop::GaveUp => CloseReason::Halted,
+            Stop::LaneFailed => CloseReason::Halted,
             Stop::Split(_) => CloseReason::RangeGone,
             Stop::Fetch(FetchEnd::RangeGone) => CloseReason::RangeGone,
             Stop::Fetch(FetchEnd::FeedGone(_)) => CloseReason::FeedGone,
@@ -297,7 +297,10 @@ impl Session {
     }
 
     /// Waits until every handler has finished and is closed; drops those that take too long.
-    async fn wait_for_lanes(&self, ends: Vec<oneshot::Receiver<Option<GaveUp>>>) -> Option<GaveUp> {
+    async fn wait_for_lanes(
+        &self,
+        ends: Vec<oneshot::Receiver<Option<LaneFailure>>>,
+    ) -> Option<LaneFailure> {
         let mut gave_up = None;
         let patience = match self.fence.reason() {
             Some(CloseReason::Handover) => self.shared.options.handover_timeout,
@@ -319,7 +322,12 @@ impl Session {
         gave_up
     }
 
-    async fn finish(&self, tenure: &Tenure, stop: Stop, gave_up: Option<GaveUp>) -> SessionEnd {
+    async fn finish(
+        &self,
+        tenure: &Tenure,
+        stop: Stop,
+        gave_up: Option<LaneFailure>,
+    ) -> SessionEnd {
         let token = tenure.lease.lease.clone();
         let Some(mut held) = tenure.finish().await else {
             return session_end(end_of(&self.fence), false, None, None);
@@ -342,16 +350,17 @@ impl Session {
         }
         let position = position.as_ref();
         let outcome = match (gave_up, stop) {
-            (Some(GaveUp::Halt(why)), _) | (None, Stop::Fetch(FetchEnd::PositionLost(why))) => {
+            (Some(LaneFailure::Halt(why)), _)
+            | (None, Stop::Fetch(FetchEnd::PositionLost(why))) => {
                 self.shared.tell(Event::Halted { lease: token, why });
                 (CloseReason::Halted, self.release(&mut held, LeaseState::Halted, position).await)
             }
-            (Some(GaveUp::StopHost(why)), _) => {
+            (Some(LaneFailure::StopHost(why)), _) => {
                 self.shared.fail(super::Fatal::Handler(why));
                 let released = self.release(&mut held, LeaseState::Running, position).await;
                 (CloseReason::HandlerError, released)
             }
-            (Some(GaveUp::LetGo), _) => {
+            (Some(LaneFailure::LetGo), _) => {
                 let released = self.release(&mut held, LeaseState::Running, position).await;
                 return session_end(
                     CloseReason::HandlerError,
@@ -386,7 +395,7 @@ impl Session {
                     known,
                 );
             }
-            (None, Stop::Leaving | Stop::GaveUp) => {
+            (None, Stop::Leaving | Stop::LaneFailed) => {
                 let state = held.lease.extra.state;
                 (end_of(&self.fence), self.release(&mut held, state, position).await)
             }
@@ -423,7 +432,7 @@ async fn open_all(
     let Workers::Handlers(factory) = &shared.workers else { return Ok(handlers) };
     for _ in 0..shared.options.lanes {
         let mut handler = factory.create(lease);
-        let opened = match caught(handler.open(lease)).await {
+        let opened = match catch_panic(handler.open(lease)).await {
             Ok(opened) => opened.map_err(|error| error.to_string()),
             Err(panicked) => Err(panicked),
         };
@@ -438,7 +447,7 @@ async fn open_all(
 
 async fn close_all(handlers: Vec<Box<dyn AnyHandler>>, lease: &LeaseContext, reason: CloseReason) {
     for mut handler in handlers {
-        let _ = caught(handler.close(lease, reason.clone())).await;
+        let _ = catch_panic(handler.close(lease, reason.clone())).await;
     }
 }
 
