@@ -4,7 +4,7 @@
 //! lanes report what was handled.
 
 use super::fence::Fence;
-use super::fetch::{FetchEnd, Fetched, Room, fetch};
+use super::fetch::{FetchEnd, FetchResult, PagePermit, fetch};
 use super::lane::{Job, Portion};
 use super::shared::Shared;
 use super::split::{self, Successors};
@@ -42,7 +42,7 @@ pub(super) struct Dispatch<'a> {
     /// Changes that wait for a batch to fill.
     waiting: Vec<(Change, Ticket)>,
     /// The permit of their page; none while a batch is gathered from several pages.
-    room: Option<Room>,
+    room: Option<PagePermit>,
     /// Diagnostics of the waiting pages, by page number.
     reads: Vec<(u64, Diagnostics)>,
 }
@@ -78,17 +78,17 @@ impl<'a> Dispatch<'a> {
                     () = self.fence.leaving() => return Stop::Leaving,
                     _ = giving_up.recv() => return Stop::LaneFailed,
                     next = fetched.recv() => match next {
-                        Some(Fetched::Page(page, read, room)) => {
+                        Some(FetchResult::Page(page, read, room)) => {
                             gone_in_a_row = 0;
                             from = Start::Position(page.position.clone());
                             self.page(page, read, room).await;
                         }
-                        Some(Fetched::Idle(page)) => {
+                        Some(FetchResult::Idle(page)) => {
                             gone_in_a_row = 0;
                             from = Start::Position(page.position.clone());
                             self.idle(page).await;
                         }
-                        Some(Fetched::End(end)) => break end,
+                        Some(FetchResult::End(end)) => break end,
                         None => return Stop::Leaving,
                     },
                     () = shared.runtime.sleep(timer) => self.tick().await,
@@ -152,7 +152,7 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    async fn page(&mut self, page: Page, read: Diagnostics, room: Room) {
+    async fn page(&mut self, page: Page, read: Diagnostics, room: PagePermit) {
         let lsns: Vec<_> = page.changes.iter().map(Change::lsn).collect();
         let made = page.changes.first().and_then(Change::seconds);
         self.tenure.note_feed_end(page.newest, false);

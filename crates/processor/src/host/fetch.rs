@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// A result of the reader.
-pub(crate) enum Fetched {
-    Page(Page, Diagnostics, Room),
+pub(crate) enum FetchResult {
+    Page(Page, Diagnostics, PagePermit),
     /// Nothing new; the position may still have moved.
     Idle(Page),
     /// The reader cannot continue.
@@ -21,7 +21,7 @@ pub(crate) enum Fetched {
 }
 
 /// A page's permit to be in memory. It is released when the last of the page's changes was handled.
-pub(crate) type Room = Arc<OwnedSemaphorePermit>;
+pub(crate) type PagePermit = Arc<OwnedSemaphorePermit>;
 
 #[derive(Debug)]
 pub(crate) enum FetchEnd {
@@ -41,10 +41,10 @@ pub(crate) async fn fetch(
     shared: Arc<Shared>,
     tenure: Arc<Tenure>,
     mut from: Start,
-    pages: mpsc::Sender<Fetched>,
+    pages: mpsc::Sender<FetchResult>,
 ) {
     let rooms = Arc::new(Semaphore::new(shared.options.prefetch_pages + shared.options.lanes));
-    let mut trouble = Trouble::default();
+    let mut trouble = FeedOutage::default();
     let mut items_max = shared.options.items_max;
     loop {
         while tenure.watermark.lock().under_way() >= shared.options.unhandled_max {
@@ -79,34 +79,34 @@ pub(crate) async fn fetch(
                 shared.spend(page.charge);
                 let read = diagnostics(&page, &from, took, failures);
                 if items_max != shared.options.items_max {
-                    items_max = grown(items_max, shared.options.items_max);
+                    items_max = grow_page_size(items_max, shared.options.items_max);
                 }
                 from = Start::Position(page.position.clone());
                 let (lease, changes) = (tenure.lease.lease.clone(), page.changes.len());
                 shared.tell(Event::Read { lease, changes, charge: page.charge });
                 match page.changes.is_empty() {
-                    true => Fetched::Idle(page),
-                    false => Fetched::Page(page, read, Arc::new(room)),
+                    true => FetchResult::Idle(page),
+                    false => FetchResult::Page(page, read, Arc::new(room)),
                 }
             }
             Err(SourceError::TooLarge) if items_max != Some(1) => {
                 items_max = Some((items_max.unwrap_or(PAGE_ITEMS) / 2).max(1));
                 continue;
             }
-            Err(SourceError::RangeGone) => Fetched::End(FetchEnd::RangeGone),
-            Err(SourceError::Gone(why)) => Fetched::End(FetchEnd::FeedGone(why)),
-            Err(SourceError::PositionLost(why)) => Fetched::End(FetchEnd::PositionLost(why)),
+            Err(SourceError::RangeGone) => FetchResult::End(FetchEnd::RangeGone),
+            Err(SourceError::Gone(why)) => FetchResult::End(FetchEnd::FeedGone(why)),
+            Err(SourceError::PositionLost(why)) => FetchResult::End(FetchEnd::PositionLost(why)),
             Err(error) => match trouble.pause(&shared, &tenure, &error) {
                 Some(pause) => {
                     let pause = shared.runtime.sleep(pause);
                     tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
                     continue;
                 }
-                None => Fetched::End(FetchEnd::Unreachable),
+                None => FetchResult::End(FetchEnd::Unreachable),
             },
         };
-        let is_idle = matches!(fetched, Fetched::Idle(_));
-        let is_end = matches!(fetched, Fetched::End(_));
+        let is_idle = matches!(fetched, FetchResult::Idle(_));
+        let is_end = matches!(fetched, FetchResult::End(_));
         tokio::select! {
             biased;
             () = tenure.fence.leaving() => return,
@@ -159,7 +159,7 @@ async fn read(
 }
 
 /// Doubles the page size after it had to shrink, up to the configured size.
-fn grown(now: Option<u32>, wanted: Option<u32>) -> Option<u32> {
+fn grow_page_size(now: Option<u32>, wanted: Option<u32>) -> Option<u32> {
     let limit = wanted.unwrap_or(PAGE_ITEMS);
     let doubled = now.unwrap_or(limit).saturating_mul(2);
     if doubled >= limit { wanted } else { Some(doubled) }
@@ -167,12 +167,12 @@ fn grown(now: Option<u32>, wanted: Option<u32>) -> Option<u32> {
 
 /// Consecutive failures to read the feed.
 #[derive(Default)]
-struct Trouble {
+struct FeedOutage {
     failures: u32,
     since: Option<Duration>,
 }
 
-impl Trouble {
+impl FeedOutage {
     /// How long to wait before the next attempt. `None` if the feed has been unreachable for too long.
     fn pause(&mut self, shared: &Shared, tenure: &Tenure, error: &SourceError) -> Option<Duration> {
         let now = shared.runtime.elapsed();
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn page_sizes_come_back_step_by_step() {
-        assert_eq!(grown(Some(1), None), Some(2));
-        assert_eq!(grown(Some(64), None), None);
-        assert_eq!(grown(Some(10), Some(50)), Some(20));
-        assert_eq!(grown(Some(30), Some(50)), Some(50));
+        assert_eq!(grow_page_size(Some(1), None), Some(2));
+        assert_eq!(grow_page_size(Some(64), None), None);
+        assert_eq!(grow_page_size(Some(10), Some(50)), Some(20));
+        assert_eq!(grow_page_size(Some(30), Some(50)), Some(50));
     }
 }

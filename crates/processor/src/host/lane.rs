@@ -3,7 +3,7 @@
 //! Each lane has its own keys, so order per key is kept with any number of lanes. A lane never calls its handler
 //! after the lease has ended.
 
-use super::fetch::Room;
+use super::fetch::PagePermit;
 use super::shared::Shared;
 use super::tenure::{Tenure, end_of};
 use super::watch::tell_blocked;
@@ -36,7 +36,7 @@ pub(crate) struct Portion {
     /// How often hosts vanished while they worked on these changes.
     pub(crate) attempts_before: u32,
     /// The permit of their page, held until they are handled; none if they come from several pages.
-    pub(crate) room: Option<Room>,
+    pub(crate) room: Option<PagePermit>,
     /// Diagnostics of the pages they came from.
     pub(crate) reads: Arc<[Diagnostics]>,
 }
