@@ -193,7 +193,7 @@ impl Unit {
             }
         }
         archive.leases.retain(|lease| !lease.is_retired());
-        archive.leases.extend(self.understand(listing).promised().cloned());
+        archive.leases.extend(self.parse_listing(listing).promised().cloned());
         archive.leases.iter_mut().for_each(free);
         archive.leases.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(archive)

@@ -29,11 +29,11 @@ pub(crate) struct Promise {
     /// The address and the version of the promising document.
     pub(crate) key: DocumentKey,
     pub(crate) etag: String,
-    by: By,
+    origin: Origin,
 }
 
 #[derive(Clone, Debug)]
-enum By {
+enum Origin {
     Marker(Marker),
     Lease(Box<Lease>),
 }
@@ -45,7 +45,7 @@ impl Promise {
             missing: parts_of(namespace, lease),
             key: stored.key.clone(),
             etag: stored.etag.clone(),
-            by: By::Lease(Box::new(lease.clone())),
+            origin: Origin::Lease(Box::new(lease.clone())),
         }
     }
 
@@ -55,18 +55,18 @@ impl Promise {
             missing: marker.makes.clone(),
             key: stored.key.clone(),
             etag: stored.etag.clone(),
-            by: By::Marker(marker.clone()),
+            origin: Origin::Marker(marker.clone()),
         }
     }
 
     /// Returns the promising document without the promise, for when all leases exist.
-    pub(crate) fn kept(&self, document: impl Fn(&Lease) -> NewDocument) -> NewDocument {
-        match &self.by {
-            By::Marker(marker) => {
+    pub(crate) fn cleared(&self, document: impl Fn(&Lease) -> NewDocument) -> NewDocument {
+        match &self.origin {
+            Origin::Marker(marker) => {
                 let marker = Marker { makes: Vec::new(), ..marker.clone() };
                 NewDocument { key: self.key.clone(), body: marker.to_bytes(&self.key).into() }
             }
-            By::Lease(lease) => {
+            Origin::Lease(lease) => {
                 let mut lease = Lease::clone(lease);
                 lease.extra.cuts.clear();
                 document(&lease)

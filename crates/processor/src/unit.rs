@@ -167,10 +167,10 @@ impl Unit {
     /// # Errors
     /// Fails if the container cannot be read.
     pub async fn look(&self) -> Result<Snapshot, StoreError> {
-        Ok(self.understand(self.store.list(&self.namespace.prefix()).await?))
+        Ok(self.parse_listing(self.store.list(&self.namespace.prefix()).await?))
     }
 
-    pub(crate) fn understand(&self, listing: Listing) -> Snapshot {
+    pub(crate) fn parse_listing(&self, listing: Listing) -> Snapshot {
         let mut snapshot = Snapshot {
             leases: Vec::new(),
             members: Vec::new(),
@@ -372,7 +372,7 @@ impl Unit {
             for lease in &promise.missing {
                 promised::make(&*self.store, lease, self.document(lease)).await?;
             }
-            let kept = promise.kept(|lease| self.document(lease));
+            let kept = promise.cleared(|lease| self.document(lease));
             match self.store.replace(kept, &promise.etag).await {
                 Ok(_) | Err(StoreError::PreconditionFailed) => {}
                 Err(error) => return Err(error.into()),

@@ -134,7 +134,7 @@ impl Maker {
         let all: Vec<_> = leases.iter().collect();
         let promises = promised::find(&shared.namespace, &all, marker);
         for promise in &promises {
-            keep(&shared, promise).await?;
+            fulfill(&shared, promise).await?;
         }
         if !promises.is_empty() {
             return Ok(Progress::Some);
@@ -189,7 +189,7 @@ impl Maker {
             let shared = shared.clone();
             let keys = lease.range.as_ref();
             let epoch = keys.and_then(|keys| promised::epoch_after(retired.iter(), keys));
-            Box::pin(async move { begun(&shared, lease, None, epoch.unwrap_or(0)).await })
+            Box::pin(async move { with_start(&shared, lease, None, epoch.unwrap_or(0)).await })
                 as BoxFuture<_>
         });
         let leases: Result<Vec<Lease>, StartError> =
@@ -280,11 +280,11 @@ pub(crate) async fn make_with_marker(
     if marker.makes.is_empty() {
         return Ok(());
     }
-    keep(shared, &Promise::of_marker(&marker, &stored)).await
+    fulfill(shared, &Promise::of_marker(&marker, &stored)).await
 }
 
 /// Creates promised leases, then clears the promise.
-pub(crate) async fn keep(shared: &Arc<Shared>, promise: &Promise) -> Result<(), StoreError> {
+pub(crate) async fn fulfill(shared: &Arc<Shared>, promise: &Promise) -> Result<(), StoreError> {
     let work = promise.missing.iter().map(|lease| {
         let (shared, lease) = (shared.clone(), lease.clone());
         Box::pin(async move {
@@ -293,7 +293,7 @@ pub(crate) async fn keep(shared: &Arc<Shared>, promise: &Promise) -> Result<(), 
         }) as BoxFuture<Result<(), StoreError>>
     });
     all(work.collect()).await.into_iter().collect::<Result<(), StoreError>>()?;
-    let kept = promise.kept(|lease| shared.document(lease));
+    let kept = promise.cleared(|lease| shared.document(lease));
     match shared.answer(shared.store.replace(kept, &promise.etag)).await {
         // Another host has done it.
         Ok(_) | Err(StoreError::PreconditionFailed) => Ok(()),
@@ -387,7 +387,7 @@ pub(crate) fn leases_for(
 }
 
 /// Sets the initial position or start of a new lease. `Now` is resolved to a position by reading the feed.
-pub(crate) async fn begun(
+pub(crate) async fn with_start(
     shared: &Shared,
     mut lease: Lease,
     begin: Option<Result<Position, Start>>,

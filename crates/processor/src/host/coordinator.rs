@@ -51,7 +51,7 @@ pub(crate) struct Coordinator {
 pub(crate) struct View {
     pub(crate) leases: Vec<(Lease, Stored)>,
     /// Extra documents for ranges that already have a lease; none of them is less advanced than that lease.
-    pub(crate) doubles: Vec<(Lease, Stored)>,
+    pub(crate) duplicates: Vec<(Lease, Stored)>,
     /// Leases that are over and will not be processed again.
     pub(crate) retired: Vec<(Lease, Stored)>,
     /// Leases that were announced but may not exist yet.
@@ -200,8 +200,8 @@ impl Coordinator {
             None => return self.interval(),
         };
         self.shared.note_server_time(listing.seconds);
-        let view = self.understand(&listing, arrived);
-        if !self.obey(view.control) {
+        let view = self.parse_listing(&listing, arrived);
+        if !self.apply_control(view.control) {
             return RESTLESS;
         }
         self.notice_lost(&view);
@@ -239,10 +239,10 @@ impl Coordinator {
         Duration::from_micros(micros - micros / 5 + self.shared.runtime.random() % spread)
     }
 
-    fn understand(&mut self, listing: &Listing, arrived: Duration) -> View {
+    fn parse_listing(&mut self, listing: &Listing, arrived: Duration) -> View {
         let mut view = View {
             leases: Vec::new(),
-            doubles: Vec::new(),
+            duplicates: Vec::new(),
             retired: Vec::new(),
             promises: Vec::new(),
             members: Vec::new(),
@@ -287,14 +287,14 @@ impl Coordinator {
         view.leases.sort_by(|(one, _), (other, _)| {
             order(one).cmp(&order(other)).then_with(|| one.token.cmp(&other.token))
         });
-        set_doubles_aside(&mut view);
-        // Doubles have the same id, so only one of them can be observed.
+        separate_duplicates(&mut view);
+        // Duplicates have the same id, so only one of them can be observed.
         view.leases.iter().for_each(|(_, stored)| self.seen.note(sign(stored), arrived));
         view
     }
 
     /// Applies the operators' control document. Returns false while this host must not work.
-    fn obey(&mut self, control: Control) -> bool {
+    fn apply_control(&mut self, control: Control) -> bool {
         let known = self.shared.generation.load(Ordering::SeqCst);
         if control.generation <= known && !control.paused {
             return true;
@@ -310,7 +310,7 @@ impl Coordinator {
 
     /// Ends sessions whose lease was taken by another host. A listing may be stale, but epochs only grow.
     fn notice_lost(&self, view: &View) {
-        for (lease, stored) in &view.doubles {
+        for (lease, stored) in &view.duplicates {
             let same = |handle: &&SessionHandle| handle.key == stored.key;
             if let Some(handle) = self.sessions.get(&lease.token).filter(same) {
                 // Another document for these keys counts; the audit removes this one.
@@ -448,9 +448,9 @@ impl Coordinator {
             let token = lease.token.as_str();
             // While a range has several documents no session starts: a running session would advance the one
             // that is least advanced, and the choice of document would change.
-            let doubled = view.doubles.iter().any(|(double, _)| double.token == token);
+            let duplicated = view.duplicates.iter().any(|(double, _)| double.token == token);
             if !wanted.contains(token)
-                || doubled
+                || duplicated
                 || self.sessions.contains_key(token)
                 || self.is_left_behind(lease)
                 || self.avoid.contains_key(token)
@@ -471,8 +471,8 @@ impl Coordinator {
 }
 
 /// Keeps one document per range: the least advanced, because the others would skip changes. The rest become
-/// doubles. .NET has created duplicates where every document has its own partition.
-fn set_doubles_aside(view: &mut View) {
+/// duplicates. .NET has created duplicates where every document has its own partition.
+fn separate_duplicates(view: &mut View) {
     let mut kept: Vec<(Lease, Stored)> = Vec::with_capacity(view.leases.len());
     for (lease, stored) in std::mem::take(&mut view.leases) {
         match kept.last_mut().filter(|(last, _)| last.token == lease.token) {
@@ -488,7 +488,7 @@ fn set_doubles_aside(view: &mut View) {
                     true => std::mem::replace(last, (lease, stored)),
                     false => (lease, stored),
                 };
-                view.doubles.push(surplus);
+                view.duplicates.push(surplus);
             }
         }
     }

@@ -6,7 +6,7 @@
 //! that were not created are created here.
 
 use super::acquire::range_of;
-use super::bootstrap::{begun, create, keep, leases_for, make_with_marker};
+use super::bootstrap::{create, fulfill, leases_for, make_with_marker, with_start};
 use super::coordinator::View;
 use super::session::RangeProgress;
 use super::shared::Shared;
@@ -57,7 +57,7 @@ impl Auditor {
             return;
         }
         let mut covered = Vec::new();
-        for (lease, stored) in view.leases.iter().chain(&view.doubles) {
+        for (lease, stored) in view.leases.iter().chain(&view.duplicates) {
             let Some(range) = range_of(&self.shared, lease).await else { return };
             let document = name(stored);
             covered.push(Covered { document, range, position: lease.position.clone() });
@@ -69,7 +69,7 @@ impl Auditor {
             match finding {
                 Finding::Gap(gap) => missing.extend(self.missing(view, gap, confirmed).await),
                 Finding::Superseded { document } | Finding::Duplicate { document } if confirmed => {
-                    let all = view.leases.iter().chain(&view.doubles);
+                    let all = view.leases.iter().chain(&view.duplicates);
                     let mut named = all.filter(|(_, stored)| name(stored) == *document);
                     // Of two documents for the same keys one is enough, even if a host works on the other. A
                     // parent that is worked on is about to be replaced by its children.
@@ -102,7 +102,7 @@ impl Auditor {
     async fn keep_promises(&mut self, view: &View) {
         for promise in view.promises.iter().filter(|one| self.promised.contains(&one.etag)) {
             // On failure the next listing shows the promise again.
-            let _ = keep(&self.shared, promise).await;
+            let _ = fulfill(&self.shared, promise).await;
         }
         self.promised = view.promises.iter().map(|promise| promise.etag.clone()).collect();
     }
@@ -153,7 +153,7 @@ impl Auditor {
                 _ => continue,
             }
             let begin = known.clone().map_or_else(|| Err(start.clone()), Ok);
-            leases.extend(begun(&self.shared, lease, Some(begin), epoch).await);
+            leases.extend(with_start(&self.shared, lease, Some(begin), epoch).await);
         }
         leases
     }

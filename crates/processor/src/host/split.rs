@@ -8,7 +8,7 @@
 //! Leases shared with the .NET and Java libraries have no such record. There each child is created only if no
 //! other lease covers its keys, and the parent is deleted last.
 
-use super::bootstrap::keep;
+use super::bootstrap::fulfill;
 use super::fence::Fence;
 use super::held::HeldLease;
 use super::shared::Shared;
@@ -79,7 +79,7 @@ pub(crate) async fn replace(
     let mut failures = 0;
     while !fence.is_ended() {
         let attempt = match shared.promises() {
-            true => hand_on(shared, &held, &children).await,
+            true => retire_and_create(shared, &held, &children).await,
             false => one_by_one(shared, &held, &children).await,
         };
         match attempt {
@@ -131,7 +131,7 @@ fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lea
 }
 
 /// Retires the parent and creates its children.
-async fn hand_on(
+async fn retire_and_create(
     shared: &Arc<Shared>,
     held: &HeldLease,
     children: &[Lease],
@@ -157,7 +157,7 @@ async fn hand_on(
     let replace = shared.store.replace(shared.document(&retired), &held.etag);
     let stored = shared.answer(replace).await?;
     // The children are promised now: if creating them fails here, the next audit of any host does it.
-    let _ = keep(shared, &Promise::of_lease(&shared.namespace, &retired, &stored)).await;
+    let _ = fulfill(shared, &Promise::of_lease(&shared.namespace, &retired, &stored)).await;
     Ok(())
 }
 
