@@ -33,7 +33,7 @@ use crate::scale::Scaler;
 use crate::source::{FeedSource, SourceError};
 use crate::unit::Snapshot;
 use headwater_runtime::{BoxFuture, Runtime};
-use retry::{Literally, safely};
+use retry::{CompatPolicy, safe_policy};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -147,8 +147,10 @@ impl TriggerBuilder {
         let (function, call) = function.ok_or(BuildError::Missing("a function"))?;
         let mut options = settings.options();
         options.failure = match mode {
-            Mode::Safe => safely(settings.retry, letters.is_some()),
-            Mode::Compat { drain } => Arc::new(Literally { retry: settings.retry, drains: drain }),
+            Mode::Safe => safe_policy(settings.retry, letters.is_some()),
+            Mode::Compat { drain } => {
+                Arc::new(CompatPolicy { retry: settings.retry, drains: drain })
+            }
         };
         options.dead_letters = letters;
         if let Some(tune) = tune {
@@ -212,7 +214,7 @@ impl TriggerHost {
         // If listing fails, starting reports the reason.
         if let Ok(snapshot) = unit.look().await {
             let options = self.processor.options();
-            for (name, leases) in strangers(&snapshot, &self.function, options.expiration) {
+            for (name, leases) in other_functions(&snapshot, &self.function, options.expiration) {
                 options.events.tell(Event::UnknownMember { name, leases });
             }
         }
@@ -245,7 +247,11 @@ impl std::fmt::Debug for TriggerHost {
 }
 
 /// Returns the live hosts that own these leases but run another function, with their numbers of leases.
-fn strangers(snapshot: &Snapshot, function: &str, expiration: Duration) -> BTreeMap<String, usize> {
+fn other_functions(
+    snapshot: &Snapshot,
+    function: &str,
+    expiration: Duration,
+) -> BTreeMap<String, usize> {
     let copies = format!("{function}.");
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
     for member in snapshot.members.iter().filter(|member| !member.draining) {

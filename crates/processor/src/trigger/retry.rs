@@ -112,13 +112,13 @@ fn time_span(text: &str) -> Option<Duration> {
 }
 
 /// Behaves like the Functions host: retries if there is a policy, then skips the changes.
-pub(super) struct Literally {
+pub(super) struct CompatPolicy {
     pub(super) retry: Option<Retry>,
     /// Whether changes that are finished while the host stops count.
     pub(super) drains: bool,
 }
 
-impl FailurePolicy for Literally {
+impl FailurePolicy for CompatPolicy {
     fn decide(&self, failure: &Failure<'_>) -> Action {
         // A stopping host retries nothing, so this only leaves the changes unhandled.
         if failure.stopping && !self.drains {
@@ -136,7 +136,7 @@ impl FailurePolicy for Literally {
 
 /// Returns a policy that never skips a change: dead-letters after the last retry if there is a sink, and otherwise
 /// retries forever.
-pub(super) fn safely(retry: Option<Retry>, puts_away: bool) -> Arc<dyn FailurePolicy> {
+pub(super) fn safe_policy(retry: Option<Retry>, puts_away: bool) -> Arc<dyn FailurePolicy> {
     let pauses = retry.map_or_else(Backoff::default, |retry| retry.pauses);
     let usual = RetryThenDeadLetter { backoff: pauses, ..RetryThenDeadLetter::default() };
     match retry {
@@ -181,17 +181,17 @@ mod tests {
             (growing, 9, 0, again(5)),
             (growing, 10, 0, Action::Skip),
         ] {
-            let policy = Literally { retry, drains: true };
+            let policy = CompatPolicy { retry, drains: true };
             assert_eq!(decide(&policy, attempt, before, false), expected, "{retry:?} {attempt}");
         }
     }
 
     #[test]
     fn compat_counts_nothing_that_ends_while_the_host_stops_unless_it_drains() {
-        let without = Literally { retry: None, drains: false };
+        let without = CompatPolicy { retry: None, drains: false };
         assert_eq!(decide(&without, 1, 0, true), Action::Retry { after: Duration::ZERO });
         assert_eq!(decide(&without, 1, 0, false), Action::Skip);
-        assert_eq!(decide(&Literally { retry: None, drains: true }, 1, 0, true), Action::Skip);
+        assert_eq!(decide(&CompatPolicy { retry: None, drains: true }, 1, 0, true), Action::Skip);
     }
 
     #[test]
@@ -200,16 +200,16 @@ mod tests {
         for retry in [None, fixed(Some(0)), fixed(Some(3)), fixed(None)] {
             for puts_away in [false, true] {
                 for attempt in [1, 4, 1_000_000] {
-                    let action = decide(&*safely(retry, puts_away), attempt, 0, false);
+                    let action = decide(&*safe_policy(retry, puts_away), attempt, 0, false);
                     let ends = puts_away && retry.is_none_or(|retry| retry.count_max.is_some());
                     assert_ne!(action, Action::Skip);
                     assert!(ends || matches!(action, Action::Retry { .. }), "{retry:?} {attempt}");
                 }
             }
         }
-        assert_eq!(decide(&*safely(fixed(Some(3)), true), 4, 0, false), Action::DeadLetter);
+        assert_eq!(decide(&*safe_policy(fixed(Some(3)), true), 4, 0, false), Action::DeadLetter);
         assert_eq!(
-            decide(&*safely(fixed(Some(3)), true), 3, 0, false),
+            decide(&*safe_policy(fixed(Some(3)), true), 3, 0, false),
             Action::Retry { after: SECOND }
         );
     }
