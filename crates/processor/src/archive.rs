@@ -16,7 +16,7 @@ use headwater_model::{FeedMode, Lsn, Timestamp};
 use std::time::Duration;
 
 /// Properties that the container adds to its documents.
-const OF_THE_CONTAINER: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
+const SYSTEM_PROPERTIES: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
 
 /// The leases of one unit, outside their container.
 #[derive(Clone, Debug)]
@@ -186,7 +186,7 @@ impl Unit {
             match self.namespace().kind(&stored.key.id) {
                 Kind::Marker => archive.start = Marker::parse(&stored.body).start,
                 Kind::Lease(_) => {
-                    OF_THE_CONTAINER.iter().for_each(|name| document.remove(name));
+                    SYSTEM_PROPERTIES.iter().for_each(|name| document.remove(name));
                     archive.leases.extend(Lease::parse(&document.to_bytes()));
                 }
                 _ => {}
@@ -194,7 +194,7 @@ impl Unit {
         }
         archive.leases.retain(|lease| !lease.is_retired());
         archive.leases.extend(self.parse_listing(listing).promised().cloned());
-        archive.leases.iter_mut().for_each(free);
+        archive.leases.iter_mut().for_each(clear_owner);
         archive.leases.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(archive)
     }
@@ -216,7 +216,7 @@ impl Unit {
             // Our own leases share a partition; leases of other libraries get one each.
             let native = lease.flavour() == Flavour::DotNetV3 && lease.token.contains('-');
             lease.key = self.store().layout().key(name, id, !native);
-            free(&mut lease);
+            clear_owner(&mut lease);
             self.store().create(self.document(&lease)).await?;
         }
         let native = archive.leases.iter().all(|lease| lease.token.contains('-'));
@@ -279,7 +279,7 @@ impl Unit {
 }
 
 /// Clears the owner, the reservation and the generation.
-fn free(lease: &mut Lease) {
+fn clear_owner(lease: &mut Lease) {
     lease.owner = None;
     lease.extra.session = None;
     lease.extra.reserved_for = None;

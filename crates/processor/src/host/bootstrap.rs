@@ -47,7 +47,7 @@ const FAILURES_MAX: u32 = 20;
 
 /// Makes sure that all leases exist.
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
-    let mut maker = Maker {
+    let mut creator = LeaseCreator {
         shared: shared.clone(),
         lock: Lock::new(shared),
         discarded: None,
@@ -55,7 +55,7 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
     };
     let mut failures = 0;
     loop {
-        let pause = match maker.round().await {
+        let pause = match creator.round().await {
             Ok(Progress::All) => return Ok(()),
             Ok(Progress::Some) => continue,
             Ok(Progress::NotOurTurn) => shared.options.lock_time / 10,
@@ -81,7 +81,7 @@ enum Progress {
 }
 
 /// Creates leases for one host.
-struct Maker {
+struct LeaseCreator {
     shared: Arc<Shared>,
     lock: Lock,
     /// Etags of the documents it deleted, if `discard_existing` is set.
@@ -95,7 +95,7 @@ struct Plan {
     marker: Marker,
 }
 
-impl Maker {
+impl LeaseCreator {
     /// Lists the documents and creates what is missing.
     async fn round(&mut self) -> Result<Progress, StartError> {
         let shared = self.shared.clone();

@@ -27,9 +27,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// How soon to list again while ownership changes.
-const RESTLESS: Duration = Duration::from_secs(1);
+const UNSETTLED_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a host that could not read the feed takes no new leases.
-const UNWELL: Duration = Duration::from_secs(60);
+const FEED_UNREACHABLE_PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Coordinator {
     shared: Arc<Shared>,
@@ -159,7 +159,7 @@ impl Coordinator {
         self.sessions.remove(&end.token);
         self.shared.set_owned(self.sessions.len());
         if end.reason == CloseReason::FeedUnreachable && !self.stopping {
-            self.shared.set_unwell(UNWELL);
+            self.shared.pause_acquiring(FEED_UNREACHABLE_PAUSE);
         }
         if let Some(avoid) = end.avoid {
             self.avoid.insert(end.token.clone(), self.shared.runtime.elapsed() + avoid);
@@ -202,7 +202,7 @@ impl Coordinator {
         self.shared.note_server_time(listing.seconds);
         let view = self.parse_listing(&listing, arrived);
         if !self.apply_control(view.control) {
-            return RESTLESS;
+            return UNSETTLED_INTERVAL;
         }
         self.notice_lost(&view);
         let cluster = self.cluster(&view, arrived);
@@ -225,7 +225,7 @@ impl Coordinator {
         let leases = view.leases.len();
         self.report.send_modify(|report| (report.leases, report.settled) = (leases, settled));
         if restless && self.shared.options.is_native() {
-            RESTLESS.min(self.interval())
+            UNSETTLED_INTERVAL.min(self.interval())
         } else {
             self.interval()
         }

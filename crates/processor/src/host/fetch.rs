@@ -52,8 +52,8 @@ pub(crate) async fn fetch(
             let pause = shared.runtime.sleep(Duration::from_millis(20));
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
-        while !shared.owed().is_zero() {
-            let pause = shared.runtime.sleep(shared.owed());
+        while !shared.read_delay().is_zero() {
+            let pause = shared.runtime.sleep(shared.read_delay());
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
         let room = tokio::select! {

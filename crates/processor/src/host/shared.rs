@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     draining: AtomicBool,
     /// Set when no session is left and none will start.
     over: AtomicBool,
-    unwell_until: AtomicU64,
+    acquiring_paused_until: AtomicU64,
     owned: AtomicUsize,
     /// Why the whole host must stop, if it must.
     pub(crate) fatal: Mutex<Option<super::Fatal>>,
@@ -89,7 +89,7 @@ impl Shared {
             paid_until: Mutex::default(),
             draining: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            unwell_until: AtomicU64::new(0),
+            acquiring_paused_until: AtomicU64::new(0),
             owned: AtomicUsize::new(0),
             fatal: Mutex::default(),
         }
@@ -114,21 +114,21 @@ impl Shared {
     }
 
     /// Returns how long reads must pause to stay within the limit on request charge.
-    pub(crate) fn owed(&self) -> Duration {
+    pub(crate) fn read_delay(&self) -> Duration {
         self.paid_until.lock().saturating_sub(self.runtime.elapsed())
     }
 
     /// Whether this host is stopping or cannot read the feed, so that it receives no leases.
     pub(crate) fn is_draining(&self) -> bool {
-        let unwell = Duration::from_micros(self.unwell_until.load(Ordering::SeqCst));
+        let unwell = Duration::from_micros(self.acquiring_paused_until.load(Ordering::SeqCst));
         self.draining.load(Ordering::SeqCst) || self.runtime.elapsed() < unwell
     }
 
     /// Stops acquiring leases for a while.
-    pub(crate) fn set_unwell(&self, duration: Duration) {
+    pub(crate) fn pause_acquiring(&self, duration: Duration) {
         let until = self.runtime.elapsed() + duration;
         let micros = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
-        self.unwell_until.store(micros, Ordering::SeqCst);
+        self.acquiring_paused_until.store(micros, Ordering::SeqCst);
     }
 
     pub(crate) fn drain(&self) {

@@ -155,7 +155,11 @@ impl World {
                 oracle: self.oracle.clone(),
                 lists: Arc::default(),
             })
-            .handler(Maker { world: self.clone(), machine: number, runtime: runtime.clone() })
+            .handler(RecordingFactory {
+                world: self.clone(),
+                machine: number,
+                runtime: runtime.clone(),
+            })
             .options(options)
             .runtime(runtime.clone())
             .build()
@@ -460,34 +464,34 @@ fn now<T>(mut future: BoxFuture<T>) -> T {
 }
 
 /// Creates handlers that report their calls to the oracle.
-struct Maker {
+struct RecordingFactory {
     world: World,
     machine: usize,
     runtime: Runtime,
 }
 
-struct Teller {
+struct RecordingHandler {
     world: World,
     machine: usize,
     runtime: Runtime,
     tenure: u64,
 }
 
-impl HandlerFactory for Maker {
-    type Handler = Teller;
+impl HandlerFactory for RecordingFactory {
+    type Handler = RecordingHandler;
 
-    fn create(&self, lease: &LeaseContext) -> Teller {
+    fn create(&self, lease: &LeaseContext) -> RecordingHandler {
         let has_epochs = self.world.setup.options.flavour().has_properties();
         let tenure = match has_epochs {
             true => lease.epoch,
             false => self.world.next_tenure(),
         };
         let (world, runtime) = (self.world.clone(), self.runtime.clone());
-        Teller { world, machine: self.machine, runtime, tenure }
+        RecordingHandler { world, machine: self.machine, runtime, tenure }
     }
 }
 
-impl Handler for Teller {
+impl Handler for RecordingHandler {
     async fn process(&mut self, batch: Batch) -> Result<Ack, HandlerError> {
         self.world.handle(self.machine, self.tenure, &self.runtime, batch).await
     }
