@@ -157,7 +157,7 @@ pub enum BatchError {
         found: i32,
     },
     /// No such kind.
-    #[error("operation {index} of the batch has an operationType there is not: `{kind}`")]
+    #[error("operation {index} of the batch has an unknown operationType: `{kind}`")]
     Kind {
         /// Which operation, from 0.
         index: usize,

@@ -143,7 +143,7 @@ impl Decoder<'_> {
         self.text.raw(b":")
     }
 
-    /// Writes a whole value, or the opening of one that is now the innermost container.
+    /// Writes a whole scalar, or opens a container and makes it the innermost one.
     fn value(&mut self) -> Result<(), BinaryError> {
         let marker = self.input.start()?;
         match marker {
@@ -212,7 +212,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Where a container of so many bytes ends that starts at the next byte.
+    /// Offset of the end of a container with `length` bytes that starts at the next byte.
     fn end_after(&self, length: usize) -> Result<usize, BinaryError> {
         let end = self.input.next().saturating_add(length);
         if end > self.input.len() {
@@ -235,7 +235,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Numbers of one type: the type, how many, and their bytes.
+    /// Writes an array of numbers of one type. Its bytes are the type, the count, and the numbers.
     fn uniform_array(&mut self, width: Width) -> Result<(), BinaryError> {
         self.deeper_by(1)?;
         let element = self.uniform_type()?;
@@ -243,9 +243,9 @@ impl Decoder<'_> {
         self.numbers(element, count)
     }
 
-    /// Equally long arrays of numbers: the inner marker, the type, how many numbers in each, how
-    /// many arrays, and the bytes of all. Empty arrays take no bytes at all, so only the limit of
-    /// the text ends a long run of them.
+    /// Writes an array of equally long arrays of numbers. Its bytes are the inner marker, the type, the
+    /// numbers per array, the number of arrays, and the numbers. Empty arrays take no bytes, so only the
+    /// text limit ends a long run of them.
     fn uniform_arrays(&mut self, width: Width, inner: u8) -> Result<(), BinaryError> {
         self.deeper_by(2)?;
         let found = self.input.byte()?;

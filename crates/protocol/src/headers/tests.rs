@@ -1,4 +1,4 @@
-//! Header values as clients write them, and as nobody should.
+//! Tests of header parsers, with values that clients send and with malformed ones.
 
 use super::*;
 use proptest::prelude::*;
