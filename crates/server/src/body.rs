@@ -1,9 +1,9 @@
-//! Receives the body of a request, within the limits of its sender.
+//! Receives the body of a request, within the memory budget of its sender.
 //!
-//! Memory is counted once a body outgrows what is not counted: first a step, then, when the sender has shown
-//! that it sends, the whole body. A body of unknown length counts as the largest there may be until it ends.
-//! Where there is no memory left, the sender waits: over HTTP/1.1 its bytes stay in the socket. Over HTTP/2
-//! they would be stored on arrival, so it is refused at once.
+//! Small bodies are not counted. A larger one is counted in two steps: first a fixed amount, then the whole
+//! body once the sender has sent that much. A body of unknown length counts as the largest allowed until it
+//! ends. Over HTTP/1.1 a sender waits for memory while its bytes stay in the socket. Over HTTP/2 the bytes
+//! would be buffered on arrival, so the request is refused at once.
 
 use crate::budget::{Held, Resource, UNCOUNTED_BYTES};
 use crate::connection::Connection;
@@ -17,18 +17,18 @@ use hyper::HeaderMap;
 use hyper::body::{Body, Incoming};
 use std::time::Duration;
 
-/// What a body is counted as before its sender has sent as much.
+/// The amount counted for a body before its sender has sent as much.
 const STEP_BYTES: usize = 64 << 10;
-/// The text of a binary body that is decoded at once.
+/// The largest text of a binary body that is decoded on the connection's thread.
 const SMALL_TEXT_BYTES: usize = 32 << 10;
-/// The memory of a request over HTTP/2 besides its head and body.
+/// The memory of a request over HTTP/2 in addition to its head and body.
 const STREAM_BYTES: usize = 2 << 10;
-/// The fields of a head whose places in the map are part of that.
+/// The number of header fields whose map entries are included in [`STREAM_BYTES`].
 const USUAL_FIELDS: usize = 32;
-/// The place of a field in the map, which grows by doubling: 75 to 165 bytes were measured.
+/// The memory per entry of the header map, which grows by doubling: 75 to 165 bytes were measured.
 const FIELD_BYTES: usize = 160;
 
-/// Counts the memory of a request over HTTP/2, of which a connection has many at a time.
+/// Reserves memory for a request over HTTP/2, of which a connection has many at a time.
 pub(crate) fn hold_stream(connection: &Connection, head: &HeaderMap) -> Result<Held, Failure> {
     let lengths = head.iter().map(|(name, value)| name.as_str().len() + value.len());
     let places = head.len().saturating_sub(USUAL_FIELDS) * FIELD_BYTES;
@@ -36,10 +36,10 @@ pub(crate) fn hold_stream(connection: &Connection, head: &HeaderMap) -> Result<H
     Ok(connection.peer.take(Resource::Receiving, bytes)?)
 }
 
-/// A body that has arrived, and its memory.
+/// A complete body and its memory reservation.
 pub(crate) type Received = (Bytes, Option<Held>);
 
-/// Receives a body. One in binary JSON that becomes large is decoded on the background threads.
+/// Receives a body. Binary JSON that decodes to a large text is decoded on the background threads.
 pub(crate) async fn receive(
     connection: &Connection,
     is_http2: bool,
@@ -65,8 +65,8 @@ pub(crate) async fn receive(
     Ok((bytes, held))
 }
 
-/// Decodes binary JSON. A few KB of it can become megabytes of text, so a text that is not small has its memory
-/// counted before it is made.
+/// Decodes binary JSON. A few KB can become megabytes of text, so unless the text is small, memory is
+/// reserved before it is decoded.
 async fn decode(
     connection: &Connection,
     bytes: Bytes,
@@ -81,7 +81,7 @@ async fn decode(
     }
     let limits = *connection.limits();
     let (peer, runtime) = (&connection.peer, &connection.runtime);
-    // Given back first: requests that each hold some and wait for more would wait forever.
+    // Release first: requests that hold memory while they wait for more would deadlock.
     drop(held);
     let receiving = Resource::Receiving;
     let room = bytes.len() + limits.body_bytes;
@@ -118,7 +118,7 @@ async fn collect(
         if length > counted {
             let wanted = if length <= STEP_BYTES { STEP_BYTES.min(whole) } else { whole };
             let (peer, runtime) = (&connection.peer, &connection.runtime);
-            // The step is given back first: senders that each hold some and wait for more would wait forever.
+            // Release the first step first: senders that hold memory while they wait for more would deadlock.
             drop(held.take());
             let receiving = Resource::Receiving;
             held = Some(peer.take_when_free(receiving, wanted, runtime, patience).await?);

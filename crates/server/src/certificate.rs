@@ -1,15 +1,15 @@
-//! The server's certificate, and the authority behind it as it is kept.
+//! Stores the certificate authority and issues the server's certificate.
 //!
-//! Clients trust the authority, so it is kept in a directory and outlives the server. Near its end it is
-//! renewed, at a start and while the server runs (see `authority`). The server's own certificate is made
-//! with each of these and never stored.
+//! Clients trust the authority, so it is stored in a directory and outlives the server. It is renewed near its
+//! expiry, at a start and while the server runs (see `authority`). The server's own certificate is issued with
+//! it and never stored.
 //!
 //! Damage never replaces the authority, because machines that have installed it would stop trusting the server:
 //!
 //! ```text
-//! certificate damaged or missing, key good   certified again with the same key, and a warning: programs that
-//!                                            trust the old certificate accept what the new one signs
-//! key damaged or missing                     the server does not start, and says to restore the file or to
+//! certificate damaged or missing, key good   the certificate is issued again with the same key, with a warning;
+//!                                            programs that trust the old certificate accept the new one
+//! key damaged or missing                     the server does not start; the error says to restore the file or
 //!                                            remove the directory, and what that costs
 //! a file cannot be read                      the server does not start: the file may be good
 //! ```
@@ -29,10 +29,10 @@ use std::sync::Arc;
 
 const AUTHORITY: &str = "authority.pem";
 const AUTHORITY_KEY: &str = "authority-key.pem";
-/// After a renewal failed, how long until the next attempt.
+/// The time between a failed renewal and the next attempt.
 const RETRY_SECONDS: u64 = 60 * 60;
 
-/// Why there is no certificate.
+/// Why a certificate could not be loaded or issued.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -41,7 +41,7 @@ pub enum CertificateError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file cannot be read, or something else is in its place.
@@ -52,30 +52,30 @@ pub enum CertificateError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file has other bytes than were written.
+    /// The contents of a file are damaged.
     #[error("{} is damaged. Restore it from a copy. {}", path.display(), remedy(path))]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// The key of the authority is gone, but its certificate is there.
+    /// The key of the authority is missing, but its certificate exists.
     #[error("{} is missing. Restore it from a copy. {}", path.display(), remedy(path))]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// Making a certificate failed.
+    /// Issuing a certificate failed.
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
-    /// TLS refuses the certificate.
+    /// The TLS library rejects the certificate.
     #[error("cannot use the certificate")]
     Tls(#[from] rustls::Error),
 }
 
-/// What to do where there is no copy of a file.
+/// What to do without a copy of the file.
 fn remedy(path: &Path) -> String {
     if path.ends_with(AUTHORITY) {
         return "Without a copy, remove it: the next start makes it again with the same key, and programs \
@@ -89,14 +89,14 @@ fn remedy(path: &Path) -> String {
     )
 }
 
-/// The authority clients trust, and what the server shows them.
+/// The authority that clients trust, and the TLS configuration with the server's certificate.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     current: Arc<Renewed>,
     pub(crate) tls: Arc<rustls::ServerConfig>,
 }
 
-/// The certificate in use, made anew when it is time.
+/// The current certificate, which is renewed when due.
 #[derive(Debug)]
 struct Renewed {
     dir: Option<PathBuf>,
@@ -105,7 +105,7 @@ struct Renewed {
     issued: RwLock<Issued>,
 }
 
-/// An authority and the certificate it gave the server.
+/// An authority and the certificate that it issued for the server.
 #[derive(Clone, Debug)]
 struct Issued {
     authority_pem: String,
@@ -114,14 +114,14 @@ struct Issued {
 }
 
 impl Certificates {
-    /// The certificate clients have to trust, as PEM.
+    /// The certificate that clients have to trust, as PEM.
     #[must_use]
     pub fn authority_pem(&self) -> String {
         self.current.issued().authority_pem
     }
 
-    /// Takes the authority from a directory, or makes one there; `None` makes one that is forgotten. It is
-    /// limited to loopback and these hosts; a stored one that is not is replaced, with a warning in the log.
+    /// Loads the authority from a directory, or creates it there; with `None` it exists only in memory. It is
+    /// limited to loopback and `hosts`. A stored authority without these names is replaced, with a warning.
     ///
     /// # Errors
     /// When files cannot be read or written.
@@ -145,7 +145,7 @@ impl Certificates {
 }
 
 impl Renewed {
-    /// What is in use now. Renewed here, so that it needs no timer.
+    /// Returns the current certificate. A due renewal happens here, so it needs no timer.
     fn issued(&self) -> Issued {
         let now = seconds(&self.runtime);
         let is_due = |issued: &Issued| now >= issued.renew_at;
@@ -177,7 +177,7 @@ fn seconds(runtime: &Runtime) -> u64 {
     runtime.unix_millis() / 1000
 }
 
-/// Takes the authority, or makes one, and lets it certify the server.
+/// Loads or creates the authority and issues the server's certificate.
 fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<Issued, CertificateError> {
     let damaged =
         || CertificateError::Damaged { path: dir.unwrap_or(Path::new("memory")).join(AUTHORITY) };
@@ -224,7 +224,7 @@ fn kept_authority(
                 let certified = certify_again(key)?;
                 tracing::warn!(
                     file = %cert_path.display(),
-                    "the certificate of the authority was damaged or missing and was made again with the \
+                    "the certificate of the authority was damaged or missing and was issued again with the \
                      same key; programs that trust the old certificate keep trusting the server"
                 );
                 return Ok(certified);
@@ -235,7 +235,7 @@ fn kept_authority(
                     let certified = certify_again(key)?;
                     tracing::warn!(
                         dir = %dir.display(),
-                        "the certificate authority ends soon and was renewed with the same key; let programs \
+                        "the certificate authority expires soon and was renewed with the same key; make programs \
                          trust the new certificate with `headwater trust`"
                     );
                     return Ok(certified);
@@ -243,20 +243,20 @@ fn kept_authority(
                 Upkeep::Replace(reason) => tracing::warn!(
                     dir = %dir.display(),
                     reason,
-                    "the certificate authority was replaced; let programs trust the new one with \
+                    "the certificate authority was replaced; make programs trust the new one with \
                      `headwater trust`, and remove the old one where it is installed"
                 ),
             }
         }
     }
     let (cert, key) = new_authority(names, now)?;
-    // A crash between the two leaves a certificate of another key, which is replaced at the next start.
+    // A crash between the two writes leaves a certificate of another key, which the next start replaces.
     private::write(&key_path, key.serialize_pem().as_bytes()).map_err(io(&key_path))?;
     private::write(&cert_path, cert.as_bytes()).map_err(io(&cert_path))?;
     Ok((cert, key))
 }
 
-/// The text of a file, or `None` if there is no file. Bytes that are not text become damage, not an error.
+/// Reads a file, or returns `None` if it does not exist. Non-text bytes count as damage, not as an error.
 fn read_text(path: &Path) -> Result<Option<String>, CertificateError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),

@@ -1,17 +1,17 @@
-//! The body of an answer on its way: its memory is counted until its last byte is with the operating
-//! system, and over HTTP/2 a client that does not read it is noticed.
+//! Sends response bodies: holds their memory until the operating system has accepted the last byte, and over
+//! HTTP/2 detects clients that do not read.
 //!
-//! Over HTTP/1.1 a client that does not read leaves the socket full, and `socket` sees that. Over HTTP/2 it
-//! can read the socket, answer every ping, and still never open the window of a stream: the answer then lies
-//! in memory for as long as the connection lives. So answers go out in pieces that say when they are gone.
-//! A stream none of whose pieces goes for too long ends its connection.
+//! Over HTTP/1.1 such a client leaves the socket full, which `socket` detects. Over HTTP/2 it can read the socket,
+//! answer every ping, and still never open the window of a stream: the response then stays in memory as long as
+//! the connection lives. So responses are sent in pieces that report when they are gone. A stream none of whose
+//! pieces leaves for too long ends its connection.
 //!
 //! ```text
 //! body    |piece|piece|piece|…      pulled one by one as there is room
-//!            └ in the queue of HTTP/2 until the client's window lets it out, then dropped
+//!            └ in the queue of HTTP/2 until the client's window admits it, then dropped
 //! ```
 //!
-//! A stream that has nothing to send, such as events between two changes, has no piece and is left alone.
+//! A stream with nothing to send, such as events between two changes, has no piece and cannot stall.
 
 use crate::answer::Payload;
 use crate::budget::Held;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// How much a client has to take within the time it has.
+/// The number of bytes that a client must take within the time limit.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The streams of one connection that are being sent something.
+/// The streams of one connection that have pieces to send.
 #[derive(Debug)]
 pub(crate) struct Pace {
     connection: Arc<Connection>,
     streams: Mutex<Streams>,
-    /// Rung when there is something to watch again.
+    /// Notified when the first stream has a piece to send.
     begun: Bell,
 }
 
@@ -46,7 +46,7 @@ struct Streams {
     sending: HashMap<u64, Sending>,
 }
 
-/// Pieces of a stream that are under way, and when the last one went.
+/// The unsent pieces of a stream, and when the last one left.
 #[derive(Debug)]
 struct Sending {
     pieces: usize,
@@ -69,7 +69,7 @@ impl Streams {
         }
     }
 
-    /// Since when the stillest stream has been still.
+    /// The time since which the slowest stream has made no progress.
     fn still_since(&self) -> Option<Duration> {
         self.sending.values().map(|sending| sending.since).min()
     }
@@ -81,7 +81,7 @@ impl Pace {
         Arc::new(Pace { connection, streams, begun })
     }
 
-    /// The answer on a stream of HTTP/2, in pieces that are watched.
+    /// Wraps a response over HTTP/2 so that its pieces are watched.
     pub(crate) fn watch(
         self: &Arc<Pace>,
         answer: Response<Payload>,
@@ -97,7 +97,7 @@ impl Pace {
         answer.map(|payload| Paced { payload, rest, stream: Some(stream), answering })
     }
 
-    /// Completes when a client has taken nothing of an answer for too long.
+    /// Completes when a client has taken nothing of a response for too long.
     pub(crate) async fn stalled(&self) {
         let mut begun = self.begun.listen();
         loop {
@@ -139,7 +139,7 @@ impl Stream {
     }
 }
 
-/// Bytes that say when nobody needs them any more.
+/// Bytes that report when they are dropped.
 struct Piece {
     bytes: Bytes,
     stream: Arc<Stream>,
@@ -159,7 +159,7 @@ impl Drop for Piece {
     }
 }
 
-/// What an answer keeps until its last byte is with the operating system.
+/// Resources of a response that are held until the operating system has accepted its last byte.
 #[derive(Debug)]
 pub(crate) struct Answering {
     _request: UnderWay,
@@ -172,7 +172,7 @@ impl Answering {
     }
 }
 
-/// Bytes that keep something until they are dropped.
+/// Bytes that keep a value alive until they are dropped.
 struct Kept<T> {
     bytes: Bytes,
     _with: T,
@@ -184,12 +184,12 @@ impl<T> AsRef<[u8]> for Kept<T> {
     }
 }
 
-/// Bytes whose memory is counted until they are dropped.
+/// Wraps bytes so that their memory is counted until they are dropped.
 pub(crate) fn counted(bytes: Bytes, memory: Held) -> Bytes {
     Bytes::from_owner(Kept { bytes, _with: memory })
 }
 
-/// The body of an answer, watched or, where the socket tells enough, as it is.
+/// The body of a response: watched over HTTP/2, unchanged over HTTP/1.1.
 #[derive(Debug)]
 pub(crate) struct Paced {
     payload: Payload,
@@ -199,14 +199,14 @@ pub(crate) struct Paced {
 }
 
 impl Paced {
-    /// The answer over HTTP/1.1.
+    /// Wraps a response over HTTP/1.1.
     pub(crate) fn unwatched(answer: Response<Payload>, answering: Answering) -> Response<Paced> {
         let answering = Some(answering);
         answer.map(|payload| Paced { payload, rest: Bytes::new(), stream: None, answering })
     }
 
-    /// What is behind the last piece of an answer is sent too. A small answer needs no such care: the
-    /// system takes it at once.
+    /// Attaches the held resources to the last piece of a counted response. A small response needs none: the
+    /// operating system accepts it at once.
     fn keep_with_last(&mut self, piece: Bytes) -> Bytes {
         let is_counted = |answering: &&Answering| answering.memory.is_some();
         match self.answering.as_ref().filter(is_counted) {
@@ -279,7 +279,7 @@ mod tests {
         streams.taken(2, SECOND * 6);
         assert_eq!(streams.still_since(), Some(SECOND * 5));
         streams.taken(1, SECOND * 7);
-        assert_eq!(streams.still_since(), None, "whoever has taken everything may be still");
+        assert_eq!(streams.still_since(), None, "a stream that has taken everything cannot stall");
     }
 
     #[tokio::test]

@@ -1,7 +1,6 @@
-//! What is in use at the moment metrics are asked for: connections, memory, partitions, disk.
+//! Metrics read at the time of a scrape: connections, memory, partitions, disk.
 //!
-//! Each answer has a registry of its own, so two readers at a time do not disturb each other. Nothing here
-//! is on the way of a request.
+//! Each scrape has its own registry, so concurrent scrapes do not interfere. Requests do not run this code.
 
 use super::histogram::{Counts, Seconds};
 use crate::budget::Resource;
@@ -38,7 +37,7 @@ pub(super) fn server(gateway: &Gateway) -> Registry {
     registry
 }
 
-/// The metrics that every program has, under the names that dashboards expect.
+/// The metrics of the process, under their conventional names.
 pub(super) fn process() -> Registry {
     let mut registry = Registry::default();
     if let Some(bytes) = resident_bytes() {
@@ -127,7 +126,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
     gauge(registry, "stopped_tasks", what, gateway.account.stopped_tasks().len() as u64);
 }
 
-/// The gauges that each container has.
+/// The gauges of each container.
 #[derive(Debug, Default)]
 struct Containers {
     partitions: Family<Place, Gauge>,
@@ -141,7 +140,7 @@ struct Containers {
 }
 
 impl Containers {
-    /// Adds a container to the series of its label, which it may share with others.
+    /// Adds a container to the series of its label, which other containers may share.
     fn add(&self, container: &Container, label: String, now: u64) -> Result<(), StorageError> {
         let place = Place { container: label };
         let sum = |family: &Family<Place, Gauge>, value: u64| {
@@ -181,7 +180,7 @@ fn add_containers(registry: &mut Registry, gateway: &Gateway) {
                 true => gateway.metrics_label(&database, &container),
                 false => OTHER.to_owned(),
             };
-            // A container that is dropped, closed or quarantined has no more to show.
+            // A container that is dropped, closed or quarantined has nothing more to show.
             let _ = families.add(&container, label, now);
         }
     }
@@ -202,7 +201,7 @@ fn add_containers(registry: &mut Registry, gateway: &Gateway) {
     registry.register("history_oldest_seconds", what, families.history_oldest_seconds);
 }
 
-/// The resident memory of this process, where the system tells.
+/// The resident memory of this process, if the operating system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,21 +1,21 @@
-//! What Headwater answers beyond the protocol, under `/_headwater/`.
+//! Serves Headwater's own endpoints under `/_headwater/`.
 //!
 //! ```text
 //! GET  /_headwater/changes/{db}/{coll}           the change feed as server-sent events
 //! GET  /_headwater/partitions/{db}/{coll}        ranges with their newest LSN
-//! POST /_headwater/partitions/{db}/{coll}/split  {"range":"0","at":"1F…"}   `at` may be left out
+//! POST /_headwater/partitions/{db}/{coll}/split  {"range":"0","at":"1F…"}   `at` is optional
 //! POST /_headwater/partitions/{db}/{coll}/merge  {"ranges":["1","2"]}
 //!      /_headwater/backups                       see `backups.rs`
 //! ```
 //!
-//! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`,
-//! `select=`, `ops=` and `changed=`. The last event of every transaction has an id: the position behind it. A
-//! browser that reconnects sends it as `Last-Event-ID`, continues there, and sees no transaction twice. A browser
-//! cannot send headers: it passes a resource token as `token=`. With a token for one partition key it hears of that
-//! key alone, and the stream ends when the token expires or its permission is deleted.
+//! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`, `select=`,
+//! `ops=` and `changed=`. The last event of every transaction has an id: the position after it. A browser that
+//! reconnects sends it as `Last-Event-ID`, continues there, and receives no transaction twice. A browser cannot
+//! send headers: it passes a resource token as `token=`. With a token for one partition key it receives only that
+//! key's changes, and the stream ends when the token expires or its permission is deleted.
 //!
 //! Each block of events is charged as a page of the feed (`charging`). Without request units left, a new stream is
-//! refused with 429; a stream under way waits and then continues.
+//! refused with 429; an open stream waits and then continues.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
 use super::{Outcome, backups, check_living, no_id, target_of};
@@ -46,21 +46,21 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Without changes for this long, a comment shows that the stream is alive.
+/// The time without changes after which a comment shows that the stream is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Pages that may wait for a slow client; then the feed waits for it.
+/// The number of pages buffered for a slow client; then reading the feed waits.
 const PAGES_AHEAD: usize = 2;
-/// A page is one transaction, so that the position behind each is known.
+/// A page is one transaction, so that the position after each is known.
 const PAGE_ITEMS: u32 = 1;
 const PAGE_BYTES: u32 = 1 << 20;
-/// Making the events of a larger page takes milliseconds, which the background threads have.
+/// A page larger than this takes milliseconds to encode, so it is encoded on the background threads.
 const SHARED_PAGE_BYTES: usize = 256 << 10;
-/// Bytes of events that are sent at once, and at most a page more.
+/// The target size of a block of events; it may exceed this by a page.
 const SENT_BYTES: usize = 64 << 10;
-/// A stream is charged and counted as a reader that waits for changes.
+/// A stream is charged and counted as a waiting feed reader.
 const OPERATION: ItemOperation = ItemOperation::ReadFeed { waits: true };
 
-/// The token in the address of an event stream, escaped as a header would have it.
+/// Returns the token in the query string of an event stream, with the escapes of a header.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
     uri.query()?.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
@@ -132,22 +132,22 @@ fn show(ranges: &[RangeInfo]) -> Answer {
     Answer::json(StatusCode::OK, json!({ "ranges": ranges }).to_string())
 }
 
-/// What a listener asks for.
+/// The parsed request of an event stream.
 struct Listening {
     target: Arc<Target>,
     route: Route,
     mode: FeedMode,
     start: FeedStart,
-    /// The partition key that was named or granted, or the whole container. It is also what pays.
+    /// The named or granted partition key, or the whole container. It is also charged for the stream.
     scope: Scope,
-    /// What the listener's token permits, for as long as it does.
+    /// The grant of the listener's token, which ends the stream when it ends.
     grant: Option<Grant>,
     filter: FeedFilter,
     /// The memory of the filter.
     filter_memory: Option<Held>,
 }
 
-/// Which items are heard of: those of the key that was named, and of none beside the one that was granted.
+/// The partition key whose changes are sent: the named one, which must be the granted one if there is one.
 fn key_of(
     named: Option<&str>,
     grant: Option<&Grant>,
@@ -170,7 +170,7 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
     };
     let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
     let value = |name: &str| raw(name).and_then(decode);
-    // Forms write a space as a plus.
+    // HTML forms encode a space as a plus.
     let words = |name: &str| raw(name).and_then(|text| decode(&text.replace('+', " ")));
     let mode = match value("mode").as_deref() {
         None | Some("latest") => FeedMode::LatestVersion,
@@ -185,7 +185,7 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
         }
         (None, None | Some("now")) => FeedStart::Now,
         (None, Some("beginning")) => FeedStart::Beginning,
-        // As `toUTCString()` of a browser writes it.
+        // The format of `toUTCString()` in browsers.
         (None, Some(_)) => {
             let time = words("from").unwrap_or_default();
             FeedStart::Time(Timestamp::from_rfc1123(&time).map_err(|_| {
@@ -223,8 +223,8 @@ fn stream(gateway: &Arc<Gateway>, call: &Call, target: Arc<Target>) -> Outcome {
     Ok(answer)
 }
 
-/// Sends pages as events. A page for which there is no memory is dropped and read again when there is:
-/// nothing is held for a client that does not read.
+/// Sends pages as events. A page for which there is no memory is dropped and read again later, so nothing is
+/// held for a client that does not read.
 async fn send_events(
     gateway: &Arc<Gateway>,
     peer: &Arc<Peer>,
@@ -245,7 +245,7 @@ async fn send_events(
             None => request,
         }
     };
-    // "Now" must not move while a page is read a second time.
+    // "Now" must not move if a page is read a second time.
     if start == FeedStart::Now
         && let Ok(page) = container.read_feed(&request(FeedStart::Now, Duration::ZERO)).await
         && page.changes.is_empty()
@@ -272,7 +272,7 @@ async fn send_events(
         }
         let asked = request(start.clone(), HEARTBEAT);
         let read = async {
-            // Given back also when the client leaves and this is dropped.
+            // Released also when the client leaves and this future is dropped.
             match peer.take(Resource::WaitingReaders, 1) {
                 Ok(_waiting) => read_page(gateway, container, &asked, HEARTBEAT).await,
                 Err(error) => Err(Unread::Failed(error.into())),
@@ -282,7 +282,7 @@ async fn send_events(
             read = read => read,
             () = out.closed() => return,
         };
-        // The page may have been waited for, and the token have ended meanwhile.
+        // The read may have waited, and the token may have expired meanwhile.
         if is_over() {
             return;
         }
@@ -300,10 +300,10 @@ async fn send_events(
                     Err(failure) => return end(out, &failure.message).await,
                 }
             }
-            Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,
+            Err(Unread::Ahead) => return end(out, "the position is ahead of the container").await,
             Err(Unread::Failed(failure)) => return end(out, &failure.message).await,
         };
-        // What else there is now is sent along. An error comes again with the next read.
+        // Append the changes that are available now. An error recurs at the next read and is reported there.
         while text.len() < SENT_BYTES {
             let next = request(FeedStart::After(position.clone()), Duration::ZERO);
             let read = container.read_feed(&next).await;
@@ -346,23 +346,23 @@ fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
     Ok(held)
 }
 
-/// Says why a stream ends.
+/// Sends the reason why a stream ends.
 async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
     let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
     let _ = out.send(Bytes::from(text)).await;
 }
 
-/// Whether a token has expired or was taken back.
+/// Whether a token has expired or was revoked.
 fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
     gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
 }
 
-/// The last event of a page carries the position behind it.
+/// Encodes a page as events. The last event carries the position after the page.
 fn events_of(container: &Container, page: &FeedPage, mode: FeedMode, is_filtered: bool) -> Vec<u8> {
     let position = page.continuation.to_string();
     let position = position.trim_matches('"');
     if page.changes.is_empty() && is_filtered {
-        // No event, but the browser keeps the id: it need not look at all of that again.
+        // A comment without an event, but with an id that browsers store: a reconnect skips what was scanned.
         return format!(": nothing new\nid: {position}\n\n").into_bytes();
     }
     if page.changes.is_empty() {
@@ -385,10 +385,10 @@ fn events_of(container: &Container, page: &FeedPage, mode: FeedMode, is_filtered
     text
 }
 
-/// One line: a line break inside of an item would end the event.
+/// Encodes a change on one line, because a line break in an item would end the event.
 fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u8> {
     let one_line = |bytes: &[u8]| -> Vec<u8> {
-        // Between tokens a line break is white space; inside of a string it is escaped already.
+        // A line break between tokens is white space; inside a string it is escaped already.
         bytes.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
     };
     match mode {

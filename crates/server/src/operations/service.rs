@@ -1,4 +1,4 @@
-//! What is not about data: health, metrics, the certificate, and the headers of CORS.
+//! Serves health, metrics and the certificate, and sets the headers of CORS.
 
 use crate::answer::Answer;
 use crate::gateway::Gateway;
@@ -8,7 +8,7 @@ use hyper::{Method, Request, StatusCode};
 use std::sync::atomic::Ordering;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS");
-/// Where metrics are read, without a key.
+/// The path of the metrics, which need no key.
 pub(crate) const METRICS: &str = "/metrics";
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, accept, a-im, if-match, if-none-match, if-modified-since, prefer, \
@@ -33,7 +33,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
      x-ms-request-duration-ms, x-ms-retry-after-ms, x-ms-session-token, x-ms-substatus, x-ms-version",
 );
 
-/// Answers what needs no signature; `None` if the request is about something else.
+/// Answers requests that need no signature; `None` for all others.
 pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
     if request.method() != Method::GET {
         return None;
@@ -46,7 +46,7 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
         }
         "/health/ready" => Some(match gateway.account.stopped_tasks().len() {
             0 => Answer::text(StatusCode::OK, text, "ready\n"),
-            // What they say may be about data; this needs no key.
+            // Their messages may contain data, and this endpoint needs no key.
             count => {
                 let line = format!(
                     "{count} background tasks stopped; see the log and restart the server\n"
@@ -69,7 +69,7 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
     }
 }
 
-/// Lets the scripts of a page read the answer.
+/// Allows the scripts of a page to read the response.
 pub(crate) fn allow_cross_origin(head: &mut HeaderMap, origin: HeaderValue) {
     head.insert("access-control-allow-origin", origin);
     head.insert("vary", HeaderValue::from_static("origin"));

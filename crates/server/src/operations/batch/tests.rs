@@ -1,4 +1,4 @@
-//! A range is split while a bulk request runs in it, at another moment under each seed.
+//! Splits a range while a bulk request runs in it, at a different moment under each seed.
 
 use crate::answer::Answer;
 use crate::config::Config;
@@ -20,21 +20,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 const OPERATIONS: usize = 20;
-/// Turns of other tasks before the split or the request begins, at most.
+/// The maximum number of turns of other tasks before the split or the request starts.
 const TURNS_MAX: u64 = 60;
 
-/// How a request came out.
+/// The result of a request during a split.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// The range was gone when the request arrived.
     Refused,
-    /// All operations were done before the split.
+    /// All operations ran before the split.
     InOldRange,
-    /// The last operation was done in a new range.
+    /// The last operation ran in a new range.
     InNewRange,
 }
 
-/// Creates items of as many partition keys, in a range that was there when the client looked.
+/// A request that creates items with different partition keys, addressed to the range before the split.
 fn bulk() -> Call {
     let operations: Vec<Value> = (0..OPERATIONS)
         .map(|number| {
@@ -76,7 +76,7 @@ async fn open(runtime: &Runtime) -> (Arc<Gateway>, Container) {
     (Arc::new(Gateway::new(config, account, runtime.clone(), runtime.clone(), None)), container)
 }
 
-/// Lets other tasks run for as long as the seed says.
+/// Lets other tasks run for a number of turns that depends on the seed.
 async fn pass_turns(runtime: &Runtime) {
     for _ in 0..runtime.random() % TURNS_MAX {
         runtime.run("turn", async {}).await.unwrap();
@@ -102,7 +102,7 @@ fn run(seed: u64) -> Outcome {
         });
         pass_turns(&runtime).await;
         let answer = operations::answer(&gateway, &bulk()).await;
-        // The split ends whatever became of the request.
+        // The split ends independently of the request.
         for _ in 0..10_000 {
             if container.newest(old).is_none() {
                 break;
@@ -126,7 +126,7 @@ fn run(seed: u64) -> Outcome {
     })
 }
 
-/// Decided: a split in the middle fails no operation. It is refused as a whole or done as a whole.
+/// A split in the middle fails no operation: the request is refused or done as a whole.
 #[test]
 fn a_bulk_request_outlives_a_split_in_its_middle() {
     let outcomes: Vec<Outcome> = (0..60).map(run).collect();
