@@ -1,6 +1,6 @@
 //! What Microsoft's articles on the change feed show, request by request.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -122,7 +122,7 @@ async fn a_container_without_a_partition_key_needs_none_in_any_request() {
     assert_eq!(ranges.header("x-ms-item-count"), Some("1"));
     let docs = format!("{COLLS}/leases/docs");
     let item = format!("{docs}/p..0");
-    // As clients of the time send it, and as those of today do.
+    // As clients of that time send it, and as current ones do.
     for head in [&[old][..], &[("x-ms-documentdb-partitionkey", "[]")][..]] {
         let send = async |verb, path: &str, body| world.send(verb, path, head, body).await.status;
         assert_eq!(send("POST", &docs, r#"{"id":"p..0","Owner":"a"}"#).await, 201);

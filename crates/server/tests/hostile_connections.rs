@@ -4,7 +4,7 @@
 //! `127.0.0.1` attacks; `127.0.0.2` is the neighbour. Sizes are chosen so that each attack would need more
 //! than [`MEMORY_MAX`] without its limit.
 
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -265,7 +265,7 @@ async fn answers_over_http2_that_no_client_reads_are_held_within_the_budget() {
     let refused: Vec<_> = refused.collect();
     assert!(!refused.is_empty(), "what the budget does not hold is refused");
     assert!(refused.iter().all(|answer| answer.headers().contains_key("x-ms-retry-after-ms")));
-    // Its own small answers are not refused.
+    // Small responses of the same address are not refused.
     let own = ask_from(&world, "127.0.0.1", "GET", &format!("{DOCS}/small"), &[KEY], "").await;
     assert_eq!(own.status, 200, "{own:?}");
     drop(answers);
@@ -412,7 +412,7 @@ async fn a_waiting_reader_whose_client_leaves_is_no_longer_counted() {
     world.stop().await;
 }
 
-/// Whether a connection is closed within a time.
+/// Whether the server closes a connection within a time.
 async fn is_closed_within(world: &World, stream: &mut TcpStream, time: Duration) -> bool {
     let mut buffer = [0; 64];
     let read = world.runtime.timeout(time, stream.read(&mut buffer)).await;
@@ -476,16 +476,16 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A frame of HTTP/2.
+/// Builds an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The fields of a `GET`, as literals.
+/// Encodes the fields of a `GET` as literals.
 fn fields_of(path: &str, head: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    // GET, http, and the path by the number of its name.
+    // GET, http, and the path with an indexed name.
     let mut fields = [&[0x82, 0x86, 0x04][..], &text(path)].concat();
     for (name, value) in head {
         fields.extend([&[0][..], &text(&name.to_lowercase()), &text(value)].concat());
@@ -493,7 +493,7 @@ fn fields_of(path: &str, head: &[(&str, &str)]) -> Vec<u8> {
     fields
 }
 
-/// A connection over HTTP/2 whose settings were sent.
+/// Opens an HTTP/2 connection and sends its settings.
 async fn connect_http2(world: &World, address: &str) -> TcpStream {
     let mut stream = connect_from(world, address).await;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -501,7 +501,7 @@ async fn connect_http2(world: &World, address: &str) -> TcpStream {
     stream
 }
 
-/// The kind of the next frame.
+/// Reads a frame and returns its kind.
 async fn next_frame(stream: &mut TcpStream) -> std::io::Result<u8> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await?;
@@ -510,13 +510,13 @@ async fn next_frame(stream: &mut TcpStream) -> std::io::Result<u8> {
     Ok(head[3])
 }
 
-/// Whether a connection over HTTP/2 ends within a time, whatever is sent on it.
+/// Whether an HTTP/2 connection ends within a time, regardless of what arrives on it.
 async fn ends_within(world: &World, stream: &mut TcpStream, time: Duration) -> bool {
     let ended = async { while next_frame(stream).await.is_ok() {} };
     world.runtime.timeout(time, ended).await.is_some()
 }
 
-/// Heads in several frames were decoded into memory that nothing counted.
+/// Regression: heads in several frames were decoded into uncounted memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_heads_over_http2_are_held_within_the_budget() {
     let _turn = turn().await;
@@ -541,7 +541,7 @@ async fn unfinished_heads_over_http2_are_held_within_the_budget() {
     assert!((10..40).contains(&closed), "{closed} of 40 are closed");
     let got = ask_from(&world, "127.0.0.2", "POST", DOCS, &[KEY], &item("1", 100_000)).await;
     assert_eq!(got.status, 201, "{got:?}");
-    // One that ends is answered, and its memory is given back.
+    // A head that ends is answered, and its memory is released.
     let before = metric(&world, "headwater_receiving_bytes").await;
     let mut one = open.pop().unwrap();
     let end = frame(CONTINUATION, END_HEADERS, 1, &fields_of("/", &[("z", "y")])[5..]);
@@ -559,7 +559,7 @@ async fn unfinished_heads_over_http2_are_held_within_the_budget() {
 async fn many_small_fields_over_http2_count_as_the_memory_they_take() {
     let _turn = turn().await;
     let world = World::with(|config| config.check_signatures = false).await.with_container().await;
-    // POST, then a field that is remembered and sent 800 times by its number.
+    // POST, then a field that is added to the dynamic table and repeated 800 times by its index.
     let mut fields = fields_of(DOCS, &[("Host", "localhost")]);
     fields[0] = 0x83;
     fields.extend([0x40, 1, b'a', 1, b'b']);
@@ -596,7 +596,7 @@ async fn a_slow_head_over_http2_ends_its_connection_also_while_a_request_is_unde
     world.stop().await;
 }
 
-/// Each kind of frame that costs its sender nothing.
+/// Floods of each kind of frame that costs its sender nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_without_requests_end_their_connection() {
     let _turn = turn().await;
@@ -617,7 +617,7 @@ async fn frames_without_requests_end_their_connection() {
         let asked = frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields);
         stream.write_all(&asked).await.unwrap();
         while next_frame(&mut stream).await.unwrap() != HEADERS {}
-        // Its body is not sent.
+        // The body of this request is never sent.
         stream.write_all(&frame(HEADERS, END_HEADERS, 3, &post)).await.unwrap();
         let (mut reader, mut writer) = stream.into_split();
         let mut read = JoinSet::new();
@@ -633,13 +633,13 @@ async fn frames_without_requests_end_their_connection() {
     world.stop().await;
 }
 
-/// A client that works sends many frames too: windows for what it reads, and settings, pings and priorities.
+/// Normal clients send many frames too: windows for what they read, and settings, pings and priorities.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_works_may_send_as_many_frames_as_its_requests_need() {
     let _turn = turn().await;
     let world = World::with(|config| config.check_signatures = false).await.with_container().await;
     fill(&world).await;
-    // Windows this small are opened again after every 2 KiB.
+    // Windows of this size are refilled after every 2 KiB.
     let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(4 << 10)
         .initial_connection_window_size(64 << 10)
@@ -708,7 +708,7 @@ async fn filters_of_waiting_readers_are_held_within_the_budget() {
     world.stop().await;
 }
 
-/// A query in binary JSON of 7 KB that is 4 MB as text: one string, and a thousand references to it.
+/// A query in binary JSON of 7 KB that decodes to 4 MB: one string, and a thousand references to it.
 fn unfolding_query() -> Vec<u8> {
     let text = |text: &str| {
         let length = u16::try_from(text.len()).unwrap().to_le_bytes();
@@ -718,7 +718,7 @@ fn unfolding_query() -> Vec<u8> {
         let length = u32::try_from(values.len()).unwrap().to_le_bytes();
         [&[marker], &length[..], values].concat()
     };
-    // Behind the format, the object's head, a name of one character and the array's head.
+    // The offset after the preamble, the object's header, a name of one character and the array's header.
     let place_of_text = 1 + 5 + 4 + 5;
     let mut values = text(&"x".repeat(4_000));
     for _ in 0..990 {
