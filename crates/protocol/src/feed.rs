@@ -307,7 +307,7 @@ mod tests {
             (None, Some("Tue, 14 Nov 2023 22:13:20 UTC"), time.clone()),
             (Some(""), Some(TIME), time),
             (Some("\"1\""), Some(TIME), after(1)),
-            (Some("\"1\""), Some("not a date"), after(1)), // ignored beside an etag
+            (Some("\"1\""), Some("not a date"), after(1)), // ignored next to an etag
             (Some("*"), Some(TIME), FeedStart::Now),
             (
                 None,

@@ -1,4 +1,4 @@
-//! What Microsoft's articles on the change feed show, request by request.
+//! Requests and responses as shown in Microsoft's articles on the change feed.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -50,7 +50,7 @@ async fn a_read_feed_of_one_range_lists_the_items_of_that_range_page_by_page() {
         let scope = ("x-ms-documentdb-partitionkeyrangeid", id.as_str());
         let mut of_range = Vec::new();
         let mut continuation = String::new();
-        // Pages of three; twenty items have no more than seven.
+        // Pages of three: twenty items take at most seven.
         for _ in 0..8 {
             let mut head = vec![scope, ("x-ms-max-item-count", "3")];
             if !continuation.is_empty() {

@@ -1,7 +1,7 @@
-//! Attacks by connections: what one address sends, asks for and never reads costs a bounded amount, and its
-//! neighbours are served meanwhile.
+//! Attacks by connections: what one address sends, requests and never reads costs a bounded amount, and other
+//! addresses are served meanwhile.
 //!
-//! `127.0.0.1` attacks; `127.0.0.2` is the neighbour. Sizes are chosen so that each attack would need more
+//! `127.0.0.1` attacks; `127.0.0.2` is another client. Sizes are chosen so that each attack would need more
 //! than [`MEMORY_MAX`] without its limit.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
@@ -23,18 +23,18 @@ use tokio::task::JoinSet;
 const DOCS: &str = "/dbs/db/colls/c/docs";
 const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
 const FEED: [(&str, &str); 2] = [("A-IM", "Incremental feed"), ("x-ms-max-item-count", "100")];
-/// What this process may grow by, server, store and attackers together.
+/// The maximum growth of this process, with server, store and attackers together.
 const MEMORY_MAX: usize = 512 << 20;
 /// How often a condition is checked, every 50 ms, before the test fails.
 const CHECKS: usize = 160;
 
-/// Attacks take turns: they are measured by the memory of the whole process.
+/// Attacks run one at a time, because they are measured by the memory of the whole process.
 async fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await
 }
 
-/// Resident memory of this process.
+/// The resident memory of this process.
 fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -43,7 +43,7 @@ fn resident_bytes() -> usize {
 async fn connect_from(world: &World, address: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
-    // A client that does not read soon has a full window.
+    // A small buffer, so that a client that does not read soon has a full window.
     socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.connect(world.address()).await.unwrap()
 }
@@ -65,7 +65,7 @@ fn item(id: &str, bytes: usize) -> String {
     format!(r#"{{"id":"{id}","pk":"a","text":"{}"}}"#, "x".repeat(bytes))
 }
 
-/// Fills the container: a page of its feed has almost four MiB.
+/// Fills the container, so that a page of its feed has almost 4 MiB.
 async fn fill(world: &World) {
     for number in 0..4 {
         let body = item(&number.to_string(), 950 << 10);
@@ -73,7 +73,7 @@ async fn fill(world: &World) {
     }
 }
 
-/// The neighbour reads and writes, small and large.
+/// Checks that another address can read and write, small and large items.
 async fn neighbour_is_served(world: &World) {
     let small = item("small", 100);
     let upsert = [KEY, ("x-ms-documentdb-is-upsert", "True")];
@@ -86,7 +86,7 @@ async fn neighbour_is_served(world: &World) {
     assert_eq!((got.status, got.body.len() > 1 << 20), (200, true));
 }
 
-/// The value of a metric.
+/// Reads the value of a metric.
 async fn metric(world: &World, name: &str) -> usize {
     let mut stream = connect_from(world, "127.0.0.3").await;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -159,7 +159,7 @@ async fn large_bodies_in_parallel_are_received_within_the_budget() {
     world.stop().await;
 }
 
-/// Clients in a hurry wait for each other instead of being refused.
+/// Complete bodies wait for memory instead of being refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_bodies_that_end_are_all_accepted() {
     let _turn = turn().await;
@@ -215,7 +215,7 @@ async fn batches_that_show_items_wait_for_memory_as_pages_do() {
     world.stop().await;
 }
 
-/// Opens a connection that grants no window to any stream, and asks for so many pages.
+/// Requests this number of pages on a connection that grants no window to any stream.
 async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Incoming>> {
     let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(0)
