@@ -26,7 +26,7 @@ const PAGE_ITEMS_LIMIT: u32 = 10_000;
 /// The maximum size of a page in bytes.
 const PAGE_BYTES: u32 = 4 << 20;
 
-/// The authenticated sender of a request.
+/// The sender of a request, which determines its access.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// The holder of a key of the account.

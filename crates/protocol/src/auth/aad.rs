@@ -45,7 +45,7 @@ pub fn verify_aad(
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(AuthError::Malformed(
-            "its identity token is not three parts with dots between",
+            "its identity token is not three parts separated by dots",
         ));
     };
     let _: BTreeMap<String, IgnoredAny> = decoded_json(header)?;

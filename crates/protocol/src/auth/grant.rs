@@ -125,7 +125,7 @@ pub fn open(secret: &Key, token: &str, now_seconds: u64) -> Result<Grant, AuthEr
         return Err(AuthError::Malformed("it is too long"));
     }
     let sig = token.strip_prefix(PREFIX).unwrap_or(token);
-    let (sent, claims) = parts(sig).ok_or(AuthError::Malformed("its sig has another form"))?;
+    let (sent, claims) = parts(sig).ok_or(AuthError::Malformed("its sig is malformed"))?;
     if !bool::from(signature(secret, &claims).as_slice().ct_eq(&sent)) {
         return Err(AuthError::ForeignGrant);
     }

@@ -72,7 +72,7 @@ pub enum AuthError {
         /// The payload that the server signed.
         payload: String,
     },
-    /// The resource token was not minted with the primary key of this account.
+    /// The resource token was not minted with this account's key.
     #[error(
         "The input authorization token can't serve the request. The resource token was not issued \
          by this account; read the permission again to get a new one."

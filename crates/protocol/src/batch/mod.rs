@@ -126,7 +126,7 @@ pub enum BatchError {
         bytes_max: usize,
     },
     /// The binary items are larger than allowed once decoded to text.
-    #[error("the items of the batch are more than {bytes_max} bytes as text; send fewer at once")]
+    #[error("the items of the batch exceed {bytes_max} bytes as text; send fewer at once")]
     TextTooLarge {
         /// The largest allowed size of all decoded items together.
         bytes_max: usize,

@@ -11,14 +11,14 @@ pub enum BinaryError {
     #[error("body does not start with 0x80; read it as json text")]
     NotBinary,
     /// The bytes end inside a value.
-    #[error("binary json stops short in the value at byte {at}; send the whole body")]
+    #[error("binary json ends inside the value at byte {at}; send the whole body")]
     Truncated {
         /// Offset of the incomplete value.
         at: usize,
     },
     /// The format does not define this marker, or not at this place.
     #[error(
-        "marker {marker:#04x} at byte {at} means nothing here; use an official encoder or text"
+        "marker {marker:#04x} at byte {at} is not allowed here; use an official encoder or text"
     )]
     BadMarker {
         /// The marker byte.

@@ -57,7 +57,7 @@ pub enum HybridRowError {
         found: u8,
     },
     /// The row has another schema.
-    #[error("found a row of schema {found} in the place of {row}")]
+    #[error("expected {row}, found a row of schema {found}")]
     Schema {
         /// The expected kind of row.
         row: &'static str,

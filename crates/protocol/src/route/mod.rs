@@ -109,7 +109,7 @@ pub enum Route {
 #[non_exhaustive]
 pub enum RouteError {
     /// No resource has such a path.
-    #[error("path names no resource; use /dbs/{{db}}/colls/{{coll}}/docs/{{id}} and its like")]
+    #[error("path names no resource; use one such as /dbs/{{db}}/colls/{{coll}}/docs/{{id}}")]
     Unknown,
     /// The path has more than an id after `/offers`, as clients send that take a link for an id.
     #[error("an offer is named by its id alone: /offers/{{id}}")]

@@ -41,7 +41,7 @@ impl Metrics {
         let latencies = Latencies::new();
         let throttled = Counter::default();
         registry.register("requests", "Requests by verb and status", requests.clone());
-        let what = "Time from head to answer by operation";
+        let what = "Time from the request head to the response, by operation";
         registry.register("request_seconds", what, latencies.clone());
         let what = "Requests beyond the provisioned throughput, and waits of event streams";
         registry.register("throttled_requests", what, throttled.clone());

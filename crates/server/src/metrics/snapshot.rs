@@ -41,7 +41,7 @@ pub(super) fn server(gateway: &Gateway) -> Registry {
 pub(super) fn process() -> Registry {
     let mut registry = Registry::default();
     if let Some(bytes) = resident_bytes() {
-        let what = "Memory of the process that is resident";
+        let what = "Resident memory of the process";
         gauge(&mut registry, "process_resident_memory_bytes", what, bytes);
     }
     registry
@@ -74,11 +74,11 @@ fn add_connections(registry: &mut Registry, gateway: &Gateway) {
     );
     let what = "Readers waiting for changes";
     gauge(registry, "waiting_readers", what, used(Resource::WaitingReaders));
-    let what = "Requests that are worked on";
+    let what = "Requests being processed";
     gauge(registry, "running_requests", what, used(Resource::Requests));
     let what = "Memory of requests being received";
     gauge(registry, "receiving_bytes", what, used(Resource::Receiving));
-    gauge(registry, "sending_bytes", "Memory of answers being sent", used(Resource::Sending));
+    gauge(registry, "sending_bytes", "Memory of responses being sent", used(Resource::Sending));
     gauge(registry, "filter_bytes", "Memory of filters of feed readers", used(Resource::Filters));
 }
 
@@ -94,7 +94,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
     counter(registry, "compaction_read_bytes", what, read);
     let what = "Bytes of log segments that compaction wrote";
     counter(registry, "compaction_written_bytes", what, written);
-    let what = "Bytes of log segments that compaction gave back";
+    let what = "Bytes of log segments that compaction reclaimed";
     counter(registry, "compaction_reclaimed_bytes", what, read.saturating_sub(written));
     if let Some(millis) = log.last_compaction_ms {
         let what = "When the last compaction ended, in Unix time";
@@ -191,13 +191,13 @@ fn add_containers(registry: &mut Registry, gateway: &Gateway) {
     registry.register("log_bytes", "Bytes of all log entries", families.log_bytes);
     let what = "Bytes the log files take on the disk";
     registry.register("log_disk_bytes", what, families.log_disk_bytes);
-    let what = "Changes that the index furthest behind has yet to apply";
+    let what = "Changes not yet applied by the index that lags most";
     registry.register("index_lag_changes", what, families.index_lag);
-    let what = "Bytes of superseded versions and deletes that are kept";
+    let what = "Bytes of superseded versions and deletes that are retained";
     registry.register("history_bytes", what, families.history_bytes);
-    let what = "The most bytes of history that are kept; absent where a changeFeedPolicy decides";
+    let what = "The maximum bytes of retained history; absent where a changeFeedPolicy decides";
     registry.register("history_bytes_max", what, families.history_bytes_max);
-    let what = "Age of the oldest change from which on all versions are there";
+    let what = "Age of the oldest change since which all versions are retained";
     registry.register("history_oldest_seconds", what, families.history_oldest_seconds);
 }
 

@@ -294,7 +294,7 @@ fn undone(call: &Call, count: usize, failed: usize, failure: &Failure) -> Answer
 
 fn answer_too_large() -> Failure {
     let message = format!(
-        "the items of the answer are more than {ANSWER_BYTES_MAX} bytes; send fewer operations at once"
+        "the items in the response exceed {ANSWER_BYTES_MAX} bytes; send fewer operations at once"
     );
     Failure::new(Code::BatchAnswerTooLarge, message)
 }
