@@ -112,7 +112,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            // A batch with 2 MiB of items, which escapes in JSON enlarge.
+            // A batch holds 2 MiB of items; escapes in its JSON need more.
             body_bytes: 4 << 20,
             head_bytes: 64 << 10,
             head_time: Duration::from_secs(20),
