@@ -92,22 +92,22 @@ fn remedy(path: &Path) -> String {
 /// The authority that clients trust, and the TLS configuration with the server's certificate.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    current: Arc<Renewed>,
+    current: Arc<RenewingCertificate>,
     pub(crate) tls: Arc<rustls::ServerConfig>,
 }
 
 /// The current certificate, which is renewed when due.
 #[derive(Debug)]
-struct Renewed {
+struct RenewingCertificate {
     dir: Option<PathBuf>,
     names: Vec<String>,
     runtime: Runtime,
-    issued: RwLock<Issued>,
+    issued: RwLock<IssuedCertificate>,
 }
 
 /// An authority and the certificate that it issued for the server.
 #[derive(Clone, Debug)]
-struct Issued {
+struct IssuedCertificate {
     authority_pem: String,
     certificate: Arc<CertifiedKey>,
     renew_at: u64,
@@ -133,7 +133,7 @@ impl Certificates {
         let names = names_of(hosts);
         let issued = RwLock::new(issue(dir, &names, seconds(runtime))?);
         let dir = dir.map(Path::to_owned);
-        let current = Arc::new(Renewed { dir, names, runtime: runtime.clone(), issued });
+        let current = Arc::new(RenewingCertificate { dir, names, runtime: runtime.clone(), issued });
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -144,11 +144,11 @@ impl Certificates {
     }
 }
 
-impl Renewed {
+impl RenewingCertificate {
     /// Returns the current certificate. A due renewal happens here, so it needs no timer.
-    fn issued(&self) -> Issued {
+    fn issued(&self) -> IssuedCertificate {
         let now = seconds(&self.runtime);
-        let is_due = |issued: &Issued| now >= issued.renew_at;
+        let is_due = |issued: &IssuedCertificate| now >= issued.renew_at;
         let issued = self.issued.read().clone();
         if !is_due(&issued) {
             return issued;
@@ -167,7 +167,7 @@ impl Renewed {
     }
 }
 
-impl ResolvesServerCert for Renewed {
+impl ResolvesServerCert for RenewingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.issued().certificate)
     }
@@ -178,7 +178,7 @@ fn seconds(runtime: &Runtime) -> u64 {
 }
 
 /// Loads or creates the authority and issues the server's certificate.
-fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<Issued, CertificateError> {
+fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<IssuedCertificate, CertificateError> {
     let damaged =
         || CertificateError::Damaged { path: dir.unwrap_or(Path::new("memory")).join(AUTHORITY) };
     let (authority_pem, key) = match dir {
@@ -193,7 +193,7 @@ fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<Issued, Certi
     let key = PrivateKeyDer::try_from(leaf_key.serialize_der()).map_err(|_| damaged())?;
     let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)?;
     let certificate = Arc::new(CertifiedKey::new(vec![leaf.der().clone(), der], key));
-    Ok(Issued { renew_at: authority.renew_at(), authority_pem, certificate })
+    Ok(IssuedCertificate { renew_at: authority.renew_at(), authority_pem, certificate })
 }
 
 fn kept_authority(
