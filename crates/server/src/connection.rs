@@ -133,12 +133,12 @@ impl Connection {
     }
 
     /// Records a request, which lasts until the returned value is dropped.
-    pub(crate) fn begin(self: &Arc<Connection>) -> UnderWay {
+    pub(crate) fn begin(self: &Arc<Connection>) -> ActiveRequest {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.request_count.fetch_add(1, Ordering::Relaxed);
         if self.is_http2.load(Ordering::Relaxed) {
             // An HTTP/2 head ended with its last frame, and the next one may have begun already.
-            return UnderWay { connection: self.clone(), _head: None };
+            return ActiveRequest { connection: self.clone(), _head: None };
         }
         self.head_since.store(NEVER, Ordering::Relaxed);
         let head_bytes = self.head_bytes.swap(0, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Connection {
             true => self.head_memory.lock().take(),
             false => None,
         };
-        UnderWay { connection: self.clone(), _head: head }
+        ActiveRequest { connection: self.clone(), _head: head }
     }
 
     /// How long the client may read nothing of a response.
@@ -242,12 +242,12 @@ fn millis(time: Duration) -> u64 {
 
 /// A request in progress, until its response has been sent.
 #[derive(Debug)]
-pub(crate) struct UnderWay {
+pub(crate) struct ActiveRequest {
     connection: Arc<Connection>,
     _head: Option<Held>,
 }
 
-impl Drop for UnderWay {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let connection = &self.connection;
         connection.idle_since.store(millis(connection.runtime.elapsed()), Ordering::Relaxed);

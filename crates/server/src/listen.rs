@@ -331,11 +331,11 @@ async fn serve(
     let service = service_fn(|request: Request<Incoming>| {
         let (gateway, connection) = (gateway.clone(), connection.clone());
         let is_http2 = request.version() == Version::HTTP_2;
-        let under_way = connection.begin();
+        let active = connection.begin();
         let watched = is_http2.then(|| pace.clone());
         async move {
             let (answer, memory) = gateway.handle(request, &connection).await;
-            let answering = Answering::new(under_way, memory);
+            let answering = Answering::new(active, memory);
             Ok::<_, std::convert::Infallible>(match watched {
                 Some(pace) => pace.watch(answer, answering),
                 None => Paced::unwatched(answer, answering),

@@ -15,7 +15,7 @@
 
 use crate::answer::Payload;
 use crate::budget::Held;
-use crate::connection::{Connection, UnderWay};
+use crate::connection::{Connection, ActiveRequest};
 use bytes::Bytes;
 use headwater_runtime::Bell;
 use hyper::Response;
@@ -162,12 +162,12 @@ impl Drop for Piece {
 /// Resources of a response that are held until the operating system has accepted its last byte.
 #[derive(Debug)]
 pub(crate) struct Answering {
-    _request: UnderWay,
+    _request: ActiveRequest,
     memory: Option<Held>,
 }
 
 impl Answering {
-    pub(crate) fn new(request: UnderWay, memory: Option<Held>) -> Answering {
+    pub(crate) fn new(request: ActiveRequest, memory: Option<Held>) -> Answering {
         Answering { _request: request, memory }
     }
 }
