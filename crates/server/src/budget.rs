@@ -155,7 +155,7 @@ impl Budgets {
     }
 
     /// Counts a connection; `None` if its address has reached its limit.
-    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Option<Connected> {
+    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Option<CountedConnection> {
         let address = owner_of(address);
         let mut peers = self.peers.lock();
         let peer = peers.entry(address).or_insert_with(|| {
@@ -167,7 +167,7 @@ impl Budgets {
         }
         peer.connections.fetch_add(1, Ordering::Relaxed);
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Connected(peer.clone()))
+        Some(CountedConnection(peer.clone()))
     }
 
     /// The number of open connections.
@@ -183,15 +183,15 @@ impl Budgets {
 
 /// A counted connection of an address. Dropping it ends the count.
 #[derive(Debug)]
-pub(crate) struct Connected(Arc<Peer>);
+pub(crate) struct CountedConnection(Arc<Peer>);
 
-impl Connected {
+impl CountedConnection {
     pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.0
     }
 }
 
-impl Drop for Connected {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let (peer, budgets) = (&self.0, &self.0.budgets);
         let mut peers = budgets.peers.lock();
@@ -351,7 +351,7 @@ mod tests {
         Budgets::new(&limits)
     }
 
-    fn connect(budgets: &Arc<Budgets>, text: &str) -> Option<Connected> {
+    fn connect(budgets: &Arc<Budgets>, text: &str) -> Option<CountedConnection> {
         budgets.connect(text.parse().unwrap())
     }
 

@@ -239,7 +239,7 @@ async fn accept(
             }
         };
         // Beyond the limit of its address a connection is closed at once. Waiting would block all others.
-        let Some(connected) = gateway.budgets.connect(peer.ip()) else {
+        let Some(counted) = gateway.budgets.connect(peer.ip()) else {
             tracing::debug!(address = %peer.ip(), "an address has too many connections");
             continue;
         };
@@ -255,14 +255,14 @@ async fn accept(
         thread.serve(|stop| async move {
             let scheme = if tls.is_some() { "https" } else { "http" };
             let (runtime, limits) = (gateway.runtime.clone(), gateway.config.limits);
-            let connection = Connection::new(connected.peer().clone(), scheme, runtime, limits);
+            let connection = Connection::new(counted.peer().clone(), scheme, runtime, limits);
             gateway.connections.add(&connection);
             match TcpStream::from_std(stream) {
                 Ok(stream) => connect(stream, tls, &gateway, &connection, stop).await,
                 Err(error) => tracing::warn!(%error, "cannot serve a connection"),
             }
             // In this order, because the next connection of the address may take the slot at once.
-            drop(connected);
+            drop(counted);
             drop(permit);
         });
     }
