@@ -133,7 +133,8 @@ impl Certificates {
         let names = names_of(hosts);
         let issued = RwLock::new(issue(dir, &names, seconds(runtime))?);
         let dir = dir.map(Path::to_owned);
-        let current = Arc::new(RenewingCertificate { dir, names, runtime: runtime.clone(), issued });
+        let current =
+            Arc::new(RenewingCertificate { dir, names, runtime: runtime.clone(), issued });
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -178,7 +179,11 @@ fn seconds(runtime: &Runtime) -> u64 {
 }
 
 /// Loads or creates the authority and issues the server's certificate.
-fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<IssuedCertificate, CertificateError> {
+fn issue(
+    dir: Option<&Path>,
+    names: &[String],
+    now: u64,
+) -> Result<IssuedCertificate, CertificateError> {
     let damaged =
         || CertificateError::Damaged { path: dir.unwrap_or(Path::new("memory")).join(AUTHORITY) };
     let (authority_pem, key) = match dir {

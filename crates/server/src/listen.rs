@@ -10,7 +10,7 @@ use crate::config::{Config, ConfigError};
 use crate::connection::Connection;
 use crate::frames::FrameWatch;
 use crate::gateway::Gateway;
-use crate::pace::{Answering, Pace, Paced};
+use crate::pace::{Pace, PacedBody, ResponseGuard};
 use crate::socket::Socket;
 use headwater_runtime::{Runtime, Stop, TaskGroup};
 use headwater_store::Account;
@@ -335,10 +335,10 @@ async fn serve(
         let watched = is_http2.then(|| pace.clone());
         async move {
             let (answer, memory) = gateway.handle(request, &connection).await;
-            let answering = Answering::new(active, memory);
+            let guard = ResponseGuard::new(active, memory);
             Ok::<_, std::convert::Infallible>(match watched {
-                Some(pace) => pace.watch(answer, answering),
-                None => Paced::unwatched(answer, answering),
+                Some(pace) => pace.watch(answer, guard),
+                None => PacedBody::unwatched(answer, guard),
             })
         }
     });

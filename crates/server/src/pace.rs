@@ -15,7 +15,7 @@
 
 use crate::answer::Payload;
 use crate::budget::Held;
-use crate::connection::{Connection, ActiveRequest};
+use crate::connection::{ActiveRequest, Connection};
 use bytes::Bytes;
 use headwater_runtime::Bell;
 use hyper::Response;
@@ -43,19 +43,20 @@ pub(crate) struct Pace {
 #[derive(Debug, Default)]
 struct Streams {
     next: u64,
-    sending: HashMap<u64, Sending>,
+    sending: HashMap<u64, StreamProgress>,
 }
 
 /// The unsent pieces of a stream, and when the last one left.
 #[derive(Debug)]
-struct Sending {
+struct StreamProgress {
     pieces: usize,
     since: Duration,
 }
 
 impl Streams {
     fn sent(&mut self, stream: u64, now: Duration) {
-        let sending = self.sending.entry(stream).or_insert(Sending { pieces: 0, since: now });
+        let sending =
+            self.sending.entry(stream).or_insert(StreamProgress { pieces: 0, since: now });
         sending.pieces += 1;
     }
 
@@ -85,16 +86,16 @@ impl Pace {
     pub(crate) fn watch(
         self: &Arc<Pace>,
         answer: Response<Payload>,
-        answering: Answering,
-    ) -> Response<Paced> {
+        guard: ResponseGuard,
+    ) -> Response<PacedBody> {
         let id = {
             let mut streams = self.streams.lock();
             streams.next += 1;
             streams.next
         };
-        let stream = Arc::new(Stream { pace: self.clone(), id, _answering: answering });
-        let (rest, answering) = (Bytes::new(), None);
-        answer.map(|payload| Paced { payload, rest, stream: Some(stream), answering })
+        let stream = Arc::new(Stream { pace: self.clone(), id, _guard: guard });
+        let (rest, guard) = (Bytes::new(), None);
+        answer.map(|payload| PacedBody { payload, rest, stream: Some(stream), guard })
     }
 
     /// Completes when a client has taken nothing of a response for too long.
@@ -121,7 +122,7 @@ impl Pace {
 struct Stream {
     pace: Arc<Pace>,
     id: u64,
-    _answering: Answering,
+    _guard: ResponseGuard,
 }
 
 impl Stream {
@@ -161,24 +162,24 @@ impl Drop for Piece {
 
 /// Resources of a response that are held until the operating system has accepted its last byte.
 #[derive(Debug)]
-pub(crate) struct Answering {
+pub(crate) struct ResponseGuard {
     _request: ActiveRequest,
     memory: Option<Held>,
 }
 
-impl Answering {
-    pub(crate) fn new(request: ActiveRequest, memory: Option<Held>) -> Answering {
-        Answering { _request: request, memory }
+impl ResponseGuard {
+    pub(crate) fn new(request: ActiveRequest, memory: Option<Held>) -> ResponseGuard {
+        ResponseGuard { _request: request, memory }
     }
 }
 
 /// Bytes that keep a value alive until they are dropped.
-struct Kept<T> {
+struct GuardedBytes<T> {
     bytes: Bytes,
     _with: T,
 }
 
-impl<T> AsRef<[u8]> for Kept<T> {
+impl<T> AsRef<[u8]> for GuardedBytes<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -186,39 +187,42 @@ impl<T> AsRef<[u8]> for Kept<T> {
 
 /// Wraps bytes so that their memory is counted until they are dropped.
 pub(crate) fn counted(bytes: Bytes, memory: Held) -> Bytes {
-    Bytes::from_owner(Kept { bytes, _with: memory })
+    Bytes::from_owner(GuardedBytes { bytes, _with: memory })
 }
 
 /// The body of a response: watched over HTTP/2, unchanged over HTTP/1.1.
 #[derive(Debug)]
-pub(crate) struct Paced {
+pub(crate) struct PacedBody {
     payload: Payload,
     rest: Bytes,
     stream: Option<Arc<Stream>>,
-    answering: Option<Answering>,
+    guard: Option<ResponseGuard>,
 }
 
-impl Paced {
+impl PacedBody {
     /// Wraps a response over HTTP/1.1.
-    pub(crate) fn unwatched(answer: Response<Payload>, answering: Answering) -> Response<Paced> {
-        let answering = Some(answering);
-        answer.map(|payload| Paced { payload, rest: Bytes::new(), stream: None, answering })
+    pub(crate) fn unwatched(
+        answer: Response<Payload>,
+        guard: ResponseGuard,
+    ) -> Response<PacedBody> {
+        let guard = Some(guard);
+        answer.map(|payload| PacedBody { payload, rest: Bytes::new(), stream: None, guard })
     }
 
     /// Attaches the held resources to the last piece of a counted response. A small response needs none: the
     /// operating system accepts it at once.
     fn keep_with_last(&mut self, piece: Bytes) -> Bytes {
-        let is_counted = |answering: &&Answering| answering.memory.is_some();
-        match self.answering.as_ref().filter(is_counted) {
+        let is_counted = |guard: &&ResponseGuard| guard.memory.is_some();
+        match self.guard.as_ref().filter(is_counted) {
             Some(_) if self.payload.is_end_stream() => {
-                Bytes::from_owner(Kept { bytes: piece, _with: self.answering.take() })
+                Bytes::from_owner(GuardedBytes { bytes: piece, _with: self.guard.take() })
             }
             _ => piece,
         }
     }
 }
 
-impl Body for Paced {
+impl Body for PacedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -226,20 +230,20 @@ impl Body for Paced {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let paced = self.get_mut();
-        let Some(stream) = &paced.stream else {
-            let frame = ready!(Pin::new(&mut paced.payload).poll_frame(context));
+        let body = self.get_mut();
+        let Some(stream) = &body.stream else {
+            let frame = ready!(Pin::new(&mut body.payload).poll_frame(context));
             return Poll::Ready(frame.map(|frame| {
-                frame.map(|frame| frame.map_data(|piece| paced.keep_with_last(piece)))
+                frame.map(|frame| frame.map_data(|piece| body.keep_with_last(piece)))
             }));
         };
-        if paced.rest.is_empty() {
-            match ready!(Pin::new(&mut paced.payload).poll_frame(context)) {
-                Some(Ok(frame)) => paced.rest = frame.into_data().unwrap_or_default(),
+        if body.rest.is_empty() {
+            match ready!(Pin::new(&mut body.payload).poll_frame(context)) {
+                Some(Ok(frame)) => body.rest = frame.into_data().unwrap_or_default(),
                 end => return Poll::Ready(end),
             }
         }
-        let piece = paced.rest.split_to(paced.rest.len().min(PIECE_BYTES));
+        let piece = body.rest.split_to(body.rest.len().min(PIECE_BYTES));
         Poll::Ready(Some(Ok(Frame::data(stream.piece(piece)))))
     }
 
@@ -289,8 +293,8 @@ mod tests {
         let connection = Connection::new(peer.clone(), "http", Runtime::system(), limits);
         let pace = Pace::new(connection.clone());
         let answer = Response::new(Payload::Whole(whole.clone()));
-        let answering = Answering::new(connection.begin(), None);
-        let mut body = pace.watch(answer, answering).into_body();
+        let guard = ResponseGuard::new(connection.begin(), None);
+        let mut body = pace.watch(answer, guard).into_body();
         assert_eq!(body.size_hint().exact(), Some(200_000));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), PIECE_BYTES);
@@ -309,10 +313,10 @@ mod tests {
             let pieces = [150_000, 50_000].map(|length| Bytes::from(vec![7; length])).to_vec();
             let answer = Response::new(Payload::Pieces(pieces));
             let memory = peer.take(Resource::Sending, 200_000).unwrap();
-            let answering = Answering::new(connection.begin(), Some(memory));
+            let guard = ResponseGuard::new(connection.begin(), Some(memory));
             let mut body = match is_http2 {
-                true => Pace::new(connection.clone()).watch(answer, answering).into_body(),
-                false => Paced::unwatched(answer, answering).into_body(),
+                true => Pace::new(connection.clone()).watch(answer, guard).into_body(),
+                false => PacedBody::unwatched(answer, guard).into_body(),
             };
             let mut pieces = Vec::new();
             while let Some(frame) = body.frame().await {
