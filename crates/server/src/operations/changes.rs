@@ -11,7 +11,9 @@ use crate::request::{Call, Scope};
 use bytes::Bytes;
 use headwater_model::{Continuation, FeedMode, FeedStart, KeyRange, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
-use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
+use headwater_protocol::feed::{
+    self, Envelope, FeedHeaders, FeedRequest as ParsedFeedRequest, TimeStart,
+};
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::{
@@ -27,11 +29,11 @@ const FILTER_BYTES_PER_CHARACTER: usize = 80;
 
 pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
-    let asked = asked(gateway, call)?;
+    let parsed = parse_feed_request(gateway, call)?;
     let scope = call.scope()?;
     items::check_session(call, container)?;
-    if asked.position_only {
-        return position_only(container, &asked, &scope);
+    if parsed.position_only {
+        return position_only(container, &parsed, &scope);
     }
     if let Some(newest) = newest_elsewhere(container, &scope) {
         return Ok(unchanged(container, &scope, &format!("\"{newest}\"")));
@@ -44,11 +46,11 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let (filter, _filter_memory) = filter_in_headers(call)?;
     let mut memory = Some(gateway.hold_page(&call.peer).await?);
     let wait = call.wait(gateway.config.limits.wait_max);
-    let request = request_of(&asked, &scope).limit(call.page_limit()?);
+    let request = request_of(&parsed, &scope).limit(call.page_limit()?);
     let mut request = request.filter(filter).refuse_above(PAGE_BYTES);
     let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
     let previous = shows_previous(gateway, call, container);
-    let form = Form { mode: asked.mode, names_format, previous };
+    let form = Form { mode: parsed.mode, names_format, previous };
     // An invalid request fails here and is reported by the single-threaded read below.
     if let Ok(Some(halves)) = container.halves(&request) {
         match read_by_two(gateway, container, form, halves).await {
@@ -70,7 +72,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let peer = &call.peer;
     let written = match read {
         // A reader ahead of the log, for example of a recreated container, keeps its position.
-        Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
+        Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&parsed))),
         Err(Unread::Failed(failure)) => return Err(failure),
         Err(Unread::Large) => {
             let memory = match memory {
@@ -205,7 +207,7 @@ fn newest_elsewhere(container: &Container, scope: &Scope) -> Option<Lsn> {
     range.range.intersect(&of_key).is_none().then_some(range.lsn)
 }
 
-fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
+fn parse_feed_request(gateway: &Gateway, call: &Call) -> Result<ParsedFeedRequest, Failure> {
     let headers = FeedHeaders {
         a_im: call.header(&names::A_IM),
         if_none_match: call.header(IF_NONE_MATCH),
@@ -218,8 +220,8 @@ fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
         StartTimes::Changes => TimeStart::ChangesAtOnce,
         StartTimes::Position => TimeStart::PositionFirst,
     };
-    let asked = Asked::parse(&headers, time_start)?;
-    asked.ok_or_else(|| Failure::bad_request("A-IM is empty; leave it out or name a feed"))
+    let parsed = ParsedFeedRequest::parse(&headers, time_start)?;
+    parsed.ok_or_else(|| Failure::bad_request("A-IM is empty; leave it out or name a feed"))
 }
 
 fn filter_in_headers(call: &Call) -> Result<(FeedFilter, Option<Held>), Failure> {
@@ -251,7 +253,7 @@ pub(super) fn filter_of(
         0 => None,
         bytes => Some(peer.take(Resource::Filters, bytes * FILTER_BYTES_PER_CHARACTER)?),
     };
-    let parsed = || -> Result<FeedFilter, BadFilter> {
+    let parse = || -> Result<FeedFilter, BadFilter> {
         let mut filter = FeedFilter::new();
         if let Some(condition) = asked.condition {
             filter = filter.matching(condition)?;
@@ -268,12 +270,12 @@ pub(super) fn filter_of(
         }
         Ok(filter)
     };
-    let filter = parsed().map_err(|error| Failure::bad_request(format!("{error}.")))?;
+    let filter = parse().map_err(|error| Failure::bad_request(format!("{error}.")))?;
     Ok((filter, memory))
 }
 
-pub(super) fn request_of(asked: &Asked, scope: &Scope) -> FeedRequest {
-    let mut request = FeedRequest::new(asked.start.clone()).mode(asked.mode);
+pub(super) fn request_of(parsed: &ParsedFeedRequest, scope: &Scope) -> FeedRequest {
+    let mut request = FeedRequest::new(parsed.start.clone()).mode(parsed.mode);
     if let Some(range) = scope.range {
         request = request.of_range(range);
     }
@@ -326,8 +328,8 @@ pub(super) async fn read_page(
 }
 
 /// The response for clients of API versions before 2018-12-31: the position of a time, without changes.
-fn position_only(container: &Container, asked: &Asked, scope: &Scope) -> Outcome {
-    let FeedStart::Time(time) = asked.start else {
+fn position_only(container: &Container, parsed: &ParsedFeedRequest, scope: &Scope) -> Outcome {
+    let FeedStart::Time(time) = parsed.start else {
         return Err(Failure::bad_request("only a start by time has a position of its own"));
     };
     let position = position_at(container, scope, time)?;
@@ -357,8 +359,8 @@ fn position_at(
     }
 }
 
-fn etag_of(asked: &Asked) -> String {
-    match &asked.start {
+fn etag_of(parsed: &ParsedFeedRequest) -> String {
+    match &parsed.start {
         FeedStart::After(position) => quoted(position),
         _ => "\"0\"".to_owned(),
     }
