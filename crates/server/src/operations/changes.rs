@@ -70,7 +70,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         read = read_page(gateway, container, &request, wait).await;
     }
     let peer = &call.peer;
-    let written = match read {
+    let encoded = match read {
         // A reader ahead of the log, for example of a recreated container, keeps its position.
         Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&parsed))),
         Err(Unread::Failed(failure)) => return Err(failure),
@@ -80,27 +80,27 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
                 None => gateway.hold_page(peer).await?,
             };
             let (container, peer) = (container.clone(), peer.clone());
-            let written = async move {
+            let encoded = async move {
                 let page = container.read_feed(&request.refuse_above(usize::MAX)).await?;
-                Written::new(&container, form, &page, Some(memory), &peer)
+                EncodedPage::new(&container, form, &page, Some(memory), &peer)
             };
-            gateway.in_background("large page", written).await?
+            gateway.in_background("large page", encoded).await?
         }
-        Ok(page) => Written::new(container, form, &page, memory, peer)?,
+        Ok(page) => EncodedPage::new(container, form, &page, memory, peer)?,
     };
-    let etag = quoted(&written.continuation);
+    let etag = quoted(&encoded.continuation);
     // A filter that has scanned enough for one page returns an empty page: 304 would mean the end.
-    if written.count == 0 && !written.unfinished {
+    if encoded.count == 0 && !encoded.unfinished {
         return Ok(unchanged(container, &scope, &etag));
     }
-    let charge = Charge::page(written.body.len());
-    let answer = Answer::json(StatusCode::OK, written.body).charged(charge).etag(etag);
-    let answer = answer.number(&names::ITEM_COUNT, written.count as u64);
-    Ok(Answer { memory: Some(written.memory), ..served(container, &scope, answer) })
+    let charge = Charge::page(encoded.body.len());
+    let answer = Answer::json(StatusCode::OK, encoded.body).charged(charge).etag(etag);
+    let answer = answer.number(&names::ITEM_COUNT, encoded.count as u64);
+    Ok(Answer { memory: Some(encoded.memory), ..served(container, &scope, answer) })
 }
 
 /// An encoded page and its memory.
-struct Written {
+struct EncodedPage {
     body: Vec<u8>,
     count: usize,
     continuation: Continuation,
@@ -108,7 +108,7 @@ struct Written {
     memory: Held,
 }
 
-impl Written {
+impl EncodedPage {
     /// Encodes the body of a page, if there is memory for the page and the body.
     fn new(
         container: &Container,
@@ -116,7 +116,7 @@ impl Written {
         page: &FeedPage,
         memory: Option<Held>,
         peer: &Arc<Peer>,
-    ) -> Result<Written, Failure> {
+    ) -> Result<EncodedPage, Failure> {
         // A transaction is never split, so a page with one can be far beyond the page limit.
         let room = room_for(form, page);
         let memory = match memory {
@@ -127,7 +127,7 @@ impl Written {
             Some(held) => held,
             None => peer.take(Resource::Sending, 2 * room)?,
         };
-        Ok(Written {
+        Ok(EncodedPage {
             body: body_of(container, form, page),
             count: page.changes.len(),
             continuation: page.continuation.clone(),
