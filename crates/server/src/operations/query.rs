@@ -1,6 +1,6 @@
 //! Runs queries over items and definitions, and plans those that clients run range by range.
 
-use super::query_metrics::{self, Measured};
+use super::query_metrics::{self, Measurements};
 use super::{Outcome, changes, items, list, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -111,7 +111,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let running = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
     let (body, rows) = body_of("Documents", &rid, std::mem::take(&mut page.rows));
-    let measured = Measured { compiling, running, rows, bytes: body.len() };
+    let measured = Measurements { compiling, running, rows, bytes: body.len() };
     let answer = Answer::json(StatusCode::OK, body)
         .charged(Charge::query(page.items_read, page.bytes_read))
         .number(&names::ITEM_COUNT, rows as u64)
@@ -286,10 +286,10 @@ pub(super) fn documents(
 /// The client may request a plan without parameters and send them with the query. The plan is the same for all
 /// of their values, except for the keys that they could narrow it to.
 pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
-    let mut asked = Asked::of(call)?;
-    let is_known = !asked.leave_open();
-    let understood = asked.understand(Some(&target.container));
-    let query = understood.map_err(|error| Failure::bad_request(error.service_message()))?;
+    let mut request = QueryRequest::parse(call)?;
+    let is_known = !request.add_missing_parameters();
+    let compiled = request.compile(Some(&target.container));
+    let query = compiled.map_err(|error| Failure::bad_request(error.service_message()))?;
     let definition = target.container.definition();
     let planned = match is_known {
         true => query.plan(definition.partition_key()),
@@ -337,23 +337,23 @@ pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> 
 
 /// Parses the query of a request, over the items of a container or over documents.
 fn parse(call: &Call, container: Option<&Container>) -> Result<Query, Failure> {
-    let understood = Asked::of(call)?.understand(container);
-    understood.map_err(|error| Failure::bad_request(error.service_message()))
+    let compiled = QueryRequest::parse(call)?.compile(container);
+    compiled.map_err(|error| Failure::bad_request(error.service_message()))
 }
 
 /// The query of a request, before it is compiled.
-struct Asked {
+struct QueryRequest {
     text: String,
     parameters: Vec<(String, Value<'static>)>,
     resume: Option<ResumePoint>,
 }
 
-impl Asked {
-    fn of(call: &Call) -> Result<Asked, Failure> {
+impl QueryRequest {
+    fn parse(call: &Call) -> Result<QueryRequest, Failure> {
         let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
         if headers::has_media_type(kind, "application/sql") {
             let text = call.text()?.to_owned();
-            return Ok(Asked { text, parameters: Vec::new(), resume: None });
+            return Ok(QueryRequest { text, parameters: Vec::new(), resume: None });
         }
         let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
             Failure::bad_request(format!(
@@ -373,11 +373,11 @@ impl Asked {
             parameters.push((parameter.name, value));
         }
         let resume = body.resume_filter.map(|filter| filter.point()).transpose()?;
-        Ok(Asked { text: body.query, parameters, resume })
+        Ok(QueryRequest { text: body.query, parameters, resume })
     }
 
-    /// Sets missing parameters to undefined. Returns whether there are any.
-    fn leave_open(&mut self) -> bool {
+    /// Adds missing parameters as undefined values. Returns whether there are any.
+    fn add_missing_parameters(&mut self) -> bool {
         let given: HashSet<&str> = self.parameters.iter().map(|(name, _)| name.as_str()).collect();
         let missing: Vec<String> = Query::parameters_in(&self.text)
             .into_iter()
@@ -389,7 +389,7 @@ impl Asked {
         is_open
     }
 
-    fn understand(&self, container: Option<&Container>) -> Result<Query, QueryError> {
+    fn compile(&self, container: Option<&Container>) -> Result<Query, QueryError> {
         let text = match &self.resume {
             Some(point) => Cow::Owned(point.resumed(&self.text)?),
             None => Cow::Borrowed(self.text.as_str()),

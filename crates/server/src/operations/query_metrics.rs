@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The measured times and the size of the result.
-pub(super) struct Measured {
+pub(super) struct Measurements {
     pub(super) compiling: Duration,
     pub(super) running: Duration,
     pub(super) rows: usize,
@@ -21,7 +21,7 @@ pub(super) struct Measured {
 }
 
 /// Formats the query metrics, if requested.
-pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measured) -> Option<String> {
+pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measurements) -> Option<String> {
     if !call.flag(headers::POPULATE_QUERY_METRICS) {
         return None;
     }
