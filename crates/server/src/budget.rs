@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_gets_what_is_given_back_or_is_refused_in_time() {
+    async fn a_waiting_request_gets_what_is_released_or_is_refused_in_time() {
         let budgets = budgets(|limits| limits.sending_bytes = 10 << 10);
         let one = connect(&budgets, "10.0.0.1").unwrap();
         let (peer, runtime) = (one.peer().clone(), Runtime::system());

@@ -200,7 +200,7 @@ mod tests {
         // The other end takes everything at once, so only the socket itself can end a turn.
         let (near, mut far) = tokio::io::duplex(2 * sent.len());
         let mut near = socket(near);
-        assert!(turns_beside(near.write_all(&sent)).await >= 10);
+        assert!(turns_during(near.write_all(&sent)).await >= 10);
         let mut received = vec![0; sent.len()];
         far.read_exact(&mut received).await.unwrap();
         assert!(received == sent, "the bytes are as they were sent");
@@ -216,11 +216,11 @@ mod tests {
             }
             Ok(())
         };
-        assert!(turns_beside(read).await >= 10);
+        assert!(turns_during(read).await >= 10);
     }
 
     /// Counts the turns of another task until some work is done.
-    async fn turns_beside<T>(work: impl Future<Output = io::Result<T>>) -> usize {
+    async fn turns_during<T>(work: impl Future<Output = io::Result<T>>) -> usize {
         let mut turns = 0;
         let others = async {
             loop {

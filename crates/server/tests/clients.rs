@@ -487,7 +487,7 @@ async fn a_client_that_merges_is_given_the_plan_and_everybody_else_the_answer() 
 
 /// The Python SDK's test suite sends a continuation of an Azure account and expects items.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_continuation_of_azure_begins_anew_and_any_other_is_refused() {
+async fn a_continuation_of_azure_starts_over_and_any_other_is_refused() {
     let world = World::new().await.with_container().await;
     let key = (KEY, r#"["a"]"#);
     assert_eq!(world.send("POST", ITEMS, &[key], r#"{"id":"1","pk":"a"}"#).await.status, 201);

@@ -591,7 +591,7 @@ async fn a_large_page_of_the_feed_says_what_small_ones_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unscoped_feeds_of_several_ranges_go_on_from_one_etag() {
+async fn unscoped_feeds_of_several_ranges_continue_from_one_etag() {
     let mut options = Options::default();
     options.partitions = 4;
     let world = World::with_options(options, |_| ()).await.with_container().await;

@@ -96,7 +96,7 @@ async fn arguments_answers_and_logs_travel_as_the_service_sends_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_that_goes_wrong_is_told_so_with_status_and_substatus() {
+async fn a_failing_script_gets_a_status_and_a_substatus() {
     let world = hasty_world().await;
     for (name, source, status, substatus, text) in [
         ("boom", "function f() { throw new Error('boom') }", 400, None, "Exception = Error: boom"),

@@ -188,7 +188,7 @@ mod tests {
 
     /// Changing any single character invalidates a token, and so does another key.
     #[test]
-    fn nobody_else_can_mint() {
+    fn a_changed_token_or_another_key_is_refused() {
         let token = mint(&key(), &grant());
         let other = Key::from_base64("QUJD").unwrap();
         assert_eq!(open(&other, &token, NOW), Err(AuthError::ForeignGrant));

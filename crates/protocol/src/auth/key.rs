@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_says_how_long_it_is_and_whether_everybody_knows_it() {
+    fn a_key_reports_its_length_and_whether_it_is_public() {
         for (text, bytes, is_well_known) in [("QUJD", 3, false), (EMULATOR_KEY, 64, true)] {
             let key = Key::from_base64(text).unwrap();
             assert_eq!((key.bytes(), key.is_well_known()), (bytes, is_well_known), "{text}");

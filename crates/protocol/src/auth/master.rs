@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_opens_what_it_may() {
+    fn each_key_gives_its_own_access() {
         let keys = Keys {
             primary: key(EMULATOR_KEY),
             secondary: Some(key("QQ==")),

@@ -197,8 +197,8 @@ impl Prefer {
     #[must_use]
     pub fn parse(value: &str) -> Prefer {
         let mut prefer = Prefer::default();
-        for wish in value.split([',', ';']) {
-            let (name, value) = wish.split_once('=').unwrap_or((wish, ""));
+        for preference in value.split([',', ';']) {
+            let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
             let (name, value) = (name.trim(), value.trim().trim_matches('"'));
             if name.eq_ignore_ascii_case("return") {
                 prefer.minimal = value.eq_ignore_ascii_case("minimal");

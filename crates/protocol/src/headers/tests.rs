@@ -105,7 +105,7 @@ fn consistency_levels() {
 }
 
 #[test]
-fn wishes() {
+fn preferences() {
     let prefer = |minimal, wait_seconds| Prefer { minimal, wait_seconds };
     for (value, expected) in [
         ("return=minimal", prefer(true, None)),
