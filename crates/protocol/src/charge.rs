@@ -1,16 +1,16 @@
-//! What a request costs, in request units.
+//! Computes the cost of requests, in request units.
 //!
-//! A model, not a measurement of the service: close enough for budgets in tests and for throttling,
-//! stable enough to compare two runs, and never zero for work on items.
+//! It is a model, not a measurement of the service: close enough for budgets in tests and for
+//! throttling, stable enough to compare two runs, and never zero for work on items.
 //!
 //! | operation | request units |
 //! |---|---|
 //! | read an item | 1 per KiB, size rounded up to a power of two |
-//! | create, or upsert of something new | 5.8 per KiB likewise |
-//! | replace, patch, delete, upsert of something there | 1.5 times a create of that size |
+//! | create, or upsert of a new item | 5.8 per KiB, rounded likewise |
+//! | replace, patch, delete, upsert of an existing item | 1.5 times a create of that size |
 //! | a page of a list or feed | 0.1 per KiB of its items, at least 1 |
-//! | a page of a query | 2.3, and 1 per KiB read, and 0.05 per item read |
-//! | anything about databases, containers and the like | 2 to read, 5 to write |
+//! | a page of a query | 2.3, plus 1 per KiB read, plus 0.05 per item read |
+//! | databases, containers and other definitions | 2 to read, 5 to write |
 //!
 //! Charges are kept in hundredths, so that they add up exactly and print with at most two decimals.
 
@@ -21,69 +21,69 @@ use std::ops::Add;
 const HUNDREDTHS_PER_UNIT: u64 = 100;
 const BYTES_PER_KIB: u64 = 1024;
 
-/// Request units, in hundredths.
+/// An amount of request units, in hundredths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Charge(u64);
 
-/// Long enough for the text of any charge.
+/// A buffer that holds the text of any charge.
 pub type ChargeText = [u8; 24];
 
 impl Charge {
-    /// Nothing.
+    /// No cost.
     pub const ZERO: Charge = Charge(0);
-    /// One request unit: the least that work on items costs.
+    /// One request unit, the minimum for work on items.
     pub const ONE: Charge = Charge(HUNDREDTHS_PER_UNIT);
     /// Reading a definition.
     pub const METADATA_READ: Charge = Charge(2 * HUNDREDTHS_PER_UNIT);
     /// Writing a definition.
     pub const METADATA_WRITE: Charge = Charge(5 * HUNDREDTHS_PER_UNIT);
 
-    /// So many hundredths of a request unit.
+    /// Creates a charge from hundredths of a request unit.
     #[must_use]
     pub const fn from_hundredths(hundredths: u64) -> Charge {
         Charge(hundredths)
     }
 
-    /// Hundredths of a request unit.
+    /// The charge in hundredths of a request unit.
     #[must_use]
     pub const fn hundredths(self) -> u64 {
         self.0
     }
 
-    /// Reading an item of so many bytes.
+    /// The cost of reading an item of `bytes` bytes.
     #[must_use]
     pub const fn read(bytes: usize) -> Charge {
         Charge(rounded_kib(bytes).saturating_mul(HUNDREDTHS_PER_UNIT))
     }
 
-    /// Creating an item of so many bytes.
+    /// The cost of creating an item of `bytes` bytes.
     #[must_use]
     pub const fn create(bytes: usize) -> Charge {
         Charge(rounded_kib(bytes).saturating_mul(580))
     }
 
-    /// Changing or deleting an item of so many bytes.
+    /// The cost of changing or deleting an item of `bytes` bytes.
     #[must_use]
     pub const fn replace(bytes: usize) -> Charge {
         Charge(Charge::create(bytes).0.saturating_mul(3) / 2)
     }
 
-    /// A page of a list or a change feed with `bytes` of items: a tenth of what its items cost one by one, so
-    /// that a hundred small items cost at most 10 units.
+    /// The cost of a page of a list or a change feed with `bytes` of items: a tenth of reading them one by
+    /// one, so that a hundred small items cost at most 10 units.
     #[must_use]
     pub const fn page(bytes: usize) -> Charge {
         let charge = kib(bytes).saturating_mul(HUNDREDTHS_PER_UNIT / 10);
         Charge(if charge < HUNDREDTHS_PER_UNIT { HUNDREDTHS_PER_UNIT } else { charge })
     }
 
-    /// A page of a query that read so many items, of so many bytes together.
+    /// The cost of a query page that read `items` items of `bytes` bytes together.
     #[must_use]
     pub const fn query(items: usize, bytes: usize) -> Charge {
         let size = kib(bytes).saturating_mul(HUNDREDTHS_PER_UNIT);
         Charge(size.saturating_add((items as u64).saturating_mul(5)).saturating_add(230))
     }
 
-    /// The text of the header, written without allocating.
+    /// Writes the header's text into `buffer`, without allocating.
     #[must_use]
     pub fn write_into(self, buffer: &mut ChargeText) -> &str {
         let mut start = buffer.len();
@@ -110,7 +110,7 @@ impl Charge {
     }
 }
 
-/// At least 1.
+/// Bytes in KiB, rounded up, at least 1.
 const fn kib(bytes: usize) -> u64 {
     let kib = (bytes as u64).div_ceil(BYTES_PER_KIB);
     if kib == 0 { 1 } else { kib }
@@ -123,12 +123,12 @@ const fn rounded_kib(bytes: usize) -> u64 {
     }
 }
 
-/// Of a number below ten.
+/// The ASCII digit of a number below ten.
 fn digit(number: u64) -> u8 {
     b'0' + u8::try_from(number).unwrap_or(0)
 }
 
-/// With a decimal point and without an exponent, whatever the language of the machine.
+/// Formats with a decimal point and without an exponent, independent of the locale.
 impl fmt::Display for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.write_into(&mut [0; 24]))

@@ -1,34 +1,34 @@
-//! What went wrong, in the numbers and the shape clients act on.
+//! Error codes and bodies in the form that clients act on.
 //!
-//! SDKs decide by status and sub-status whether to refresh a cache, wait, retry or give up, so the
-//! two always travel together as one [`Code`]. The message is for people:
+//! SDKs decide by status and sub-status whether to refresh a cache, wait, retry or give up, so the two
+//! always travel together as one [`Code`]. The message is for people:
 //!
 //! ```text
 //! {"code":"NotFound","message":"item 7 does not exist\r\nActivityId: 5b0c…, Headwater/0.1.0"}
 //! ```
 //!
-//! Which of our errors becomes which code is the server's business, not this module's.
+//! The server maps its errors to codes; this module does not.
 
 use serde::{Deserialize, Serialize};
 
-/// What stands behind the activity id in every message.
+/// Follows the activity id in every message.
 const SIGNATURE: &str = concat!("Headwater/", env!("CARGO_PKG_VERSION"));
 
-/// The longest message we send; more than that is cut, since parts of it come from the request.
+/// The longest message sent. Longer ones are cut, since parts of them come from the request.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// The same for one operation of a batch, which has up to a hundred.
+/// The longest message of one operation of a batch, which has up to a hundred operations.
 const OPERATION_MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $status:literal, $substatus:literal, $code:literal;)*) => {
-        /// A status with its sub-status. Two codes never share both numbers.
+        /// An HTTP status with its sub-status. No two codes share both numbers.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
-            /// Every code there is.
+            /// Every code.
             pub const ALL: &'static [Code] = &[$(Code::$name,)*];
 
             /// The HTTP status.
@@ -37,7 +37,7 @@ macro_rules! codes {
                 match self { $(Code::$name => $status,)* }
             }
 
-            /// The value of `x-ms-substatus`; 0 means the header is left out.
+            /// The value of `x-ms-substatus`; with 0 the header is omitted.
             #[must_use]
             pub const fn substatus(self) -> u32 {
                 match self { $(Code::$name => $substatus,)* }
@@ -59,23 +59,23 @@ codes! {
     PartitionKeyMismatch = 400, 1001, "BadRequest";
     /// The query needs a plan and a merge by the client.
     CrossPartitionQueryNotServable = 400, 1004, "BadRequest";
-    /// The container was made anew under the same name; clients refresh it.
+    /// The container was recreated under the same name; clients refresh it.
     CollectionRidMismatch = 400, 1024, "BadRequest";
     /// The signature is missing or wrong.
     Unauthorized = 401, 0, "Unauthorized";
-    /// The identity token has expired; clients drop the one they keep and ask for another.
+    /// The identity token has expired; clients drop their cached one and request another.
     AadTokenExpired = 401, 5006, "Unauthorized";
-    /// The caller is known and may not do this, or its resource token or date has expired.
+    /// The caller is authenticated but may not do this, or its resource token or date has expired.
     Forbidden = 403, 0, "Forbidden";
-    /// A write to a region that only reads.
+    /// The write was sent to a read-only region.
     WriteForbidden = 403, 3, "Forbidden";
-    /// The partition key value holds as much as it may.
+    /// The partition key value holds the maximum amount of data.
     PartitionKeyQuotaReached = 403, 1005, "Forbidden";
-    /// The region is not part of the account any more.
+    /// The region no longer belongs to the account.
     DatabaseAccountNotFound = 403, 1008, "Forbidden";
-    /// The account holds as much as it may.
+    /// The account has reached its quota.
     QuotaReached = 403, 1010, "Forbidden";
-    /// An identity token that may not do this.
+    /// The identity token does not permit this.
     AadNotAuthorized = 403, 5300, "Forbidden";
     /// The resource itself is absent.
     NotFound = 404, 0, "NotFound";
@@ -83,9 +83,9 @@ codes! {
     ReadSessionNotAvailable = 404, 1002, "NotFound";
     /// The database or container above the resource is absent; clients refresh it.
     OwnerResourceNotFound = 404, 1003, "NotFound";
-    /// The container is still being made.
+    /// The container is still being created.
     ContainerCreateInProgress = 404, 1013, "NotFound";
-    /// The resource does not know this verb.
+    /// The resource does not support this HTTP method.
     MethodNotAllowed = 405, 0, "MethodNotAllowed";
     /// A script or query took too long.
     RequestTimeout = 408, 0, "RequestTimeout";
@@ -93,7 +93,7 @@ codes! {
     Conflict = 409, 0, "Conflict";
     /// Another change of the same definition is running.
     ConflictWithControlPlane = 409, 1006, "Conflict";
-    /// What was addressed has moved.
+    /// The addressed resource has moved.
     Gone = 410, 0, "Gone";
     /// The container behind a cached name has changed.
     NameCacheIsStale = 410, 1000, "Gone";
@@ -103,47 +103,47 @@ codes! {
     CompletingSplit = 410, 1007, "Gone";
     /// The partition is being moved.
     CompletingPartitionMigration = 410, 1008, "Gone";
-    /// The etag is not the one that was named.
+    /// The etag is not the one in the condition.
     PreconditionFailed = 412, 0, "PreconditionFailed";
     /// The condition of a patch does not hold.
     PatchConditionFailed = 412, 1110, "PreconditionFailed";
     /// The body is larger than allowed.
     RequestEntityTooLarge = 413, 0, "RequestEntityTooLarge";
-    /// The answers to a batch come to more than allowed; clients ask for fewer at once.
+    /// The response to a batch is larger than allowed; clients send fewer operations at once.
     BatchAnswerTooLarge = 413, 3402, "RequestEntityTooLarge";
-    /// A change of throughput is running.
+    /// A throughput change is in progress.
     Locked = 423, 0, "Locked";
-    /// Not done because another operation of the same batch failed.
+    /// The operation did not run, because another operation of the same batch failed.
     FailedDependency = 424, 0, "FailedDependency";
     /// The throughput is used up; clients wait for `x-ms-retry-after-ms`.
     TooManyRequests = 429, 3200, "TooManyRequests";
-    /// The write clashed with another; clients try again.
+    /// The write conflicted with another one; clients try again.
     RetryWith = 449, 0, "RetryWith";
-    /// Our fault.
+    /// An internal error of the server.
     InternalServerError = 500, 0, "InternalServerError";
-    /// Not ready, or shutting down.
+    /// The server is not ready, or is shutting down.
     ServiceUnavailable = 503, 0, "ServiceUnavailable";
 }
 
-/// The body of an answer of 400 and above.
+/// The JSON body of a response with status 400 or above.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// A word for the status, such as `NotFound`.
+    /// The name of the status, such as `NotFound`.
     pub code: String,
-    /// What happened, for people.
+    /// What happened, for humans.
     pub message: String,
-    /// The query plan as a text, when the client has to run the query itself.
+    /// The query plan as JSON text, when the client has to run the query itself.
     #[serde(rename = "additionalErrorInfo", skip_serializing_if = "Option::is_none", default)]
     pub additional_error_info: Option<String>,
 }
 
-/// The body of an error answer.
+/// Builds the body of an error response.
 #[must_use]
 pub fn body(code: Code, message: &str, activity_id: &str) -> Vec<u8> {
     body_with_info(code, message, activity_id, None)
 }
 
-/// The body of an error answer that carries a query plan.
+/// Builds the body of an error response that carries a query plan.
 #[must_use]
 pub fn body_with_info(
     code: Code,
@@ -157,11 +157,11 @@ pub fn body_with_info(
         message: format!("{message}\r\nActivityId: {activity_id}, {SIGNATURE}"),
         additional_error_info: additional_error_info.map(str::to_owned),
     };
-    // Texts always serialise; should that ever change, a plain answer is better than none.
+    // Strings always serialise; should that ever change, a plain body is better than none.
     serde_json::to_vec(&error).unwrap_or_else(|_| b"{\"code\":\"InternalServerError\"}".to_vec())
 }
 
-/// The error of one operation of a batch, as the body of its result.
+/// Builds the body of a failed operation's result in a batch.
 #[must_use]
 pub fn operation_body(code: Code, message: &str) -> Vec<u8> {
     let message = shortened(message, OPERATION_MESSAGE_BYTES_MAX);
@@ -169,7 +169,7 @@ pub fn operation_body(code: Code, message: &str) -> Vec<u8> {
     error.to_string().into_bytes()
 }
 
-/// The beginning of a text, cut between two characters.
+/// Cuts a text to at most `bytes_max` bytes, at a character boundary.
 pub(crate) fn shortened(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }

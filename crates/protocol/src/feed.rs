@@ -1,20 +1,21 @@
-//! The change feed on the wire: what a request asks for, and how an all-versions change looks.
+//! The change feed on the wire: parses the request headers and writes all-versions changes.
 //!
-//! The same `GET …/docs` is a listing or a feed; `A-IM` tells. Where it starts is in the conditions:
+//! The same `GET …/docs` is a listing or a feed read, depending on `A-IM`. The conditions say where the
+//! feed starts:
 //!
 //! | start | headers |
 //! |---|---|
 //! | beginning | none, or an empty `If-None-Match` |
 //! | now | `If-None-Match: *` |
 //! | a time | `If-Modified-Since`, unless `If-None-Match` has a value |
-//! | where a reader was | `If-None-Match: <etag of its last page>` |
-//! | the oldest version kept | `x-headwater-feed-start: oldest`, all versions only; not in the service |
+//! | a reader's position | `If-None-Match: <etag of its last page>` |
+//! | the oldest retained version | `x-headwater-feed-start: oldest`, all versions only; not in the service |
 //!
-//! A start by time has two histories. The articles of 2017 promise an empty first answer with only the
-//! etag; SDKs since expect documents at once, and some lose documents otherwise. Each gets what it was
-//! written for, by the API version it names, unless the server is told otherwise.
+//! The first response to a start by time depends on the client's age. The documentation of 2017 promises
+//! an empty response with only the etag. Later SDKs expect documents at once, and some lose documents
+//! otherwise. The API version of the request decides, unless the server is configured otherwise.
 //!
-//! Reading the feed is the store's business, and so is filling a page.
+//! The store reads the feed and fills the pages; nothing here does.
 
 use crate::error::Code;
 use crate::headers::ApiVersion;
@@ -25,7 +26,7 @@ use headwater_model::{
 use std::borrow::Cow;
 use std::io::Write as _;
 
-/// The headers that decide, as they were sent.
+/// The headers that select the feed and its start, as sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FeedHeaders<'a> {
     /// `A-IM`
@@ -40,56 +41,56 @@ pub struct FeedHeaders<'a> {
     pub start: Option<&'a str>,
 }
 
-/// What the first answer to a start by time holds.
+/// The content of the first response to a start by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeStart {
-    /// Decided by `x-ms-version`, which serves both kinds of client.
+    /// Depends on `x-ms-version`, which serves both kinds of client.
     #[default]
     ByVersion,
     /// No changes, only the position: 304 with an etag.
     PositionFirst,
-    /// Changes at once.
+    /// Changes from the first response on.
     ChangesAtOnce,
 }
 
-/// A request for one page of the change feed, with its headers understood.
+/// A parsed request for one page of the change feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRequest {
-    /// Which changes.
+    /// Latest versions, or all versions and deletes.
     pub mode: FeedMode,
-    /// From where.
+    /// Where to start.
     pub start: FeedStart,
-    /// Answer 304 with the position of the start and no changes. Only ever with a start by time.
+    /// Respond with 304 and the position of the start, without changes. Set only for a start by time.
     pub position_only: bool,
 }
 
-/// Why the headers make no feed request. Each is a bad request.
+/// Why the headers are not a valid feed request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadFeedRequest {
-    /// A kind of feed there is not.
+    /// `A-IM` names an unknown feed.
     #[error("A-IM is neither `Incremental Feed` nor `Full-Fidelity Feed`; send one of them")]
     Mode,
-    /// The etag of something else.
+    /// `If-None-Match` is not the etag of a feed page.
     #[error("If-None-Match: {0}")]
     Continuation(#[from] BadContinuation),
-    /// Not a date.
+    /// `If-Modified-Since` is not a date.
     #[error("If-Modified-Since: {0}")]
     Time(#[from] BadTimestamp),
-    /// All versions are kept for a while only, so the service starts them now or after a position.
+    /// All versions are retained for a limited time, so the service starts them only now or after a position.
     #[error(
         "You must read the change feed from within the retention period. All versions and deletes \
          can be read from now (`If-None-Match: *`), from an etag, or from the oldest change that is \
          kept (`x-headwater-feed-start: oldest`), not from the beginning or a time"
     )]
     AllVersionsStart,
-    /// A start there is not.
+    /// `x-headwater-feed-start` names an unknown start.
     #[error("x-headwater-feed-start is not `oldest`; send that or leave it out")]
     Start,
 }
 
 impl BadFeedRequest {
-    /// The status it is answered with.
+    /// The status code of the response.
     #[must_use]
     pub fn code(&self) -> Code {
         Code::BadRequest
@@ -97,10 +98,10 @@ impl BadFeedRequest {
 }
 
 impl FeedRequest {
-    /// Understands the headers; nothing when they ask for a listing.
+    /// Parses the headers; `None` if they request a listing.
     ///
     /// # Errors
-    /// When a header is malformed, or asks for a start its mode does not have.
+    /// When a header is malformed, or the mode does not support the requested start.
     pub fn parse(
         headers: &FeedHeaders<'_>,
         time_start: TimeStart,
@@ -160,14 +161,14 @@ fn start(headers: &FeedHeaders<'_>) -> Result<FeedStart, BadFeedRequest> {
     match headers.if_modified_since.map(str::trim).filter(|text| !text.is_empty()) {
         None => Ok(FeedStart::Beginning),
         Some(text) => match Timestamp::from_rfc1123(&with_gmt(text)) {
-            // Some SDKs send the first day of their calendar for the beginning.
+            // Some SDKs send the first day of their calendar to mean the beginning.
             Err(BadTimestamp::BeforeEpoch) => Ok(FeedStart::Time(Timestamp::from_seconds(0))),
             time => Ok(FeedStart::Time(time?)),
         },
     }
 }
 
-/// The Go client calls the zone of HTTP dates by its newer name.
+/// Replaces the zone `UTC`, which the Go client writes in HTTP dates, by `GMT`.
 fn with_gmt(text: &str) -> Cow<'_, str> {
     match text.strip_suffix(" UTC") {
         Some(date) => Cow::Owned(format!("{date} GMT")),
@@ -175,44 +176,44 @@ fn with_gmt(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Appends an item of the latest-version feed as clients get it that name a wire format: wrapped, with
-/// where and when it was written, but not how. The Java client's processor reads nothing else.
+/// Appends a latest-version change for clients that name a wire format: the item, wrapped with its LSN
+/// and timestamp but without an operation type. The Java client's processor reads only this form.
 pub fn write_wrapped(item: &[u8], lsn: Lsn, seconds: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"current\":");
     out.extend_from_slice(item);
-    // Writing into a vector does not fail.
+    // Writing to a `Vec` does not fail.
     let _ = write!(out, ",\"metadata\":{{\"lsn\":{lsn},\"crts\":{}}}}}", seconds.max(1));
 }
 
-/// One change of the all-versions feed.
+/// One change of the all-versions feed, ready to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope<'a> {
-    /// What happened.
+    /// The operation type.
     pub kind: ChangeKind,
-    /// Where in the log.
+    /// The LSN of the change.
     pub lsn: Lsn,
-    /// When, in seconds since 1970. Clients refuse 0, so it is sent as at least 1.
+    /// Timestamp in seconds since 1970. Written as at least 1, because clients refuse 0.
     pub crts: u64,
-    /// The item after the change, as JSON; nothing after a delete.
+    /// The item after the change, as JSON; `None` after a delete.
     pub current: Option<&'a [u8]>,
-    /// The item before the change, as JSON, if it is still kept.
+    /// The item before the change, as JSON, if it is still retained.
     pub previous: Option<&'a [u8]>,
-    /// Where in the log the item was written before.
+    /// The LSN of the item's previous version.
     pub previous_lsn: Option<Lsn>,
-    /// A delete because its time was over.
+    /// Whether a delete was caused by an expired TTL.
     pub ttl_expired: bool,
     /// The id of the item.
     pub id: &'a str,
-    /// Its partition key.
+    /// The item's partition key.
     pub partition_key: &'a PartitionKey,
-    /// The paths of that key in the container, one per component.
+    /// The container's partition key paths, one per component of the key.
     pub paths: &'a [PartitionKeyPath],
 }
 
 impl Envelope<'_> {
-    /// Appends the change. Items are copied as they are.
+    /// Appends the change as JSON. Items are copied unchanged.
     pub fn write_into(&self, out: &mut Vec<u8>) {
-        // A delete has a `current` too, without anything in it: some clients demand the property.
+        // A delete gets an empty `current`, because some clients require the property.
         let current = self.current.filter(|_| self.kind != ChangeKind::Delete).unwrap_or(b"{}");
         out.extend_from_slice(b"{\"current\":");
         out.extend_from_slice(current);
@@ -225,7 +226,7 @@ impl Envelope<'_> {
     }
 
     fn write_metadata(&self, out: &mut Vec<u8>) {
-        // Writing into a vector does not fail.
+        // Writing to a `Vec` does not fail.
         let _ = write!(
             out,
             ",\"metadata\":{{\"lsn\":{},\"crts\":{},\"operationType\":\"{}\"",
@@ -244,7 +245,7 @@ impl Envelope<'_> {
         out.push(b'}');
     }
 
-    /// An object by property name. A component the item does not have is not in it either.
+    /// Writes the key as an object by property name, without undefined components.
     fn write_partition_key(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"partitionKey\":{");
         let mut first = true;
@@ -257,7 +258,7 @@ impl Envelope<'_> {
             }
             let _ = serde_json::to_writer(&mut *out, &path.segments().join("/"));
             out.push(b':');
-            // A key of one component is that component in brackets.
+            // The JSON of a key with one component is that component in brackets.
             let json = PartitionKey::from_values([value.clone()]).to_json();
             let json = json.strip_prefix('[').and_then(|json| json.strip_suffix(']'));
             out.extend_from_slice(json.unwrap_or("null").as_bytes());
@@ -306,7 +307,7 @@ mod tests {
             (None, Some("Tue, 14 Nov 2023 22:13:20 UTC"), time.clone()),
             (Some(""), Some(TIME), time),
             (Some("\"1\""), Some(TIME), after(1)),
-            (Some("\"1\""), Some("not a date"), after(1)), // ignored beside an etag
+            (Some("\"1\""), Some("not a date"), after(1)), // ignored next to an etag
             (Some("*"), Some(TIME), FeedStart::Now),
             (
                 None,
@@ -380,7 +381,7 @@ mod tests {
                 let parsed = FeedRequest::parse(&headers, policy).unwrap().unwrap();
                 assert_eq!(parsed.position_only, expected, "{version:?} {policy:?}");
             }
-            // Only ever with a start by time.
+            // `position_only` applies only to a start by time.
             let resumed = FeedHeaders { if_none_match: Some("1"), ..headers };
             let parsed = FeedRequest::parse(&resumed, TimeStart::PositionFirst).unwrap().unwrap();
             assert!(!parsed.position_only);

@@ -1,8 +1,8 @@
-//! Doors for fuzzers and property tests to everything a client may send. No part of the API.
+//! Entry points for fuzzers and property tests, one per kind of client input. Not part of the API.
 //!
-//! Each function takes any bytes at all and must neither panic nor take memory out of proportion to
-//! them; what it understands it must be able to say again. `fuzz/` feeds them to a coverage-guided
-//! fuzzer, `tests/requests_survive_anything.rs` to chance.
+//! Each function accepts arbitrary bytes. It must not panic or allocate memory out of proportion to them,
+//! and what it parses must survive being written and parsed again. `fuzz/` calls them with a
+//! coverage-guided fuzzer, `tests/requests_survive_anything.rs` with random input.
 
 use crate::auth::{self, EMULATOR_KEY, Grant, GrantMode, Key, Keys, Token};
 use crate::feed::{FeedHeaders, FeedRequest, TimeStart};
@@ -20,12 +20,12 @@ use headwater_model::{
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// What a body in binary may unfold to while it is fuzzed.
+/// The text limit for binary bodies under test.
 const TEXT_BYTES_MAX: usize = 1 << 16;
-/// A moment before the tokens of these tests expire.
+/// A time before the tokens of these tests expire.
 const NOW_SECONDS: u64 = 1_700_000_000;
 
-/// A request's head as lines: verb and path first, then `name: value`. From it, what the request is.
+/// Parses the head of a request: a line with verb and path, then lines of `name: value`.
 pub fn request(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
@@ -43,12 +43,12 @@ pub fn request(bytes: &[u8]) {
     headers_of(header);
 }
 
-/// A route has a link to sign and a kind, and its names are never longer than the path.
+/// Checks that the links to sign are not much longer than the path.
 fn check_route(route: &Route, path: &str) {
     let _ = (route.resource_type(), route.other_resource_type(), route.is_feed());
     for links in [route.links(), route.links_for(path)] {
         for link in links.candidates() {
-            // Lower case may take more bytes than the original, by half at most.
+            // Lower-casing may lengthen a text, by half at most.
             assert!(link.len() <= path.len() * 2 + 8, "{link:?} of {path:?}");
         }
     }
@@ -71,7 +71,7 @@ fn verify<'a>(
     }
 }
 
-/// Every header that is more than a flag.
+/// Parses every header that is more than a flag.
 fn headers_of<'a>(header: impl Fn(&'static str) -> Option<&'a str>) {
     let get = |name| header(name).unwrap_or_default();
     let _ = headers::max_item_count(get(headers::MAX_ITEM_COUNT));
@@ -100,7 +100,7 @@ fn headers_of<'a>(header: impl Fn(&'static str) -> Option<&'a str>) {
     }
 }
 
-/// The partition key header. What is understood says the same when it is written again.
+/// Parses the partition key header. A parsed key must survive being written and parsed again.
 pub fn partition_key(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(key) = headers::partition_key(&text) else { return };
@@ -111,7 +111,7 @@ pub fn partition_key(bytes: &[u8]) {
     assert_eq!(PartitionKey::decode(&encoded).as_ref(), Ok(&key), "{json}");
 }
 
-/// A position in the feed, and an item's etag.
+/// Parses a feed position, and an item's etag.
 pub fn position(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(position) = text.parse::<Continuation>() {
@@ -124,7 +124,7 @@ pub fn position(bytes: &[u8]) {
     }
 }
 
-/// A session token, merged with itself.
+/// Parses a session token and merges it into an empty one.
 pub fn session_token(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(token) = text.parse::<SessionToken>() else { return };
@@ -138,7 +138,7 @@ pub fn session_token(bytes: &[u8]) {
     }
 }
 
-/// The authorization header: as it is, and as the claims of a resource token that we signed.
+/// Parses the authorization header, and signs the text as the resource of a token.
 pub fn authorization(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(key) = Key::from_base64(EMULATOR_KEY) else { return };
@@ -166,7 +166,7 @@ pub fn authorization(bytes: &[u8]) {
     let _ = grant.covers(&grant.resource);
 }
 
-/// A body in binary: what is decoded is JSON within its limit, and encoded again means the same.
+/// Decodes a binary body. The text must be JSON within the limit and pass [`json_body`].
 pub fn binary_body(bytes: &[u8]) {
     let Ok(text) = binary::decode(bytes, binary::Limits::of_text_bytes(TEXT_BYTES_MAX)) else {
         return;
@@ -176,11 +176,11 @@ pub fn binary_body(bytes: &[u8]) {
     json_body(&text);
 }
 
-/// A body in text: encoded and decoded, it means what it meant, and from then on stays as it is.
+/// Encodes a JSON text and decodes it. The second round trip must change nothing.
 pub fn json_body(text: &[u8]) {
     let Ok(encoded) = binary::encode(text) else { return };
     assert!(is_json(text), "{:?}", String::from_utf8_lossy(text));
-    // A text may grow when numbers and escapes are written in their other form.
+    // Text may grow when numbers and escapes are rewritten in another form.
     let room = binary::Limits::of_text_bytes(text.len() * 8 + 1024);
     let once = binary::decode(&encoded, room);
     assert!(once.is_ok(), "{once:?} {:?}", String::from_utf8_lossy(text));
@@ -192,12 +192,12 @@ pub fn json_body(text: &[u8]) {
 
 fn is_json(text: &[u8]) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    // The codec has a limit of its own, and it has been through it.
+    // The codec enforces its own nesting limit.
     reader.disable_recursion_limit();
     IgnoredAny::deserialize(&mut reader).is_ok() && reader.end().is_ok()
 }
 
-/// The body of a batch, and of an offer.
+/// Parses the body of a batch, and of an offer.
 pub fn batch_body(bytes: &[u8]) {
     if let Ok(operations) = batch::decode(bytes) {
         assert!(!operations.is_empty(), "a batch has operations");
@@ -205,8 +205,8 @@ pub fn batch_body(bytes: &[u8]) {
     let _ = Throughput::from_offer(bytes);
 }
 
-/// A body in HybridRow: as it is, and as the rows behind a header and a checksum that are right. A row
-/// that is understood is the same when it is written and read again.
+/// Parses a HybridRow body, and the same bytes as rows behind a valid header and checksum. A parsed row
+/// must survive being written and parsed again.
 pub fn hybridrow_body(bytes: &[u8]) {
     batch_body(bytes);
     Records::new(bytes).for_each(drop);
@@ -226,7 +226,7 @@ pub fn hybridrow_body(bytes: &[u8]) {
             let mut again = Vec::new();
             result.encode_into(&mut again);
             let read = ResultRow::decode(&again);
-            // A charge may be no number, which equals nothing.
+            // A charge may be NaN, which does not equal itself.
             assert_eq!(format!("{read:?}"), format!("{:?}", Ok::<_, ()>(result)));
         }
         let mut stream = Vec::new();
@@ -237,7 +237,7 @@ pub fn hybridrow_body(bytes: &[u8]) {
     }
 }
 
-/// A request with one operation of the .NET SDK, and an answer with one result.
+/// A request with one operation of the .NET SDK, and a response with one result.
 fn rows() -> Vec<Vec<u8>> {
     let operation = OperationRow {
         operation_type: Some(5),
@@ -264,12 +264,12 @@ fn rows() -> Vec<Vec<u8>> {
     hybridrow::append_record(&mut request, |out| operation.encode_into(out));
     hybridrow::start(&mut answer);
     hybridrow::append_record(&mut answer, |out| result.encode_into(out));
-    // The rows without their framing and header start where the fuzzer needs no checksum.
+    // Rows without framing and header give the fuzzer a start that needs no checksum.
     let bare = |stream: &[u8]| stream[28..].to_vec();
     vec![bare(&request), bare(&answer), request, answer]
 }
 
-/// A position of two ranges.
+/// A position over two ranges.
 fn composite() -> Option<String> {
     let (low, high) = KeyRange::full().split_at(&Epk::from_hex("1F").ok()?).ok()?;
     let at = |range, lsn| RangePosition { range, after: Lsn::new(lsn) };
@@ -278,7 +278,7 @@ fn composite() -> Option<String> {
     Some(position.to_string())
 }
 
-/// What real clients send, one or more per door: something to start from.
+/// Sample inputs of real clients for each entry point, as a corpus to start from.
 #[must_use]
 pub fn examples() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect();

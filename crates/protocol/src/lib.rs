@@ -1,24 +1,23 @@
-//! The gateway protocol of Azure Cosmos DB (NoSQL) as values: bytes and header texts in, named
-//! things out, and back again.
+//! The gateway protocol of Azure Cosmos DB (NoSQL) as pure functions between bytes or headers and types.
 //!
-//! | to understand or write | use |
+//! | to parse or write | use |
 //! |---|---|
-//! | who is asking | [`auth`] |
-//! | which resource a path names | [`route`] |
-//! | what a request asks of it, and what that asks of the caller | [`operation`] |
-//! | what a header says | [`headers`], [`session`] |
-//! | which changes are wanted, and how one looks | [`feed`] |
+//! | tokens and signatures | [`auth`] |
+//! | the resource in a path | [`route`] |
+//! | the operation of a request and the access it needs | [`operation`] |
+//! | header values | [`headers`], [`session`] |
+//! | change feed requests and changes | [`feed`] |
 //! | several operations in one request | [`batch`] |
 //! | databases, containers, offers and lists of them | [`resource`] |
-//! | what went wrong | [`error`] |
-//! | what it cost | [`charge`] |
-//! | the compact form of JSON | [`binary`] |
+//! | error codes and bodies | [`error`] |
+//! | request charges | [`charge`] |
+//! | binary JSON | [`binary`] |
 //! | the rows of .NET's batches | [`hybridrow`] |
 //!
 //! Everything here is pure. It opens no socket, reads no clock, draws no random number and stores
-//! nothing: the same code parses in a server and formats in a client. All input is taken to be
-//! hostile: each parser is bounded, refuses with a typed error that says what to do, and never
-//! panics. Items pass through as bytes; none is parsed into a tree.
+//! nothing, so server and client share the same code. All input is untrusted: each parser is bounded,
+//! refuses with a typed error that says what to do, and never panics. Items pass through as bytes; none
+//! is parsed into a tree.
 
 pub mod auth;
 pub mod batch;

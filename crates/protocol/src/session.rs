@@ -1,4 +1,4 @@
-//! Session tokens: how a client says which of its writes a read must have seen.
+//! Session tokens: they tell the server which writes of the client a read must see.
 //!
 //! ```text
 //! 0:-1#28535,5:1#100#1=20#2=5
@@ -9,63 +9,63 @@
 //! partition
 //! ```
 //!
-//! We emit version -1 and no regions, always: clients refuse to merge two tokens of one version that
-//! name different regions. What clients send may come from elsewhere, so all of the form is read.
+//! The server emits version -1 without regions: clients refuse to merge two tokens of one version that
+//! name different regions. It parses the whole format, because clients may send tokens from elsewhere.
 //!
-//! Clients from before [`ApiVersion::V2018_06_18`](crate::headers::ApiVersion::V2018_06_18) read the value
-//! as one number and break at anything else, so they get the LSN alone: `0:28535`.
+//! Clients older than [`ApiVersion::V2018_06_18`](crate::headers::ApiVersion::V2018_06_18) parse the value
+//! as one number and fail on anything else, so they get the LSN alone: `0:28535`.
 
 use headwater_model::{Lsn, PartitionId};
 use smallvec::SmallVec;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest header we read; each partition takes about twenty bytes of it.
+/// The longest header accepted; each partition takes about twenty bytes.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// The most regions one value names. The service has fewer.
+/// The maximum number of regions per partition. The service has fewer.
 const REGIONS_MAX: usize = 256;
 
-/// Why a text is not a session token, or two do not merge.
+/// Why a text is not a session token, or two tokens cannot be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadSessionToken {
-    /// Not of that form.
+    /// The text does not have the format of a session token.
     #[error(
         "session token is not of the form range:version#lsn#region=lsn; send back \
          x-ms-session-token unchanged, or leave it out"
     )]
     Form,
-    /// Longer than any we return.
+    /// The text is longer than any token the server returns.
     #[error("session token is too long; send only the parts of the partitions that are read")]
     TooLong,
-    /// One version, but different regions.
+    /// Two tokens have one version but name different regions.
     #[error("session tokens of one version name different regions; drop the older token")]
     Regions,
 }
 
-/// How far one partition has been seen.
+/// The progress of a session in one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Higher after a merge; -1 when there has been none.
+    /// Increases with a merge of partitions; -1 before the first.
     pub version: i64,
-    /// Seen up to here.
+    /// The session has seen all changes up to this LSN.
     pub global_lsn: u64,
-    /// Seen up to there in each region, -1 for not at all, in the order of the text.
+    /// The LSN seen in each region, or -1 for none, in the order of the text.
     pub regions: SmallVec<[(u64, i64); 2]>,
 }
 
 impl Progress {
-    /// What this server says about a partition.
+    /// Creates the progress that this server reports for a partition.
     #[must_use]
     pub fn local(lsn: Lsn) -> Progress {
         Progress { version: -1, global_lsn: lsn.get(), regions: SmallVec::new() }
     }
 
-    /// What both know: the newer version, and in each of its regions the higher number.
+    /// Merges two: the newer version, with the higher LSN of each of its regions.
     ///
     /// # Errors
-    /// When both have one version but name different regions.
+    /// When both have the same version but name different regions.
     pub fn merge(&self, other: &Progress) -> Result<Progress, BadSessionToken> {
         let (newer, older) =
             if self.version >= other.version { (self, other) } else { (other, self) };
@@ -112,13 +112,13 @@ impl FromStr for Progress {
     }
 }
 
-/// Only digits: no sign, no space.
+/// Parses decimal digits, without sign or space.
 fn unsigned(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
 }
 
-/// Digits, perhaps after a minus.
+/// Parses decimal digits, optionally after a minus.
 fn signed(text: &str) -> Option<i64> {
     unsigned(text.strip_prefix('-').unwrap_or(text))?;
     text.parse().ok()
@@ -131,33 +131,33 @@ impl fmt::Display for Progress {
     }
 }
 
-/// How far each of some partitions has been seen: the value of `x-ms-session-token`.
+/// The value of `x-ms-session-token`: the progress of a session in each of some partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionToken {
     parts: SmallVec<[(PartitionId, Progress); 1]>,
 }
 
 impl SessionToken {
-    /// The token of an answer by one partition.
+    /// Creates the token of a response by one partition.
     #[must_use]
     pub fn single(partition: PartitionId, lsn: Lsn) -> SessionToken {
         SessionToken { parts: [(partition, Progress::local(lsn))].into_iter().collect() }
     }
 
-    /// What it says, partition by partition, in the order of the text.
+    /// Iterates over the partitions and their progress, in the order of the text.
     pub fn parts(&self) -> impl Iterator<Item = (PartitionId, &Progress)> {
         self.parts.iter().map(|(partition, progress)| (*partition, progress))
     }
 
-    /// How far this partition has been seen. Nothing when the token does not speak of it: the
-    /// partition may be a child of one that it does speak of, and children have all their parents had.
+    /// The LSN seen in this partition; `None` if the token does not mention it. The partition may then be a
+    /// child of a mentioned one, and children contain everything their parents had.
     #[must_use]
     pub fn lsn_of(&self, partition: PartitionId) -> Option<Lsn> {
         let parts = self.parts.iter().filter(|(known, _)| *known == partition);
         parts.map(|(_, progress)| Lsn::new(progress.global_lsn)).max()
     }
 
-    /// The token as clients read it that know nothing of versions and regions.
+    /// Formats the token for clients that do not know versions and regions.
     #[must_use]
     pub fn lsns_alone(&self) -> String {
         let parts = self.parts.iter();
@@ -166,10 +166,10 @@ impl SessionToken {
         parts.collect::<Vec<_>>().join(",")
     }
 
-    /// Adds what another answer said.
+    /// Merges the token of another response.
     ///
     /// # Errors
-    /// When the two speak of one partition in one version with different regions.
+    /// When both have one partition in the same version but with different regions.
     pub fn merge(&mut self, other: &SessionToken) -> Result<(), BadSessionToken> {
         for (partition, progress) in &other.parts {
             match self.parts.iter_mut().find(|(known, _)| known == partition) {
@@ -181,8 +181,8 @@ impl SessionToken {
     }
 }
 
-/// Also takes the old form of a part, `0:28535`, which is an LSN alone, and a comma behind the last part:
-/// users who put tokens together leave one there.
+/// Also accepts the old form of a part, `0:28535`, which is only an LSN, and a trailing comma, which users
+/// leave when they join tokens.
 impl FromStr for SessionToken {
     type Err = BadSessionToken;
 

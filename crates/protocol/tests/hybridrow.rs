@@ -1,7 +1,7 @@
-//! HybridRow as the .NET SDK sends and reads it: recorded requests, answers it accepted, and what is
-//! refused of both.
+//! HybridRow as the .NET SDK sends and reads it: recorded requests, responses it accepted, and malformed ones
+//! of both.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +23,7 @@ fn answers() -> Vec<Value> {
     vectors(include_str!("vectors/hybridrow_responses.json"))
 }
 
-/// A column of bytes as the vectors have it, in full or as a recipe for a long one.
+/// The bytes of a column in a vector: in full, or built from a recipe for a long one.
 fn bytes_of(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.clone().into_bytes(),
@@ -42,7 +42,7 @@ fn optional_bytes(row: &Value, column: &str) -> Option<Vec<u8>> {
     row.get(column).map(bytes_of)
 }
 
-/// The stream of the rows that a vector describes.
+/// Encodes the rows that a vector describes as a stream.
 fn encode_operations(rows: &[Value]) -> Vec<u8> {
     let mut stream = Vec::new();
     hybridrow::start(&mut stream);
@@ -91,7 +91,7 @@ fn encode_results(rows: &[Value]) -> Vec<u8> {
     stream
 }
 
-/// The bytes of a vector, which are checked against its digest where it is a recipe.
+/// The bytes of a vector. Those built from a recipe are checked against the vector's digest.
 fn body_of(vector: &Value, encode: fn(&[Value]) -> Vec<u8>) -> Vec<u8> {
     match vector["body_base64"].as_str() {
         Some(text) => STANDARD.decode(text).unwrap(),
@@ -108,7 +108,7 @@ fn body_of(vector: &Value, encode: fn(&[Value]) -> Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// Bytes as the vectors show them.
+/// Formats bytes in the form of the vectors.
 fn shown(bytes: &[u8], like: &Value) -> Value {
     if like.get("utf8_bytes").is_some() {
         let starts = String::from_utf8_lossy(&bytes[..like["starts"].as_str().unwrap().len()]);
@@ -205,7 +205,7 @@ fn a_batch_accepts_and_refuses_what_the_service_does() {
         assert_eq!(Encoding::of(&body), Encoding::HybridRow);
         let operations = batch::decode(&body);
         match vector["must"].as_str().unwrap() {
-            // The row has neither a key nor a header with one; the server refuses it.
+            // The row has no key, and no header has one; the server refuses it.
             must if must.starts_with("refuse: 400 (internal routing") => {
                 assert_eq!(operations.unwrap()[0].partition_key, None);
             }
@@ -242,7 +242,7 @@ fn items_in_binary_json_become_text() {
     assert_eq!(found, 2);
 }
 
-/// A few bytes of binary JSON can stand for many: an array of references to one long string.
+/// A few bytes of binary JSON can decode to many: an array of references to one long string.
 #[test]
 fn items_in_binary_json_unfold_to_a_limit_for_the_whole_batch() {
     let long = "x".repeat(1_000_000);
@@ -265,7 +265,7 @@ fn items_in_binary_json_unfold_to_a_limit_for_the_whole_batch() {
 fn answers_are_the_bytes_that_the_sdk_accepted() {
     let (mut sent, mut accepted) = (0, 0);
     for vector in answers() {
-        // Exchanges of several requests are about what the SDK does next.
+        // Exchanges of several requests test what the SDK does next.
         if vector.get("exchanges").is_some() {
             continue;
         }
@@ -289,7 +289,7 @@ fn answers_are_the_bytes_that_the_sdk_accepted() {
     assert!(sent >= 25 && accepted >= 38, "{sent} {accepted}");
 }
 
-/// What makes the SDK drop an answer, the decoder refuses too.
+/// Responses that the SDK drops are refused by the decoder too.
 #[test]
 fn malformed_answers_are_refused() {
     let mut refused = 0;
@@ -361,7 +361,7 @@ proptest! {
         prop_assert_eq!(ResultRow::decode(&written), Ok(row));
     }
 
-    /// A shorter row is refused or has fewer sparse fields, never other ones.
+    /// A truncated row is refused or has fewer sparse fields, never other ones.
     #[test]
     fn a_row_cut_short_is_refused_or_has_fewer_fields(cut in 0usize..60) {
         let row = OperationRow {

@@ -1,17 +1,17 @@
-//! Parsers of what clients send take anything: they understand or refuse, but never panic.
+//! Parsers of client input accept or refuse any bytes, but never panic.
 //!
-//! The same doors are open to a coverage-guided fuzzer (`fuzz/`), which needs another toolchain and
-//! more time than a test run has. This is what chance finds in seconds, starting from the same seeds
-//! (`fuzz/seeds`); what the fuzzer found is among them.
+//! A coverage-guided fuzzer (`fuzz/`) calls the same entry points, but needs another toolchain and more time
+//! than a test run has. This test tries random mutations for seconds, from the same seeds (`fuzz/seeds`),
+//! which include what the fuzzer found.
 
 use headwater_protocol::fuzzing;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Cases per door.
+/// Cases per entry point.
 const CASES: u64 = 20_000;
 
-/// Pieces that parsers look for.
+/// Fragments with a meaning to parsers.
 const PIECES: [&str; 24] = [
     "\"",
     "\\",
@@ -39,7 +39,7 @@ const PIECES: [&str; 24] = [
     "\\x",
 ];
 
-/// A small generator with a seed: the same bytes on every machine.
+/// A small seeded generator: the same bytes on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -76,7 +76,7 @@ impl Dice {
     }
 }
 
-/// What the fuzzer starts from, in the order of the names: what chance makes of it stays the same.
+/// The fuzzer's seeds for a target, ordered by name so that their mutations are the same on every run.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
     let entries = fs::read_dir(&folder).expect("every target has seeds");

@@ -1,10 +1,10 @@
-//! Requests that real SDKs made are let in, and a request changed on its way is not.
+//! Accepts requests that real SDKs signed, and refuses the same requests when modified.
 //!
-//! The signature vectors were computed by SDKs. The traces are what Python, JS and documentdb sent;
-//! their signatures were left out of the recording, so each request is signed here by the rule the
-//! SDKs follow, written down a second time and from the path alone.
+//! The signature vectors were computed by SDKs. The traces are requests of Python, JS and documentdb. Their
+//! signatures were not recorded, so each request is signed here by a second implementation of the SDKs' rule,
+//! from the path alone.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_protocol::auth::{
     Access, EMULATOR_KEY, Key, Keys, Signable, Token, parse_token, sign, verify_master,
@@ -71,7 +71,7 @@ fn signatures_are_those_of_the_sdks() {
     }
 }
 
-/// The rule of the SDKs, from the path alone.
+/// Implements the SDKs' rule for the signed type and link, from the path alone.
 fn signed_by_clients(path: &str) -> (String, String) {
     let decoded = |segment: &str| {
         percent_encoding::percent_decode_str(segment).decode_utf8().unwrap().into_owned()
@@ -117,7 +117,7 @@ fn every_recorded_request_is_let_in() {
     assert_eq!(requests, 257, "all recorded requests");
 }
 
-/// Python says in a header of its own which type of resource it believes to address.
+/// The Python SDK sends the type of the addressed resource in a header of its own.
 #[test]
 fn routes_are_what_python_takes_them_for() {
     let mut compared = 0;
@@ -128,7 +128,7 @@ fn routes_are_what_python_takes_them_for() {
             let path = text(request, "/path");
             let expected = match named {
                 "databaseaccount" => "",
-                // A delete by partition key is one of the container's.
+                // The route counts a delete by partition key as an operation of the container.
                 "partitionkey" => "colls",
                 other => other,
             };
@@ -158,7 +158,7 @@ fn deletes_by_partition_key_are_signed_in_two_ways() {
     }
 }
 
-/// .NET and Java read ranges by resource id and sign only that, in lower case.
+/// .NET and Java read ranges by resource id and sign only that id, in lower case.
 #[test]
 fn resource_ids_are_let_in() {
     let keys = emulator();

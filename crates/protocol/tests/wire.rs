@@ -1,6 +1,6 @@
-//! Session tokens, feed requests and request headers as SDKs and the feed's specification have them.
+//! Parses session tokens, feed requests and headers as SDKs and the change feed's reference write them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_model::{Continuation, FeedStart, Lsn, PartitionKey};
 use headwater_protocol::batch;
@@ -66,7 +66,7 @@ fn session_tokens_merge_as_in_the_sdks() {
     }
 }
 
-/// The headers of each scenario lead to the start its outcome needs.
+/// The headers of each scenario parse to the start that its outcome requires.
 #[test]
 fn feed_scenarios_are_understood() {
     let cases = cases(include_str!("vectors/change_feed_scenarios.json"));
@@ -117,8 +117,7 @@ fn partition_keys_arrive_as_sdks_write_them() {
     }
 }
 
-/// Every `POST …/docs` that was recorded is recognised for what the SDK was doing, and every value we
-/// parse is one we take.
+/// Every recorded `POST …/docs` is classified as the SDK meant it, and every recorded value parses.
 #[test]
 fn recorded_headers_are_understood() {
     let traces = [

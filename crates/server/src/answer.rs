@@ -1,4 +1,4 @@
-//! What goes back to a client: a status, headers, bytes.
+//! The response to a client: status, headers and body.
 
 use crate::budget::Held;
 use crate::names;
@@ -18,18 +18,18 @@ use tokio::sync::mpsc;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Payload {
     Whole(Bytes),
-    /// The last first, none of them empty.
+    /// Non-empty pieces in reverse order, so that the next one is popped.
     Pieces(Vec<Bytes>),
-    /// Pieces that come as they happen.
+    /// Pieces that are sent as they are produced.
     Stream(mpsc::Receiver<Bytes>),
 }
 
 impl Payload {
-    /// How many bytes there are already.
+    /// The number of bytes known so far; 0 for a stream.
     pub(crate) fn byte_count(&self) -> usize {
         match self {
             Payload::Whole(bytes) => bytes.len(),
@@ -78,16 +78,16 @@ impl Body for Payload {
     }
 }
 
-/// An answer in the making.
+/// A response under construction.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Payload,
     pub(crate) charge: Charge,
-    /// The partition that served the request, for its budget.
+    /// The partition that served the request, whose throughput is charged.
     pub(crate) partition: Option<PartitionId>,
-    /// The memory it takes from `sending`, as far as it is counted.
+    /// The memory reserved from the sending budget, if the response is large enough to count.
     pub(crate) memory: Option<Held>,
 }
 
@@ -131,7 +131,7 @@ impl Answer {
         self
     }
 
-    /// A header whose value is a text of ours; one that cannot be a header is left out.
+    /// Adds a header. A value that is not valid in a header is omitted.
     #[inline]
     pub(crate) fn header(mut self, name: impl IntoHeaderName, value: impl Display) -> Answer {
         if let Some(value) = value_of(value) {
@@ -140,14 +140,14 @@ impl Answer {
         self
     }
 
-    /// A header whose value is a number.
+    /// Adds a header with a number as its value.
     #[inline]
     pub(crate) fn number(mut self, name: impl IntoHeaderName, value: u64) -> Answer {
         self.headers.insert(name, HeaderValue::from(value));
         self
     }
 
-    /// A header whose value was made before.
+    /// Adds a header with a value built earlier.
     #[inline]
     pub(crate) fn ready(mut self, name: impl IntoHeaderName, value: &HeaderValue) -> Answer {
         self.headers.insert(name, value.clone());
@@ -169,7 +169,7 @@ impl Answer {
         self.header(ETAG, etag)
     }
 
-    /// Which partition served the request, and how far it is.
+    /// Adds the serving partition, its LSN, and the session token.
     #[inline]
     pub(crate) fn served_by(mut self, partition: PartitionId, lsn: Lsn) -> Answer {
         self.partition = Some(partition);
@@ -178,8 +178,8 @@ impl Answer {
             .number(&names::LSN, lsn.get())
     }
 
-    /// The session token in the form of old clients: they take it apart themselves, and end at a form
-    /// they do not know.
+    /// Converts the session token to the form that old clients expect: they parse it themselves and fail on
+    /// other forms.
     pub(crate) fn with_old_session(self) -> Answer {
         let token = self.headers.get(&names::SESSION_TOKEN).and_then(|token| token.to_str().ok());
         let token = token.and_then(|token| token.parse::<session::SessionToken>().ok());
@@ -194,7 +194,7 @@ impl Answer {
     }
 }
 
-/// A text as the value of a header. Nearly all of them are short and need no other place meanwhile.
+/// Formats a header value. Nearly all are short and are formatted on the stack.
 fn value_of(value: impl Display) -> Option<HeaderValue> {
     let mut place = Cursor::new([0; 96]);
     let value = match write!(place, "{value}") {

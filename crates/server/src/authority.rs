@@ -1,7 +1,7 @@
-//! The certificate authority of a server: what it certifies, how long, and what a stored one says.
+//! Builds and inspects the certificate authority: its names, lifetime, and renewal rules.
 //!
-//! Name constraints (RFC 5280, 4.2.1.10) limit it to the names of this server. A machine that trusts it
-//! believes it about no other site, also when its key is stolen. Pure: no files, no clock.
+//! Name constraints (RFC 5280, 4.2.1.10) limit the authority to the names of this server. A machine that
+//! trusts it accepts no certificate for another site, even if its key is stolen. Pure: no files, no clock.
 
 use crate::web::parse_host;
 use rcgen::{
@@ -20,40 +20,40 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
-/// How long an authority is good.
+/// The lifetime of an authority.
 const LIFETIME_SECONDS: u64 = 2 * 365 * DAY_SECONDS;
-/// How long before its end it is renewed: time to let programs trust the new one.
+/// How long before its expiry an authority is renewed, which leaves time to distribute the new one.
 const RENEWAL_SECONDS: u64 = 60 * DAY_SECONDS;
-/// Names every authority is for.
+/// Names that every authority covers.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// What an authority's certificate says.
+/// The contents of an authority's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Authority {
-    /// Its distinguished name.
+    /// The distinguished name.
     pub subject: String,
-    /// SHA-256 of the certificate, as other tools print it.
+    /// SHA-256 of the certificate, in the format of other tools.
     pub fingerprint: String,
-    /// Names and addresses it is limited to; empty if it may certify any.
+    /// Names and addresses that the authority is limited to; empty if it has no limit.
     pub names: Vec<String>,
-    /// When it ends, in seconds since 1970.
+    /// The expiry, in seconds since 1970.
     pub ends_at: u64,
     public_key: Vec<u8>,
 }
 
-/// What to do with a stored authority.
+/// The maintenance that a stored authority needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Upkeep {
     Keep,
-    /// It ends soon: a new certificate for the same key, so that the old one stays good until its end.
+    /// The authority expires soon: issue a new certificate for the same key, so that the old one stays valid.
     Renew,
-    /// It cannot be used any more: a new key, which programs have to be told to trust.
+    /// The authority is unusable: create a new key, which clients must be configured to trust.
     Replace(String),
 }
 
 impl Authority {
-    /// Reads a certificate that is signed with its own key. `None` if it is damaged or another thing.
+    /// Parses a self-signed certificate; `None` if it is damaged or not self-signed.
     #[must_use]
     pub fn parse(pem: &str) -> Option<Authority> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
@@ -61,7 +61,7 @@ impl Authority {
         if !rest.is_empty() || !is_signed_by_itself(&certificate) {
             return None;
         }
-        // Clients decode more strictly than this parser.
+        // Clients decode more strictly than x509-parser does.
         RootCertStore::empty().add(der.clone()).ok()?;
         let constraints = certificate.name_constraints().ok()?;
         let permitted = constraints.and_then(|found| found.value.permitted_subtrees.as_ref());
@@ -77,14 +77,14 @@ impl Authority {
         })
     }
 
-    /// A short name of its key, the same after a renewal: the first 16 hexadecimal digits of its SHA-256.
+    /// A short id of the key, stable across renewals: the first 16 hexadecimal digits of its SHA-256.
     #[must_use]
     pub fn key_id(&self) -> String {
         let digest = Sha256::digest(&self.public_key);
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether it can go on certifying these names with this key.
+    /// Decides whether the authority can still certify these names with this key.
     pub(crate) fn upkeep(&self, names: &[String], key: &KeyPair, now: u64) -> Upkeep {
         if self.names.is_empty() {
             return Upkeep::Replace("it was not limited to the names of this server".to_owned());
@@ -98,13 +98,13 @@ impl Authority {
         if now >= self.renew_at() { Upkeep::Renew } else { Upkeep::Keep }
     }
 
-    /// When it has to be renewed, in seconds since 1970.
+    /// When the authority is due for renewal, in seconds since 1970.
     pub(crate) fn renew_at(&self) -> u64 {
         self.ends_at.saturating_sub(RENEWAL_SECONDS)
     }
 }
 
-/// Whether its signature is by its own key over its own bytes: any changed bit shows.
+/// Whether the certificate's signature was made with its own key. Any changed bit invalidates it.
 fn is_signed_by_itself(certificate: &X509Certificate<'_>) -> bool {
     let (content, signature) = (certificate.tbs_certificate.as_ref(), &certificate.signature_value);
     let key = &certificate.public_key().subject_public_key.data;
@@ -113,12 +113,12 @@ fn is_signed_by_itself(certificate: &X509Certificate<'_>) -> bool {
     let fits = |one: &&dyn SignatureVerificationAlgorithm| {
         one.verify_signature(key, content, &signature.data).is_ok()
     };
-    // The signature does not cover the name of its algorithm, which is written twice.
+    // The signature does not cover the algorithm's name, which occurs twice.
     certificate.signature_algorithm == certificate.tbs_certificate.signature
         && algorithms.all.iter().any(fits)
 }
 
-/// The names of a server: loopback and its own.
+/// The names of a server: loopback and the configured hosts.
 pub(crate) fn names_of(hosts: &[String]) -> Vec<String> {
     let mut names = LOOPBACK.map(str::to_owned).to_vec();
     for name in hosts.iter().filter_map(|host| parse_host(host)) {
@@ -129,7 +129,7 @@ pub(crate) fn names_of(hosts: &[String]) -> Vec<String> {
     names
 }
 
-/// A certificate for the authority's key, as PEM.
+/// Issues a self-signed certificate for the authority's key, as PEM.
 pub(crate) fn certify_itself(
     key: &KeyPair,
     names: &[String],
@@ -156,7 +156,7 @@ pub(crate) fn certify_itself(
     Ok(params.self_signed(key)?.pem())
 }
 
-/// What the server's own certificate says.
+/// The parameters of the server's own certificate.
 pub(crate) fn server_params(names: &[String], now: u64, ends_at: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named("localhost");
@@ -171,7 +171,7 @@ pub(crate) fn server_params(names: &[String], now: u64, ends_at: u64) -> Certifi
     params
 }
 
-/// Good from a day before now, as clocks differ.
+/// Sets the validity. It starts a day early, because clocks differ.
 fn limit(params: &mut CertificateParams, now: u64, ends_at: u64) {
     let at = |seconds: u64| date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
     params.not_before = at(now.saturating_sub(DAY_SECONDS));
@@ -185,7 +185,7 @@ fn named(name: &str) -> DistinguishedName {
     distinguished
 }
 
-/// A permitted name as people write it.
+/// Formats a permitted name.
 fn shown(name: &GeneralName<'_>) -> String {
     match name {
         GeneralName::DNSName(name) => (*name).to_owned(),
@@ -194,7 +194,7 @@ fn shown(name: &GeneralName<'_>) -> String {
     }
 }
 
-/// An address with its mask, which is left out if it is a single address.
+/// Formats an address with its mask; the mask of a single address is omitted.
 fn shown_network(bytes: &[u8]) -> String {
     let (address, mask) = bytes.split_at(bytes.len() / 2);
     let ip = |bytes: &[u8]| {
@@ -220,7 +220,7 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000;
 
-    /// Whether a client that trusts the authority accepts a certificate it signed for a name.
+    /// Checks a certificate for a name, signed by the authority, as a client that trusts the authority would.
     fn accepts(pem: &str, key: &KeyPair, name: &str) -> Result<(), rustls::Error> {
         let authority = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         let mut roots = RootCertStore::empty();

@@ -1,7 +1,8 @@
-//! The backups that clients are copying: at most a few, each released when its client is done or gone.
+//! Tracks the backups that clients are copying. Their number is limited, and each is released when its
+//! client is done or gone.
 //!
-//! A backup holds files that compaction has replaced, so it costs disk until it is released. This file decides
-//! how many there are and when one ends; what one holds is `headwater_store::BackupCut`.
+//! A backup holds files that compaction has replaced, so it takes disk space until it is released. This
+//! module limits the number of backups and ends idle ones; `headwater_store::BackupCut` holds the files.
 
 use headwater_runtime::Runtime;
 use headwater_store::BackupCut;
@@ -10,10 +11,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Backups at a time.
+/// The maximum number of backups at a time.
 pub(crate) const BACKUPS_MAX: usize = 4;
 
-/// The backups in progress, by their ids.
+/// The backups in progress, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Backups(Mutex<HashMap<String, Held>>);
 
@@ -21,18 +22,18 @@ pub(crate) struct Backups(Mutex<HashMap<String, Held>>);
 struct Held {
     /// `None` while the cut is being made.
     cut: Option<Arc<BackupCut>>,
-    /// When it was last asked for something.
+    /// When a client last used the backup.
     used: Duration,
 }
 
-/// A place for a backup that is being made. Dropped, it is free again unless it was filled.
+/// A slot reserved for a backup that is being created. Dropping it frees the slot unless it was filled.
 pub(crate) struct Place<'a> {
     backups: &'a Backups,
     id: String,
 }
 
 impl Backups {
-    /// A place for one more, unless there are as many as there may be.
+    /// Reserves a slot; `None` if [`BACKUPS_MAX`] are taken.
     pub(crate) fn reserve(&self, runtime: &Runtime) -> Option<Place<'_>> {
         let mut held = self.0.lock();
         if held.len() >= BACKUPS_MAX {
@@ -43,7 +44,7 @@ impl Backups {
         Some(Place { backups: self, id })
     }
 
-    /// The backup of this id, used now.
+    /// Returns the backup with this id and records its use.
     pub(crate) fn get(&self, id: &str, now: Duration) -> Option<Arc<BackupCut>> {
         let mut held = self.0.lock();
         let backup = held.get_mut(id)?;
@@ -51,7 +52,7 @@ impl Backups {
         backup.cut.clone()
     }
 
-    /// Releases a backup; whether there was one.
+    /// Releases a backup; returns whether it existed.
     pub(crate) fn release(&self, id: &str) -> bool {
         let released = self.0.lock().remove(id);
         released.is_some()
@@ -62,7 +63,7 @@ impl Backups {
         drop(released);
     }
 
-    /// How long a backup may still be idle. One that was idle too long is released.
+    /// The time until a backup counts as idle. An idle one is released.
     fn time_left(&self, id: &str, now: Duration, idle_max: Duration) -> Option<Duration> {
         let used = self.0.lock().get(id)?.used;
         let left = (used + idle_max).checked_sub(now).filter(|left| !left.is_zero());
@@ -75,7 +76,7 @@ impl Backups {
 }
 
 impl Place<'_> {
-    /// Fills the place; the id of the backup.
+    /// Fills the slot; returns the backup and its id.
     pub(crate) fn fill(self, cut: BackupCut) -> (String, Arc<BackupCut>) {
         let cut = Arc::new(cut);
         if let Some(held) = self.backups.0.lock().get_mut(&self.id) {
@@ -94,7 +95,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Releases a backup when it was idle too long. Owns nothing: it ends with the backup or its server.
+/// Spawns a task that releases a backup when it is idle. The task ends with the backup or the server.
 pub(crate) fn watch<T: Send + Sync + 'static>(
     runtime: &Runtime,
     owner: Weak<T>,

@@ -1,4 +1,4 @@
-//! Receives the body of a request, within the limits of its sender.
+//! Receives the body of a request, within the memory budget of its sender.
 //!
 //! Memory is counted once a body outgrows what is not counted: first a step, then, when the sender has shown
 //! that it sends, the whole body. A body of unknown length counts as the largest there may be until it ends.
@@ -23,9 +23,9 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
-/// What a body is counted as before its sender has sent as much.
+/// The amount counted for a body before its sender has sent as much.
 const STEP_BYTES: usize = 64 << 10;
-/// The text of a binary body that is decoded at once.
+/// The largest text of a binary body that is decoded on the connection's thread.
 const SMALL_TEXT_BYTES: usize = 32 << 10;
 /// Bytes of text that a byte of binary JSON becomes at most, unless the body repeats itself by references.
 const TEXT_PER_BINARY_BYTE: usize = 4;
@@ -33,9 +33,9 @@ const TEXT_PER_BINARY_BYTE: usize = 4;
 const TEXT_BYTES_MIN: usize = 4 << 10;
 /// The memory of a request over HTTP/2 besides its head and body.
 const STREAM_BYTES: usize = 2 << 10;
-/// The fields of a head whose places in the map are part of that.
+/// The number of header fields whose map entries are included in [`STREAM_BYTES`].
 const USUAL_FIELDS: usize = 32;
-/// The place of a field in the map, which grows by doubling: 75 to 165 bytes were measured.
+/// The memory per entry of the header map, which grows by doubling: 75 to 165 bytes were measured.
 const FIELD_BYTES: usize = 160;
 
 /// Counts the memory of a request over HTTP/2, of which a connection has many at a time, and of the head of its
@@ -47,10 +47,10 @@ pub(crate) fn hold_stream(connection: &Connection, head: &HeaderMap) -> Result<H
     Ok(connection.peer.take(Resource::Receiving, bytes)?)
 }
 
-/// A body that has arrived, and its memory.
+/// A complete body and its memory reservation.
 pub(crate) type Received = (Bytes, Option<Held>);
 
-/// Receives a body. One in binary JSON that becomes large is decoded on the background threads.
+/// Receives a body. Binary JSON that decodes to a large text is decoded on the background threads.
 pub(crate) async fn receive(
     connection: &Connection,
     is_http2: bool,

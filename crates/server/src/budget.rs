@@ -1,16 +1,16 @@
-//! Budgets: what all clients together, and each address alone, may use at a time.
+//! Budgets: limits on what all clients together, and each address alone, may use at a time.
 //!
 //! ```text
-//! requests         being worked on
+//! requests         being processed
 //! waiting readers  long polls and event streams that wait for a change
 //! receiving        memory of heads and bodies, until the request is answered
-//! sending          memory of answers, until the last byte is with the operating system
-//! filters          memory of feed filters, as long as their reader waits
+//! sending          memory of responses, until the operating system has accepted the last byte
+//! filters          memory of feed filters, while their reader waits
 //! ```
 //!
-//! One address gets at most a share of each and of the connections (`Limits::address_share_percent`), so that
-//! the others are served whatever it does. Memory is counted in units of 1 KiB. Small requests and answers
-//! over HTTP/1.1 are not counted: their connection is, and it has one of them at a time.
+//! One address gets at most a share of each and of the connections (`Limits::address_share_percent`), so it
+//! cannot starve the others. Memory is counted in units of 1 KiB. Small requests and responses over HTTP/1.1
+//! are not counted: their connection is, and it has one of them at a time.
 //!
 //! Knows neither HTTP nor sockets.
 
@@ -24,12 +24,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bytes of a head, a body or an answer over HTTP/1.1 that are not counted.
+/// Bytes of a head, a body or a response over HTTP/1.1 that are not counted.
 pub(crate) const UNCOUNTED_BYTES: usize = 8 << 10;
 /// The unit in which memory is counted.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// What is limited.
+/// A limited resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     Requests,
@@ -53,12 +53,12 @@ impl Resource {
     }
 }
 
-/// A budget that is used up.
+/// A budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub(crate) struct Exceeded {
     pub(crate) resource: Resource,
-    /// Whether it is the share of one address, and not what the server has for all.
+    /// Whether the share of one address is exhausted, rather than the budget of the server.
     pub(crate) is_share: bool,
 }
 
@@ -68,24 +68,24 @@ impl Exceeded {
         match self.resource {
             Resource::Requests => format!("too many requests are under way {place}; retry later"),
             Resource::WaitingReaders => format!(
-                "too many readers {place} wait for changes; ask without waiting, or retry later"
+                "too many readers {place} wait for changes; read without waiting, or retry later"
             ),
             Resource::Receiving => format!(
-                "requests being received {place} use all the memory there is for them; send fewer \
-                 or smaller ones at a time, and retry later"
+                "requests being received {place} use all memory reserved for them; send fewer or \
+                 smaller ones at a time, and retry later"
             ),
             Resource::Sending => format!(
-                "answers {place} that were not read use all the memory there is for them; read \
-                 them, and retry later"
+                "responses {place} that clients have not read use all memory reserved for them; \
+                 read them, and retry later"
             ),
             Resource::Filters => format!(
-                "filters of readers {place} use all the memory there is for them; use shorter filters \
+                "filters of readers {place} use all memory reserved for them; use shorter filters \
                  or fewer readers, and retry later"
             ),
         }
     }
 
-    /// When another attempt makes sense.
+    /// How long to wait before a retry.
     pub(crate) fn retry_after(&self) -> Duration {
         match self.resource {
             Resource::Requests => Duration::from_millis(100),
@@ -94,7 +94,7 @@ impl Exceeded {
     }
 }
 
-/// The units of every resource, used and free.
+/// The total and the free units of every resource.
 #[derive(Debug)]
 struct Pool {
     sizes: [usize; Resource::COUNT],
@@ -118,7 +118,7 @@ impl Pool {
         self.size(resource).saturating_sub(self.free(resource).available_permits())
     }
 
-    /// Whether less than a quarter is left.
+    /// Whether less than a quarter is free.
     fn is_scarce(&self, resource: Resource) -> bool {
         self.free(resource).available_permits() < self.size(resource) / 4
     }
@@ -131,7 +131,7 @@ pub(crate) struct Budgets {
     share: [usize; Resource::COUNT],
     connections_each: usize,
     connections: AtomicUsize,
-    /// By address, as long as it has a connection.
+    /// The addresses with at least one connection.
     peers: Mutex<HashMap<IpAddr, Arc<Peer>>>,
 }
 
@@ -173,28 +173,28 @@ impl Budgets {
         Ok(Connected(peer.clone()))
     }
 
-    /// Connections that are open.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// How much of a resource is used, memory in bytes.
+    /// The used amount of a resource, memory in bytes.
     pub(crate) fn used(&self, resource: Resource) -> usize {
         self.all.used(resource) * resource.unit()
     }
 }
 
-/// One connection of an address, as long as it is kept.
+/// A counted connection of an address. Dropping it ends the count.
 #[derive(Debug)]
-pub(crate) struct Connected(Arc<Peer>);
+pub(crate) struct CountedConnection(Arc<Peer>);
 
-impl Connected {
+impl CountedConnection {
     pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.0
     }
 }
 
-impl Drop for Connected {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let (peer, budgets) = (&self.0, &self.0.budgets);
         let mut peers = budgets.peers.lock();
@@ -205,7 +205,7 @@ impl Drop for Connected {
     }
 }
 
-/// The owner of one IPv6 address also has the other 2^64 of its network.
+/// The address that is limited: IPv6 clients are counted per /64 network, which has one owner.
 fn owner_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -216,7 +216,7 @@ fn owner_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// An address and what it uses.
+/// An address and its use of every resource.
 #[derive(Debug)]
 pub(crate) struct Peer {
     budgets: Arc<Budgets>,
@@ -239,7 +239,7 @@ impl Peer {
         self.try_take(Resource::Requests, 1)
     }
 
-    /// Takes an amount of a resource, memory in bytes.
+    /// Takes an amount of a resource, memory in bytes; fails if there is not enough.
     pub(crate) fn take(
         self: &Arc<Peer>,
         resource: Resource,
@@ -252,7 +252,7 @@ impl Peer {
         Ok(Held { peer: self.clone(), resource, units })
     }
 
-    /// Takes an amount of a resource when there is enough, in the order of arrival.
+    /// Takes an amount of a resource, in order of arrival; fails if there is not enough within `patience`.
     pub(crate) async fn take_when_free(
         self: &Arc<Peer>,
         resource: Resource,
@@ -276,7 +276,7 @@ impl Peer {
         runtime.timeout(patience, taken).await.flatten().ok_or(exceeded)
     }
 
-    /// Whether little is left of a resource, for this address or for all.
+    /// Whether a resource is scarce, for this address or for all.
     pub(crate) fn is_scarce(&self, resource: Resource) -> bool {
         self.own.is_scarce(resource) || self.budgets.all.is_scarce(resource)
     }
@@ -294,19 +294,19 @@ impl Peer {
         Ok((own, all))
     }
 
-    /// An amount in units. What is larger than the whole share counts as the whole share, or it could never
-    /// be had.
+    /// Converts an amount to units. An amount larger than the whole share counts as the whole share; otherwise
+    /// it could never be taken.
     fn units(&self, resource: Resource, amount: usize) -> usize {
         amount.div_ceil(resource.unit()).min(self.own.size(resource))
     }
 
-    /// How much of a resource it uses, memory in bytes.
+    /// The address's use of a resource, memory in bytes.
     #[cfg(test)]
     pub(crate) fn used(&self, resource: Resource) -> usize {
         self.own.used(resource) * resource.unit()
     }
 
-    /// An address without limits to speak of.
+    /// A peer with default limits, which tests do not reach.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Arc<Peer> {
         let connected = Budgets::new(&Limits::default()).connect(IpAddr::from([127, 0, 0, 1]));
@@ -314,7 +314,7 @@ impl Peer {
     }
 }
 
-/// An amount of a resource, given back when it is dropped.
+/// An amount taken of a resource, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Held {
     peer: Arc<Peer>,
@@ -323,7 +323,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Changes the amount. A smaller one is always possible.
+    /// Changes the amount. Shrinking always succeeds.
     pub(crate) fn resize(&mut self, amount: usize) -> Result<(), Exceeded> {
         let units = self.peer.units(self.resource, amount);
         if units > self.units {
@@ -424,7 +424,7 @@ mod tests {
         drop(first);
         assert_eq!(budgets.used(sending), 21 << 10);
         drop(second);
-        // What is larger than a share takes the whole of it.
+        // An amount larger than a share takes the whole share.
         let whole = one.peer().take(sending, 1 << 30).unwrap();
         assert_eq!(budgets.used(sending), 80 << 10);
         drop(whole);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_gets_what_is_given_back_or_is_refused_in_time() {
+    async fn a_waiting_request_gets_what_is_released_or_is_refused_in_time() {
         let budgets = budgets(|limits| limits.sending_bytes = 10 << 10);
         let one = connect(&budgets, "10.0.0.1").unwrap();
         let (peer, runtime) = (one.peer().clone(), Runtime::system());

@@ -1,15 +1,15 @@
-//! The server's certificate, and the authority behind it as it is kept.
+//! Stores the certificate authority and issues the server's certificate.
 //!
-//! Clients trust the authority, so it is kept in a directory and outlives the server. Near its end it is
-//! renewed, at a start and while the server runs (see `authority`). The server's own certificate is made
-//! with each of these and never stored.
+//! Clients trust the authority, so it is stored in a directory and outlives the server. It is renewed near its
+//! expiry, at a start and while the server runs (see `authority`). The server's own certificate is issued with
+//! it and never stored.
 //!
 //! Damage never replaces the authority, because machines that have installed it would stop trusting the server:
 //!
 //! ```text
-//! certificate damaged or missing, key good   certified again with the same key, and a warning: programs that
-//!                                            trust the old certificate accept what the new one signs
-//! key damaged or missing                     the server does not start, and says to restore the file or to
+//! certificate damaged or missing, key good   the certificate is issued again with the same key, with a warning;
+//!                                            programs that trust the old certificate accept the new one
+//! key damaged or missing                     the server does not start; the error says to restore the file or
 //!                                            remove the directory, and what that costs
 //! a file cannot be read                      the server does not start: the file may be good
 //! ```
@@ -29,10 +29,10 @@ use std::sync::Arc;
 
 const AUTHORITY: &str = "authority.pem";
 const AUTHORITY_KEY: &str = "authority-key.pem";
-/// After a renewal failed, how long until the next attempt.
+/// The time between a failed renewal and the next attempt.
 const RETRY_SECONDS: u64 = 60 * 60;
 
-/// Why there is no certificate.
+/// Why a certificate could not be loaded or issued.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -41,7 +41,7 @@ pub enum CertificateError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file cannot be read, or something else is in its place.
@@ -52,30 +52,30 @@ pub enum CertificateError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file has other bytes than were written.
+    /// The contents of a file are damaged.
     #[error("{} is damaged. Restore it from a copy. {}", path.display(), remedy(path))]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// The key of the authority is gone, but its certificate is there.
+    /// The key of the authority is missing, but its certificate exists.
     #[error("{} is missing. Restore it from a copy. {}", path.display(), remedy(path))]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// Making a certificate failed.
+    /// Issuing a certificate failed.
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
-    /// TLS refuses the certificate.
+    /// The TLS library rejects the certificate.
     #[error("cannot use the certificate")]
     Tls(#[from] rustls::Error),
 }
 
-/// What to do where there is no copy of a file.
+/// What to do without a copy of the file.
 fn remedy(path: &Path) -> String {
     if path.ends_with(AUTHORITY) {
         return "Without a copy, remove it: the next start makes it again with the same key, and programs \
@@ -89,39 +89,39 @@ fn remedy(path: &Path) -> String {
     )
 }
 
-/// The authority clients trust, and what the server shows them.
+/// The authority that clients trust, and the TLS configuration with the server's certificate.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    current: Arc<Renewed>,
+    current: Arc<RenewingCertificate>,
     pub(crate) tls: Arc<rustls::ServerConfig>,
 }
 
-/// The certificate in use, made anew when it is time.
+/// The current certificate, which is renewed when due.
 #[derive(Debug)]
-struct Renewed {
+struct RenewingCertificate {
     dir: Option<PathBuf>,
     names: Vec<String>,
     runtime: Runtime,
-    issued: RwLock<Issued>,
+    issued: RwLock<IssuedCertificate>,
 }
 
-/// An authority and the certificate it gave the server.
+/// An authority and the certificate that it issued for the server.
 #[derive(Clone, Debug)]
-struct Issued {
+struct IssuedCertificate {
     authority_pem: String,
     certificate: Arc<CertifiedKey>,
     renew_at: u64,
 }
 
 impl Certificates {
-    /// The certificate clients have to trust, as PEM.
+    /// The certificate that clients have to trust, as PEM.
     #[must_use]
     pub fn authority_pem(&self) -> String {
         self.current.issued().authority_pem
     }
 
-    /// Takes the authority from a directory, or makes one there; `None` makes one that is forgotten. It is
-    /// limited to loopback and these hosts; a stored one that is not is replaced, with a warning in the log.
+    /// Loads the authority from a directory, or creates it there; with `None` it exists only in memory. It is
+    /// limited to loopback and `hosts`. A stored authority without these names is replaced, with a warning.
     ///
     /// # Errors
     /// When files cannot be read or written.
@@ -133,7 +133,8 @@ impl Certificates {
         let names = names_of(hosts);
         let issued = RwLock::new(issue(dir, &names, seconds(runtime))?);
         let dir = dir.map(Path::to_owned);
-        let current = Arc::new(Renewed { dir, names, runtime: runtime.clone(), issued });
+        let current =
+            Arc::new(RenewingCertificate { dir, names, runtime: runtime.clone(), issued });
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -144,11 +145,11 @@ impl Certificates {
     }
 }
 
-impl Renewed {
-    /// What is in use now. Renewed here, so that it needs no timer.
-    fn issued(&self) -> Issued {
+impl RenewingCertificate {
+    /// Returns the current certificate. A due renewal happens here, so it needs no timer.
+    fn issued(&self) -> IssuedCertificate {
         let now = seconds(&self.runtime);
-        let is_due = |issued: &Issued| now >= issued.renew_at;
+        let is_due = |issued: &IssuedCertificate| now >= issued.renew_at;
         let issued = self.issued.read().clone();
         if !is_due(&issued) {
             return issued;
@@ -167,7 +168,7 @@ impl Renewed {
     }
 }
 
-impl ResolvesServerCert for Renewed {
+impl ResolvesServerCert for RenewingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.issued().certificate)
     }
@@ -177,8 +178,12 @@ fn seconds(runtime: &Runtime) -> u64 {
     runtime.unix_millis() / 1000
 }
 
-/// Takes the authority, or makes one, and lets it certify the server.
-fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<Issued, CertificateError> {
+/// Loads or creates the authority and issues the server's certificate.
+fn issue(
+    dir: Option<&Path>,
+    names: &[String],
+    now: u64,
+) -> Result<IssuedCertificate, CertificateError> {
     let damaged =
         || CertificateError::Damaged { path: dir.unwrap_or(Path::new("memory")).join(AUTHORITY) };
     let (authority_pem, key) = match dir {
@@ -193,7 +198,7 @@ fn issue(dir: Option<&Path>, names: &[String], now: u64) -> Result<Issued, Certi
     let key = PrivateKeyDer::try_from(leaf_key.serialize_der()).map_err(|_| damaged())?;
     let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)?;
     let certificate = Arc::new(CertifiedKey::new(vec![leaf.der().clone(), der], key));
-    Ok(Issued { renew_at: authority.renew_at(), authority_pem, certificate })
+    Ok(IssuedCertificate { renew_at: authority.renew_at(), authority_pem, certificate })
 }
 
 fn kept_authority(
@@ -224,7 +229,7 @@ fn kept_authority(
                 let certified = certify_again(key)?;
                 tracing::warn!(
                     file = %cert_path.display(),
-                    "the certificate of the authority was damaged or missing and was made again with the \
+                    "the certificate of the authority was damaged or missing and was issued again with the \
                      same key; programs that trust the old certificate keep trusting the server"
                 );
                 return Ok(certified);
@@ -235,7 +240,7 @@ fn kept_authority(
                     let certified = certify_again(key)?;
                     tracing::warn!(
                         dir = %dir.display(),
-                        "the certificate authority ends soon and was renewed with the same key; let programs \
+                        "the certificate authority expires soon and was renewed with the same key; make programs \
                          trust the new certificate with `headwater trust`"
                     );
                     return Ok(certified);
@@ -243,20 +248,20 @@ fn kept_authority(
                 Upkeep::Replace(reason) => tracing::warn!(
                     dir = %dir.display(),
                     reason,
-                    "the certificate authority was replaced; let programs trust the new one with \
+                    "the certificate authority was replaced; make programs trust the new one with \
                      `headwater trust`, and remove the old one where it is installed"
                 ),
             }
         }
     }
     let (cert, key) = new_authority(names, now)?;
-    // A crash between the two leaves a certificate of another key, which is replaced at the next start.
+    // A crash between the two writes leaves a certificate of another key, which the next start replaces.
     private::write(&key_path, key.serialize_pem().as_bytes()).map_err(io(&key_path))?;
     private::write(&cert_path, cert.as_bytes()).map_err(io(&cert_path))?;
     Ok((cert, key))
 }
 
-/// The text of a file, or `None` if there is no file. Bytes that are not text become damage, not an error.
+/// Reads a file, or returns `None` if it does not exist. Non-text bytes count as damage, not as an error.
 fn read_text(path: &Path) -> Result<Option<String>, CertificateError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),

@@ -1,4 +1,4 @@
-//! What a server is told before it starts.
+//! The configuration of a server, and its validation.
 
 use crate::web;
 use headwater_protocol::auth::{BadKey, EMULATOR_KEY, Key, Keys};
@@ -7,54 +7,54 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The shortest key that is accepted where other machines can try to guess it.
+/// The minimum key length on addresses that other machines can reach.
 const KEY_BYTES_MIN: usize = 32;
 
-/// How a server listens, whom it lets in, and what it refuses.
+/// The configuration of a server: addresses, keys, rules and limits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where to listen in the clear: HTTP/1.1, and HTTP/2 with prior knowledge.
+    /// The address for plain connections: HTTP/1.1, and HTTP/2 with prior knowledge.
     pub http: Option<SocketAddr>,
-    /// Where to listen with TLS.
+    /// The address for TLS connections.
     pub https: Option<SocketAddr>,
-    /// Where the certificate authority is kept; `None` makes one that is forgotten.
+    /// The directory of the certificate authority; with `None` it exists only in memory.
     pub certificates: Option<PathBuf>,
     /// The name of the account.
     pub account: String,
-    /// The keys that are accepted.
+    /// The accepted account keys.
     pub keys: Keys,
-    /// Names and addresses by which clients reach this server, besides those of loopback.
+    /// Names and addresses by which clients reach this server, in addition to those of loopback.
     pub hosts: Vec<String>,
     /// Origins of web pages that may use this server, such as `https://app.example`. Pages of loopback need
     /// no entry while [`Config::admits_anyone`].
     pub cors_origins: Vec<String>,
-    /// How far the date of a request may be from ours; `None` accepts any date.
+    /// How far a request's date may be from the server's time; `None` accepts any date.
     pub clock_skew: Option<Duration>,
-    /// Whether any well-formed identity token is accepted.
+    /// Accepts any well-formed identity token.
     pub any_identity: bool,
-    /// Whether requests need a valid signature at all.
+    /// Requires a valid signature for every request.
     pub check_signatures: bool,
-    /// Whether provisioned throughput is enforced.
+    /// Enforces provisioned throughput.
     pub enforce_throughput: bool,
     /// The default consistency level that the account document shows. Every read is strong; SDKs use the
     /// level to decide whether to send session tokens.
     pub consistency: ConsistencyLevel,
-    /// Whether all-versions feeds show the item before each change to everybody, also where a policy
-    /// alone would not.
+    /// Includes the previous version of items in all-versions feeds for every client, even where the container's
+    /// policy does not.
     pub previous_images: bool,
-    /// What a change feed that starts at a time answers first.
+    /// The first response of a change feed that starts at a time.
     pub start_times: StartTimes,
-    /// Threads that serve connections.
+    /// The number of threads that serve connections.
     pub threads: usize,
-    /// What a client may use.
+    /// The limits on clients.
     pub limits: Limits,
 }
 
-/// What the first answer of a change feed that starts at a time holds.
+/// The content of the first response of a change feed that starts at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartTimes {
-    /// Changes for clients of today, a position for those from before 2018-12-31.
+    /// Changes for API versions since 2018-12-31, a position for older ones.
     #[default]
     ByVersion,
     /// Always changes.
@@ -63,56 +63,56 @@ pub enum StartTimes {
     Position,
 }
 
-/// What one client, or all of them together, may use.
+/// Limits on what one client, or all together, may use.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of a request's body.
+    /// The maximum size of a request's body.
     pub body_bytes: usize,
-    /// Bytes of a request's head.
+    /// The maximum size of a request's head.
     pub head_bytes: usize,
-    /// How long a request's head may take, from its first byte. The first head of a connection has this time
-    /// from the start of the connection.
+    /// The time limit for a request's head, from its first byte. For the first head of a connection it starts
+    /// with the connection.
     pub head_time: Duration,
-    /// How long a request's body may take.
+    /// The time limit for a request's body.
     pub body_time: Duration,
-    /// How long a client may read nothing of its answer.
+    /// How long a client may read nothing of its response.
     pub send_time: Duration,
-    /// The same, while less than a quarter of `sending_bytes` is left for all or for its address.
+    /// Replaces `send_time` while less than a quarter of `sending_bytes` is free for all or for the address.
     pub scarce_send_time: Duration,
-    /// How long a connection may have no request under way.
+    /// How long a connection may be without a request.
     pub idle_time: Duration,
-    /// Connections at a time.
+    /// The maximum number of connections.
     pub connections: usize,
-    /// Requests of one connection at a time over HTTP/2.
+    /// The maximum number of concurrent requests on one HTTP/2 connection.
     pub streams: u32,
-    /// Memory of requests being received: heads and bodies of more than 8 KiB.
+    /// The memory for requests being received: heads and bodies of more than 8 KiB.
     pub receiving_bytes: usize,
-    /// Memory of answers being sent that have more than 8 KiB.
+    /// The memory for responses of more than 8 KiB that are being sent.
     pub sending_bytes: usize,
-    /// Memory of the filters that readers of the change feed have given.
+    /// The memory for the filters of change feed readers.
     pub filter_bytes: usize,
-    /// How long a request waits for memory in use by others.
+    /// How long a request waits for memory.
     pub memory_time: Duration,
-    /// What one address may use of `connections`, `requests`, `waiting_readers`, `receiving_bytes`,
-    /// `sending_bytes` and `filter_bytes`, in percent; networks of IPv6 (/64) count as one address.
+    /// The share that one address may use of `connections`, `requests`, `waiting_readers`, `receiving_bytes`,
+    /// `sending_bytes` and `filter_bytes`, in percent; an IPv6 network (/64) counts as one address.
     pub address_share_percent: usize,
-    /// Requests being worked on at a time, waiting readers not counted.
+    /// The maximum number of concurrent requests, not counting waiting readers.
     pub requests: usize,
-    /// Readers that wait for changes at a time.
+    /// The maximum number of readers that wait for changes.
     pub waiting_readers: usize,
     /// How long a reader may wait for changes.
     pub wait_max: Duration,
-    /// How long a backup may have no request, before the files it holds are released.
+    /// How long a backup may be without a request before it is released.
     pub backup_idle_time: Duration,
-    /// How long a shutdown waits for requests under way.
+    /// How long a shutdown waits for requests in progress.
     pub shutdown_time: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            // A batch of 2 MiB of items, in JSON that escapes some of it.
+            // A batch holds 2 MiB of items; escapes in its JSON need more.
             body_bytes: 4 << 20,
             head_bytes: 64 << 10,
             head_time: Duration::from_secs(20),
@@ -120,14 +120,14 @@ impl Default for Limits {
             send_time: Duration::from_secs(60),
             scarce_send_time: Duration::from_secs(5),
             idle_time: Duration::from_secs(120),
-            // An idle one over HTTP/2 takes about 60 KB.
+            // An idle HTTP/2 connection takes about 60 KB.
             connections: 5_120,
             streams: 128,
             receiving_bytes: 64 << 20,
             sending_bytes: 192 << 20,
             filter_bytes: 64 << 20,
             memory_time: Duration::from_secs(30),
-            // Many programs may share an address; others must still be served.
+            // Many programs may share an address, but others must still be served.
             address_share_percent: 80,
             requests: 4_096,
             waiting_readers: 10_000,
@@ -142,7 +142,7 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The well-known key, on an address that other machines can reach.
+    /// The key is the well-known one, on an address that other machines can reach.
     #[error(
         "{address} can be reached from other machines, and the {which} is the well-known key of the \
          emulator. Set HEADWATER_KEY (or --key-file) to a key of your own, or listen on 127.0.0.1"
@@ -150,10 +150,10 @@ pub enum ConfigError {
     PublicKey {
         /// The address.
         address: SocketAddr,
-        /// Which of the keys.
+        /// The name of the key.
         which: &'static str,
     },
-    /// A key that can be guessed, on an address that other machines can reach.
+    /// The key is too short, on an address that other machines can reach.
     #[error(
         "{address} can be reached from other machines, and the {which} has {bytes} bytes. Use a key of at \
          least {KEY_BYTES_MIN} bytes, such as the output of `openssl rand -base64 64`, or listen on 127.0.0.1"
@@ -161,9 +161,9 @@ pub enum ConfigError {
     ShortKey {
         /// The address.
         address: SocketAddr,
-        /// Which of the keys.
+        /// The name of the key.
         which: &'static str,
-        /// Its length.
+        /// The length of the key.
         bytes: usize,
     },
     /// Authentication is off, on an address that other machines can reach.
@@ -178,25 +178,25 @@ pub enum ConfigError {
          --any-identity, or listen on 127.0.0.1"
     )]
     AnyIdentity(SocketAddr),
-    /// Not the name of a host.
+    /// A value is not the name of a host.
     #[error("{0:?} is not the name of a host. Give a name or an address without scheme and port")]
     Host(String),
-    /// Not an origin.
+    /// A value is not an origin.
     #[error(
         "{0:?} is not an origin. Give scheme, name and port of the page, such as https://app.example or \
          http://192.168.0.7:3000; `*` and `null` are not allowed"
     )]
     Origin(String),
-    /// Nothing to listen on.
+    /// No address is configured.
     #[error("there is nothing to listen on; give an address for http or https")]
     NoAddress,
-    /// An account id that SDKs treat specially, or that is none.
+    /// The account id is malformed, or one that SDKs treat specially.
     #[error("the account cannot be called {0:?}; use letters, digits and dashes, not `localhost`")]
     Account(String),
 }
 
 impl Config {
-    /// A server on loopback with the keys of the emulator.
+    /// A configuration for loopback with the emulator's key.
     ///
     /// # Errors
     /// Never in practice: the emulator's key is well-formed.
@@ -221,12 +221,13 @@ impl Config {
         })
     }
 
-    /// Whether only programs on this machine reach the server.
+    /// Whether the server is reachable only from this machine.
     pub(crate) fn is_local(&self) -> bool {
         self.http.into_iter().chain(self.https).all(|address| address.ip().is_loopback())
     }
 
-    /// Whether a request needs no secret: a key is the well-known one, or authentication is off.
+    /// Whether a request needs no secret: a key is the well-known one, or any identity token or no signature
+    /// is accepted.
     #[must_use]
     pub fn admits_anyone(&self) -> bool {
         !self.check_signatures
@@ -258,7 +259,7 @@ impl Config {
         Ok(())
     }
 
-    /// What an address that other machines can reach needs.
+    /// Checks the protection of an address that other machines can reach.
     fn check_protection(&self, address: SocketAddr) -> Result<(), ConfigError> {
         if !self.check_signatures {
             return Err(ConfigError::NoAuthentication(address));

@@ -1,8 +1,8 @@
-//! One connection: whose it is, and whether it receives a head, works on requests or is idle.
+//! Tracks the state of one connection: receiving a head, processing requests, or idle.
 //!
 //! ```text
-//! opened ──head──► requests under way ──last answer sent──► idle ──head──► …
-//!   └ head_time                                              └ idle_time
+//! opened ──head──► requests in progress ──last response sent──► idle ──head──► …
+//!   └ head_time                                                  └ idle_time
 //! ```
 //!
 //! The socket reports what it reads, `frames` the heads over HTTP/2, requests their beginning and end, and
@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The memory of a head is counted in steps of this many bytes.
+/// The step in which the memory of a head is counted.
 const HEAD_STEP_BYTES: usize = 16 << 10;
-/// Bytes read for a head before they are counted. hyper reads up to this much at first, a part of the body
-/// included: with less, a large request of moderate head would be refused while memory is scarce instead of
-/// waiting for its body's share.
+/// Bytes read for a head before they are counted. hyper's first reads are up to this large and may include part
+/// of the body. With a smaller value, a large request with a moderate head would be refused when memory is
+/// scarce, instead of waiting for its body's memory.
 const HEAD_UNCOUNTED_BYTES: usize = 16 << 10;
 /// Heads of answers over HTTP/2 that wait for the socket without memory of their own.
 const UNCOUNTED_HEADS_MAX: usize = 8;
@@ -36,7 +36,7 @@ const SEARCH_PAUSE: Duration = Duration::from_millis(2);
 /// Not a moment.
 const NEVER: u64 = u64::MAX;
 
-/// See the head of this file.
+/// The state, limits and memory of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: Arc<Peer>,
@@ -44,18 +44,18 @@ pub(crate) struct Connection {
     pub(crate) runtime: Runtime,
     limits: Limits,
     opened: Duration,
-    /// Requests whose answer has not been sent yet.
+    /// Requests whose response has not been sent completely.
     requests: AtomicUsize,
-    /// Requests that began.
+    /// Requests started so far.
     request_count: AtomicU64,
     is_http2: AtomicBool,
-    /// Bytes read over HTTP/1 while no request was under way: of the next head.
+    /// Bytes read over HTTP/1 outside of requests, which belong to the next head.
     head_bytes: AtomicUsize,
     head_memory: Mutex<Option<Held>>,
-    /// In milliseconds since the runtime began.
+    /// Milliseconds since the runtime started, or [`NEVER`]; likewise below.
     head_since: AtomicU64,
     idle_since: AtomicU64,
-    /// Rung when a deadline became earlier.
+    /// Notified when a deadline moves forward, so that [`Connection::expired`] checks it again.
     head_begun: Bell,
     body_waits: Mutex<BodyWaits>,
     uncounted_heads: AtomicUsize,
@@ -166,7 +166,7 @@ impl Connection {
         &self.limits
     }
 
-    /// Counts bytes that were read.
+    /// Counts bytes that were read from the socket.
     pub(crate) fn received(&self, bytes: usize) -> Result<(), Exceeded> {
         if self.is_busy() || self.is_http2.load(Ordering::Relaxed) {
             return Ok(());
@@ -178,7 +178,7 @@ impl Connection {
         self.hold_head(total.next_multiple_of(HEAD_STEP_BYTES))
     }
 
-    /// Counts the memory of a head that is not complete.
+    /// Reserves the memory of an incomplete head.
     pub(crate) fn hold_head(&self, bytes: usize) -> Result<(), Exceeded> {
         let mut memory = self.head_memory.lock();
         match memory.as_mut() {
@@ -187,31 +187,31 @@ impl Connection {
         }
     }
 
-    /// Notes that the client speaks HTTP/2: what was read so far is no head.
+    /// Records that the client speaks HTTP/2, so the bytes read so far are not a head.
     pub(crate) fn speaks_http2(&self) {
         self.is_http2.store(true, Ordering::Relaxed);
         self.head_bytes.store(0, Ordering::Relaxed);
         self.head_ended();
     }
 
-    /// Notes that a head has begun, and that the rest of it is not there yet.
+    /// Records that a head has begun but is incomplete.
     pub(crate) fn head_waits(&self) {
         self.head_since.store(millis(self.runtime.elapsed()), Ordering::Relaxed);
         self.head_begun.ring();
     }
 
-    /// Notes that a head over HTTP/2 is complete.
+    /// Records that a head over HTTP/2 is complete.
     pub(crate) fn head_ended(&self) {
         self.head_since.store(NEVER, Ordering::Relaxed);
         *self.head_memory.lock() = None;
     }
 
-    /// How many requests began.
+    /// The number of requests started so far.
     pub(crate) fn request_count(&self) -> u64 {
         self.request_count.load(Ordering::Relaxed)
     }
 
-    /// Notes that there is nothing to read right now.
+    /// Records that the socket has nothing to read.
     pub(crate) fn paused(&self) {
         let is_inside_a_head = self.head_bytes.load(Ordering::Relaxed) > 0
             && self.head_since.load(Ordering::Relaxed) == NEVER;
@@ -220,25 +220,25 @@ impl Connection {
         }
     }
 
-    /// Notes that a request is under way until the returned value is dropped.
-    pub(crate) fn begin(self: &Arc<Connection>) -> UnderWay {
+    /// Records a request, which lasts until the returned value is dropped.
+    pub(crate) fn begin(self: &Arc<Connection>) -> ActiveRequest {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.request_count.fetch_add(1, Ordering::Relaxed);
         if self.is_http2.load(Ordering::Relaxed) {
-            // Its head ended when its last frame was read, and the next one may have begun.
-            return UnderWay { connection: self.clone(), _head: None };
+            // An HTTP/2 head ended with its last frame, and the next one may have begun already.
+            return ActiveRequest { connection: self.clone(), _head: None };
         }
         self.head_since.store(NEVER, Ordering::Relaxed);
         let head_bytes = self.head_bytes.swap(0, Ordering::Relaxed);
-        // The head lies where it was read until the request ends.
+        // The request keeps the head's buffer until it ends.
         let head = match head_bytes > HEAD_UNCOUNTED_BYTES {
             true => self.head_memory.lock().take(),
             false => None,
         };
-        UnderWay { connection: self.clone(), _head: head }
+        ActiveRequest { connection: self.clone(), _head: head }
     }
 
-    /// How long the client may read nothing of an answer.
+    /// How long the client may read nothing of a response.
     pub(crate) fn send_patience(&self) -> Duration {
         match self.peer.is_scarce(Resource::Sending) {
             true => self.limits.scarce_send_time.min(self.limits.send_time),
@@ -246,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// After what time [`Connection::send_patience`] is worth another look.
+    /// The interval at which to check [`Connection::send_patience`] again.
     pub(crate) fn send_check(&self) -> Duration {
         self.limits.scarce_send_time.min(self.limits.send_time)
     }
@@ -255,7 +255,7 @@ impl Connection {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Completes when a head took too long, or when the connection was idle for too long.
+    /// Completes when a head takes too long, or the connection is idle for too long.
     pub(crate) async fn expired(&self) {
         loop {
             let mut head_begun = self.head_begun.listen();
@@ -329,7 +329,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Adds a connection until it is dropped.
+    /// Adds a connection, which counts until it is dropped.
     pub(crate) fn add(&self, connection: &Arc<Connection>) {
         let mut open = self.open.lock();
         // Dropped ones are removed when the list is full, so that adding takes constant time on average.
@@ -384,14 +384,14 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(NEVER - 1)
 }
 
-/// A request of a connection, until its answer has been sent.
+/// A request in progress, until its response has been sent.
 #[derive(Debug)]
-pub(crate) struct UnderWay {
+pub(crate) struct ActiveRequest {
     connection: Arc<Connection>,
     _head: Option<Held>,
 }
 
-impl Drop for UnderWay {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let connection = &self.connection;
         connection.idle_since.store(millis(connection.runtime.elapsed()), Ordering::Relaxed);
@@ -406,8 +406,8 @@ mod tests {
     use headwater_runtime::Simulation;
     use std::net::IpAddr;
 
-    /// Runs a connection of a simulated server: heads may take 20 s, idle connections stay 120 s. Returns
-    /// after how many seconds it expired.
+    /// Runs `story` on a connection of a simulated server, with limits of 20 s for heads and 120 s of idle time.
+    /// Returns the seconds until the connection expired.
     fn expires_after<F>(story: impl FnOnce(Runtime, Arc<Connection>) -> F + Send + 'static) -> u64
     where
         F: Future<Output = ()> + Send + 'static,

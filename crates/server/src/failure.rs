@@ -1,5 +1,5 @@
-//! Why a request was not carried out, as clients understand it. Every error of the layers below becomes
-//! a status here and nowhere else.
+//! Maps every error of the layers below to the status and message that clients see. No other module chooses
+//! statuses.
 
 use crate::answer::Answer;
 use crate::budget::Exceeded;
@@ -21,28 +21,28 @@ use hyper::StatusCode;
 use hyper::header::RETRY_AFTER;
 use std::time::Duration;
 
-/// The service's words for a key that does not fit, which clients look for.
+/// The service's message for a partition key that does not match, which clients search for.
 const KEY_MISMATCH: &str = "Partition key provided either doesn't correspond to definition in the \
      collection or doesn't match partition key field values specified in the document.";
 
-/// After this a client tries again when the store cannot answer now, for example while its index is rebuilt.
+/// The retry interval while the store is unavailable, for example while its index is rebuilt.
 const UNAVAILABLE_RETRY: Duration = Duration::from_secs(1);
 
-/// See the head of this file.
+/// Why a request failed: status, message, and the headers that depend on them.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
     pub(crate) message: String,
-    /// A query plan, for clients that have to run the query themselves.
+    /// A query plan, for clients that must run the query themselves.
     pub(crate) info: Option<String>,
     pub(crate) retry_after: Option<Duration>,
-    /// The number a script gave to its error, in the place of the code's own.
+    /// The number that a script gave its error, replacing the code's sub-status.
     pub(crate) substatus: Option<u32>,
-    /// The partition that has nothing to give, and how far it is.
+    /// The partition that answered without a result, and its LSN.
     pub(crate) served: Option<(PartitionId, Lsn)>,
-    /// Whether the client reads only session tokens of the old form.
+    /// Whether the client accepts only the old form of session tokens.
     pub(crate) is_for_old_client: bool,
-    /// The oldest position that a reader behind retention can resume at, and how much it misses.
+    /// For a reader behind retention: the oldest position it can resume at, and how many LSNs it misses at most.
     pub(crate) oldest: Option<Box<(String, u64)>>,
 }
 
@@ -64,7 +64,7 @@ impl Failure {
         Failure::new(Code::BadRequest, message)
     }
 
-    /// More than a request may bring, in the words clients look for.
+    /// A request that is too large, with the message that clients search for.
     pub(crate) fn too_large(detail: &str) -> Failure {
         let errors = errors("Request size is too large");
         Failure::new(Code::RequestEntityTooLarge, format!("{errors}\r\n{detail}"))
@@ -75,7 +75,7 @@ impl Failure {
         Failure::new(Code::NotFound, message)
     }
 
-    /// What the request is about belongs to something that is not there: clients look it up again.
+    /// The parent of the addressed resource does not exist; clients refresh their cache.
     pub(crate) fn owner_not_found(what: &str, id: &str) -> Failure {
         let message = format!("Owner resource does not exist: {what} {id}; create it first.");
         Failure::new(Code::OwnerResourceNotFound, message)
@@ -106,12 +106,12 @@ impl Failure {
     }
 }
 
-/// A reason in the form in which the service's partitions give theirs.
+/// Formats a reason as the service's partitions do.
 fn errors(reason: &str) -> String {
     format!("Message: {}", serde_json::json!({ "Errors": [reason] }))
 }
 
-/// How the store's own failures look from outside. What to do is in the message.
+/// The code of a storage error. The message says what to do.
 fn storage_code(error: &StorageError) -> Code {
     match error.remedy() {
         Remedy::FreeDisk => Code::QuotaReached,
@@ -120,7 +120,7 @@ fn storage_code(error: &StorageError) -> Code {
     }
 }
 
-/// An error with what caused it.
+/// Joins an error with its causes.
 fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -152,9 +152,9 @@ pub(crate) fn write_code(error: &WriteError) -> Code {
     }
 }
 
-/// The sub-status of a script that is not JavaScript.
+/// The sub-status of a script that does not compile.
 const COMPILE_ERROR: u32 = 0xFFFF;
-/// After this a client whose script found no place tries again.
+/// The retry interval of a script that found no free worker.
 const SCRIPT_RETRY: Duration = Duration::from_millis(200);
 
 impl Failure {
@@ -179,7 +179,7 @@ impl From<ExecuteError> for Failure {
     }
 }
 
-/// What a script did wrong, in the shape in which the service says it.
+/// Maps a script's error to the service's format.
 fn script_failure(error: &ScriptFailure) -> Failure {
     let (code, substatus) = match error {
         ScriptFailure::Compile(_) => (Code::BadRequest, Some(COMPILE_ERROR)),
@@ -277,7 +277,7 @@ impl From<CatalogError> for Failure {
     }
 }
 
-/// The share of an address is something SDKs can wait for by themselves, as they do at 429.
+/// An exhausted share of an address becomes 429, for which SDKs wait by themselves.
 impl From<Exceeded> for Failure {
     fn from(error: Exceeded) -> Failure {
         let code = if error.is_share { Code::TooManyRequests } else { Code::ServiceUnavailable };

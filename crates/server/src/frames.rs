@@ -1,17 +1,17 @@
-//! The frames that a client sends over HTTP/2, as far as no request accounts for them.
+//! Watches the HTTP/2 frames of a client, and limits those that no request accounts for.
 //!
 //! ```text
 //! socket ──► TLS ──► frames ──► hyper
-//!                       ├ no preface of HTTP/2: HTTP/1, passed on and not looked at
-//!                       ├ a head that has begun and not ended: reported to `Connection`
+//!                       ├ no HTTP/2 preface: HTTP/1, passed on unread
+//!                       ├ a head that has begun but not ended: reported to `Connection`
 //!                       └ more frames than the connection may send: the connection fails
 //! ```
 //!
-//! Every frame takes one from an allowance, which time, requests and payload refill: a client that works never
-//! uses it up, and one that only sends PING, SETTINGS, RST_STREAM or empty frames does. hyper limits some of
-//! these kinds by itself (streams reset before they are accepted, refused streams), but not most.
+//! Every frame takes one unit of an allowance, which time, requests and payload refill. A client with requests
+//! never exhausts it; one that sends only PING, SETTINGS, RST_STREAM or empty frames does. hyper limits some of
+//! these kinds (streams reset before they are accepted, refused streams), but not most.
 //!
-//! Reads the nine bytes before each payload, stores no byte, and decodes no header.
+//! Parses only the nine bytes of each frame's head. It stores no bytes and decodes no headers.
 
 use crate::connection::Connection;
 use std::fmt;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Length, kind, flags and stream.
+/// The bytes of a frame's head: length, kind, flags and stream.
 const FRAME_HEAD_BYTES: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -31,32 +31,32 @@ const PUSH_PROMISE: u8 = 5;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// The memory of a head in several frames, whose fields are decoded as they arrive: a list of 32 KiB in fields of
-/// few bytes, and a field of several frames that is not decoded yet.
+/// The memory of a head in several frames, whose fields are decoded as they arrive: a list of 32 KiB in small
+/// fields, plus an undecoded field that spans frames.
 const SPLIT_HEAD_BYTES: usize = 256 << 10;
 
-/// Frames of a new connection: its settings, windows and priorities, several times over.
+/// Allowance of a new connection: several times its settings, windows and priorities.
 const FRAMES_AT_FIRST: u64 = 256;
-/// Frames that a connection can save up: h2 works through them in about a millisecond.
+/// The maximum allowance: h2 processes this many frames in about a millisecond.
 const FRAMES_SAVED_MAX: u64 = 2_048;
-/// For PINGs that measure the round trip, and windows of event streams with small events.
+/// Refill for PINGs that measure the round trip, and for windows of event streams with small events.
 const FRAMES_PER_SECOND: u64 = 100;
-/// For head, body, priority, windows and cancellation of a request.
+/// Refill for the head, body, priority, windows and cancellation of a request.
 const FRAMES_PER_REQUEST: u64 = 16;
-/// For a client that opens windows after each KiB it reads; most do so after 32 KiB or more.
+/// Refill for clients that open windows after each KiB they read; most do so after 32 KiB or more.
 const BYTES_PER_FRAME: u64 = 1 << 10;
 
-/// A byte stream that counts the frames its client sends.
+/// A byte stream that counts the frames of its client.
 pub(crate) struct FrameWatch<S> {
     stream: S,
     connection: Arc<Connection>,
     reader: FrameReader,
     allowance: Allowance,
-    /// The head whose memory or time is counted, by where it began.
+    /// The head whose memory or time is counted, by the number of its first frame.
     counted: Option<u64>,
-    /// Whether its time is.
+    /// Whether the time of that head is counted.
     is_timed: bool,
-    /// Bytes written.
+    /// Bytes written so far.
     sent: u64,
 }
 
@@ -75,7 +75,7 @@ impl<S> FrameWatch<S> {
         }
     }
 
-    /// Notes what was read.
+    /// Processes bytes that were read.
     fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (was_preface, before) = (self.reader.is_in_preface(), self.reader.frames);
         self.reader.read(bytes);
@@ -106,7 +106,7 @@ impl<S> FrameWatch<S> {
         Ok(())
     }
 
-    /// Notes that there is nothing to read right now.
+    /// Records that the stream has nothing to read.
     fn paused(&mut self) {
         let open = self.reader.open_head();
         if open.is_some() && !self.is_timed {
@@ -182,7 +182,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameWatch<S> {
     }
 }
 
-/// A token bucket of frames. It is refilled when it is used up, from what happened since the last time.
+/// A token bucket of frames. It is refilled only when exhausted, from the totals since the last refill.
 #[derive(Debug)]
 struct Allowance {
     left: u64,
@@ -196,7 +196,7 @@ impl Allowance {
         Allowance { left: FRAMES_AT_FIRST, refilled_at: now, requests: 0, bytes: 0 }
     }
 
-    /// Adds what is earned by time, by requests and by bytes of payload, each a total that only grows.
+    /// Adds the allowance earned by time, requests and bytes of payload. All three are totals.
     fn refill(&mut self, now: Duration, requests: u64, bytes: u64) {
         let millis = u64::try_from(now.saturating_sub(self.refilled_at).as_millis());
         let by_time = millis.unwrap_or(u64::MAX).saturating_mul(FRAMES_PER_SECOND) / 1000;
@@ -208,38 +208,38 @@ impl Allowance {
     }
 }
 
-/// Where the next byte belongs.
+/// The position of the next byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// To the preface, of which this many bytes were read.
+    /// In the preface, after this many bytes.
     Preface(usize),
     Http1,
-    /// To the head of a frame, of which this many bytes were read.
+    /// In the head of a frame, after this many bytes.
     FrameHead(usize),
-    /// To a payload, of which this many bytes are missing.
+    /// In a payload, before this many remaining bytes.
     Payload(usize),
 }
 
-/// A header block that has begun and not ended.
+/// A header block that has begun but not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
-    /// At which frame of the connection it began.
+    /// The number of its first frame on the connection.
     began_at: u64,
-    /// Whether its first frame ended without ending it.
+    /// Whether it continues after its first frame.
     is_split: bool,
 }
 
-/// Follows the frames of a connection, however their bytes are cut. Frames that are wrong are for h2 to refuse.
+/// Parses the frames of a connection from bytes in arbitrary pieces. Invalid frames are left to h2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FrameReader {
     place: Place,
-    /// Of the current frame, as far as it was read.
+    /// Length of the current frame, as far as it was read.
     length: usize,
     kind: u8,
     flags: u8,
-    /// Frames that began.
+    /// Frames started so far.
     frames: u64,
-    /// Bytes of DATA frames that began.
+    /// Bytes of DATA frames started so far.
     payload: u64,
     head: Option<Head>,
 }
@@ -283,7 +283,7 @@ impl FrameReader {
         }
     }
 
-    /// Takes a byte of a frame's head.
+    /// Processes a byte of a frame's head.
     fn read_head(&mut self, at: usize, byte: u8) {
         match at {
             0 => self.length = usize::from(byte),
@@ -307,7 +307,7 @@ impl FrameReader {
         }
     }
 
-    /// Passes bytes of a payload; behind the last one the frame ends.
+    /// Skips bytes of a payload. After the last one the frame ends.
     fn skip(&mut self, missing: usize, passed: usize) {
         if missing > passed {
             self.place = Place::Payload(missing - passed);
@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Frames of every kind with some that make no sense, and bytes that are no frames.
+    /// Uses frames of every kind, including invalid ones, and bytes that are not frames.
     #[test]
     fn bytes_are_read_the_same_however_they_are_cut() {
         let random = Simulation::new(7).node().runtime();

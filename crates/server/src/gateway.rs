@@ -1,4 +1,4 @@
-//! From a request to its answer: route, caller, operation, limits, body.
+//! Turns a request into a response: route, caller, operation, limits, body.
 //!
 //! Nothing here knows sockets, and nothing below it knows HTTP bodies.
 
@@ -39,11 +39,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// What each request is logged under, at the level `info`.
+/// The log target of requests, at the level `info`.
 const REQUESTS: &str = "headwater_server::requests";
-/// What a page is counted as while it is made: the items on it, and the body they are written into.
+/// The memory counted for a page while it is built: its items, and the body they are written into.
 pub(crate) const PAGE_BYTES: usize = 8 << 20;
-/// Containers whose names are remembered; beyond it the memory starts anew.
+/// The maximum number of cached container names; beyond it the cache is cleared.
 const NAMES_MAX: usize = 10_000;
 const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
 const SCHEMA_VERSION: HeaderValue = HeaderValue::from_static("1.16");
@@ -55,7 +55,7 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store, no-cache");
 
 type Names<T> = HashMap<String, T, RandomState>;
 
-/// Everything requests share.
+/// The state that all requests share.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) config: Config,
@@ -75,19 +75,19 @@ pub(crate) struct Gateway {
     stopped_tasks: AtomicUsize,
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
-    /// Containers by the names in the path. A dropped one is noticed when it is asked.
+    /// Containers by the names in the path. A lookup discards dropped ones.
     names: RwLock<Names<Names<Arc<Target>>>>,
 }
 
-/// A container as a path names it, with what every answer about it says.
+/// A container as a path names it, with the headers common to all of its responses.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) container: Container,
-    /// Names as the client wrote them, by which it finds its session again.
+    /// The names as the client wrote them, by which it keeps its session.
     path: HeaderValue,
     rid: HeaderValue,
     pub(crate) units: ContainerUnits,
-    /// Whether it was created without a partition key: then a request without one means the empty key.
+    /// Whether it was created without a partition key. A request without one then means the empty key.
     pub(crate) has_system_key: bool,
 }
 
@@ -102,12 +102,12 @@ impl Target {
         Target { path, rid, units, has_system_key, container }
     }
 
-    /// Says which container an answer is about.
+    /// Adds the headers that identify the container.
     pub(crate) fn name(&self, answer: Answer) -> Answer {
         answer.ready(&names::ALT_CONTENT_PATH, &self.path).ready(&names::CONTENT_PATH, &self.rid)
     }
 
-    /// Its resource id, as a client may name it.
+    /// The container's resource id, in the form that clients send.
     pub(crate) fn rid(&self) -> &[u8] {
         self.rid.as_bytes()
     }
@@ -208,7 +208,7 @@ impl Gateway {
         answer.into_response()
     }
 
-    /// Answers a request, and says which operation it is as soon as that is known.
+    /// Answers a request, and stores its operation in `known` as soon as it is classified.
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
@@ -240,8 +240,8 @@ impl Gateway {
             .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
         *known = Some(operation);
         let (body, _memory) = body::receive(connection, is_http2, body, &self.background).await?;
-        // Taken when the body is there: a sender that stalls keeps no request out. Readers that wait for
-        // changes have a limit of their own, where they wait: they would keep all other requests out.
+        // Taken after the body has arrived, so a stalled sender keeps no request out. Readers that wait for
+        // changes have their own limit, taken where they wait: they would keep all other requests out.
         let is_waiting = operation.waits_for_changes();
         let _permit = match is_waiting {
             true => None,
@@ -272,7 +272,7 @@ impl Gateway {
         Ok(Answer { memory: memory.or(answer.memory), ..answer })
     }
 
-    /// Takes the memory of a page before it is made; others wait until it is sent.
+    /// Reserves the memory of a page before it is built. Without enough memory, the request waits.
     pub(crate) async fn hold_page(&self, peer: &Arc<Peer>) -> Result<Held, Failure> {
         self.hold_answer(peer, PAGE_BYTES).await
     }
@@ -288,7 +288,7 @@ impl Gateway {
         Ok(Box::pin(held).await?)
     }
 
-    /// Answers what may take long, on threads that serve no connections.
+    /// Answers a request that may take long, on threads that serve no connections.
     async fn answer_on(self: &Arc<Self>, threads: &Runtime, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
         // Boxed first: it is large, and each layer below would move it.
@@ -296,7 +296,7 @@ impl Gateway {
         run_on(threads, "operation", work).await
     }
 
-    /// Does what computes for long before it can yield.
+    /// Runs work on the background threads that computes for long before it yields.
     pub(crate) async fn in_background<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -305,7 +305,7 @@ impl Gateway {
         run_on(&self.background, name, work).await
     }
 
-    /// The request's own id if it is one, or a new one.
+    /// Returns the client's activity id if it is valid, or a new one.
     fn activity_of(&self, head: &HeaderMap) -> HeaderValue {
         let is_one = |value: &&HeaderValue| value.to_str().is_ok_and(headers::is_activity_id);
         match head.get(&names::ACTIVITY_ID).filter(is_one) {
@@ -372,7 +372,7 @@ impl Gateway {
         })
     }
 
-    /// Waits for something, but not beyond the end of the server.
+    /// Runs work to its end; `None` if the server stops first.
     pub(crate) async fn unless_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stopping = self.stopping.listen();
         if self.is_stopping.load(Ordering::Acquire) {
@@ -389,13 +389,13 @@ impl Gateway {
         found.ok_or_else(|| Failure::owner_not_found("database", name))
     }
 
-    /// The container a path names, by names or resource ids.
+    /// Returns the container with these names or resource ids.
     pub(crate) fn container(&self, db: &str, coll: &str) -> Result<Container, Failure> {
         Ok(self.target(db, coll)?.container.clone())
     }
 
-    /// How metrics name a container. They need no key, so others than this machine's programs do not learn
-    /// names from them.
+    /// The container's name in metrics. Metrics need no key, so a server that other machines can reach shows the
+    /// resource id instead of the names.
     pub(crate) fn metrics_label(&self, database: &Database, container: &Container) -> String {
         match self.config.is_local() {
             true => format!("{}/{}", database.id(), container.id()),
@@ -403,7 +403,7 @@ impl Gateway {
         }
     }
 
-    /// Releases the memory of containers that were dropped.
+    /// Removes dropped containers from the cache.
     pub(crate) fn forget_dropped(&self) {
         let mut names = self.names.write();
         for colls in names.values_mut() {
@@ -412,7 +412,7 @@ impl Gateway {
         names.retain(|_, colls| !colls.is_empty());
     }
 
-    /// The same as [`Gateway::container`], with what answers about it say.
+    /// Returns a container like [`Gateway::container`], with the headers of its responses.
     pub(crate) fn target(&self, db: &str, coll: &str) -> Result<Arc<Target>, Failure> {
         let known = self.names.read().get(db).and_then(|colls| colls.get(coll)).cloned();
         if let Some(target) = known.filter(|target| !target.container.is_dropped()) {
@@ -462,14 +462,14 @@ fn panicked(failure: &TaskFailure) -> Failure {
     Failure::new(Code::InternalServerError, message)
 }
 
-/// What was done elsewhere ended without an answer.
+/// A task ended without a result.
 pub(crate) fn unfinished() -> Failure {
     let message = "the operation did not end; this is a defect of the server, please report it";
     Failure::new(Code::InternalServerError, message)
 }
 
-/// Whether an operation answers with a page of unknown size. A read of the change feed takes the memory of its
-/// page itself: a reader that waits for changes holds none.
+/// Whether the response is a page of unknown size. Change feed reads reserve the memory of their page
+/// themselves, because a reader that waits for changes holds none.
 fn makes_page(operation: Operation) -> bool {
     !matches!(operation, Operation::Items(ItemOperation::ReadFeed { .. })) && operation.only_reads()
 }
@@ -498,16 +498,16 @@ fn uuid_of(random: u128) -> HeaderValue {
         text[at + 1] = DIGITS[usize::from(byte & 0xf)];
         at += 2;
     }
-    // Digits and hyphens can always be a header.
+    // Digits and hyphens are always valid in a header.
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// An activity id for people; it is one of ours or was checked.
+/// The activity id as text. It was generated or validated, so it is ASCII.
 fn text_of(activity: &HeaderValue) -> &str {
     activity.to_str().unwrap_or_default()
 }
 
-/// The path of a request. Some clients do not escape the `?` of an id, and no item has a query.
+/// The path of a request. Some clients do not escape a `?` in an id, and item paths have no query.
 fn path_of(uri: &Uri) -> Cow<'_, str> {
     let path = uri.path();
     match uri.query() {
@@ -518,7 +518,7 @@ fn path_of(uri: &Uri) -> Cow<'_, str> {
     }
 }
 
-/// Scheme, host and port by which the client reached us.
+/// The scheme, host and port by which the client reached the server.
 fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
     let host = request.headers().get("host").and_then(|value| value.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
@@ -529,7 +529,7 @@ fn origin_of(request: &Request<Incoming>, scheme: &'static str) -> String {
     format!("{scheme}://{}/", host.filter(plain).unwrap_or("localhost"))
 }
 
-/// What every answer carries.
+/// Adds the headers of every response.
 fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<HeaderValue>) {
     head.insert(&names::ACTIVITY_ID, activity);
     head.insert(&names::VERSION, VERSION);

@@ -1,20 +1,20 @@
-//! The head of a request: its headers, and quickly that one of them is not there.
+//! The headers of a request, with a fast check for absent ones.
 //!
-//! An operation asks for some twenty headers of which a request has three or four, and each look into a map of
-//! them hashes a name. Names mostly differ in their lengths, so a set of lengths answers most of these questions.
+//! An operation reads some twenty headers, of which a request has three or four, and each lookup in a map hashes
+//! a name. Names differ mostly in length, so a bit set of lengths answers most lookups.
 
 use hyper::header::{AsHeaderName, HeaderMap, HeaderValue};
 
-/// See the head of this file.
+/// A header map with a bit set of the lengths of its names.
 #[derive(Debug)]
 pub(crate) struct Head {
     headers: HeaderMap,
-    /// A bit for each length that a name has; the last one for all that are longer.
+    /// A bit per length of a name; the last bit is for all longer names.
     lengths: u128,
 }
 
 impl Head {
-    /// A header by its name.
+    /// Returns a header by name.
     #[inline]
     pub(crate) fn get(&self, name: impl AsHeaderName + AsRef<str>) -> Option<&HeaderValue> {
         match self.lengths & bit_of(name.as_ref()) {
@@ -23,7 +23,7 @@ impl Head {
         }
     }
 
-    /// A header as text; one that is not text counts as absent.
+    /// Returns a header as text. One that is not visible ASCII counts as absent.
     #[inline]
     pub(crate) fn text(&self, name: impl AsHeaderName + AsRef<str>) -> Option<&str> {
         self.get(name).and_then(|value| value.to_str().ok())

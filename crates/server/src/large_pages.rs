@@ -1,4 +1,4 @@
-//! Where pages of the change feed are made that one large transaction is on.
+//! Tests that pages and events with large items are built on the background threads.
 
 use crate::answer::Answer;
 use crate::budget::Peer;
@@ -56,7 +56,7 @@ async fn items_of(answer: Answer) -> usize {
     body["Documents"].as_array().map_or(0, Vec::len)
 }
 
-/// A runtime whose only thread waits until the sender is used or dropped.
+/// A runtime whose only thread blocks until the sender is used or dropped.
 fn busy() -> (Runtime, std::sync::mpsc::Sender<()>) {
     let runtime = Runtime::background_threads("test-background", 1).unwrap();
     let (release, wait) = std::sync::mpsc::channel();
@@ -66,7 +66,7 @@ fn busy() -> (Runtime, std::sync::mpsc::Sender<()>) {
     (runtime, release)
 }
 
-/// What a future is ready with when it is polled once.
+/// Polls a future once and returns its output if it is ready.
 async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -75,7 +75,7 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Made on the thread that asks, the page would be there at once.
+/// If the page were built on the calling thread, it would be ready at the first poll.
 #[tokio::test]
 async fn a_page_of_one_large_transaction_is_made_on_a_background_thread() {
     let account = Account::ephemeral().await.unwrap();
@@ -116,7 +116,7 @@ async fn a_page_of_one_large_transaction_is_made_on_a_background_thread() {
     }
 }
 
-/// With a background thread that is busy, the event waits and small ones do not.
+/// While the background thread is busy, the large event waits and the small one does not.
 #[tokio::test]
 async fn an_event_of_a_large_item_is_made_on_a_background_thread() {
     let account = Account::ephemeral().await.unwrap();
@@ -136,7 +136,7 @@ async fn an_event_of_a_large_item_is_made_on_a_background_thread() {
     let mut events = operations::answer(&gateway, &call).await.unwrap().payload;
     let first = events.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!((100 << 10..200 << 10).contains(&first.len()), "{} bytes", first.len());
-    // Whatever can be done on this thread is done.
+    // Let the tasks of this thread run as far as they can.
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }

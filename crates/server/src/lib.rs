@@ -1,17 +1,17 @@
-//! HTTP around the store: a gateway that official Cosmos DB SDKs connect to unmodified.
+//! The HTTP gateway in front of the store, to which official Cosmos DB SDKs connect unmodified.
 //!
 //! ```text
-//! connection   listen      accepts, speaks HTTP/1.1 and HTTP/2, in the clear or over TLS
-//!              connection  whether it receives a head, works or is idle; budget: what its address may use
-//!              frames      heads and frames over HTTP/2 before there is a request
+//! connection   listen      accepts connections; HTTP/1.1 and HTTP/2, plain or over TLS
+//!              connection  state and time limits of a connection; budget: limits per address
+//!              frames      heads and frames over HTTP/2 outside of requests
 //! page         web         which web pages may use the server
-//! request      gateway     finds out who asks and for what; body: receives the body
+//! request      gateway     authenticates and classifies; body: receives the body
 //! operation    operations  one file per kind of resource: protocol in, store calls, protocol out
-//! answer       answer      status, headers, bytes; failures become the service's error shape
+//! answer       answer      status, headers, bytes; failures become the service's error format
 //! ```
 //!
-//! This crate decides nothing about data. What a path, header or body means is in `protocol`; what
-//! happens to items is in `store`.
+//! This crate decides nothing about data. `protocol` defines the meaning of paths, headers and bodies; `store`
+//! decides what happens to items.
 
 mod answer;
 mod authority;

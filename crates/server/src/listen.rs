@@ -1,8 +1,8 @@
-//! Sockets: accepting connections, speaking HTTP on them, and ending both in good order.
+//! Accepts connections, serves HTTP on them, and shuts them down gracefully.
 //!
-//! A connection stays on the thread it was given to, together with everything a brief request needs: no
-//! other thread is woken to read it, to answer it or to send the answer. What may take long is done
-//! elsewhere (`gateway`), so that those who share the thread do not notice.
+//! A connection stays on one thread, together with everything a short request needs: no other thread is woken
+//! to read it, to answer it or to send the response. Operations that may take long run elsewhere (see
+//! `gateway`), so they do not delay the other connections of the thread.
 
 use crate::budget::{Connected, Resource};
 use crate::certificate::{CertificateError, Certificates};
@@ -10,7 +10,7 @@ use crate::config::{Config, ConfigError};
 use crate::connection::Connection;
 use crate::frames::FrameWatch;
 use crate::gateway::Gateway;
-use crate::pace::{Answering, Pace, Paced};
+use crate::pace::{Pace, PacedBody, ResponseGuard};
 use crate::socket::Socket;
 use headwater_runtime::{Runtime, Stop, TaskGroup};
 use headwater_store::Account;
@@ -31,36 +31,36 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-/// After accepting failed (too many open files, say), a moment without trying.
+/// The pause after accepting failed, for example with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections that are accepted before other tasks of the thread have their turn.
+/// The number of connections accepted before other tasks of the thread run.
 const ACCEPTED_PER_TURN: u32 = 4;
-/// A TLS handshake that takes longer is not one.
+/// The time limit for a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a head over HTTP/2.
+/// The maximum size of a head over HTTP/2.
 const HTTP2_HEAD_BYTES_MAX: u32 = 32 << 10;
-/// What an idle client over HTTP/2 has to close its side.
+/// How long an expired connection has to close its side.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// Why a server did not start.
+/// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The configuration does not hold together.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {address}; is another program using it? Port 0 takes any free one")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// There is no certificate.
+    /// The certificate could not be loaded or issued.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The system has no more threads for this process.
+    /// The operating system refuses another thread.
     #[error("cannot start a thread; are there too many already?")]
     Threads(#[source] std::io::Error),
 }
@@ -76,7 +76,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts listening. The account stays the caller's to close, after [`Server::stop`].
+    /// Starts a server. The caller still closes the account, after [`Server::stop`].
     ///
     /// # Errors
     /// When an address is taken, or the configuration is not safe.
@@ -95,7 +95,7 @@ impl Server {
         };
         let http = bind(config.http).await?;
         let https = bind(config.https).await?;
-        // On all listeners together.
+        // Shared by all listeners.
         let room = Arc::new(Semaphore::new(config.limits.connections));
         let threads = (0..config.threads.max(1)).map(|_| Thread::start());
         let threads: Arc<[Thread]> =
@@ -124,31 +124,31 @@ impl Server {
         Ok(Server { gateway, tasks, threads, http: http_at, https: https_at })
     }
 
-    /// Where it listens in the clear.
+    /// The address of the plain listener.
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// Where it listens with TLS.
+    /// The address of the TLS listener.
     #[must_use]
     pub fn https(&self) -> Option<SocketAddr> {
         self.https
     }
 
-    /// The certificate clients have to trust, as PEM.
+    /// The certificate that clients have to trust, as PEM.
     #[must_use]
     pub fn authority_pem(&self) -> Option<String> {
         self.gateway.certificates.as_ref().map(Certificates::authority_pem)
     }
 
-    /// Whether no request is worked on. Readers that wait for changes do not count.
+    /// Whether no request is being processed. Readers that wait for changes do not count.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.gateway.budgets.used(Resource::Requests) == 0
     }
 
-    /// Takes no more requests, lets those under way end (within limits), and closes every connection.
+    /// Stops accepting requests, waits for those in progress (up to a limit), and closes every connection.
     pub async fn stop(&self) {
         self.gateway.is_stopping.store(true, Ordering::Release);
         self.gateway.stopping.ring();
@@ -177,7 +177,7 @@ async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartE
 #[derive(Debug)]
 struct Thread {
     connections: TaskGroup,
-    /// Every connection holds a clone, however it ends.
+    /// Counts the connections: each holds a clone until it ends.
     held: Arc<()>,
 }
 
@@ -191,7 +191,7 @@ impl Thread {
         Arc::strong_count(&self.held) - 1
     }
 
-    /// Serves a connection here from now on.
+    /// Serves a connection on this thread.
     fn serve<F>(&self, connection: impl FnOnce(Stop) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -207,7 +207,7 @@ impl Thread {
     }
 }
 
-/// Accepts until it is told to stop.
+/// Accepts connections until the server stops.
 async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -332,8 +332,8 @@ async fn serve(
 ) {
     let limits = &gateway.config.limits;
     let mut builder = auto::Builder::new(Streams(gateway.runtime.clone()));
-    // A client that closes its side has left: its request ends, above all one that waits for changes. How
-    // long heads take is watched by `connection`.
+    // A client that closes its side has left, so its request ends, above all one that waits for changes. The
+    // time limit of heads is enforced by `connection`.
     builder
         .http1()
         .header_read_timeout(None)
@@ -351,14 +351,14 @@ async fn serve(
     let service = service_fn(|request: Request<Incoming>| {
         let (gateway, connection) = (gateway.clone(), connection.clone());
         let is_http2 = request.version() == Version::HTTP_2;
-        let under_way = connection.begin();
+        let active = connection.begin();
         let watched = is_http2.then(|| pace.clone());
         async move {
             let (answer, memory) = gateway.handle(request, &connection).await;
-            let answering = Answering::new(under_way, memory);
+            let guard = ResponseGuard::new(active, memory);
             Ok::<_, std::convert::Infallible>(match watched {
-                Some(pace) => pace.watch(answer, answering),
-                None => Paced::unwatched(answer, answering),
+                Some(pace) => pace.watch(answer, guard),
+                None => PacedBody::unwatched(answer, guard),
             })
         }
     });

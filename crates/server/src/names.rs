@@ -1,5 +1,5 @@
-//! Names of headers that nearly every request or answer has, made once: making one looks at each of its
-//! bytes. What is rarer goes by the texts in `headwater_protocol::headers`.
+//! Pre-built names of headers that nearly every request or response has: building one validates each byte.
+//! Rarer headers use the strings in `headwater_protocol::headers`.
 
 use headwater_protocol::headers;
 use hyper::header::HeaderName;

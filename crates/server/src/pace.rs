@@ -1,14 +1,14 @@
-//! The body of an answer on its way: its memory is counted until its last byte is with the operating
-//! system, and over HTTP/2 a client that does not read it is noticed.
+//! Sends response bodies: holds their memory until the operating system has accepted the last byte, and over
+//! HTTP/2 detects clients that do not read.
 //!
-//! Over HTTP/1.1 a client that does not read leaves the socket full, and `socket` sees that. Over HTTP/2 it
-//! can read the socket, answer every ping, and still never open the window of a stream: the answer then lies
-//! in memory for as long as the connection lives. So answers go out in pieces that say when they are gone.
-//! A stream none of whose pieces goes for too long ends its connection.
+//! Over HTTP/1.1 such a client leaves the socket full, which `socket` detects. Over HTTP/2 it can read the socket,
+//! answer every ping, and still never open the window of a stream: the response then stays in memory as long as
+//! the connection lives. So responses are sent in pieces that report when they are gone. A stream none of whose
+//! pieces leaves for too long ends its connection.
 //!
 //! ```text
 //! body    |piece|piece|piece|…      pulled one by one as there is room
-//!            └ in the queue of HTTP/2 until the client's window lets it out, then dropped
+//!            └ in the queue of HTTP/2 until the client's window admits it, then dropped
 //! ```
 //!
 //! The head of an answer waits in that queue too while the socket is full, and an empty answer has nothing else.
@@ -32,34 +32,35 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// How much a client has to take within the time it has.
+/// The number of bytes that a client must take within the time limit.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The streams of one connection that are being sent something.
+/// The streams of one connection that have pieces to send.
 #[derive(Debug)]
 pub(crate) struct Pace {
     connection: Arc<Connection>,
     streams: Mutex<Streams>,
-    /// Rung when there is something to watch again.
+    /// Notified when the first stream has a piece to send.
     begun: Bell,
 }
 
 #[derive(Debug, Default)]
 struct Streams {
     next: u64,
-    sending: HashMap<u64, Sending>,
+    sending: HashMap<u64, StreamProgress>,
 }
 
-/// Pieces of a stream that are under way, and when the last one went.
+/// The unsent pieces of a stream, and when the last one left.
 #[derive(Debug)]
-struct Sending {
+struct StreamProgress {
     pieces: usize,
     since: Duration,
 }
 
 impl Streams {
     fn sent(&mut self, stream: u64, now: Duration) {
-        let sending = self.sending.entry(stream).or_insert(Sending { pieces: 0, since: now });
+        let sending =
+            self.sending.entry(stream).or_insert(StreamProgress { pieces: 0, since: now });
         sending.pieces += 1;
     }
 
@@ -73,7 +74,7 @@ impl Streams {
         }
     }
 
-    /// Since when the stillest stream has been still.
+    /// The time since which the slowest stream has made no progress.
     fn still_since(&self) -> Option<Duration> {
         self.sending.values().map(|sending| sending.since).min()
     }
@@ -85,23 +86,23 @@ impl Pace {
         Arc::new(Pace { connection, streams, begun })
     }
 
-    /// The answer on a stream of HTTP/2, in pieces that are watched.
+    /// Wraps a response over HTTP/2 so that its pieces are watched.
     pub(crate) fn watch(
         self: &Arc<Pace>,
         answer: Response<Payload>,
-        answering: Answering,
-    ) -> Response<Paced> {
+        guard: ResponseGuard,
+    ) -> Response<PacedBody> {
         let id = {
             let mut streams = self.streams.lock();
             streams.next += 1;
             streams.next
         };
-        let stream = Arc::new(Stream { pace: self.clone(), id, _answering: answering });
-        let (rest, answering) = (Bytes::new(), None);
-        answer.map(|payload| Paced { payload, rest, stream: Some(stream), answering })
+        let stream = Arc::new(Stream { pace: self.clone(), id, _guard: guard });
+        let (rest, guard) = (Bytes::new(), None);
+        answer.map(|payload| PacedBody { payload, rest, stream: Some(stream), guard })
     }
 
-    /// Completes when a client has taken nothing of an answer for too long.
+    /// Completes when a client has taken nothing of a response for too long.
     pub(crate) async fn stalled(&self) {
         let mut begun = self.begun.listen();
         loop {
@@ -125,7 +126,7 @@ impl Pace {
 struct Stream {
     pace: Arc<Pace>,
     id: u64,
-    _answering: Answering,
+    _guard: ResponseGuard,
 }
 
 impl Stream {
@@ -143,7 +144,7 @@ impl Stream {
     }
 }
 
-/// Bytes that say when nobody needs them any more.
+/// Bytes that report when they are dropped.
 struct Piece {
     bytes: Bytes,
     stream: Arc<Stream>,
@@ -163,34 +164,34 @@ impl Drop for Piece {
     }
 }
 
-/// What an answer keeps until its last byte is with the operating system.
+/// Resources of a response that are held until the operating system has accepted its last byte.
 #[derive(Debug)]
-pub(crate) struct Answering {
-    _request: UnderWay,
+pub(crate) struct ResponseGuard {
+    _request: ActiveRequest,
     memory: Option<Held>,
 }
 
-impl Answering {
-    pub(crate) fn new(request: UnderWay, memory: Option<Held>) -> Answering {
-        Answering { _request: request, memory }
+impl ResponseGuard {
+    pub(crate) fn new(request: ActiveRequest, memory: Option<Held>) -> ResponseGuard {
+        ResponseGuard { _request: request, memory }
     }
 }
 
-/// Bytes that keep something until they are dropped.
-struct Kept<T> {
+/// Bytes that keep a value alive until they are dropped.
+struct GuardedBytes<T> {
     bytes: Bytes,
     _with: T,
 }
 
-impl<T> AsRef<[u8]> for Kept<T> {
+impl<T> AsRef<[u8]> for GuardedBytes<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Bytes whose memory is counted until they are dropped.
+/// Wraps bytes so that their memory is counted until they are dropped.
 pub(crate) fn counted(bytes: Bytes, memory: Held) -> Bytes {
-    Bytes::from_owner(Kept { bytes, _with: memory })
+    Bytes::from_owner(GuardedBytes { bytes, _with: memory })
 }
 
 /// A value of an answer's head that is dropped when the head is written. HTTP/2 would keep a value for later
@@ -206,34 +207,37 @@ pub(crate) fn counted_value(value: &HeaderValue, head: QueuedHead) -> HeaderValu
 
 /// The body of an answer, watched or, where the socket tells enough, as it is.
 #[derive(Debug)]
-pub(crate) struct Paced {
+pub(crate) struct PacedBody {
     payload: Payload,
     rest: Bytes,
     stream: Option<Arc<Stream>>,
-    answering: Option<Answering>,
+    guard: Option<ResponseGuard>,
 }
 
-impl Paced {
-    /// The answer over HTTP/1.1.
-    pub(crate) fn unwatched(answer: Response<Payload>, answering: Answering) -> Response<Paced> {
-        let answering = Some(answering);
-        answer.map(|payload| Paced { payload, rest: Bytes::new(), stream: None, answering })
+impl PacedBody {
+    /// Wraps a response over HTTP/1.1.
+    pub(crate) fn unwatched(
+        answer: Response<Payload>,
+        guard: ResponseGuard,
+    ) -> Response<PacedBody> {
+        let guard = Some(guard);
+        answer.map(|payload| PacedBody { payload, rest: Bytes::new(), stream: None, guard })
     }
 
-    /// What is behind the last piece of an answer is sent too. A small answer needs no such care: the
-    /// system takes it at once.
+    /// Attaches the held resources to the last piece of a counted response. A small response needs none: the
+    /// operating system accepts it at once.
     fn keep_with_last(&mut self, piece: Bytes) -> Bytes {
-        let is_counted = |answering: &&Answering| answering.memory.is_some();
-        match self.answering.as_ref().filter(is_counted) {
+        let is_counted = |guard: &&ResponseGuard| guard.memory.is_some();
+        match self.guard.as_ref().filter(is_counted) {
             Some(_) if self.payload.is_end_stream() => {
-                Bytes::from_owner(Kept { bytes: piece, _with: self.answering.take() })
+                Bytes::from_owner(GuardedBytes { bytes: piece, _with: self.guard.take() })
             }
             _ => piece,
         }
     }
 }
 
-impl Body for Paced {
+impl Body for PacedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -241,20 +245,20 @@ impl Body for Paced {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let paced = self.get_mut();
-        let Some(stream) = &paced.stream else {
-            let frame = ready!(Pin::new(&mut paced.payload).poll_frame(context));
+        let body = self.get_mut();
+        let Some(stream) = &body.stream else {
+            let frame = ready!(Pin::new(&mut body.payload).poll_frame(context));
             return Poll::Ready(frame.map(|frame| {
-                frame.map(|frame| frame.map_data(|piece| paced.keep_with_last(piece)))
+                frame.map(|frame| frame.map_data(|piece| body.keep_with_last(piece)))
             }));
         };
-        if paced.rest.is_empty() {
-            match ready!(Pin::new(&mut paced.payload).poll_frame(context)) {
-                Some(Ok(frame)) => paced.rest = frame.into_data().unwrap_or_default(),
+        if body.rest.is_empty() {
+            match ready!(Pin::new(&mut body.payload).poll_frame(context)) {
+                Some(Ok(frame)) => body.rest = frame.into_data().unwrap_or_default(),
                 end => return Poll::Ready(end),
             }
         }
-        let piece = paced.rest.split_to(paced.rest.len().min(PIECE_BYTES));
+        let piece = body.rest.split_to(body.rest.len().min(PIECE_BYTES));
         Poll::Ready(Some(Ok(Frame::data(stream.piece(piece)))))
     }
 
@@ -294,7 +298,7 @@ mod tests {
         streams.taken(2, SECOND * 6);
         assert_eq!(streams.still_since(), Some(SECOND * 5));
         streams.taken(1, SECOND * 7);
-        assert_eq!(streams.still_since(), None, "whoever has taken everything may be still");
+        assert_eq!(streams.still_since(), None, "a stream that has taken everything cannot stall");
     }
 
     #[tokio::test]
@@ -304,8 +308,8 @@ mod tests {
         let connection = Connection::new(peer.clone(), "http", Runtime::system(), limits);
         let pace = Pace::new(connection.clone());
         let answer = Response::new(Payload::Whole(whole.clone()));
-        let answering = Answering::new(connection.begin(), None);
-        let mut body = pace.watch(answer, answering).into_body();
+        let guard = ResponseGuard::new(connection.begin(), None);
+        let mut body = pace.watch(answer, guard).into_body();
         assert_eq!(body.size_hint().exact(), Some(200_000));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), PIECE_BYTES);
@@ -324,10 +328,10 @@ mod tests {
             let pieces = [150_000, 50_000].map(|length| Bytes::from(vec![7; length])).to_vec();
             let answer = Response::new(Payload::Pieces(pieces));
             let memory = peer.take(Resource::Sending, 200_000).unwrap();
-            let answering = Answering::new(connection.begin(), Some(memory));
+            let guard = ResponseGuard::new(connection.begin(), Some(memory));
             let mut body = match is_http2 {
-                true => Pace::new(connection.clone()).watch(answer, answering).into_body(),
-                false => Paced::unwatched(answer, answering).into_body(),
+                true => Pace::new(connection.clone()).watch(answer, guard).into_body(),
+                false => PacedBody::unwatched(answer, guard).into_body(),
             };
             let mut pieces = Vec::new();
             while let Some(frame) = body.frame().await {

@@ -1,7 +1,7 @@
-//! One request with its head parsed: the operation, and the parameters that operations read.
+//! A request after its head is parsed: the operation, and typed access to its parameters.
 //!
-//! What a request *is* was decided before, by `headwater_protocol::operation`: nothing here or later asks
-//! a header whether the request is a query, a batch or a feed.
+//! `headwater_protocol::operation` has already classified the request. Nothing here or later reads a header to
+//! find out whether it is a query, a batch or a feed.
 
 use crate::budget::Peer;
 use crate::failure::Failure;
@@ -17,21 +17,21 @@ use hyper::header::{AsHeaderName, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Items on a page when the client leaves it to us.
+/// Items per page if the client does not say.
 const PAGE_ITEMS: u32 = 100;
-/// Items on a page when the client asks for as many as we like.
+/// Items per page if the client leaves it to the server (-1).
 const PAGE_ITEMS_MAX: u32 = 1000;
-/// Items on a page, whatever the client asks for.
+/// The maximum number of items per page.
 const PAGE_ITEMS_LIMIT: u32 = 10_000;
-/// Bytes on a page.
+/// The maximum size of a page in bytes.
 const PAGE_BYTES: u32 = 4 << 20;
 
-/// Who asks.
+/// The sender of a request, which determines its access.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// The holder of a key of the account.
     Owner,
-    /// The holder of a key that only reads.
+    /// The holder of a read-only key.
     Reader,
     /// The holder of a resource token.
     Guest(Grant),
@@ -40,22 +40,22 @@ pub(crate) enum Caller {
 /// A request.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// What is asked for.
+    /// What to do.
     pub(crate) operation: Operation,
-    /// Of which resource.
+    /// On which resource.
     pub(crate) route: Route,
-    /// Behind the question mark; only our own extensions read it.
+    /// The query string, which only extensions read.
     pub(crate) query: Option<String>,
     pub(crate) head: Head,
     pub(crate) body: Bytes,
     pub(crate) caller: Caller,
-    /// Scheme, host and port by which the client reached us.
+    /// Scheme, host and port by which the client reached the server.
     pub(crate) origin: String,
-    /// The address it came from.
+    /// The address of the client, and its budgets.
     pub(crate) peer: Arc<Peer>,
 }
 
-/// Which part of a container a list, feed or query is about.
+/// The part of a container that a list, feed or query reads. All parts that are set apply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     pub(crate) range: Option<PartitionId>,
@@ -64,12 +64,12 @@ pub(crate) struct Scope {
 }
 
 impl Call {
-    /// A header as text; one that is not text counts as absent.
+    /// Returns a header as text. One that is not visible ASCII counts as absent.
     pub(crate) fn header(&self, name: impl AsHeaderName + AsRef<str>) -> Option<&str> {
         self.head.text(name)
     }
 
-    /// A header whose value may hold UTF-8.
+    /// Returns a header whose value may contain UTF-8.
     pub(crate) fn header_utf8(&self, name: &HeaderName) -> Result<Option<&str>, Failure> {
         let Some(value) = self.head.get(name) else {
             return Ok(None);
@@ -86,14 +86,14 @@ impl Call {
         self.preferences().minimal
     }
 
-    /// Whether the client reads binary JSON and nothing else was offered; all of them read text too.
+    /// Whether the client accepts only binary JSON. All such clients can read text too.
     pub(crate) fn prefers_binary(&self) -> bool {
         let offered = self.header(&names::SUPPORTED_SERIALIZATION_FORMATS).unwrap_or_default();
         let mut names = headers::names_in(offered).peekable();
         names.peek().is_some() && names.all(|name| name.eq_ignore_ascii_case("CosmosBinary"))
     }
 
-    /// Refuses a consistency level that does not exist. All that do are served: every read is strong.
+    /// Refuses an unknown consistency level. All known ones are served, because every read is strong.
     pub(crate) fn check_consistency(&self) -> Result<(), Failure> {
         let asked = self.header(&names::CONSISTENCY_LEVEL).filter(|text| !text.is_empty());
         asked.map(ConsistencyLevel::parse).transpose()?;
@@ -109,7 +109,7 @@ impl Call {
         self.header(&names::PREFER).map(headers::Prefer::parse).unwrap_or_default()
     }
 
-    /// The body as a text.
+    /// The body as text.
     pub(crate) fn text(&self) -> Result<&str, Failure> {
         std::str::from_utf8(&self.body)
             .map_err(|_| Failure::bad_request("the body is not UTF-8; encode it as UTF-8"))
@@ -122,7 +122,7 @@ impl Call {
         }
     }
 
-    /// What part of the container is meant.
+    /// Parses the part of the container that the request is about.
     pub(crate) fn scope(&self) -> Result<Scope, Failure> {
         let range = match self.header(&names::PARTITION_KEY_RANGE_ID) {
             None => None,
@@ -133,7 +133,7 @@ impl Call {
         Ok(Scope { range, key: self.partition_key()?, hashes })
     }
 
-    /// How large a page may be.
+    /// Parses the page limit.
     pub(crate) fn page_limit(&self) -> Result<PageLimit, Failure> {
         let asked = self.header(headers::MAX_ITEM_COUNT).filter(|text| !text.is_empty());
         let items = match asked {
@@ -143,8 +143,8 @@ impl Call {
         Ok(PageLimit::new(items.min(PAGE_ITEMS_LIMIT), PAGE_BYTES)?)
     }
 
-    /// How large a page of a query may be. A client that merges ranges asks for no more rows than it wants in
-    /// all, which are none for `TOP 0`; how many rows there are, the query says itself.
+    /// Parses the page limit of a query. A client that merges ranges asks for the rows that it still needs, which are
+    /// none for `TOP 0`; the query itself limits the rows.
     pub(crate) fn query_page_limit(&self) -> Result<PageLimit, Failure> {
         match self.header(headers::MAX_ITEM_COUNT).map(str::trim) {
             Some("0") => Ok(PageLimit::new(PAGE_ITEMS, PAGE_BYTES)?),
@@ -156,7 +156,7 @@ impl Call {
         self.header(headers::CONTINUATION).filter(|text| !text.is_empty())
     }
 
-    /// A precondition; an empty header is none.
+    /// The `If-Match` header; an empty one counts as absent.
     pub(crate) fn if_match(&self) -> Option<&str> {
         self.header(IF_MATCH).filter(|text| !text.is_empty())
     }

@@ -1,4 +1,4 @@
-//! The change feed scenarios of the protocol reference, through headers and bodies.
+//! Runs the change feed scenarios of the protocol reference, through headers and bodies.
 //!
 //! Each write waits on a virtual clock for its `ts`, so that times are exact.
 
@@ -92,7 +92,7 @@ async fn ask(gateway: &Arc<Gateway>, path: &str, head: HeaderMap) -> Got {
     Got { status, substatus, etag, count, items }
 }
 
-/// The vectors name the members of an envelope's metadata as if they were its own.
+/// Moves the members of an envelope's metadata to the top level, where the vectors have them.
 fn flatten(item: Value) -> Value {
     let Some(metadata) = item.get("metadata") else { return item };
     let mut flat = metadata.as_object().unwrap().clone();
@@ -103,7 +103,7 @@ fn flatten(item: Value) -> Value {
     Value::Object(flat)
 }
 
-/// Everything the vector names must be so; it may name less than there is.
+/// Whether the item has everything that the vector names; it may have more.
 fn matches(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => expected.iter().all(|(key, value)| {

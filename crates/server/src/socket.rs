@@ -1,6 +1,6 @@
-//! A socket that reports what it reads to its [`Connection`] and fails when its peer reads nothing for too
-//! long. It yields after each [`TURN_BYTES`], so that the other connections of its thread need not wait while
-//! megabytes are copied. Knows nothing of HTTP.
+//! A socket that reports what it reads to its [`Connection`], and fails when its peer reads nothing for too
+//! long. It yields after each [`TURN_BYTES`], so that copying megabytes does not block the other connections of
+//! its thread. Knows nothing of HTTP.
 
 use crate::connection::Connection;
 use headwater_runtime::BoxFuture;
@@ -13,23 +13,23 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is not longer is sent as one piece.
+/// The largest write whose slices are joined.
 const JOINED_MAX: usize = 4096;
-/// A turn ends once this much is read or written, and no write is longer: a turn moves less than twice as
-/// much. A page of 1,000 changes, which is a little more, is thus sent in one.
+/// The bytes of a turn. It ends once this much is read or written, and no write is longer, so a turn moves less
+/// than twice as much. A page of 1,000 changes is slightly larger and is sent in one turn.
 const TURN_BYTES: usize = 1 << 20;
 
-/// See the head of this file.
+/// A stream with fair turns and a time limit for stalled writes.
 pub(crate) struct Socket<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// Bytes left of this turn.
+    /// Bytes left in this turn.
     turn_left: usize,
     /// Set while the peer reads nothing.
     stall: Option<Stall>,
 }
 
-/// A time during which the peer reads nothing.
+/// A period in which the peer reads nothing.
 struct Stall {
     since: Duration,
     next_check: BoxFuture<()>,
@@ -40,7 +40,7 @@ impl<S> Socket<S> {
         Socket { stream, connection, turn_left: TURN_BYTES, stall: None }
     }
 
-    /// Pending at the end of a turn; the next one begins when this task is polled again.
+    /// Returns pending at the end of a turn; the next one starts when the task is polled again.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.turn_left == 0 {
             self.turn_left = TURN_BYTES;
@@ -54,7 +54,7 @@ impl<S> Socket<S> {
         self.turn_left = self.turn_left.saturating_sub(bytes);
     }
 
-    /// Passes on the result of a write, unless there has been none for too long.
+    /// Passes on the result of a write, or fails when writes have been pending for too long.
     fn check(
         &mut self,
         context: &mut Context<'_>,
@@ -156,7 +156,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     }
 }
 
-/// A head and a short body as one piece, which the system sends quicker than two.
+/// Joins a head and a short body, which the operating system sends faster than two slices.
 fn joined(slices: &[IoSlice<'_>], length: usize) -> Option<SmallVec<[u8; JOINED_MAX]>> {
     if slices.len() < 2 || length > JOINED_MAX {
         return None;
@@ -166,7 +166,7 @@ fn joined(slices: &[IoSlice<'_>], length: usize) -> Option<SmallVec<[u8; JOINED_
     Some(bytes)
 }
 
-/// The first bytes of some pieces.
+/// Returns the first `left` bytes of some slices.
 fn first_of<'s>(slices: &'s [IoSlice<'_>], mut left: usize) -> SmallVec<[IoSlice<'s>; 8]> {
     let mut first = SmallVec::new();
     for slice in slices {
@@ -188,7 +188,7 @@ mod tests {
     use headwater_runtime::Runtime;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// A large answer and a small one on the same thread.
+    /// Moves a large response while another task runs on the same thread.
     #[tokio::test(flavor = "current_thread")]
     async fn a_connection_that_moves_megabytes_lets_others_have_their_turn() {
         let socket = |stream| {
@@ -197,10 +197,10 @@ mod tests {
             Socket::new(stream, connection)
         };
         let sent: Vec<u8> = (0..=255).cycle().take(10 * TURN_BYTES + 7).collect();
-        // The other end takes everything at once: only the socket itself can end a turn.
+        // The other end takes everything at once, so only the socket itself can end a turn.
         let (near, mut far) = tokio::io::duplex(2 * sent.len());
         let mut near = socket(near);
-        assert!(turns_beside(near.write_all(&sent)).await >= 10);
+        assert!(turns_during(near.write_all(&sent)).await >= 10);
         let mut received = vec![0; sent.len()];
         far.read_exact(&mut received).await.unwrap();
         assert!(received == sent, "the bytes are as they were sent");
@@ -216,11 +216,11 @@ mod tests {
             }
             Ok(())
         };
-        assert!(turns_beside(read).await >= 10);
+        assert!(turns_during(read).await >= 10);
     }
 
-    /// How often another task has its turn before some work is done.
-    async fn turns_beside<T>(work: impl Future<Output = io::Result<T>>) -> usize {
+    /// Counts the turns of another task until some work is done.
+    async fn turns_during<T>(work: impl Future<Output = io::Result<T>>) -> usize {
         let mut turns = 0;
         let others = async {
             loop {

@@ -1,9 +1,9 @@
-//! Provisioned throughput: how many request units a partition may spend each second.
+//! Provisioned throughput: limits the request units that a partition spends per second.
 //!
-//! A partition has a budget that fills up by the second and may be overdrawn by one request, as the
-//! service does it: what a request costs is known only afterwards. Off unless the server is told to.
+//! A partition's budget refills continuously and may be overdrawn by one request, as in the service, because
+//! the charge is known only after the request. It is enforced only if configured.
 //!
-//! A request over several partitions needs something left in each of them, and each pays an equal share.
+//! A request over several partitions needs some budget in each of them, and each pays an equal share.
 
 use crate::failure::Failure;
 use headwater_model::{ContainerRid, PartitionId};
@@ -13,17 +13,17 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Budgets remembered; beyond it all start full again.
+/// The maximum number of budgets in memory; beyond it all are reset to full.
 const BUDGETS_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Budget {
-    /// Hundredths of a request unit that are left; below zero when overdrawn.
+    /// Remaining hundredths of a request unit; negative when overdrawn.
     left: f64,
     at: Duration,
 }
 
-/// See the head of this file.
+/// The budgets of all partitions.
 #[derive(Debug)]
 pub(crate) struct Throughput {
     is_enforced: bool,
@@ -39,7 +39,7 @@ impl Throughput {
         self.is_enforced
     }
 
-    /// Refuses when the budget of a partition is used up. `per_second` is in request units, for each partition.
+    /// Refuses a request if the budget of a partition is exhausted. `per_second` is in request units per partition.
     pub(crate) fn admit(
         &self,
         container: ContainerRid,
@@ -71,14 +71,14 @@ impl Throughput {
         Err(failure)
     }
 
-    /// Takes what a request cost out of the budgets of the partitions it was about.
+    /// Deducts the charge of a request from the budgets of its partitions.
     pub(crate) fn spend(
         &self,
         container: ContainerRid,
         partitions: &[PartitionId],
         charge: Charge,
     ) {
-        // Charges are far below where a double loses hundredths.
+        // Charges are small enough for an f64 to hold hundredths exactly.
         let share = charge.hundredths() as f64 / partitions.len().max(1) as f64;
         let mut budgets = self.budgets.lock();
         for partition in partitions {

@@ -1,6 +1,6 @@
-//! Request units spent, by container and operation, for Prometheus.
+//! Counts spent request units by container and operation, for Prometheus.
 //!
-//! Labels are bounded: the first [`CONTAINERS_MAX`] containers have series of their own, all others share
+//! Labels are bounded: the first [`CONTAINERS_MAX`] containers have their own series, all others share
 //! `other`. Nothing here decides what a request costs or whether it is served; see `throughput`.
 
 use headwater_protocol::charge::Charge;
@@ -17,9 +17,9 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Containers with series of their own.
+/// The maximum number of containers with their own series.
 pub(crate) const CONTAINERS_MAX: usize = 1000;
-/// The label of all containers beyond these.
+/// The label of all other containers.
 pub(crate) const OTHER: &str = "other";
 
 type Units = Counter<f64, AtomicU64>;
@@ -44,7 +44,7 @@ pub(crate) struct ContainerUnits {
     spent: Family<Spent, Units>,
     label: String,
     leases: Units,
-    /// Whether leases can be kept there: by `/id`, by `/partitionKey` or without a partition key.
+    /// Whether the container may hold leases: it is partitioned by `/id`, by `/partitionKey` or not at all.
     may_hold_leases: bool,
     /// Whether an item with the id of a lease was asked for or written.
     holds_leases: AtomicBool,
@@ -62,7 +62,7 @@ impl UnitCounters {
         UnitCounters { spent, leases, labels: Mutex::default() }
     }
 
-    /// The counters of a container, under this label while there is room.
+    /// Creates the counters of a container, with its own label as long as there is room.
     pub(crate) fn of(&self, label: String, definition: &ContainerDefinition) -> ContainerUnits {
         let mut labels = self.labels.lock();
         let has_room = labels.len() < CONTAINERS_MAX;
@@ -88,9 +88,9 @@ impl UnitCounters {
 }
 
 impl ContainerUnits {
-    /// Counts what a request cost.
+    /// Counts the charge of a request.
     pub(crate) fn count(&self, operation: ItemOperation, route: &Route, charge: Charge) {
-        // Charges are far below where a double loses hundredths.
+        // Charges are small enough for an f64 to hold hundredths exactly.
         let units = charge.hundredths() as f64 / 100.0;
         let spent = Spent { container: self.label.clone(), operation: name_of(operation) };
         self.spent.get_or_create(&spent).inc_by(units);
@@ -141,8 +141,8 @@ impl ContainerUnits {
     }
 }
 
-/// `prefix..0` is a lease, `prefix.info` and `prefix.lock` are the marker and the lock of the processors of all
-/// libraries.
+/// Whether an id is that of a lease (`prefix..0`), or of the marker (`prefix.info`) or the lock (`prefix.lock`)
+/// that the processors of all libraries write.
 fn is_lease_id(id: &str) -> bool {
     id.ends_with(".info") || id.ends_with(".lock") || id.contains("..")
 }

@@ -1,18 +1,18 @@
-//! Which web pages may use this server.
+//! Decides which web pages may use this server.
 //!
 //! A browser sends the requests of any page to any address, also to loopback. While a request needs no
 //! secret (the well-known key, or no authentication), three headers that pages cannot choose protect the data:
 //!
-//! * `Host` must name this server. Otherwise a page could let its own name point here (DNS rebinding) and
-//!   would then be of the same origin.
+//! * `Host` must name this server. Otherwise a page could point its own name here (DNS rebinding) and would then
+//!   have the same origin.
 //! * `Origin` must be a page of this machine or a listed one, with or without preflight.
 //! * `Sec-Fetch-Site` must not be that of another page unless `Origin` names an allowed one. Images, scripts
 //!   and `fetch` with `no-cors` send a GET without `Origin`, and a page sees whether they were served.
 //!
-//! With a key of its own, a server is protected by the key, and the list says only which pages may read
-//! answers. `/metrics` needs no key, so its `Host` is checked in any case.
+//! A server with its own key is protected by the key, and the list only says which pages may read responses.
+//! `/metrics` needs no key, so its `Host` is always checked.
 //!
-//! Pure functions of a request's head; `gateway` calls them. No authentication here.
+//! Pure functions of a request's head, called by `gateway`. They do not authenticate.
 
 use crate::config::Config;
 use crate::failure::Failure;
@@ -22,9 +22,9 @@ use hyper::Request;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use std::net::IpAddr;
 
-/// The longest name of a host, from DNS.
+/// The longest host name that DNS permits.
 const HOST_BYTES_MAX: usize = 253;
-/// As much of a foreign name as a refusal repeats.
+/// How much of a foreign name an error message repeats.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// Says which page made a request. Programs other than browsers do not send it.
@@ -42,7 +42,7 @@ pub(crate) struct WebRules {
 }
 
 impl WebRules {
-    /// The rules of a checked configuration.
+    /// Builds the rules from a validated configuration.
     pub(crate) fn new(config: &Config) -> WebRules {
         WebRules {
             admits_anyone: config.admits_anyone(),
@@ -51,7 +51,7 @@ impl WebRules {
         }
     }
 
-    /// Refuses requests that a foreign page may have made.
+    /// Refuses requests that a foreign page may have sent.
     pub(crate) fn admit<B>(&self, request: &Request<B>) -> Result<(), Failure> {
         if self.admits_anyone || request.uri().path() == METRICS {
             self.check_host(request)?;
@@ -67,7 +67,7 @@ impl WebRules {
         }
     }
 
-    /// The page that made the request, if it may read the answer.
+    /// The origin of the request, if its page may read the response.
     pub(crate) fn cors_origin(&self, head: &HeaderMap) -> Option<HeaderValue> {
         let mut origins = head.get_all(ORIGIN).iter();
         let (origin, None) = (origins.next()?, origins.next()) else { return None };
@@ -76,8 +76,8 @@ impl WebRules {
         (is_listed || self.admits_anyone && is_loopback_origin(text)).then(|| origin.clone())
     }
 
-    /// Every name a request gives the server must be one of ours: HTTP/1.1 has `Host` and perhaps a name in
-    /// the request line, HTTP/2 has `:authority` and perhaps `Host`.
+    /// Checks every host name in a request: HTTP/1.1 has `Host` and possibly a name in the request line, HTTP/2 has
+    /// `:authority` and possibly `Host`.
     fn check_host<B>(&self, request: &Request<B>) -> Result<(), Failure> {
         let named = request.headers().get_all(HOST).iter().map(HeaderValue::as_bytes);
         let mut named = named.chain(request.uri().authority().map(|name| name.as_str().as_bytes()));
@@ -92,7 +92,8 @@ impl WebRules {
         }
     }
 
-    /// An address cannot be rebound. While anyone is admitted, only loopback is listened on.
+    /// Whether a host is this server. An IP address cannot be rebound. While anyone is admitted, the server listens
+    /// only on loopback.
     fn is_ours(&self, host: &str) -> bool {
         let is_address = || !self.admits_anyone && host.parse::<IpAddr>().is_ok();
         is_loopback(host)
@@ -101,7 +102,7 @@ impl WebRules {
     }
 }
 
-/// The host of an authority, without port and brackets.
+/// Returns the host of an authority, without port and brackets.
 fn host_of(authority: &str) -> Option<&str> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -127,7 +128,7 @@ fn is_loopback_origin(origin: &str) -> bool {
     authority.and_then(host_of).is_some_and(is_loopback)
 }
 
-/// A name or an address as a configuration gives it, in the form it is compared in.
+/// Normalises a host name or address of a configuration for comparison.
 pub(crate) fn parse_host(text: &str) -> Option<String> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = bare.parse::<IpAddr>() {
@@ -138,7 +139,7 @@ pub(crate) fn parse_host(text: &str) -> Option<String> {
     is_name.then(|| text.to_ascii_lowercase())
 }
 
-/// An origin as a configuration gives it, in the form browsers send: lower case, no default port.
+/// Normalises an origin of a configuration to the form of browsers: lower case, no default port.
 pub(crate) fn parse_origin(text: &str) -> Option<String> {
     let text = text.strip_suffix('/').unwrap_or(text).to_ascii_lowercase();
     let (scheme, authority) = text.split_once("://")?;

@@ -1,6 +1,6 @@
-//! Answers that clients depend on in ways no document says: their own test suites do.
+//! Details of responses that clients depend on although no document mentions them: their test suites check them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

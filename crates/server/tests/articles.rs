@@ -1,6 +1,6 @@
-//! What Microsoft's articles on the change feed show, request by request.
+//! Requests and responses as shown in Microsoft's articles on the change feed.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -50,7 +50,7 @@ async fn a_read_feed_of_one_range_lists_the_items_of_that_range_page_by_page() {
         let scope = ("x-ms-documentdb-partitionkeyrangeid", id.as_str());
         let mut of_range = Vec::new();
         let mut continuation = String::new();
-        // Pages of three; twenty items have no more than seven.
+        // Pages of three: twenty items take at most seven.
         for _ in 0..8 {
             let mut head = vec![scope, ("x-ms-max-item-count", "3")];
             if !continuation.is_empty() {
@@ -122,7 +122,7 @@ async fn a_container_without_a_partition_key_needs_none_in_any_request() {
     assert_eq!(ranges.header("x-ms-item-count"), Some("1"));
     let docs = format!("{COLLS}/leases/docs");
     let item = format!("{docs}/p..0");
-    // As clients of the time send it, and as those of today do.
+    // As clients of that time send it, and as current ones do.
     for head in [&[old][..], &[("x-ms-documentdb-partitionkey", "[]")][..]] {
         let send = async |verb, path: &str, body| world.send(verb, path, head, body).await.status;
         assert_eq!(send("POST", &docs, r#"{"id":"p..0","Owner":"a"}"#).await, 201);

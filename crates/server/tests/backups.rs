@@ -1,4 +1,4 @@
-//! Backups over the wire: bounded pages, a bounded number of them, and an end for those whose client has left.
+//! Backups over HTTP: bounded chunks, a bounded number of backups, and a time limit for idle ones.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::{Got, World};
 
 const BACKUPS: &str = "/_headwater/backups";
-/// How many there may be at a time.
+/// The maximum number of backups at a time.
 const BACKUPS_MAX: usize = 4;
 
 /// A server with some items, and small segments so that compaction replaces files.
@@ -34,7 +34,7 @@ async fn write(world: &World) {
     }
 }
 
-/// How many more backups there is room for.
+/// The number of further backups that the server accepts.
 async fn room(world: &World) -> usize {
     let mut made = Vec::new();
     loop {
@@ -85,7 +85,7 @@ async fn a_backup_keeps_its_files_while_compaction_replaces_them() {
     let partition = get(&world, &format!("{BACKUPS}/{id}/partitions/0")).await;
     assert!(partition.json()["items"].as_u64().unwrap() > 0, "{partition:?}");
 
-    // A stretch that the client has is compared and not sent.
+    // A chunk that the client already has is compared and not sent.
     let (etag, content) = &before[0];
     let length = content.len();
     let path = format!("{BACKUPS}/{id}/files/0?offset=0&bytes={length}");
@@ -121,7 +121,7 @@ async fn a_backup_whose_client_has_left_is_released() {
     let begun = world.send("POST", BACKUPS, &[], "").await.json();
     let id = begun["id"].as_str().unwrap();
     let path = format!("{BACKUPS}/{id}/files/0?offset=0&bytes=1");
-    // Asking for it would keep it: that it is gone is seen by how many others there is room for.
+    // A request for it would keep the backup alive, so count how many others the server accepts.
     let mut attempts = 0;
     while room(&world).await < BACKUPS_MAX {
         attempts += 1;

@@ -1,6 +1,6 @@
-//! Whatever arrives, the answer is clear, the server stays up and the others do not notice.
+//! Invalid input: the response is clear, the server stays up, and other clients are not affected.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -15,10 +15,10 @@ use std::time::Duration;
 use support::{Got, World, read_answer};
 use tokio::io::AsyncWriteExt;
 
-/// What it is, verb, path, headers, body, and the status it gets.
+/// Description, method, path, headers, body, and the expected status.
 type Case<'a> = (&'a str, &'a str, &'a str, Vec<(&'a str, &'a str)>, &'a str, u16);
 
-/// The shape every refusal has.
+/// Checks the common form of error responses.
 fn check_refusal(what: &str, got: &Got, status: u16) {
     assert_eq!(got.status, status, "{what}: {}", String::from_utf8_lossy(&got.body));
     let body = got.json();
@@ -106,14 +106,14 @@ async fn bodies_headers_paths_and_verbs_that_are_wrong_get_a_clear_answer() {
         ("no container", "GET", "/dbs/db/colls/x/docs/1", vec![key], "", 404),
         ("no database", "GET", "/dbs/x/colls/c/docs/1", vec![key], "", 404),
         ("an unknown verb", "PUT", docs, vec![key], "{}", 405),
-        ("a verb nobody knows", "BREW", docs, vec![key], "{}", 405),
+        ("an undefined verb", "BREW", docs, vec![key], "{}", 405),
         ("a page of no items", "GET", docs, vec![("x-ms-max-item-count", "0")], "", 400),
         ("a page of words", "GET", docs, vec![("x-ms-max-item-count", "ten")], "", 400),
-        ("a continuation of nobody", "GET", docs, vec![("x-ms-continuation", "zzz!")], "", 400),
-        ("a session token that is none", "GET", docs, vec![("x-ms-session-token", "zzz")], "", 400),
+        ("an invalid continuation", "GET", docs, vec![("x-ms-continuation", "zzz!")], "", 400),
+        ("an invalid session token", "GET", docs, vec![("x-ms-session-token", "zzz")], "", 400),
         ("an unknown feed", "GET", docs, vec![("A-IM", "Backwards feed")], "", 400),
         (
-            "an etag of nobody",
+            "an invalid etag",
             "GET",
             docs,
             vec![("A-IM", "Incremental feed"), ("If-None-Match", "\"zzz\"")],
@@ -130,7 +130,7 @@ async fn bodies_headers_paths_and_verbs_that_are_wrong_get_a_clear_answer() {
         ),
         ("a query without one", "POST", docs, vec![("x-ms-documentdb-isquery", "True")], "{}", 400),
         (
-            "a query that is none",
+            "an invalid query",
             "POST",
             docs,
             vec![("x-ms-documentdb-isquery", "True")],
@@ -138,7 +138,7 @@ async fn bodies_headers_paths_and_verbs_that_are_wrong_get_a_clear_answer() {
             400,
         ),
         (
-            "a batch that is none",
+            "a batch that is not an array",
             "POST",
             docs,
             vec![key, ("x-ms-cosmos-is-batch-request", "True")],
@@ -164,7 +164,7 @@ async fn bodies_headers_paths_and_verbs_that_are_wrong_get_a_clear_answer() {
             r#"{"id":"x","partitionKey":{"paths":["/a"]}}"#,
             400,
         ),
-        ("a patch that is none", "PATCH", "/dbs/db/colls/c/docs/1", vec![key], "{}", 400),
+        ("a patch without operations", "PATCH", "/dbs/db/colls/c/docs/1", vec![key], "{}", 400),
     ];
     for (what, verb, path, head, body, status) in cases {
         let got = world.send(verb, path, &head, body).await;
@@ -206,7 +206,7 @@ async fn bytes_that_are_not_requests_end_their_own_connection_only() {
         if let Ok(got) = read_answer(&mut stream).await {
             assert!(got.status >= 400, "case {index}: {got:?}");
         }
-        // Somebody who was there before goes on being served on the same connection.
+        // A client that was connected before is still served on its connection.
         steady.write_all(&world.request("GET", "/dbs/db", &[], b"")).await.unwrap();
         let got = read_answer(&mut steady).await.unwrap();
         assert_eq!(got.status, 200, "after case {index}");
@@ -248,7 +248,7 @@ async fn connections_beyond_the_limit_wait_for_their_turn() {
     });
     let world = world.await;
     let (first, second) = (world.connect().await, world.connect().await);
-    // Both must have been accepted before a third asks.
+    // Both connections must be accepted before the third one is opened.
     world.runtime.sleep(Duration::from_millis(100)).await;
     let mut third = world.connect().await;
     third.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -287,7 +287,7 @@ async fn an_address_that_holds_all_its_connections_keeps_nobody_else_out() {
     let mut other = socket.connect(world.address()).await.unwrap();
     other.write_all(ask).await.unwrap();
     assert_eq!(read_answer(&mut other).await.unwrap().status, 200);
-    // Who leaves makes room.
+    // A closed connection makes room.
     held.pop();
     let mut answered = false;
     for _ in 0..100 {
@@ -303,7 +303,7 @@ async fn an_address_that_holds_all_its_connections_keeps_nobody_else_out() {
     world.stop().await;
 }
 
-/// Waits until whoever asks is the only one who is connected.
+/// Waits until the connection of the metrics request is the only open one.
 async fn only_one_is_left(world: &World) {
     let mut open = String::new();
     for _ in 0..200 {
@@ -315,7 +315,7 @@ async fn only_one_is_left(world: &World) {
         }
         world.runtime.sleep(Duration::from_millis(50)).await;
     }
-    panic!("only the one that asks is left: {open}");
+    panic!("more connections than that of the metrics request are open: {open}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -327,14 +327,14 @@ async fn a_client_that_never_reads_its_answers_is_given_up_on() {
     assert_eq!(world.send("POST", "/dbs/db/colls/c/docs", &[key], &body).await.status, 201);
     let mut deaf = world.connect().await;
     let request = world.request("GET", "/dbs/db/colls/c/docs/1", &[key], b"");
-    // More than the kernel keeps on both sides of loopback.
+    // More than the kernel buffers on both sides of loopback.
     deaf.write_all(&request.repeat(60)).await.unwrap();
     only_one_is_left(&world).await;
     drop(deaf);
     world.stop().await;
 }
 
-/// Asks over HTTP/2; whoever does not read the body opens no more window than this.
+/// Sends a request over HTTP/2. The window grows only when the body is read.
 async fn ask_over_http2(world: &World, window: u32, path: &str) -> Response<Incoming> {
     let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(window)
@@ -360,7 +360,7 @@ async fn a_client_over_http2_that_opens_no_window_is_given_up_on() {
     let body = format!(r#"{{"id":"1","pk":"a","text":"{}"}}"#, "x".repeat(1 << 20));
     assert_eq!(world.send("POST", "/dbs/db/colls/c/docs", &[key], &body).await.status, 201);
     for window in [0, 65_535] {
-        // Its connection is driven and answers pings; only nobody reads.
+        // The connection is driven and answers pings, but the body is not read.
         let deaf = ask_over_http2(&world, window, "/dbs/db/colls/c/docs/1").await;
         assert_eq!(deaf.status(), 200);
         only_one_is_left(&world).await;

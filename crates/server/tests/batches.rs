@@ -1,6 +1,6 @@
-//! Batches as a whole: what refuses one before its first operation.
+//! Batches that are refused as a whole, before their first operation.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -28,7 +28,7 @@ fn ids(got: &Got) -> Vec<String> {
     items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The bulk executor of Java, Spark and Kafka looks up the ranges again only if the whole request is refused.
+/// The bulk executor of Java, Spark and Kafka refreshes its ranges only if the whole request is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_for_a_range_that_is_gone_is_refused_as_a_whole() {
     let world = World::new().await.with_container().await;
@@ -43,7 +43,7 @@ async fn a_batch_for_a_range_that_is_gone_is_refused_as_a_whole() {
         let refused = world.send("POST", DOCS, &head, &body).await;
         assert_eq!((refused.status, refused.substatus()), (410, Some(1002)), "{refused:?}");
         assert_eq!(ids(&world.send("GET", DOCS, &[], "").await).len(), index);
-        // With a range that is there it is done, even if the key is in the other one.
+        // With an existing range it succeeds, even if the key is in the other range.
         let head = [KEY, BATCH, atomic, (RANGE, half.as_str())];
         let done = world.send("POST", DOCS, &head, &body).await;
         assert_eq!(done.status, 200, "{done:?}");
@@ -72,14 +72,14 @@ async fn a_batch_with_a_read_is_not_served_the_past() {
         let known = [KEY, BATCH, atomic, (SESSION, session.as_str())];
         assert_eq!(world.send("POST", DOCS, &known, &body).await.status, 200);
     }
-    // What only writes has no past to be served.
+    // A batch that only writes cannot read stale data.
     let body = json!([create("last", "a")]).to_string();
     let ahead = [KEY, BATCH, ATOMIC[0], (SESSION, "0:-1#1000")];
     assert_eq!(world.send("POST", DOCS, &ahead, &body).await.status, 200);
     world.stop().await;
 }
 
-/// Each operation of a bulk request names a key of its own; the token was compared with the header alone.
+/// Regression: each operation of a bulk request has its own key, but only the header was compared with the token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_for_one_partition_key_reaches_no_other_in_a_batch() {
     let world = World::new().await.with_container().await;
@@ -112,7 +112,7 @@ async fn a_token_for_one_partition_key_reaches_no_other_in_a_batch() {
     world.stop().await;
 }
 
-/// Twenty small patches of large items were answered with 38 MB.
+/// Regression: twenty small patches of large items led to a response of 38 MB.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_whose_answer_would_be_too_large_does_nothing() {
     const COUNT: usize = 6;

@@ -1,6 +1,6 @@
-//! What running official clients taught us, each as the one request that showed it.
+//! Behaviours found by running official clients, each reduced to the request that showed it.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -19,7 +19,7 @@ async fn three_ranges() -> World {
     World::with_options(options, |_| ()).await.with_container().await
 }
 
-/// Python replaces, reads and deletes by the `_self` of what it read.
+/// The Python SDK replaces, reads and deletes items by the `_self` link that it read.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_is_found_by_its_resource_id() {
     let world = World::new().await.with_container().await;
@@ -34,7 +34,7 @@ async fn an_item_is_found_by_its_resource_id() {
     world.stop().await;
 }
 
-/// Go names its key to every range in turn.
+/// The Go SDK sends its key to every range in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_without_the_key_has_no_changes_and_is_not_gone() {
     let world = three_ranges().await;
@@ -53,7 +53,7 @@ async fn a_range_without_the_key_has_no_changes_and_is_not_gone() {
     world.stop().await;
 }
 
-/// Java makes the address of a container of this header, and writes key versions as names.
+/// The Java SDK builds the address of a container from this header, and writes key versions as names.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_names_its_owner_and_takes_a_version_by_name() {
     let world = World::new().await.with_container().await;
@@ -67,7 +67,7 @@ async fn a_container_names_its_owner_and_takes_a_version_by_name() {
     world.stop().await;
 }
 
-/// Java's processor of latest versions reads only wrapped items, and asks for them.
+/// Java's processor of latest versions reads only wrapped items, and requests them by a header.
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_wrapped_for_those_who_name_a_wire_format() {
     let world = World::new().await.with_container().await;
@@ -83,7 +83,7 @@ async fn changes_are_wrapped_for_those_who_name_a_wire_format() {
     world.stop().await;
 }
 
-/// Go sends the option of its users as it is, and they expect a refusal.
+/// The Go SDK passes the user's option on unchanged, and users expect a refusal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_over_all_keys_is_refused_to_a_client_that_does_not_want_it() {
     let world = World::new().await.with_container().await;
@@ -98,7 +98,7 @@ async fn a_query_over_all_keys_is_refused_to_a_client_that_does_not_want_it() {
     world.stop().await;
 }
 
-/// npm `documentdb` reads a session token as one number, and its process ends at anything else.
+/// npm `documentdb` parses a session token as one number, and crashes on anything else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_token_has_the_form_the_client_reads() {
     let world = World::new().await.with_container().await;
@@ -115,7 +115,7 @@ async fn a_session_token_has_the_form_the_client_reads() {
     assert!(old.iter().all(is_number), "{old:?}");
     let new = session("2018-12-31").await;
     assert!(new.iter().all(|token| token.starts_with("0:-1#")), "{new:?}");
-    // What the old client was given, it sends back.
+    // The old client sends back the token it received.
     let head = [
         (KEY, r#"["a"]"#),
         ("x-ms-version", "2017-11-15"),
@@ -125,7 +125,7 @@ async fn a_session_token_has_the_form_the_client_reads() {
     world.stop().await;
 }
 
-/// Java asks for the changes of a prefix without naming a range, and cannot read two session tokens.
+/// The Java SDK reads the changes of a prefix without a range, and cannot parse two session tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_feed_of_a_prefix_has_the_session_token_of_its_partition() {
     let world = three_ranges().await;
@@ -149,7 +149,7 @@ async fn the_feed_of_a_prefix_has_the_session_token_of_its_partition() {
     world.stop().await;
 }
 
-/// Java says for each operation of a bulk whether it wants the item back.
+/// The Java SDK says for each operation of a bulk request whether it wants the item back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operation_of_a_batch_may_want_no_item_back() {
     let world = World::new().await.with_container().await;
@@ -171,7 +171,7 @@ async fn an_operation_of_a_batch_may_want_no_item_back() {
     world.stop().await;
 }
 
-/// Java addresses what it read by its link, and then the header does not say the container's id.
+/// The Java SDK addresses resources by the link it read; the header's value is then not comparable.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_named_by_its_resource_id_is_no_other() {
     let world = World::new().await.with_container().await;
@@ -185,7 +185,7 @@ async fn a_container_named_by_its_resource_id_is_no_other() {
     world.stop().await;
 }
 
-/// Java adds up what the operations of a refused batch cost, and keeps its session.
+/// The Java SDK adds up the charges of a failed batch's operations, and keeps its session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_batch_says_what_it_cost_and_where_it_was_refused() {
     let world = World::new().await.with_container().await;
@@ -199,7 +199,7 @@ async fn a_refused_batch_says_what_it_cost_and_where_it_was_refused() {
     let whole: f64 = refused.header("x-ms-request-charge").unwrap().parse().unwrap();
     assert!((charge(0) + charge(1) - whole).abs() < 0.01, "{refused:?}");
     assert!(refused.header("x-ms-session-token").is_some(), "{refused:?}");
-    // It names no owner, as no refusal does. What was done, and each for itself, does.
+    // Like any error, it does not name the container. A response to a bulk request does.
     assert_eq!(refused.header("x-ms-content-path"), None, "{refused:?}");
     let each = [head[0], head[1], ("x-ms-cosmos-batch-atomic", "False")];
     let partly = world.send("POST", ITEMS, &each, body).await;
@@ -208,7 +208,7 @@ async fn a_refused_batch_says_what_it_cost_and_where_it_was_refused() {
     world.stop().await;
 }
 
-/// The service answers with 4 MiB at most. Java splits what it reads in bulk when it is told so.
+/// The service responds with at most 4 MiB. The Java SDK then splits its bulk reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_whose_answer_would_be_too_large_is_not_done() {
     let world = World::new().await.with_container().await;
@@ -230,7 +230,7 @@ async fn a_batch_whose_answer_would_be_too_large_is_not_done() {
     assert_eq!(statuses(&refused), [undone, undone, undone, undone, too_large]);
     let missing = world.send("GET", "/dbs/db/colls/c/docs/2", &[key], "").await;
     assert_eq!(missing.status, 404);
-    // What the batch itself makes large counts too.
+    // Items that the batch itself writes count too.
     let made = format!(
         r#"[{{"operationType":"Upsert","resourceBody":{{"id":"3","pk":"a","text":"{}"}}}},
             {{"operationType":"Read","id":"3"}},{{"operationType":"Read","id":"3"}}]"#,
@@ -238,14 +238,14 @@ async fn a_batch_whose_answer_would_be_too_large_is_not_done() {
     );
     let refused = world.send("POST", ITEMS, &head, &made).await;
     assert_eq!(statuses(&refused), [undone, undone, too_large]);
-    // Each for itself, those that fit are answered.
+    // In bulk, the operations that fit are answered.
     let head = [head[0], head[1], ("x-ms-cosmos-batch-atomic", "False")];
     let partly = world.send("POST", ITEMS, &head, &body).await;
     assert_eq!(statuses(&partly), [(201, 0), (200, 0), (200, 0), (200, 0), too_large]);
     world.stop().await;
 }
 
-/// Java reads in bulk only what it does not know, and says so with the condition of a write.
+/// The Java SDK reads in bulk only items that changed, and says so with the condition of a write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_of_a_batch_sends_only_what_the_client_does_not_know() {
     let world = World::new().await.with_container().await;
@@ -267,7 +267,7 @@ async fn a_read_of_a_batch_sends_only_what_the_client_does_not_know() {
     world.stop().await;
 }
 
-/// Rust takes the position of the partition from the answer that there is no such item.
+/// The Rust SDK takes the session token from a response with 404.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_item_says_which_partition_lacks_it() {
     let world = World::new().await.with_container().await;
@@ -283,7 +283,7 @@ async fn a_missing_item_says_which_partition_lacks_it() {
     world.stop().await;
 }
 
-/// Rust tells a query that it cannot run itself from one that is wrong.
+/// The Rust SDK distinguishes a query that it cannot run from an invalid one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_the_client_cannot_follow_has_a_sub_status() {
     let world = World::new().await.with_container().await;
@@ -298,7 +298,7 @@ async fn a_plan_the_client_cannot_follow_has_a_sub_status() {
     world.stop().await;
 }
 
-/// Go asks for a plan without the parameters.
+/// The Go SDK requests a plan without the parameters.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_made_without_parameters_and_then_covers_every_key() {
     let world = World::new().await.with_container().await;
@@ -325,7 +325,7 @@ async fn a_plan_is_made_without_parameters_and_then_covers_every_key() {
     world.stop().await;
 }
 
-/// Java asks for a plan of every query, also of those within one key, where nothing is left to merge.
+/// The Java SDK requests a plan for every query, including those within one key, which need no merging.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_merged_has_a_plan_within_one_key() {
     let world = World::new().await.with_container().await;
@@ -356,7 +356,7 @@ async fn what_cannot_be_merged_has_a_plan_within_one_key() {
     world.stop().await;
 }
 
-/// Java keeps a plan that names nothing for all queries of the same text, and looks for `hasOrderBy` first.
+/// The Java SDK caches a plan without features for all queries of the same text, and checks `hasOrderBy` first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_of_sorted_groups_within_one_key_names_their_order() {
     let world = World::new().await.with_container().await;
@@ -375,7 +375,7 @@ async fn a_plan_of_sorted_groups_within_one_key_names_their_order() {
     assert_eq!(info["orderBy"], json!(["Descending"]), "{info}");
     assert_eq!(info["orderByExpressions"], json!(["c.n"]), "{info}");
     assert_eq!(info["top"], 5, "{info}");
-    // The groups of one key are whole: a client that grouped again would lose their order.
+    // The groups of one key are complete: a client that grouped them again would lose their order.
     assert_eq!(info["groupByExpressions"], json!([]), "{info}");
     let rewritten = info["rewrittenQuery"].as_str().unwrap();
     for (resume, expected) in [("true", vec!["x", "w"]), ("c.n < 'x'", vec!["w"])] {
@@ -394,7 +394,7 @@ async fn a_plan_of_sorted_groups_within_one_key_names_their_order() {
     world.stop().await;
 }
 
-/// Java asks for pages as long as its `TOP`, also where that is zero.
+/// The Java SDK requests pages of the size of its `TOP`, even if that is zero.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_for_no_rows_may_ask_for_pages_of_none() {
     let world = World::new().await.with_container().await;
@@ -410,7 +410,7 @@ async fn a_query_for_no_rows_may_ask_for_pages_of_none() {
     world.stop().await;
 }
 
-/// Java looks for the service's whole sentence.
+/// The Java SDK searches for the service's exact message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_not_the_items_is_refused_in_the_services_words() {
     let world = World::new().await.with_container().await;
@@ -423,7 +423,7 @@ async fn a_key_that_is_not_the_items_is_refused_in_the_services_words() {
     world.stop().await;
 }
 
-/// Java asks for an index that comes later, and expects to be told that it does not.
+/// The Java SDK requests a lazy index, and expects the response to say `consistent`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lazy_index_is_kept_at_once() {
     let world = World::new().await.with_container().await;
@@ -434,7 +434,7 @@ async fn a_lazy_index_is_kept_at_once() {
     world.stop().await;
 }
 
-/// Python and JavaScript merge the answers of ranges themselves, and their own tests look at how.
+/// The Python and JavaScript SDKs merge the results of ranges themselves, and their test suites check how.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_merges_is_given_the_plan_and_everybody_else_the_answer() {
     let world = World::new().await.with_container().await;
@@ -458,7 +458,7 @@ async fn a_client_that_merges_is_given_the_plan_and_everybody_else_the_answer() 
     let (python, javascript) = ("azsdk-python-cosmos-async/4.17.1 x", "Node azure-cosmos-js/4.9.3");
     let sorted = "SELECT VALUE c.n FROM c ORDER BY c.n DESC";
     let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
-    // One range is merged like many: what a program sees does not change with the first split.
+    // A single range is merged like many, so that the first split changes nothing for users.
     for (round, agent) in [python, python, javascript].into_iter().enumerate() {
         if round == 1 {
             container.split(container.ranges()[0].id, None).await.unwrap();
@@ -485,9 +485,9 @@ async fn a_client_that_merges_is_given_the_plan_and_everybody_else_the_answer() 
     world.stop().await;
 }
 
-/// Python's own tests come with a continuation of another account and expect items.
+/// The Python SDK's test suite sends a continuation of an Azure account and expects items.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_continuation_of_azure_begins_anew_and_any_other_is_refused() {
+async fn a_continuation_of_azure_starts_over_and_any_other_is_refused() {
     let world = World::new().await.with_container().await;
     let key = (KEY, r#"["a"]"#);
     assert_eq!(world.send("POST", ITEMS, &[key], r#"{"id":"1","pk":"a"}"#).await.status, 201);
@@ -506,7 +506,7 @@ async fn a_continuation_of_azure_begins_anew_and_any_other_is_refused() {
     world.stop().await;
 }
 
-/// Clients that show continuations to their users, or log them, parse those of the service's gateway.
+/// Clients that show or log continuations parse the JSON form of the service's gateway.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_continuation_of_a_query_over_all_ranges_is_json() {
     let world = three_ranges().await;
@@ -530,7 +530,7 @@ async fn the_continuation_of_a_query_over_all_ranges_is_json() {
         let read: Value = serde_json::from_str(next).unwrap();
         assert_eq!(read["range"], json!({"min": "", "max": "FF"}), "{next}");
         let token = read["token"].as_str().unwrap();
-        // Positions from before are bare, and so are those within a key.
+        // Older positions have no JSON around them, and neither have those within a key.
         for position in [next, token] {
             let second = ask(text, all, position).await;
             assert_eq!(second.json()["Documents"], json!([2, 3]), "{second:?}");
@@ -550,7 +550,7 @@ async fn the_continuation_of_a_query_over_all_ranges_is_json() {
     world.stop().await;
 }
 
-/// .NET sends the place where a sorted query resumes beside the text, for each range.
+/// The .NET SDK sends the position where a sorted query resumes next to the text, for each range.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sorted_query_resumes_at_the_filter_beside_its_text() {
     let world = World::new().await.with_container().await;

@@ -1,6 +1,6 @@
-//! Definitions beside items: client encryption keys, and what a container says about its contents.
+//! Definitions other than items: client encryption keys, and the policies and statistics of containers.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -109,14 +109,14 @@ async fn a_container_says_what_is_in_its_ranges_when_it_is_asked() {
     assert!(usage.contains("documentsCount=20;"), "{usage}");
     assert!(told.header("x-ms-resource-quota").unwrap().contains("collectionSize="));
 
-    // A client that sends back what it read does not change the definition by it.
+    // A client that sends back the container it read does not change the definition.
     let replaced = world.send("PUT", container, &[], &String::from_utf8_lossy(&told.body)).await;
     assert_eq!(replaced.status, 200, "{replaced:?}");
     assert!(replaced.json().get("statistics").is_none());
     world.stop().await;
 }
 
-/// The ids of a list, read in pages of two.
+/// Returns the ids of a list, read in pages of two.
 async fn listed(world: &World, path: &str, key: &str) -> Vec<String> {
     let (mut ids, mut continuation) = (Vec::new(), None::<String>);
     for _ in 0..100 {
@@ -149,7 +149,7 @@ async fn databases_and_containers_are_listed_in_the_order_of_their_creation() {
     assert_eq!(listed(&world, "/dbs", "Databases").await, names);
     assert_eq!(listed(&world, "/dbs/m/colls", "DocumentCollections").await, names);
 
-    // Made anew, one is the newest.
+    // A recreated database or container is the newest one.
     for (path, body) in [
         ("/dbs/", json!({"id": "z"})),
         ("/dbs/m/colls/", json!({"id": "z", "partitionKey": {"paths": ["/pk"], "kind": "Hash"}})),
@@ -164,7 +164,7 @@ async fn databases_and_containers_are_listed_in_the_order_of_their_creation() {
     world.stop().await;
 }
 
-/// Java's suite compares these bounds with those of the service.
+/// The Java SDK's test suite compares these bounds with those of the service.
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_of_a_new_container_meet_where_the_service_s_do() {
     let world = World::new().await.with_container().await;
@@ -231,7 +231,7 @@ async fn spatial_indexes_that_do_not_fit_the_geometry_type_are_refused() {
     let good = definition("Geometry", sides);
     assert_eq!(world.send("POST", "/dbs/db/colls", &[], &good).await.status, 201);
     assert_eq!(world.send("PUT", "/dbs/db/colls/s", &[], &good).await.status, 200);
-    // The type and its indexes change together or not at all.
+    // The type and its indexes can only change together.
     let bare = definition("Geometry", None);
     assert_eq!(world.send("PUT", "/dbs/db/colls/s", &[], &bare).await.status, 400);
     let globe = definition("Geography", None);
@@ -239,7 +239,7 @@ async fn spatial_indexes_that_do_not_fit_the_geometry_type_are_refused() {
     world.stop().await;
 }
 
-/// Clients look for the reason in the form in which the service's partitions give it.
+/// Clients search for the reason in the format of the service's partitions.
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_of_vectors_and_texts_that_do_not_fit_are_refused() {
     let world = World::new().await.with_container().await;

@@ -1,6 +1,6 @@
-//! What Headwater adds to feeds and queries, over the wire: filters, query metrics, index metrics.
+//! Extensions of feeds and queries over HTTP: filters, query metrics, index metrics.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -247,7 +247,7 @@ async fn a_count_says_that_it_has_read_nothing() {
     upsert(&world, &json!({"id": "other", "pk": "b"})).await;
     for (text, expected) in [
         ("SELECT VALUE COUNT(1) FROM c", json!([25])),
-        // What SDKs make of it for a range.
+        // The form in which SDKs send it to a range.
         ("SELECT VALUE [{\"item\": COUNT(1)}] FROM c", json!([[{"item": 25}]])),
     ] {
         let head = [

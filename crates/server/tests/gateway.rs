@@ -1,7 +1,7 @@
-//! What clients rely on beyond single operations: sessions, tokens, throughput, streams, certificates,
-//! and ends in good order.
+//! Behaviour beyond single operations that clients rely on: sessions, tokens, throughput, streams, certificates,
+//! and graceful shutdown.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -181,7 +181,7 @@ async fn a_resource_token_covers_what_its_permission_names_and_nothing_else() {
     assert_eq!(guest("DELETE", "/dbs/db/colls/c", "", "").await, 403);
     assert_eq!(guest("GET", "/dbs", "", "").await, 403);
     assert_eq!(guest("GET", "/offers", "", "").await, 403);
-    // A browser that listens has no headers of its own: its token is in the address.
+    // A browser cannot send headers for an event stream, so its token is in the query string.
     let listen =
         |path: &str| format!("GET {path}?token={escaped} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut stream = world.connect().await;
@@ -195,7 +195,7 @@ async fn a_resource_token_covers_what_its_permission_names_and_nothing_else() {
     world.stop().await;
 }
 
-/// Makes a permission; its token, escaped as a header has it.
+/// Creates a permission and returns its token, escaped as in a header.
 async fn token_for(world: &World, id: &str, rest: &str) -> String {
     let body = format!(r#"{{"id":"{id}","permissionMode":"All",{rest}}}"#);
     let made = world.send("POST", "/dbs/db/users/ann/permissions", &[], &body).await;
@@ -229,7 +229,7 @@ async fn a_token_for_one_partition_key_works_on_the_items_of_that_key_and_on_not
     assert_eq!(guest("POST", DOCS, theirs, r#"{"id":"2","pk":"b"}"#).await, 403);
     let all_of_key = "/dbs/db/colls/c/operations/partitionkeydelete";
     assert_eq!(guest("POST", all_of_key, theirs, "").await, 403);
-    // What others have a part in.
+    // Resources that other keys share.
     assert_eq!(guest("POST", "/dbs/db/colls/c/sprocs", ours, source).await, 403);
     assert_eq!(guest("PUT", run, ours, source).await, 403);
     assert_eq!(guest("DELETE", run, ours, "").await, 403);
@@ -403,7 +403,7 @@ async fn a_listener_that_reconnects_sees_no_event_twice() {
     for (index, position) in positions.iter().take(5).enumerate() {
         let before = &all[..all.find(&format!("id: {position}\n")).unwrap()];
         let rest = listen(format!("Last-Event-ID: {position}\r\n"), 5 - index).await;
-        // The data of an event is behind its id.
+        // The data of an event follows its id.
         let mut both = [shown(before), shown(&rest)].concat();
         assert_eq!(both.len(), 5, "{position}: {rest}");
         both.sort_unstable();
@@ -413,7 +413,7 @@ async fn a_listener_that_reconnects_sees_no_event_twice() {
     world.stop().await;
 }
 
-/// It was answered with a stream that said no, which browsers ask for again and again.
+/// Regression: the response was a stream with only an error, which browsers request again and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_stream_of_all_versions_begins_at_their_beginning() {
     let world = World::with(|config| config.check_signatures = false).await.with_container().await;
@@ -489,7 +489,7 @@ async fn readers_that_wait_do_not_keep_others_out() {
     world.stop().await;
 }
 
-/// Every connection is on the same thread, where a query that does not end would keep the others waiting.
+/// All connections share one thread, which a query that does not end would block.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_query_takes_nobodys_turn() {
     let world = World::with(|config| config.threads = 1).await.with_container().await;
@@ -551,7 +551,7 @@ async fn a_certificate_is_made_once_and_kept() {
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o077, 0);
 }
 
-/// A page that is read by two is the list that small pages are.
+/// A page that two threads read equals the same changes in small pages.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_page_of_the_feed_says_what_small_ones_say() {
     let world = World::new().await.with_container().await;
@@ -591,7 +591,7 @@ async fn a_large_page_of_the_feed_says_what_small_ones_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unscoped_feeds_of_several_ranges_go_on_from_one_etag() {
+async fn unscoped_feeds_of_several_ranges_continue_from_one_etag() {
     let mut options = Options::default();
     options.partitions = 4;
     let world = World::with_options(options, |_| ()).await.with_container().await;
@@ -622,7 +622,7 @@ async fn unscoped_feeds_of_several_ranges_go_on_from_one_etag() {
     world.stop().await;
 }
 
-/// Pages of a listing over HTTP, by what is sent for each; ids in order, and how many pages there were.
+/// Reads a listing page by page; returns the ids in order and the number of pages.
 async fn pages(world: &World, verb: &str, head: &[(&str, &str)], body: &str) -> (Vec<u32>, usize) {
     let (mut ids, mut after) = (Vec::new(), None::<String>);
     for pages in 1..1_000 {
@@ -671,7 +671,7 @@ async fn a_listing_comes_in_the_order_of_creation() {
         let head = [&query[..], &[count, key]].concat();
         assert_eq!(pages(&world, "POST", &head, everything).await.0, of_key);
     }
-    // Who goes through all ranges in the gateway counts an empty page behind a full one, and nobody else.
+    // Only clients that let the gateway visit all ranges count an empty page after a full one.
     let (twenty, three) = (("x-ms-max-item-count", "20"), ("x-ms-max-item-count", "3"));
     assert_eq!(pages(&world, "GET", &[twenty], "").await.1, 3);
     let head = [&query[..], &[twenty]].concat();
@@ -686,7 +686,7 @@ async fn a_listing_comes_in_the_order_of_creation() {
     let range = ("x-ms-documentdb-partitionkeyrangeid", "0");
     let head = [&query[..], &[twenty, range]].concat();
     assert_eq!(pages(&world, "POST", &head, everything).await.1, 3);
-    // What one client has begun goes on after a split.
+    // A continuation of one client stays valid after a split.
     let count = ("x-ms-max-item-count", "50");
     let first = world.send("GET", DOCS, &[count], "").await;
     let after = first.header("x-ms-continuation").unwrap().to_owned();

@@ -1,10 +1,10 @@
-//! Attacks by connections: what one address sends, asks for and never reads costs a bounded amount, and its
-//! neighbours are served meanwhile.
+//! Attacks by connections: what one address sends, requests and never reads costs a bounded amount, and other
+//! addresses are served meanwhile.
 //!
-//! `127.0.0.1` attacks; `127.0.0.2` is the neighbour. Sizes are chosen so that each attack would need more
+//! `127.0.0.1` attacks; `127.0.0.2` is another client. Sizes are chosen so that each attack would need more
 //! than [`MEMORY_MAX`] without its limit.
 
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -25,18 +25,18 @@ use tokio::task::JoinSet;
 const DOCS: &str = "/dbs/db/colls/c/docs";
 const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
 const FEED: [(&str, &str); 2] = [("A-IM", "Incremental feed"), ("x-ms-max-item-count", "100")];
-/// What this process may grow by, server, store and attackers together.
+/// The maximum growth of this process, with server, store and attackers together.
 const MEMORY_MAX: usize = 512 << 20;
 /// How often a condition is checked, every 50 ms, before the test fails.
 const CHECKS: usize = 160;
 
-/// Attacks take turns: they are measured by the memory of the whole process.
+/// Attacks run one at a time, because they are measured by the memory of the whole process.
 async fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await
 }
 
-/// Resident memory of this process.
+/// The resident memory of this process.
 fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -45,7 +45,7 @@ fn resident_bytes() -> usize {
 async fn connect_from(world: &World, address: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
-    // A client that does not read soon has a full window.
+    // A small buffer, so that a client that does not read soon has a full window.
     socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.connect(world.address()).await.unwrap()
 }
@@ -67,7 +67,7 @@ fn item(id: &str, bytes: usize) -> String {
     format!(r#"{{"id":"{id}","pk":"a","text":"{}"}}"#, "x".repeat(bytes))
 }
 
-/// Fills the container: a page of its feed has almost four MiB.
+/// Fills the container, so that a page of its feed has almost 4 MiB.
 async fn fill(world: &World) {
     for number in 0..4 {
         let body = item(&number.to_string(), 950 << 10);
@@ -75,7 +75,7 @@ async fn fill(world: &World) {
     }
 }
 
-/// The neighbour reads and writes, small and large.
+/// Checks that another address can read and write, small and large items.
 async fn neighbour_is_served(world: &World) {
     let small = item("small", 100);
     let upsert = [KEY, ("x-ms-documentdb-is-upsert", "True")];
@@ -88,7 +88,7 @@ async fn neighbour_is_served(world: &World) {
     assert_eq!((got.status, got.body.len() > 1 << 20), (200, true));
 }
 
-/// The value of a metric.
+/// Reads the value of a metric.
 async fn metric(world: &World, name: &str) -> usize {
     let mut stream = connect_from(world, "127.0.0.3").await;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -161,7 +161,7 @@ async fn large_bodies_in_parallel_are_received_within_the_budget() {
     world.stop().await;
 }
 
-/// Clients in a hurry wait for each other instead of being refused.
+/// Complete bodies wait for memory instead of being refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_bodies_that_end_are_all_accepted() {
     let _turn = turn().await;
@@ -217,7 +217,7 @@ async fn batches_that_show_items_wait_for_memory_as_pages_do() {
     world.stop().await;
 }
 
-/// Opens a connection that grants no window to any stream, and asks for so many pages.
+/// Requests this number of pages on a connection that grants no window to any stream.
 async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Incoming>> {
     ask_often_without_reading(world, streams, DOCS, &FEED).await
 }
@@ -277,7 +277,7 @@ async fn answers_over_http2_that_no_client_reads_are_held_within_the_budget() {
     let refused: Vec<_> = refused.collect();
     assert!(!refused.is_empty(), "what the budget does not hold is refused");
     assert!(refused.iter().all(|answer| answer.headers().contains_key("x-ms-retry-after-ms")));
-    // Its own small answers are not refused.
+    // Small responses of the same address are not refused.
     let own = ask_from(&world, "127.0.0.1", "GET", &format!("{DOCS}/small"), &[KEY], "").await;
     assert_eq!(own.status, 200, "{own:?}");
     drop(answers);
@@ -424,7 +424,7 @@ async fn a_waiting_reader_whose_client_leaves_is_no_longer_counted() {
     world.stop().await;
 }
 
-/// Whether a connection is closed within a time.
+/// Whether the server closes a connection within a time.
 async fn is_closed_within(world: &World, stream: &mut TcpStream, time: Duration) -> bool {
     let mut buffer = [0; 64];
     let read = world.runtime.timeout(time, stream.read(&mut buffer)).await;
@@ -488,16 +488,16 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A frame of HTTP/2.
+/// Builds an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The fields of a `GET`, as literals.
+/// Encodes the fields of a `GET` as literals.
 fn fields_of(path: &str, head: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    // GET, http, and the path by the number of its name.
+    // GET, http, and the path with an indexed name.
     let mut fields = [&[0x82, 0x86, 0x04][..], &text(path)].concat();
     for (name, value) in head {
         fields.extend([&[0][..], &text(&name.to_lowercase()), &text(value)].concat());
@@ -505,7 +505,7 @@ fn fields_of(path: &str, head: &[(&str, &str)]) -> Vec<u8> {
     fields
 }
 
-/// A connection over HTTP/2 whose settings were sent.
+/// Opens an HTTP/2 connection and sends its settings.
 async fn connect_http2(world: &World, address: &str) -> TcpStream {
     let mut stream = connect_from(world, address).await;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -513,7 +513,7 @@ async fn connect_http2(world: &World, address: &str) -> TcpStream {
     stream
 }
 
-/// The kind of the next frame.
+/// Reads a frame and returns its kind.
 async fn next_frame(stream: &mut TcpStream) -> std::io::Result<u8> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await?;
@@ -522,13 +522,13 @@ async fn next_frame(stream: &mut TcpStream) -> std::io::Result<u8> {
     Ok(head[3])
 }
 
-/// Whether a connection over HTTP/2 ends within a time, whatever is sent on it.
+/// Whether an HTTP/2 connection ends within a time, regardless of what arrives on it.
 async fn ends_within(world: &World, stream: &mut TcpStream, time: Duration) -> bool {
     let ended = async { while next_frame(stream).await.is_ok() {} };
     world.runtime.timeout(time, ended).await.is_some()
 }
 
-/// Heads in several frames were decoded into memory that nothing counted.
+/// Regression: heads in several frames were decoded into uncounted memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_heads_over_http2_are_held_within_the_budget() {
     let _turn = turn().await;
@@ -553,7 +553,7 @@ async fn unfinished_heads_over_http2_are_held_within_the_budget() {
     assert!((10..40).contains(&closed), "{closed} of 40 are closed");
     let got = ask_from(&world, "127.0.0.2", "POST", DOCS, &[KEY], &item("1", 100_000)).await;
     assert_eq!(got.status, 201, "{got:?}");
-    // One that ends is answered, and its memory is given back.
+    // A head that ends is answered, and its memory is released.
     let before = metric(&world, "headwater_receiving_bytes").await;
     let mut one = open.pop().unwrap();
     let end = frame(CONTINUATION, END_HEADERS, 1, &fields_of("/", &[("z", "y")])[5..]);
@@ -571,7 +571,7 @@ async fn unfinished_heads_over_http2_are_held_within_the_budget() {
 async fn many_small_fields_over_http2_count_as_the_memory_they_take() {
     let _turn = turn().await;
     let world = World::with(|config| config.check_signatures = false).await.with_container().await;
-    // POST, then a field that is remembered and sent 800 times by its number.
+    // POST, then a field that is added to the dynamic table and repeated 800 times by its index.
     let mut fields = fields_of(DOCS, &[("Host", "localhost")]);
     fields[0] = 0x83;
     fields.extend([0x40, 1, b'a', 1, b'b']);
@@ -608,7 +608,7 @@ async fn a_slow_head_over_http2_ends_its_connection_also_while_a_request_is_unde
     world.stop().await;
 }
 
-/// Each kind of frame that costs its sender nothing.
+/// Floods of each kind of frame that costs its sender nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_without_requests_end_their_connection() {
     let _turn = turn().await;
@@ -629,7 +629,7 @@ async fn frames_without_requests_end_their_connection() {
         let asked = frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields);
         stream.write_all(&asked).await.unwrap();
         while next_frame(&mut stream).await.unwrap() != HEADERS {}
-        // Its body is not sent.
+        // The body of this request is never sent.
         stream.write_all(&frame(HEADERS, END_HEADERS, 3, &post)).await.unwrap();
         let (mut reader, mut writer) = stream.into_split();
         let mut read = JoinSet::new();
@@ -645,13 +645,13 @@ async fn frames_without_requests_end_their_connection() {
     world.stop().await;
 }
 
-/// A client that works sends many frames too: windows for what it reads, and settings, pings and priorities.
+/// Normal clients send many frames too: windows for what they read, and settings, pings and priorities.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_works_may_send_as_many_frames_as_its_requests_need() {
     let _turn = turn().await;
     let world = World::with(|config| config.check_signatures = false).await.with_container().await;
     fill(&world).await;
-    // Windows this small are opened again after every 2 KiB.
+    // Windows of this size are refilled after every 2 KiB.
     let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(4 << 10)
         .initial_connection_window_size(64 << 10)
@@ -720,7 +720,7 @@ async fn filters_of_waiting_readers_are_held_within_the_budget() {
     world.stop().await;
 }
 
-/// A query in binary JSON of 7 KB that is 4 MB as text: one string, and a thousand references to it.
+/// A query in binary JSON of 7 KB that decodes to 4 MB: one string, and a thousand references to it.
 fn unfolding_query() -> Vec<u8> {
     let text = |text: &str| {
         let length = u16::try_from(text.len()).unwrap().to_le_bytes();
@@ -730,7 +730,7 @@ fn unfolding_query() -> Vec<u8> {
         let length = u32::try_from(values.len()).unwrap().to_le_bytes();
         [&[marker], &length[..], values].concat()
     };
-    // Behind the format, the object's head, a name of one character and the array's head.
+    // The offset after the preamble, the object's header, a name of one character and the array's header.
     let place_of_text = 1 + 5 + 4 + 5;
     let mut values = text(&"x".repeat(4_000));
     for _ in 0..990 {

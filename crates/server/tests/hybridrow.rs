@@ -1,6 +1,6 @@
-//! Batches as the .NET SDK sends them: rows in, rows out, with the meaning of the JSON form.
+//! Batches in the .NET SDK's form: rows in, rows out, with the semantics of the JSON form.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -109,7 +109,7 @@ async fn a_refused_operation_undoes_the_transaction_and_says_why() {
     let read = [OperationRow { id: Some("1"), ..row(READ) }];
     assert_eq!(statuses(&send(&world, &ATOMIC, &read).await), [(404, 0)]);
 
-    // What is wrong with a body is the operation's own fault too.
+    // An error in a body fails only its operation too.
     let broken = OperationRow { resource_body: Some(b"not an item"), ..row(CREATE) };
     let expiring = OperationRow { time_to_live_seconds: Some(10), ..create };
     let stale = OperationRow { id: Some("1"), if_match: Some("\"x\""), ..row(REPLACE) };
@@ -180,7 +180,7 @@ async fn a_request_that_is_no_batch_of_rows_is_refused_in_json() {
     world.stop().await;
 }
 
-/// A patch is small and its item is not: the request alone does not limit the answer.
+/// A patch is small but its item may not be, so the size of the request does not limit the response.
 #[tokio::test(flavor = "multi_thread")]
 async fn patches_of_large_items_do_not_make_the_answer_larger_than_its_limit() {
     let world = World::new().await.with_container().await;

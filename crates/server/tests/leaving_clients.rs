@@ -26,31 +26,31 @@ const HEAD: &[(&str, &str)] = &[
     ("content-type", "application/query+json"),
     ("x-ms-documentdb-partitionkey", "[\"p\"]"),
 ];
-/// Holds some megabytes for a minute, if nothing ends it.
+/// Holds some megabytes for a minute, unless it is cancelled.
 const QUERY: &str = r#"{"query":"SELECT VALUE COUNT(1) FROM c JOIN (SELECT VALUE ARRAY(SELECT VALUE CONCAT(c.s, ToString(x)) FROM x IN c.a)) z JOIN x IN c.a JOIN y IN c.a JOIN v IN c.a JOIN w IN c.a"}"#;
-/// What such a query holds at least: 200 texts of 10,000 bytes.
+/// The minimum memory of this query: 200 strings of 10,000 bytes.
 const QUERY_BYTES: u64 = 2_000_000;
-/// Clients that leave at once, more than threads of the server.
+/// The number of clients that leave at once, more than the server has threads.
 const CROWD: usize = 8;
 /// A busy machine delays single attempts, not most of them.
 const ATTEMPTS: usize = 10;
 
-/// How a client asks and leaves.
+/// How a client sends its query and leaves.
 #[derive(Clone, Copy, Debug)]
 enum Leaving {
     /// Over HTTP/1.1; the connection is closed.
     Http1,
-    /// As many as a crowd over HTTP/1.1 at once; the connections are closed.
+    /// [`CROWD`] clients over HTTP/1.1 at once; the connections are closed.
     Crowd,
     /// Over HTTP/1.1 with TLS; the connection is closed.
     Tls,
     /// Over HTTP/2; the connection is closed.
     Http2,
-    /// Over HTTP/2; the request is given up, the connection stays.
+    /// Over HTTP/2; the request is cancelled, the connection stays open.
     Http2Stream,
 }
 
-/// Waits until queries hold as much memory as they should; how long that took.
+/// Waits until the memory of queries meets a condition; returns the time it took.
 async fn until(world: &World, is_enough: impl Fn(u64) -> bool) -> Duration {
     let before = world.runtime.elapsed();
     loop {
@@ -64,12 +64,12 @@ async fn until(world: &World, is_enough: impl Fn(u64) -> bool) -> Duration {
     }
 }
 
-/// Waits until so many queries run.
+/// Waits until `count` queries are running.
 async fn until_running(world: &World, count: usize) {
     until(world, |bytes| bytes >= QUERY_BYTES * count as u64).await;
 }
 
-/// Waits until no query runs; how long that took.
+/// Waits until no query is running; returns the time it took.
 async fn until_over(world: &World) -> Duration {
     until(world, |bytes| bytes == 0).await
 }
@@ -84,7 +84,7 @@ async fn connect_with_tls(world: &World) -> TlsStream<TcpStream> {
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
 }
 
-/// Asks over streams and closes them once the queries run; how long the last query ran on.
+/// Sends the query on each stream and closes all once the queries run; returns the time until they end.
 async fn close<S: AsyncWrite + Unpin>(world: &World, mut streams: Vec<S>) -> Duration {
     let request = world.request("POST", DOCS, HEAD, QUERY.as_bytes());
     for stream in &mut streams {
@@ -96,7 +96,7 @@ async fn close<S: AsyncWrite + Unpin>(world: &World, mut streams: Vec<S>) -> Dur
     until_over(world).await
 }
 
-/// The same over HTTP/2, where the request alone can be given up.
+/// Sends the query over HTTP/2, then closes the connection or cancels the request; returns the time until it ends.
 async fn leave_http2(world: &World, closes: bool) -> Duration {
     let stream = world.connect().await;
     stream.set_nodelay(true).unwrap();

@@ -1,4 +1,4 @@
-//! `/metrics`: what an operator needs is there, moves when it happens, and is text that parsers accept.
+//! Tests of `/metrics`: every metric exists and changes with its cause, and the text follows OpenMetrics.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -24,7 +24,7 @@ const QUERY: [(&str, &str); 3] = [
 ];
 const LARGEST: &str = "largest_partition_live_bytes{container=\"db/c\"}";
 const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/// Waits of 50 ms before a test gives up: 30 s.
+/// The number of checks, every 50 ms, before a test fails: 30 s.
 const CHECKS: usize = 600;
 
 async fn text(world: &World) -> String {
@@ -34,7 +34,7 @@ async fn text(world: &World) -> String {
     String::from_utf8(got.body).unwrap()
 }
 
-/// The samples of a text by name and labels.
+/// The samples of a metrics text, by name and labels.
 #[derive(Debug)]
 struct Samples(BTreeMap<String, f64>);
 
@@ -47,7 +47,7 @@ impl Samples {
         Samples(samples.collect())
     }
 
-    /// The value of a sample, without the prefix of all names; zero if it is not there yet.
+    /// The value of a sample, named without the common prefix; 0 if it does not exist yet.
     fn get(&self, name: &str) -> f64 {
         self.0.get(&format!("headwater_{name}")).copied().unwrap_or(0.0)
     }
@@ -57,7 +57,7 @@ async fn samples(world: &World) -> Samples {
     Samples::parse(&text(world).await)
 }
 
-/// Waits until the metrics are as they should be.
+/// Waits until the metrics meet a condition.
 async fn until(world: &World, what: &str, is_met: impl Fn(&Samples) -> bool) -> Samples {
     let mut last = None;
     for _ in 0..CHECKS {
@@ -88,7 +88,7 @@ fn options() -> Options {
     options
 }
 
-/// A store whose logs are in memory, on a disk with an end, and whose index is in real files.
+/// A store with its logs on an in-memory disk of limited size, and its index in real files.
 async fn open(disk: &MemoryDisk, root: &Path) -> Account {
     let environment = Environment {
         runtime: Runtime::system(),
@@ -130,14 +130,14 @@ async fn every_metric_an_operator_needs_is_there_and_moves() {
     assert_eq!(samples(&world).await.get("stopped_tasks"), 0.0);
     drop(container);
     world.stop().await;
-    // One range without its list of files.
+    // Remove the manifest of one range.
     let files = dir.path().join(format!("containers/{rid:016x}/{range:08}"));
     disk.remove(&files.join("MANIFEST")).unwrap();
     let world = World::over(open(&disk, dir.path()).await, |_| ()).await;
     let damaged = samples(&world).await;
     assert_eq!(damaged.get("quarantined_partitions"), 1.0);
     assert_eq!(damaged.get("partitions{container=\"db/c\"}"), 2.0);
-    // Tables have their filters in memory from the next start on, or when they were merged.
+    // Filters of tables are in memory after the next start, or after a merge.
     assert!(damaged.get("memory_bytes{purpose=\"index_tables\"}") > 0.0, "{damaged:?}");
     world.stop().await;
 }
@@ -190,7 +190,7 @@ async fn compaction(world: &World) {
     let history = "history_bytes{container=\"db/c\"}";
     assert_rose(&before, &full, &[history]);
     world.account.maintain().await.unwrap();
-    // Rows of the index are in tables now; reading them fills its cache.
+    // Rows of the index are in tables now; reading them fills the cache.
     for id in 10..20 {
         assert_eq!(world.send("GET", &format!("{DOCS}/{id}"), &[KEY], "").await.status, 200);
     }
@@ -269,7 +269,7 @@ async fn memory_of_requests(world: &World) {
     until(world, "no body is received", |now| memory(now, "receiving") == 0.0).await;
 
     assert_eq!(world.send_raw(&upsert).await.status, 201);
-    // More than the kernel keeps on both sides of loopback.
+    // More than the kernel buffers on both sides of loopback.
     let read = world.request("GET", &format!("{DOCS}/large"), &[KEY], b"");
     let reader = send_from(world, &read.repeat(60)).await;
     let is_sending = |now: &Samples| {
@@ -279,7 +279,7 @@ async fn memory_of_requests(world: &World) {
     drop(reader);
     until(world, "no answer is sent", |now| memory(now, "sending") == 0.0).await;
 
-    // Holds some megabytes for about a minute, if it is not ended.
+    // Holds some megabytes for about a minute, unless it is cancelled.
     let numbers: Vec<String> = (0..200).map(|number| number.to_string()).collect();
     let text = "x".repeat(10_000);
     let item = format!(r#"{{"id":"joined","pk":"p","a":[{}],"s":"{text}"}}"#, numbers.join(","));
@@ -326,14 +326,14 @@ async fn memory_of_the_process(world: &World) {
     }
 }
 
-/// A metric with its samples, each with name, labels and value.
+/// A metric with its samples: name with labels, and value.
 struct Family {
     name: String,
     kind: String,
     samples: Vec<(String, String)>,
 }
 
-/// The families of a text, each with its help in front.
+/// Parses the metric families of a text, and checks that each has a help text before it.
 fn families(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     let mut helped = None;
@@ -388,7 +388,7 @@ async fn metrics_are_openmetrics_text() {
     world.stop().await;
 }
 
-/// Each series ends at infinity with all of its observations, and no bucket has fewer than the one before.
+/// Checks that each series ends with all observations at infinity, and that buckets never decrease.
 fn check_histogram(family: &str, samples: &[(String, String)]) {
     let counts = samples.iter().filter(|(name, _)| name.starts_with(&format!("{family}_count")));
     let mut checked = 0;
@@ -397,7 +397,7 @@ fn check_histogram(family: &str, samples: &[(String, String)]) {
         let (mut least, mut bound, mut last) = (0, f64::NEG_INFINITY, 0.0);
         for (name, value) in samples {
             let Some(bucket) = name.strip_prefix(&format!("{family}_bucket{{")) else { continue };
-            // No value of a label has a comma here.
+            // No label value contains a comma here.
             let (le, others): (Vec<&str>, Vec<&str>) =
                 bucket.trim_end_matches('}').split(',').partition(|label| label.starts_with("le="));
             if others.join(",") != labels {

@@ -1,6 +1,6 @@
-//! What queries may cost a server: memory they share, and nothing after their clients have left.
+//! Limits on the cost of queries: shared memory, and cancellation when the client leaves.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -17,7 +17,7 @@ const HEAD: &[(&str, &str)] = &[
     ("x-ms-documentdb-partitionkey", "[\"p\"]"),
 ];
 
-/// Holds some megabytes. With the joins behind it, for a minute.
+/// Holds some megabytes, for a minute if followed by [`LONG`].
 const LARGE: &str = "SELECT VALUE COUNT(1) FROM c JOIN (SELECT VALUE ARRAY(SELECT VALUE CONCAT(c.s, ToString(x)) FROM x IN c.a)) z";
 const LONG: &str = " JOIN x IN c.a JOIN y IN c.a JOIN v IN c.a JOIN w IN c.a";
 
@@ -40,7 +40,7 @@ async fn world(together: usize) -> World {
     world
 }
 
-/// Asks until a query is answered, or until it is refused.
+/// Repeats a query until it gets this status.
 async fn until(world: &World, text: &str, status: u16) {
     let mut last = 0;
     for _ in 0..1_000 {
@@ -53,8 +53,8 @@ async fn until(world: &World, text: &str, status: u16) {
     panic!("{last} instead of {status}: {text}");
 }
 
-/// Sends a query that holds memory for a minute. It is sent again if it was refused: the answer to the query
-/// before it may still be counted.
+/// Sends a query that holds memory for a minute. Repeats it if it is refused, because the response to the previous
+/// query may still be counted.
 async fn hold_memory(world: &World) -> TcpStream {
     let long = world.request("POST", DOCS, HEAD, body(&format!("{LARGE}{LONG}")).as_bytes());
     for _ in 0..100 {
@@ -68,7 +68,7 @@ async fn hold_memory(world: &World) -> TcpStream {
     panic!("the long query is always refused");
 }
 
-/// A query that holds most of the memory keeps another one out, and no longer once its client has left.
+/// A query that holds most of the memory keeps another one out until its client has left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queries_share_memory_and_one_whose_client_has_left_gives_it_back() {
     let world = world(8 << 20).await;

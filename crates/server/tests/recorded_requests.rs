@@ -1,10 +1,9 @@
-//! What official SDKs sent, recorded on the wire, is answered as they expect.
+//! Replays recorded requests of official SDKs and checks the statuses that the SDKs expect.
 //!
-//! Each recording is one operation of one SDK: some requests, some of them again because the recording
-//! server said so. They are replayed in order, each on the state it met when it was recorded, and are answered with
-//! the recorded status.
+//! Each recording is one operation of one SDK. Some requests repeat because the recording server demanded a retry.
+//! They are replayed in order, each on the state it met when it was recorded, and must get the recorded status.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -13,18 +12,18 @@ use headwater_store::Options;
 use serde_json::Value;
 use support::World;
 
-/// Answers that are not those of the recording server, and why that is right.
+/// Whether a status is right, although the recording server responded with another one.
 fn is_acceptable(recorded: u64, got: u16, request: &Value) -> bool {
     match (recorded, got) {
         (recorded, got) if recorded == u64::from(got) => true,
-        // It refused queries over several ranges to see what clients do; we answer them.
+        // The recording server refused queries over several ranges to see what clients do; this one answers them.
         (400, 200) => header(request, "x-ms-documentdb-isquery").is_some(),
-        // Positions and etags of that server are not ours.
+        // Positions and etags of the recording server have no meaning here.
         (200, 304) | (304, 200) => {
             header(request, "a-im").is_some() || header(request, "if-none-match").is_some()
         }
-        // It carried out no transaction. This one replaces an item and then patches it on a condition that the
-        // replacement does not meet, so that no server can.
+        // The recording server did not run transactions. This one replaces an item and then patches it on a condition
+        // that the replacement does not meet, so it must fail.
         (200, 207) => header(request, "x-ms-cosmos-batch-atomic").is_some_and(headers::bool_of),
         _ => false,
     }
@@ -36,8 +35,8 @@ fn header<'a>(request: &'a Value, name: &str) -> Option<&'a str> {
     found.and_then(|(_, value)| value.as_str())
 }
 
-/// Makes the state that a request met when it was recorded: the recording server kept items and scripts it was
-/// told to delete or never told to make, and knew an offer `o0`. Returns where to send the request.
+/// Creates the state that a request met when it was recorded: the recording server kept items and scripts after
+/// their deletion, had some that were never created, and knew an offer `o0`. Returns the path of the request.
 async fn prepare(world: &World, request: &Value) -> String {
     let path = request["path"].as_str().unwrap();
     let recorded = request["statusReturnedByTestServer"].as_u64().unwrap();
@@ -57,7 +56,7 @@ async fn prepare(world: &World, request: &Value) -> String {
             assert!(matches!(made.status, 201 | 409), "{made:?}");
         }
         ["dbs", db, "colls", coll, "docs", "1"] if request["method"] != "GET" => {
-            // What a condition of the recording is about.
+            // The item that a condition in the recording refers to.
             let item = r#"{"id":"1","pk":"a","n":4}"#;
             let head =
                 [(KEY, header(request, KEY).unwrap()), ("x-ms-documentdb-is-upsert", "True")];
@@ -75,7 +74,7 @@ async fn prepare(world: &World, request: &Value) -> String {
                 assert_eq!(world.send("POST", &path, &[], &trigger).await.status, 201);
             }
             if header(request, "x-ms-cosmos-is-batch-request").is_some() {
-                // A batch before created it, which the recording server did not.
+                // An earlier batch created it here, but not on the recording server.
                 let path = format!("/dbs/{db}/colls/{coll}/docs/k1");
                 world.send("DELETE", &path, &[(KEY, "[\"a\"]")], "").await;
             }
@@ -99,7 +98,7 @@ async fn replay(name: &str, text: &str) {
             let path = prepare(&world, request).await;
             let mut head: Vec<(&str, &str)> = Vec::new();
             for (name, value) in request["headers"].as_object().unwrap() {
-                // Etags and resource ids of the recording server name nothing here.
+                // Etags and resource ids of the recording server do not exist here.
                 let skipped = [
                     "host",
                     "content-length",

@@ -1,6 +1,6 @@
 //! Stored procedures, triggers and user-defined functions over HTTP.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -20,7 +20,7 @@ async fn world() -> World {
     World::new().await.with_container().await
 }
 
-/// A world in which a script that does not end is ended soon.
+/// A world with short limits, so that an endless script is stopped soon.
 async fn hasty_world() -> World {
     let mut options = Options::default();
     options.scripts.time = Duration::from_millis(400);
@@ -33,7 +33,7 @@ async fn keep(world: &World, path: &str, document: Value) {
     assert_eq!(got.status, 201, "{got:?}");
 }
 
-/// Creates a stored procedure of its own and executes it once.
+/// Creates a stored procedure and executes it once.
 async fn execute(world: &World, name: &str, source: &str, arguments: &str) -> Got {
     keep(world, SPROCS, json!({"id": name, "body": source})).await;
     world.send("POST", &format!("{SPROCS}/{name}"), &[KEY], arguments).await
@@ -96,7 +96,7 @@ async fn arguments_answers_and_logs_travel_as_the_service_sends_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_that_goes_wrong_is_told_so_with_status_and_substatus() {
+async fn a_failing_script_gets_a_status_and_a_substatus() {
     let world = hasty_world().await;
     for (name, source, status, substatus, text) in [
         ("boom", "function f() { throw new Error('boom') }", 400, None, "Exception = Error: boom"),
@@ -164,7 +164,7 @@ async fn the_gateway_answers_while_scripts_loop() {
     for stream in &mut looping {
         statuses.push(read_answer(stream).await.unwrap().status);
     }
-    // Ended, told to try again because too many were running, or blocked because it never ends.
+    // Stopped, refused because too many were running, or blocked because it never ends.
     assert!(statuses.iter().all(|status| [408, 429, 403].contains(status)), "{statuses:?}");
     world.stop().await;
 }
@@ -200,7 +200,7 @@ async fn triggers_run_where_they_are_named() {
     assert_eq!(got.header("etag"), got.json()["_etag"].as_str());
     let last = world.send("GET", "/dbs/db/colls/c/docs/last", &[KEY], "").await;
     assert_eq!(last.json()["of"], json!("1"));
-    // Not named, not run.
+    // A trigger that is not named does not run.
     let got = create(vec![], "2").await;
     assert_eq!((got.status, &got.json()["stamped"]), (201, &Value::Null));
     for (head, text) in [

@@ -1,6 +1,6 @@
-//! Throughput: how many partitions it takes, what requests cost, who is throttled, and what metrics show of it.
+//! Throughput: the number of partitions, charges, throttling, and metrics.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -56,7 +56,7 @@ async fn raising_throughput_beyond_what_partitions_can_give_splits_them() {
 }
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
-/// A key that is not the emulator's, which a server that others can reach needs.
+/// A key other than the emulator's, as required on addresses that other machines can reach.
 const OWN_KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAhIiMkJSYnKCkqKywtLi8w";
 
 fn charge(got: &Got) -> f64 {
@@ -92,7 +92,7 @@ async fn feeds_over_the_whole_container_are_throttled_like_those_of_a_range() {
         options.partitions = 2;
         let world = World::with_options(options, |config| config.enforce_throughput = true).await;
         let world = world.with_container().await;
-        // A page of these costs about as many units as the container has in a second.
+        // A page of these costs about as many units as the container has per second.
         fill(&world, 8, 1_000_000).await;
         let mut statuses = Vec::new();
         for _ in 0..50 {
@@ -250,7 +250,7 @@ async fn metrics_that_strangers_may_read_do_not_name_containers() {
 }
 
 const UNITS: &str = "headwater_request_units_total{container=\"db/c\",operation=\"change_feed\"}";
-/// What every event begins with.
+/// The start of every event.
 const EVENT: &str = "event: ";
 const STREAM: &str =
     "GET /_headwater/changes/db/c?from=beginning HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -266,7 +266,7 @@ async fn read_events(world: &World, request: &str, count: usize) -> (TcpStream, 
         let length = read.await.expect("the stream continues").unwrap();
         assert!(length > 0, "the stream ended");
         seen.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
-        // The end of the text may be the beginning of a name.
+        // The end of the text may be the start of an event.
         let end = seen.len().saturating_sub(EVENT.len() - 1).max(looked_at);
         let found = seen[looked_at..].matches(EVENT).count();
         let found_behind = seen[end..].matches(EVENT).count();
@@ -293,7 +293,7 @@ async fn an_event_stream_is_charged_like_a_feed() {
     let spent = metric(&metrics(&world).await, UNITS);
     let page = world.send("GET", DOCS, &[("A-IM", "Incremental feed")], "").await;
     assert_eq!(page.header("x-ms-item-count"), Some("100"));
-    // Events have more bytes around an item, and each block of them is rounded up.
+    // Events add bytes to an item, and each block of them is rounded up.
     let expected = charge(&page)..=charge(&page) * 1.3 + 2.0;
     assert!(expected.contains(&spent), "{spent} units, not {expected:?}");
     drop(stream);
@@ -303,7 +303,7 @@ async fn an_event_stream_is_charged_like_a_feed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_stream_waits_for_request_units_and_loses_nothing() {
     let world = throttled_world(1).await;
-    // 16 pages of 98 units each: the first second has 400 units, and each later one.
+    // 16 pages of 98 units each: every second has 400 units.
     fill(&world, 16, 1_000_000).await;
     let begun = world.runtime.elapsed();
     let (stream, seen) = read_events(&world, STREAM, 16).await;
@@ -320,14 +320,14 @@ async fn an_event_stream_waits_for_request_units_and_loses_nothing() {
     world.stop().await;
 }
 
-/// Reads an item that is not there: 404, or 429 where its partition has no units left.
+/// Reads an item that does not exist: 404, or 429 if its partition has no units left.
 async fn probe(world: &World, key: &str) -> Got {
     let head = [("x-ms-documentdb-partitionkey", &*format!("[\"{key}\"]"))];
     world.send("GET", &format!("{DOCS}/none"), &head, "").await
 }
 
-/// Opens event streams that together read more in one page each than there are units for in seconds, and
-/// writes items of the key `a` until they have.
+/// Opens event streams that together read more in one page each than several seconds of units, and writes items
+/// with the key `a` until the units are exhausted.
 async fn overdraw(world: &World, request: &str) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for _ in 0..20 {
@@ -354,7 +354,7 @@ async fn overdraw(world: &World, request: &str) -> Vec<TcpStream> {
 async fn an_event_stream_without_request_units_is_refused_at_its_beginning() {
     let world = throttled_world(1).await;
     let streams = overdraw(&world, &STREAM.replace("beginning", "now")).await;
-    // What the streams spend, others lack.
+    // Units that the streams spend are missing for other requests.
     let feed = world.send("GET", DOCS, &[("A-IM", "Incremental feed")], "").await;
     let another = world.send_raw(STREAM.as_bytes()).await;
     for refused in [feed, another] {

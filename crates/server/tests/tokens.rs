@@ -1,6 +1,6 @@
-//! Resource tokens end with the permissions they were made for.
+//! Resource tokens end with their permissions.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -14,7 +14,7 @@ const ITEM: &str = "/dbs/db/colls/c/docs/1";
 const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
 const PERMISSION: &str = "/dbs/db/users/ann/permissions/p";
 
-/// A container with an item, and a user with a permission for everything in it.
+/// Creates a container with an item, and a user with a permission for everything in it; returns the token.
 async fn granted() -> (World, String) {
     let world = World::new().await.with_container().await;
     make(&world, DOCS, r#"{"id":"1","pk":"a"}"#).await;
@@ -28,7 +28,7 @@ async fn make(world: &World, path: &str, body: &str) {
     assert_eq!(made.status, 201, "{path}: {made:?}");
 }
 
-/// Makes the permission; its token, escaped as a header has it.
+/// Creates the permission and returns its token, escaped as in a header.
 async fn permission(world: &World) -> String {
     permission_for(world, "p", "dbs/db/colls/c").await
 }
@@ -40,7 +40,7 @@ async fn permission_for(world: &World, id: &str, resource: &str) -> String {
     token.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
 
-/// What the token gets for a read and for a write of the item.
+/// The statuses of a read and of a write of the item with this token.
 async fn statuses(world: &World, token: &str) -> (u16, u16) {
     let send = async |verb: &str, body: &str| {
         let request = format!(
@@ -63,7 +63,7 @@ async fn a_token_ends_when_its_permission_is_deleted() {
         assert_eq!(statuses(&world, &token).await, (200, 200));
         assert_eq!(world.send("DELETE", path, &[], "").await.status, 204);
         assert_eq!(statuses(&world, &token).await, (403, 403), "{path}");
-        // Another permission of the same name is not the one the token was made for.
+        // A new permission of the same name does not validate the old token.
         if path == "/dbs/db/users/ann" {
             make(&world, "/dbs/db/users", r#"{"id":"ann"}"#).await;
         }
@@ -97,7 +97,7 @@ async fn a_token_ends_when_its_permission_grants_less() {
     world.stop().await;
 }
 
-/// Names come back, resource ids do not.
+/// Names can be reused, resource ids cannot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_not_good_for_what_was_made_again() {
     let (world, token) = granted().await;
@@ -185,7 +185,7 @@ async fn no_permission_is_for_all_databases() {
     world.stop().await;
 }
 
-/// What a token gets for a request about the partition key of the item.
+/// The status of a request with this token, about the partition key of the item.
 async fn status_with(
     world: &World,
     token: &str,
@@ -202,7 +202,7 @@ async fn status_with(
     world.send_raw(request.as_bytes()).await.status
 }
 
-/// A replacement whose body has another id renames the item, and so made one that the token is not for.
+/// Regression: a replacement whose body has another id renames the item, which escaped the scope of the token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_for_one_item_makes_no_other_item_of_it() {
     const RENAMED: &str = r#"{"id":"new","pk":"a"}"#;

@@ -1,6 +1,6 @@
-//! Which web pages get an answer, over the wire: foreign names, foreign pages, preflights.
+//! Which web pages get a response: foreign host names, foreign origins, preflights.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{Got, World};
 
 const NEW_DATABASE: &str = r#"{"id":"from-a-page"}"#;
 
-/// A request as a page makes it; without authentication that is all it takes.
+/// Sends a request as a page does. Without authentication it needs no more.
 async fn ask(world: &World, line: &str, head: &str, body: &str) -> Got {
     let length = body.len();
     let request = format!("{line} HTTP/1.1\r\n{head}Content-Length: {length}\r\n\r\n{body}");
@@ -42,7 +42,7 @@ async fn a_page_of_another_origin_can_neither_read_nor_write() {
             ("GET /health/live", ""),
             ("GET /_headwater/changes/db/c", ""),
             ("OPTIONS /dbs", ""),
-            // Without preflight: a plain POST of text.
+            // A plain POST of text needs no preflight.
             ("POST /dbs", NEW_DATABASE),
         ] {
             let got = ask(&world, line, &head, body).await;

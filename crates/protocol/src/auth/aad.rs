@@ -1,9 +1,9 @@
-//! Identity tokens in the form SDK test suites make them for an emulator.
+//! Verifies identity tokens in the form that SDK test suites build for an emulator.
 //!
 //! `b64url(header).b64url(claims).b64url(account key as text)`: the third part is the key itself, not
-//! a signature, so such a token is worth as much as the key. Real identity tokens are signed by a
-//! directory we do not ask; a server may be told to take any well-formed one, on a developer's
-//! machine.
+//! a signature, so such a token grants what the key grants. Real identity tokens are signed by a
+//! directory that the server does not contact. A developer's server can be configured to accept any
+//! well-formed one.
 
 use super::{Access, AuthError, Keys, format_http_date};
 use base64::Engine;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
-/// With or without padding: the form has none, and some encoders add it.
+/// Accepts padded and unpadded text: the format has no padding, but some encoders add it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -27,10 +27,10 @@ struct Claims {
     exp: Option<f64>,
 }
 
-/// Whether an account key vouches for this token; with `any`, whether it is well-formed at all.
+/// Checks that the token carries an account key. With `any`, every well-formed, unexpired token passes.
 ///
 /// # Errors
-/// When it is malformed, carries none of the keys, or has expired.
+/// When the token is malformed, carries none of the keys, or has expired.
 pub fn verify_aad(
     keys: &Keys,
     jwt: &str,
@@ -45,13 +45,13 @@ pub fn verify_aad(
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(AuthError::Malformed(
-            "its identity token is not three parts with dots between",
+            "its identity token is not three parts separated by dots",
         ));
     };
     let _: BTreeMap<String, IgnoredAny> = decoded_json(header)?;
     let claims: Claims = decoded_json(claims)?;
     let third = decoded(third)?;
-    // Every key is compared, so that the time does not tell which one it was.
+    // Compares every key, so that the time taken does not reveal which one matched.
     let mut found = any.then_some(Access::ReadWrite);
     for (key, access) in keys.each() {
         if key.is(&third).into() {
@@ -77,10 +77,10 @@ fn decoded_json<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, AuthError
     serde_json::from_slice(&decoded(part)?).map_err(|_| malformed)
 }
 
-/// Seconds since 1970. A token without an end is not one we take.
+/// Returns the expiry in seconds since 1970. A token without one is malformed.
 fn expiry(claims: &Claims) -> Result<u64, AuthError> {
     match claims.exp {
-        // Beyond either end of the range the conversion stops there, which is what we want.
+        // The cast saturates at both ends of the range, which is the wanted result.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Some(seconds) if !seconds.is_nan() => Ok(seconds as u64),
         _ => Err(AuthError::Malformed("its identity token has no exp")),

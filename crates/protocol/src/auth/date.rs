@@ -1,16 +1,16 @@
-//! HTTP dates, and whether one is close enough to now.
+//! Parses and formats HTTP dates, and checks how far a request's date is from the server's time.
 //!
 //! A signature covers its date, so refusing old dates limits how long a recorded request can be
-//! repeated. The time comes from the caller; nothing here reads a clock.
+//! replayed. The time comes from the caller; nothing here reads a clock.
 
 use super::AuthError;
 use headwater_model::{BadTimestamp, Timestamp};
 use std::time::Duration;
 
-/// Refuses a request dated further than `skew` from `now_seconds`, in either direction.
+/// Refuses a request dated more than `skew` from `now_seconds`, in either direction.
 ///
 /// # Errors
-/// When the text is not an RFC 1123 date, or too far from now.
+/// When the text is not an RFC 1123 date, or is too far from now.
 pub fn check_date(now_seconds: u64, text: &str, skew: Duration) -> Result<(), AuthError> {
     let sent = parse_http_date(text)?;
     if sent.abs_diff(now_seconds) <= skew.as_secs() {
@@ -19,16 +19,16 @@ pub fn check_date(now_seconds: u64, text: &str, skew: Duration) -> Result<(), Au
     Err(AuthError::Skew { sent: format_http_date(sent), now: format_http_date(now_seconds) })
 }
 
-/// Seconds since 1970 as `Tue, 14 Nov 2023 22:13:20 GMT`.
+/// Formats seconds since 1970 as `Tue, 14 Nov 2023 22:13:20 GMT`.
 #[must_use]
 pub fn format_http_date(unix_seconds: u64) -> String {
     Timestamp::from_seconds(unix_seconds).to_rfc1123()
 }
 
-/// Reads that form, in any case, as seconds since 1970.
+/// Parses an RFC 1123 date, in any case, into seconds since 1970.
 ///
 /// # Errors
-/// When the text has another form or names no day that exists.
+/// When the text has another form or names a day that does not exist.
 pub fn parse_http_date(text: &str) -> Result<u64, BadTimestamp> {
     Timestamp::from_rfc1123(text).map(Timestamp::as_seconds)
 }

@@ -1,16 +1,17 @@
-//! Resource tokens: a permission in the hands of a client that has no account key.
+//! Mints and opens resource tokens, which let a client without an account key use one permission.
 //!
-//! The token carries its grant and our signature over it, so every server with the same key opens it:
+//! The token carries its grant and the server's signature over it, so every server with the same key
+//! can open it:
 //!
 //! ```text
 //! type=resource&ver=1&sig=<base64 signature>;<base64 grant>;
 //! ```
 //!
-//! The signed text starts in upper case, which no signed request does (its verb is lower-cased). So a
-//! token can never pass for the signature of a request, nor the other way round.
+//! The signed text starts in upper case. A signed request never does, because its verb is lower-cased.
+//! So a token cannot pass for the signature of a request, nor the reverse.
 //!
-//! An open token is not valid yet. It names its permission, and the server compares the two with
-//! [`Grant::includes`]: a permission that was deleted or narrowed takes its tokens back.
+//! A token that opens is not valid yet. It names its permission, and the server compares the two with
+//! [`Grant::includes`]: deleting or narrowing a permission revokes its tokens.
 
 use super::{AuthError, Key, check_expiry};
 use base64::Engine;
@@ -23,34 +24,34 @@ use subtle::ConstantTimeEq;
 const PREFIX: &str = "type=resource&ver=1&sig=";
 const CONTEXT: &[u8] = b"RESOURCE TOKEN 1\n";
 
-/// The longest token we open: a partition key is the long part of one.
+/// The longest token accepted; most of its length is the partition key.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// What a resource token permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The permission it was minted for.
+    /// The permission the token was minted for.
     pub permission: PermissionRid,
     /// The resource and everything under it: a link by resource ids, such as `dbs/…/colls/…`.
     pub resource: String,
-    /// What may be done with it.
+    /// Whether the grant allows writes.
     pub mode: GrantMode,
-    /// Only items of this partition key.
+    /// Restricts the grant to items of this partition key.
     pub partition_key: Option<PartitionKey>,
-    /// When it ends, in seconds since 1970.
+    /// When the grant expires, in seconds since 1970.
     pub expires: u64,
 }
 
-/// What may be done with a granted resource.
+/// The operations a grant allows on its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GrantMode {
-    /// Read and write.
+    /// Reads and writes.
     All,
-    /// Read.
+    /// Reads only.
     Read,
 }
 
-/// The grant as it is signed. Names are short because the token is sent with every request.
+/// The grant as it is signed. Field names are short because every request carries the token.
 #[derive(Serialize, Deserialize)]
 struct Claims {
     i: String,
@@ -62,11 +63,11 @@ struct Claims {
 }
 
 impl Grant {
-    /// Whether the grant reaches the resource with this link by resource ids.
+    /// Whether the grant covers the resource with this link of resource ids.
     #[must_use]
     pub fn covers(&self, link: &str) -> bool {
         let (granted, link) = (self.resource.trim_start_matches('/'), link.trim_start_matches('/'));
-        // Nothing is inside of an item, but another one may have a slash in its id, also at its end.
+        // An item contains nothing, but another item's id may contain slashes, even at its end.
         if granted.splitn(6, '/').nth(5).is_some_and(|item| !item.is_empty()) {
             return granted == link;
         }
@@ -77,7 +78,7 @@ impl Grant {
         }
     }
 
-    /// Whether it permits everything that `other` permits, whenever either ends.
+    /// Whether this grant permits everything that `other` permits. Expiry is ignored.
     #[must_use]
     pub fn includes(&self, other: &Grant) -> bool {
         self.covers(&other.resource)
@@ -110,7 +111,7 @@ pub fn mint(secret: &Key, grant: &Grant) -> String {
         p: grant.partition_key.as_ref().map(PartitionKey::to_json),
         e: grant.expires,
     };
-    // Texts and numbers always serialise; an empty grant would not open.
+    // Strings and numbers always serialise; an empty grant would fail to open.
     let claims = serde_json::to_vec(&claims).unwrap_or_default();
     let signature = STANDARD.encode(signature(secret, &claims));
     format!("{PREFIX}{signature};{};", STANDARD.encode(&claims))
@@ -123,7 +124,7 @@ fn signature(secret: &Key, claims: &[u8]) -> [u8; 32] {
     })
 }
 
-/// Opens a token, given whole or only what follows `sig=`.
+/// Opens a token, given whole or as the part after `sig=`.
 ///
 /// # Errors
 /// When it is malformed, was not minted with this key, or has expired.
@@ -132,11 +133,11 @@ pub fn open(secret: &Key, token: &str, now_seconds: u64) -> Result<Grant, AuthEr
         return Err(AuthError::Malformed("it is too long"));
     }
     let sig = token.strip_prefix(PREFIX).unwrap_or(token);
-    let (sent, claims) = parts(sig).ok_or(AuthError::Malformed("its sig has another form"))?;
+    let (sent, claims) = parts(sig).ok_or(AuthError::Malformed("its sig is malformed"))?;
     if !bool::from(signature(secret, &claims).as_slice().ct_eq(&sent)) {
         return Err(AuthError::ForeignGrant);
     }
-    // Only we can have written it, so what does not parse is from another version of ours.
+    // The signature proves that a server with this key wrote it. What does not parse is another version's.
     let claims: Claims = serde_json::from_slice(&claims).map_err(|_| AuthError::ForeignGrant)?;
     let partition_key = claims.p.as_deref().map(PartitionKey::parse).transpose();
     let partition_key = partition_key.map_err(|_| AuthError::ForeignGrant)?;
@@ -146,7 +147,7 @@ pub fn open(secret: &Key, token: &str, now_seconds: u64) -> Result<Grant, AuthEr
     Ok(Grant { permission, resource, mode, partition_key, expires })
 }
 
-/// The signature and the claims it covers.
+/// Splits a token into its signature and the claims that it covers.
 fn parts(sig: &str) -> Option<(Vec<u8>, Vec<u8>)> {
     let (signature, claims) = sig.strip_suffix(';').unwrap_or(sig).split_once(';')?;
     Some((STANDARD.decode(signature).ok()?, STANDARD.decode(claims).ok()?))
@@ -193,9 +194,9 @@ mod tests {
         assert_eq!(refused.code().status(), 403);
     }
 
-    /// Any one character exchanged for another is noticed, and any other key too.
+    /// Changing any single character invalidates a token, and so does another key.
     #[test]
-    fn nobody_else_can_mint() {
+    fn a_changed_token_or_another_key_is_refused() {
         let token = mint(&key(), &grant());
         let other = Key::from_base64("QUJD").unwrap();
         assert_eq!(open(&other, &token, NOW), Err(AuthError::ForeignGrant));

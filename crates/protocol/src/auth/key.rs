@@ -1,7 +1,7 @@
-//! Account keys: what signs, and what is never shown.
+//! Account keys: they sign and verify requests, and are never printed.
 //!
-//! A key is expanded into its HMAC state once, when it is read. A signature then costs the hashing of
-//! the message alone, which matters because every request has one.
+//! A key is expanded into its HMAC state once, when it is parsed. A signature then costs only the
+//! hashing of the message, which matters because every request carries one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,42 +10,42 @@ use sha2::Sha256;
 use std::fmt;
 use subtle::{Choice, ConstantTimeEq};
 
-/// The key every emulator uses. Publicly known: good for tests on one machine and nothing else.
+/// The key of every emulator. It is public: use it only for tests on one machine.
 pub const EMULATOR_KEY: &str =
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
 
-/// Base64 characters of the longest key we take; the service's have 88.
+/// The longest base64 key accepted, in characters; the service's keys have 88.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// A signature as bytes.
+/// The bytes of an HMAC-SHA256 signature.
 pub(super) type Signature = [u8; 32];
 
-/// One account key, ready to sign.
+/// One account key, expanded for signing.
 #[derive(Clone)]
 pub struct Key {
-    /// As users know it: base64. Identity tokens of the emulator carry this text.
+    /// The base64 text, as users know it. Identity tokens of the emulator carry this text.
     text: String,
     bytes: usize,
     state: Hmac<Sha256>,
 }
 
-/// Why a text is not a key.
+/// Why a text is not an account key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadKey {
-    /// Not base64.
+    /// The text is not base64.
     #[error("account key is not base64; copy it whole, including the = at its end")]
     Form,
-    /// No bytes at all.
+    /// The key has no bytes.
     #[error("account key is empty; give one of at least one byte")]
     Empty,
-    /// Longer than any key.
+    /// The text is longer than any valid key.
     #[error("account key is longer than {TEXT_BYTES_MAX} characters; give a shorter one")]
     TooLong,
 }
 
 impl Key {
-    /// Reads a key as it stands in connection strings.
+    /// Parses a key as it appears in connection strings.
     ///
     /// # Errors
     /// When the text is not base64, is empty, or is far longer than a key.
@@ -61,26 +61,26 @@ impl Key {
         Ok(Key { text: text.to_owned(), bytes: bytes.len(), state })
     }
 
-    /// Length of the key in bytes, without its base64 form.
+    /// The length of the decoded key, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether this is the key of every emulator. Base64 is read strictly, so a key has one text.
+    /// Whether this is the emulator's key. Base64 decoding is strict, so a key has exactly one text.
     #[must_use]
     pub fn is_well_known(&self) -> bool {
         self.is(EMULATOR_KEY.as_bytes()).into()
     }
 
-    /// Signs what `write` puts in, piece by piece.
+    /// Signs the bytes that `write` feeds into the HMAC.
     pub(super) fn signature(&self, write: impl FnOnce(&mut Hmac<Sha256>)) -> Signature {
         let mut mac = self.state.clone();
         write(&mut mac);
         mac.finalize().into_bytes().into()
     }
 
-    /// Whether this text is the key, in a time that does not tell how much of it is right.
+    /// Compares a text with the key in constant time.
     pub(super) fn is(&self, text: &[u8]) -> Choice {
         self.text.as_bytes().ct_eq(text)
     }
@@ -93,7 +93,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// In constant time.
+/// Compares in constant time.
 impl PartialEq for Key {
     fn eq(&self, other: &Key) -> bool {
         self.is(other.text.as_bytes()).into()
@@ -102,27 +102,27 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// The keys of an account. Two of each kind, so that one can be replaced while the other is in use.
+/// The keys of an account. There are two of each kind, so that one can be rotated while the other is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// May do everything.
+    /// Allows reads and writes.
     pub primary: Key,
-    /// May do everything.
+    /// Allows reads and writes.
     pub secondary: Option<Key>,
-    /// May only read.
+    /// Allows reads only.
     pub primary_read_only: Option<Key>,
-    /// May only read.
+    /// Allows reads only.
     pub secondary_read_only: Option<Key>,
 }
 
 impl Keys {
-    /// An account with one key.
+    /// Creates the keys of an account that has only a primary key.
     #[must_use]
     pub fn new(primary: Key) -> Keys {
         Keys { primary, secondary: None, primary_read_only: None, secondary_read_only: None }
     }
 
-    /// Every key, with the name people use for it.
+    /// Iterates over the configured keys with their display names.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &Key)> {
         let names = ["primary key", "secondary key", "read-only key", "secondary read-only key"];
         let optional = [&self.secondary, &self.primary_read_only, &self.secondary_read_only];
@@ -130,7 +130,7 @@ impl Keys {
         names.into_iter().zip(keys).filter_map(|(name, key)| Some((name, key?)))
     }
 
-    /// Each key there is with what it permits, the most used first.
+    /// Iterates over the configured keys with the access they grant, the most used first.
     pub(super) fn each(&self) -> impl Iterator<Item = (&Key, super::Access)> {
         let writers = std::iter::once(&self.primary).chain(&self.secondary);
         let readers = self.primary_read_only.iter().chain(&self.secondary_read_only);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_says_how_long_it_is_and_whether_everybody_knows_it() {
+    fn a_key_reports_its_length_and_whether_it_is_public() {
         for (text, bytes, is_well_known) in [("QUJD", 3, false), (EMULATOR_KEY, 64, true)] {
             let key = Key::from_base64(text).unwrap();
             assert_eq!((key.bytes(), key.is_well_known()), (bytes, is_well_known), "{text}");

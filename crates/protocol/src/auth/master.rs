@@ -1,12 +1,12 @@
-//! The signature of a request by an account key.
+//! Signs requests with an account key and verifies such signatures.
 //!
 //! ```text
 //! payload = lower(verb) \n lower(resource type) \n link \n lower(x-ms-date) \n lower(date) \n
 //! header  = urlencode("type=master&ver=1.0&sig=" base64(HMAC-SHA256(key, payload)))
 //! ```
 //!
-//! `date` counts only when there is no `x-ms-date`. This runs for every request, so the payload is
-//! put together on the stack, and becomes a text only when it has to be shown in an error.
+//! `date` is used only without `x-ms-date`. Every request is verified here, so the payload is built on
+//! the stack and becomes a `String` only for an error message.
 
 use super::key::Signature;
 use super::{Access, AuthError, Key, Keys};
@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use std::fmt::Write as _;
 use subtle::ConstantTimeEq;
 
-/// As browsers' `encodeURIComponent` does it, for the characters that occur in a token.
+/// The characters that `encodeURIComponent` of browsers escapes, among those that occur in a token.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~');
 
 /// How much of a link an error shows. Errors go to senders without a key.
@@ -28,23 +28,23 @@ const SHOWN_LINK_BYTES_MAX: usize = 1024;
 /// How much of a verb, a resource type or a date an error shows.
 const SHOWN_PART_BYTES_MAX: usize = 64;
 
-/// What a signature covers.
+/// The parts of a request that its signature covers.
 #[derive(Clone, Copy, Debug)]
 pub struct Signable<'a> {
     /// The HTTP method, in any case.
     pub verb: &'a str,
-    /// The last type in the path: `docs`, `colls`, or nothing for the account.
+    /// The last resource type in the path, such as `docs` or `colls`; empty for the account.
     pub resource_type: &'a str,
-    /// The ways the client may have written the link, the likeliest first. A signer uses the first.
+    /// The spellings of the link that a client may have signed, the likeliest first. [`sign`] uses the first.
     pub links: &'a [&'a str],
     /// The header `x-ms-date`.
     pub x_ms_date: Option<&'a str>,
-    /// The header `Date`, which counts when there is no other.
+    /// The header `Date`, used only without `x-ms-date`.
     pub date: Option<&'a str>,
 }
 
 impl Signable<'_> {
-    /// The two dates as they are signed.
+    /// The two dates as they enter the payload.
     fn dates(&self) -> (&str, &str) {
         match (self.x_ms_date, self.date) {
             (Some(date), _) => (date, ""),
@@ -74,7 +74,7 @@ impl Signable<'_> {
         key.signature(|mac| mac.update(&payload))
     }
 
-    /// What is signed, with the first link, as a text for people.
+    /// The payload with the first link, for error messages.
     fn payload(&self) -> String {
         let (x_ms_date, date) = self.dates();
         let link = shortened(self.first_link(), SHOWN_LINK_BYTES_MAX);
@@ -89,22 +89,22 @@ impl Signable<'_> {
     }
 }
 
-/// The whole value of the `authorization` header for this request.
+/// Returns the whole value of the `authorization` header for this request.
 #[must_use]
 pub fn sign(key: &Key, signable: &Signable<'_>) -> String {
     let signature = STANDARD.encode(signable.signature(key, signable.first_link()));
     let mut header = String::with_capacity(128);
     header.push_str("type%3Dmaster%26ver%3D1.0%26sig%3D");
-    // Writing into a text does not fail.
+    // Writing to a `String` does not fail.
     let _ = write!(header, "{}", utf8_percent_encode(&signature, ESCAPED));
     header
 }
 
-/// Whether one of the keys signed this request, and what that key permits.
+/// Returns the access granted by the key that signed this request.
 ///
 /// # Errors
-/// [`AuthError::MissingDate`] without any date; otherwise [`AuthError::Signature`], with the payload
-/// that was expected.
+/// [`AuthError::MissingDate`] without any date; [`AuthError::Signature`], with the expected payload,
+/// when no key matches.
 pub fn verify_master(keys: &Keys, signable: &Signable<'_>, sig: &str) -> Result<Access, AuthError> {
     if signable.x_ms_date.or(signable.date).is_none() {
         return Err(AuthError::MissingDate);
@@ -113,7 +113,7 @@ pub fn verify_master(keys: &Keys, signable: &Signable<'_>, sig: &str) -> Result<
     found.ok_or_else(|| AuthError::Signature { payload: signable.payload() })
 }
 
-/// Which key and link made this signature. The common case is the first of each.
+/// Finds the key that made this signature, over any of the links. Usually the first key and link match.
 fn signer(keys: &Keys, signable: &Signable<'_>, sent: &Signature) -> Option<Access> {
     for &link in signable.links {
         for (key, access) in keys.each() {
@@ -125,15 +125,15 @@ fn signer(keys: &Keys, signable: &Signable<'_>, sent: &Signature) -> Option<Acce
     None
 }
 
-/// A signature has one length; anything else is not worth hashing for.
+/// Decodes a signature; text of another length is rejected without any hashing.
 fn decode(sig: &str) -> Option<Signature> {
-    // 44 characters stand for up to 33 bytes, one more than there are.
+    // 44 characters of base64 decode to up to 33 bytes, one more than a signature has.
     let mut bytes = [0; 33];
     let length = STANDARD.decode_slice(sig, &mut bytes).ok()?;
     bytes[..length].try_into().ok()
 }
 
-/// [`verify_master`] for a parsed route, with every type and link its clients are known to sign.
+/// Verifies a parsed route like [`verify_master`], over every resource type and link that clients sign.
 ///
 /// # Errors
 /// As for [`verify_master`].
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_opens_what_it_may() {
+    fn each_key_gives_its_own_access() {
         let keys = Keys {
             primary: key(EMULATOR_KEY),
             secondary: Some(key("QQ==")),

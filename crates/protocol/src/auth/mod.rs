@@ -1,8 +1,8 @@
-//! Who is asking, and may they.
+//! Authentication: parses and verifies the `authorization` header.
 //!
-//! Three kinds of token arrive in `authorization`. A master token signs the request itself with an
-//! account key, so nothing is looked up to check it; a resource token is a grant we minted earlier
-//! and signed ourselves, good while its permission grants as much; an identity token is a JWT:
+//! There are three kinds of token. A master token signs the request itself with an account key, so
+//! verifying it needs no lookup. A resource token is a grant that a server minted and signed earlier; it
+//! is valid while its permission still grants as much. An identity token is a JWT:
 //!
 //! ```text
 //! authorization   type%3Dmaster%26ver%3D1.0%26sig%3D…
@@ -12,10 +12,10 @@
 //!
 //! Clients disagree on how the link is written (by name, as sent, by lower-cased resource id), so
 //! each candidate is tried. Signatures and keys are compared in constant time, and no key is ever
-//! printed. Whether a date is fresh is checked apart from the signature, for a server may have been
-//! told not to care.
+//! printed. The date's freshness is checked separately from the signature, because a server can be
+//! configured to skip that check.
 //!
-//! Nothing here knows which operations a grant or a read-only key permits: callers ask, and decide.
+//! Nothing here knows which operations a grant or a read-only key permits; that is the caller's decision.
 
 mod aad;
 mod date;
@@ -34,17 +34,17 @@ pub use token::{Token, parse_token};
 use crate::error::Code;
 use headwater_model::BadTimestamp;
 
-/// What a caller that proved itself may do.
+/// The access of an authenticated caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a read-only caller must not write"]
 pub enum Access {
-    /// Everything.
+    /// Reads and writes.
     ReadWrite,
-    /// Only what changes nothing.
+    /// Reads only.
     ReadOnly,
 }
 
-/// Why a caller is not let in.
+/// Why authentication failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
@@ -56,38 +56,38 @@ pub enum AuthError {
     /// There is neither `x-ms-date` nor `Date`.
     #[error("Required Header x-ms-date is missing; send the current time as an RFC 1123 date.")]
     MissingDate,
-    /// The token is not of the form we read.
+    /// The token does not have the documented form.
     #[error(
         "The input authorization token can't serve the request. It is malformed: {0}. Send \
          type={{master|resource|aad}}&ver=1.0&sig={{signature}}, URL-encoded."
     )]
     Malformed(&'static str),
-    /// The signature is not one of ours. The payload is what developers compare with their own.
+    /// No account key made the signature. Developers compare the payload with their own.
     #[error(
         "The input authorization token can't serve the request. Check the key that was used, and \
          that the payload is built as the protocol says. Server used the following payload to \
          sign: '{payload}'"
     )]
     Signature {
-        /// What was signed here.
+        /// The payload that the server signed.
         payload: String,
     },
-    /// A resource token we did not mint, or with another key.
+    /// The resource token was not minted with this account's key.
     #[error(
         "The input authorization token can't serve the request. The resource token was not issued \
          by this account; read the permission again to get a new one."
     )]
     ForeignGrant,
-    /// An identity token that no key of ours vouches for.
+    /// The identity token carries none of the account's keys.
     #[error(
         "The input authorization token can't serve the request. The identity token is not one this \
          account accepts; use the emulator's token form with an account key."
     )]
     ForeignIdentity,
-    /// The date is not one.
+    /// The request's date cannot be parsed.
     #[error("The date header of the request is not valid: {0}.")]
     Date(#[from] BadTimestamp),
-    /// The date is too far from ours.
+    /// The request's date is too far from the server's time.
     #[error(
         "The authorization token is not valid at the current time. The request is dated {sent}, \
          the server's time is {now}; correct the clock that is wrong."
@@ -95,36 +95,36 @@ pub enum AuthError {
     Skew {
         /// The date of the request.
         sent: String,
-        /// The time here.
+        /// The server's time.
         now: String,
     },
-    /// A resource token whose time is over.
+    /// The resource token has expired.
     #[error(
         "The authorization token is not valid at the current time. It expired at {expired}, the \
          server's time is {now}; ask for a new one."
     )]
     Expired {
-        /// When it expired.
+        /// When the token expired.
         expired: String,
-        /// The time here.
+        /// The server's time.
         now: String,
     },
-    /// An identity token whose time is over. Clients keep such a token until they are told that they
-    /// are not known, which to be forbidden something does not say.
+    /// The identity token has expired. The status is 401, not 403: clients keep such a token until they
+    /// receive a 401.
     #[error(
         "Provided AAD token has been expired since [{expired}]. Current server time is [{now}]. \
          Please refresh the AAD token."
     )]
     IdentityExpired {
-        /// When it expired.
+        /// When the token expired.
         expired: String,
-        /// The time here.
+        /// The server's time.
         now: String,
     },
 }
 
 impl AuthError {
-    /// The status it is answered with.
+    /// The status code of the answer.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -141,7 +141,7 @@ impl AuthError {
     }
 }
 
-/// Refuses a resource token that ended before `now_seconds`.
+/// Refuses a resource token that expired at or before `now_seconds`.
 fn check_expiry(expires: u64, now_seconds: u64) -> Result<(), AuthError> {
     if now_seconds < expires {
         return Ok(());
@@ -150,7 +150,7 @@ fn check_expiry(expires: u64, now_seconds: u64) -> Result<(), AuthError> {
     Err(AuthError::Expired { expired, now })
 }
 
-/// Seeded tampering with tokens of every kind: a changed token is refused and nothing panics.
+/// Random texts as tokens of every kind: nothing panics, and no random resource token opens.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,35 +1,35 @@
-//! The `authorization` header: which kind of token it is and what it carries.
+//! Parses the `authorization` header into its kind and signature, without verifying either.
 //!
-//! Clients differ in the case of their percent escapes, and some forget to escape at all. One
-//! decoding serves both, because no part of a token contains a percent sign. A plus stays a plus: it
-//! is a digit of base64, and only forms read it as a space.
+//! Clients differ in the case of their percent escapes, and some do not escape at all. One decoding
+//! handles both, because no part of a token contains a percent sign. A plus stays a plus: it is a
+//! base64 digit, and only HTML forms decode it as a space.
 
 use super::AuthError;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
-/// The longest header we read. Identity tokens are the long ones.
+/// The longest header accepted. Identity tokens are the long ones.
 const HEADER_BYTES_MAX: usize = 32 * 1024;
 
-/// How the header of nearly every request begins.
+/// How the header of nearly every request starts.
 const ESCAPED_MASTER: &str = "type%3Dmaster%26ver%3D1.0%26sig%3D";
 
-/// What the header carries. Nothing of it has been checked yet.
+/// A parsed `authorization` header. Nothing in it is verified yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
-    /// The request signed with an account key.
+    /// A request signed with an account key.
     Master {
-        /// Base64 of the signature.
+        /// The signature in base64.
         sig: Cow<'a, str>,
     },
     /// A grant minted for a permission.
     Resource {
-        /// What [`open`](super::open) takes.
+        /// The input of [`open`](super::open).
         sig: Cow<'a, str>,
     },
     /// An identity token.
     Aad {
-        /// What [`verify_aad`](super::verify_aad) takes.
+        /// The input of [`verify_aad`](super::verify_aad).
         jwt: Cow<'a, str>,
     },
 }
@@ -41,10 +41,10 @@ enum Kind {
     Aad,
 }
 
-/// Reads the header.
+/// Parses the header.
 ///
 /// # Errors
-/// When it is too long, names no known kind or carries no signature.
+/// When the header is too long, names no known kind, or carries no signature.
 pub fn parse_token(header: &str) -> Result<Token<'_>, AuthError> {
     if header.len() > HEADER_BYTES_MAX {
         return Err(AuthError::Malformed("it is too long"));
@@ -75,8 +75,8 @@ pub fn parse_token(header: &str) -> Result<Token<'_>, AuthError> {
     })
 }
 
-/// The signature of a header in the spelling nearly all requests have: all escaped, in one order. Only
-/// the signature is then left to decode. Everything else goes the long way.
+/// Fast path for the common spelling: fully escaped, with the fields in the usual order. Only the
+/// signature is left to decode. `None` for every other spelling.
 fn escaped_master(header: &str) -> Option<Cow<'_, str>> {
     let (start, rest) = header.split_at_checked(ESCAPED_MASTER.len())?;
     if !start.eq_ignore_ascii_case(ESCAPED_MASTER) {
@@ -86,7 +86,7 @@ fn escaped_master(header: &str) -> Option<Cow<'_, str>> {
     (!sig.is_empty() && !sig.contains('&')).then_some(sig)
 }
 
-/// A text without its percent escapes; `None` if one of them is broken or the result is not UTF-8.
+/// Decodes percent escapes; `None` if one is broken or the result is not UTF-8.
 fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     let Some((start, mut rest)) = text.split_once('%') else {
         return Some(Cow::Borrowed(text));
@@ -107,13 +107,13 @@ fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
-/// The kind, and where the signature starts and ends.
+/// Returns the kind, and where the signature starts and ends.
 fn parts(text: &str) -> Result<(Kind, usize, usize), AuthError> {
     let (mut kind, mut sig) = (None, None);
     let mut start = 0;
     for part in text.split('&') {
         let end = start + part.len();
-        // The first = separates; a signature ends in more of them.
+        // Only the first = separates: a signature may end in = itself.
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         if name.eq_ignore_ascii_case("type") {
             kind = Some(kind_of(value)?);

@@ -1,4 +1,4 @@
-//! The JSON form of batches: an array of operations, and an array of results.
+//! Decodes and encodes the JSON form of batches: an array of operations, an array of results.
 
 use super::{BatchError, OPERATIONS_MAX, Operation, OperationKind, OperationResult};
 use headwater_model::{BadPartitionKey, PartitionKey};
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
 
-/// An operation as it is written.
+/// An operation as the request spells it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire<'a> {
@@ -28,7 +28,7 @@ struct Wire<'a> {
     minimal_return_preference: Option<bool>,
 }
 
-/// The operations as they are written, never more than are allowed.
+/// The operations of a request, at most [`OPERATIONS_MAX`] of them.
 struct Wires<'a> {
     operations: Vec<Wire<'a>>,
     too_many: bool,
@@ -84,7 +84,7 @@ fn operation(index: usize, wire: Wire<'_>) -> Result<Operation<'_>, BatchError> 
         index,
         kind: crate::error::shortened(&wire.operation_type, 100).to_owned(),
     })?;
-    // A null is the same as no body: a RawValue keeps it as text.
+    // A null counts as no body; a RawValue holds it as text.
     let body = wire.resource_body.map(RawValue::get).filter(|body| *body != "null");
     let partition_key = wire.partition_key.map(RawValue::get).filter(|key| *key != "null");
     let partition_key = partition_key
@@ -118,7 +118,7 @@ fn parse_kind(text: &str) -> Option<OperationKind> {
     .map(|(_, kind)| kind)
 }
 
-/// A string that holds the JSON of a key, or that JSON itself.
+/// Parses a partition key from its JSON, or from a string that holds that JSON.
 fn parse_partition_key(json: &str) -> Result<PartitionKey, BadPartitionKey> {
     match serde_json::from_str::<String>(json) {
         Ok(text) => PartitionKey::parse(&text),
@@ -138,7 +138,7 @@ pub(super) fn encode(results: &[OperationResult<'_>], out: &mut Vec<u8>) {
 }
 
 fn write_result(result: &OperationResult<'_>, out: &mut Vec<u8>) {
-    // Writing into a vector does not fail.
+    // Writing to a `Vec` does not fail.
     let _ = write!(out, "{{\"statusCode\":{}", result.status);
     if result.substatus != 0 {
         let _ = write!(out, ",\"subStatusCode\":{}", result.substatus);
@@ -148,7 +148,7 @@ fn write_result(result: &OperationResult<'_>, out: &mut Vec<u8>) {
         let _ = write!(out, ",\"retryAfterMilliseconds\":{wait}");
     }
     if let Some(etag) = result.etag {
-        // The capital T is what clients look for.
+        // Clients look for this spelling, with a capital T.
         out.extend_from_slice(b",\"eTag\":");
         let _ = serde_json::to_writer(&mut *out, etag);
     }

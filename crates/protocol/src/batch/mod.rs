@@ -1,17 +1,17 @@
-//! Several operations in one request: transactional batches and bulk.
+//! Decodes and encodes requests with several operations: transactional batches and bulk.
 //!
-//! A request is a list of operations, an answer a list of results in the same order. There are two
-//! forms, and the first byte of a request tells them apart: JSON (`json`), and HybridRow of the .NET
-//! SDK (`rows`). An answer has the form of its request. Bodies stay bytes: they are slices of the
-//! request, and results are copied into the answer as they are.
+//! A request is a list of operations; the response is a list of results in the same order. There are
+//! two encodings, told apart by the first byte of the request: JSON (`json`), and HybridRow of the .NET
+//! SDK (`rows`). A response has the encoding of its request. Bodies are not parsed: they are slices of
+//! the request, and results are copied into the response unchanged.
 //!
 //! ```text
 //! [{"operationType":"Create","resourceBody":{…}},{"operationType":"Read","id":"1"}]
 //! [{"statusCode":201,"requestCharge":6.67,"eTag":"\"…\"","resourceBody":{…}},…]
 //! ```
 //!
-//! A batch is all or nothing: when one operation fails with its status, all others are 424 and the
-//! whole answer is 207. In bulk each stands alone, and the answer is 207 as soon as one failed.
+//! A batch is all or nothing: when one operation fails with its status, all others get 424 and the
+//! response is 207. In bulk, operations are independent; the response is 207 if any of them failed.
 
 mod json;
 mod rows;
@@ -22,10 +22,10 @@ use crate::hybridrow::{self, HybridRowError};
 use headwater_model::{BadPartitionKey, PartitionKey};
 use std::borrow::Cow;
 
-/// The most operations in one request.
+/// The maximum number of operations in one request.
 pub const OPERATIONS_MAX: usize = 100;
 
-/// The form of a request and of its answer.
+/// The encoding of a request and of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// A JSON array.
@@ -35,14 +35,14 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The form of a request, by its first byte: no header announces it.
+    /// Detects the encoding of a request by its first byte; no header announces it.
     #[must_use]
     pub fn of(body: &[u8]) -> Encoding {
         if hybridrow::is_hybridrow(body) { Encoding::HybridRow } else { Encoding::Json }
     }
 
-    /// The largest request, and the most that its binary items may unfold to. The .NET SDK splits bulk
-    /// requests with its own idea of the limit in mind.
+    /// The largest request in bytes, also the limit for its binary items as JSON text. The .NET SDK splits
+    /// bulk requests by its own, slightly higher limit.
     #[must_use]
     pub const fn body_bytes_max(self) -> usize {
         match self {
@@ -52,7 +52,7 @@ impl Encoding {
     }
 }
 
-/// What one operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperationKind {
     /// Create an item.
@@ -79,29 +79,29 @@ impl OperationKind {
     }
 }
 
-/// One operation. It has the id and the body its kind needs.
+/// One operation. It has the id and the body that its kind requires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation<'a> {
-    /// What it does.
+    /// The kind of the operation.
     pub kind: OperationKind,
-    /// The item, where the body does not name it.
+    /// The item's id, for kinds whose body does not contain it.
     pub id: Option<String>,
-    /// The partition key, in bulk requests.
+    /// The partition key; only bulk requests have one per operation.
     pub partition_key: Option<PartitionKey>,
-    /// Only if the item is at this etag.
+    /// Runs only if the item has this etag.
     pub if_match: Option<String>,
-    /// Only if the item is not at this etag.
+    /// Runs only if the item does not have this etag.
     pub if_none_match: Option<String>,
-    /// The item, or the patch, as JSON. Only what was sent in binary JSON is not a slice of the request.
+    /// The item, or the patch, as JSON: a slice of the request, unless it was sent as binary JSON.
     pub body: Option<Cow<'a, [u8]>>,
-    /// Do not send back what was written.
+    /// Whether the response should omit the written item.
     pub wants_minimal: bool,
-    /// Why this operation fails with 400, whatever the state of the item.
+    /// Why this operation fails with 400 regardless of the item's state.
     pub problem: Option<String>,
 }
 
 impl Operation<'_> {
-    /// Checks for the id and the body that its kind needs.
+    /// Checks that the id and the body are there if the kind requires them.
     fn checked(self, index: usize) -> Result<Self, BatchError> {
         if self.kind.needs_id() && self.id.is_none() {
             return Err(BatchError::Missing { index, property: "id" });
@@ -113,77 +113,77 @@ impl Operation<'_> {
     }
 }
 
-/// Why a whole request is refused. What is wrong with one operation's item shows when it runs.
+/// Why a whole request is refused. Errors in a single item appear in that operation's result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// Larger than allowed.
+    /// The request is larger than allowed.
     #[error("batch request is {bytes} bytes; send at most {bytes_max} at once")]
     TooLarge {
-        /// How large it is.
+        /// The size of the request.
         bytes: usize,
-        /// How large it may be.
+        /// The largest allowed size.
         bytes_max: usize,
     },
-    /// Binary JSON that stands for more than it may.
-    #[error("the items of the batch are more than {bytes_max} bytes as text; send fewer at once")]
+    /// The binary items are larger than allowed once decoded to text.
+    #[error("the items of the batch exceed {bytes_max} bytes as text; send fewer at once")]
     TextTooLarge {
-        /// How many bytes they may have.
+        /// The largest allowed size of all decoded items together.
         bytes_max: usize,
     },
-    /// Nothing to do.
+    /// The request has no operations.
     #[error("Batch request has no operations.")]
     Empty,
-    /// More than allowed.
+    /// The request has more than [`OPERATIONS_MAX`] operations.
     #[error("Batch request has more operations than what is supported.")]
     TooManyOperations,
-    /// Not an array of operations.
+    /// The body is not a JSON array of operations.
     #[error("batch request is not a JSON array of operations: {0}")]
     Json(String),
-    /// Not a stream of rows.
+    /// The body is not a stream of HybridRow records.
     #[error("batch request is not HybridRow at operation {index}: {problem}")]
     HybridRow {
-        /// Which operation, from 0.
+        /// Index of the operation, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// What is wrong with the row.
         problem: HybridRowError,
     },
-    /// Not an operation on an item.
+    /// The operation targets something other than an item.
     #[error("operation {index} of the batch has resourceType {found}; only items (2) have batches")]
     ResourceType {
-        /// Which operation, from 0.
+        /// Index of the operation, from 0.
         index: usize,
-        /// Its type.
+        /// The resource type that was sent.
         found: i32,
     },
-    /// No such kind.
-    #[error("operation {index} of the batch has an operationType there is not: `{kind}`")]
+    /// The operation type does not exist.
+    #[error("operation {index} of the batch has an unknown operationType: `{kind}`")]
     Kind {
-        /// Which operation, from 0.
+        /// Index of the operation, from 0.
         index: usize,
-        /// The beginning of what it said.
+        /// The operation type that was sent, shortened.
         kind: String,
     },
-    /// Lacks what its kind needs.
+    /// The operation lacks a property that its kind requires.
     #[error("operation {index} of the batch has no {property}; add it")]
     Missing {
-        /// Which operation, from 0.
+        /// Index of the operation, from 0.
         index: usize,
-        /// What is missing.
+        /// Name of the missing property.
         property: &'static str,
     },
-    /// Not a partition key.
+    /// The operation's partition key is invalid.
     #[error("operation {index} of the batch: {problem}")]
     PartitionKey {
-        /// Which operation, from 0.
+        /// Index of the operation, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// What is wrong with the partition key.
         problem: BadPartitionKey,
     },
 }
 
 impl BatchError {
-    /// The status the whole request is answered with.
+    /// The status code of the whole response.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -195,10 +195,10 @@ impl BatchError {
     }
 }
 
-/// Reads the operations of a batch or bulk request.
+/// Decodes the operations of a batch or bulk request.
 ///
 /// # Errors
-/// When the request as a whole makes no sense or is too large.
+/// When the request as a whole is malformed or too large.
 pub fn decode(body: &[u8]) -> Result<Vec<Operation<'_>>, BatchError> {
     let encoding = Encoding::of(body);
     let (bytes, bytes_max) = (body.len(), encoding.body_bytes_max());
@@ -212,25 +212,25 @@ pub fn decode(body: &[u8]) -> Result<Vec<Operation<'_>>, BatchError> {
     if operations.is_empty() { Err(BatchError::Empty) } else { Ok(operations) }
 }
 
-/// What became of one operation.
+/// The result of one operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperationResult<'a> {
-    /// Its status.
+    /// The HTTP status.
     pub status: u16,
-    /// Its sub-status, or 0.
+    /// The sub-status, or 0.
     pub substatus: u32,
-    /// What it cost.
+    /// The request charge.
     pub charge: Charge,
     /// The etag of the item, with its quotes.
     pub etag: Option<&'a str>,
     /// The item, or the error, as JSON.
     pub body: Option<&'a [u8]>,
-    /// When to try it again.
+    /// How long to wait before a retry, in milliseconds.
     pub retry_after_ms: Option<u32>,
 }
 
 impl OperationResult<'_> {
-    /// A result without an item.
+    /// Creates a result without an item.
     #[must_use]
     pub fn of_status(status: u16) -> OperationResult<'static> {
         OperationResult {
@@ -243,7 +243,7 @@ impl OperationResult<'_> {
         }
     }
 
-    /// An operation that failed by itself.
+    /// Creates the result of an operation that failed with this code.
     #[must_use]
     pub fn of_code(code: Code) -> OperationResult<'static> {
         let substatus = code.substatus();
@@ -255,8 +255,8 @@ impl OperationResult<'_> {
     }
 }
 
-/// The results of a batch that was undone because the operation at `index` failed: its own status
-/// there, 424 everywhere else.
+/// Builds the results of a batch that was rolled back because the operation at `index` failed: its own
+/// failure there, 424 everywhere else.
 #[must_use]
 pub fn undone<'a>(
     operations: usize,
@@ -267,7 +267,7 @@ pub fn undone<'a>(
     (0..operations).map(|at| if at == index { failure } else { other }).collect()
 }
 
-/// Appends the body of the answer; returns the status of the answer.
+/// Appends the body of the response and returns its status.
 #[must_use]
 pub fn encode(encoding: Encoding, results: &[OperationResult<'_>], out: &mut Vec<u8>) -> u16 {
     match encoding {
@@ -299,7 +299,7 @@ mod tests {
         let kinds: Vec<_> = operations.iter().map(|operation| operation.kind).collect();
         use OperationKind::{Create, Delete, Patch, Read, Replace, Upsert};
         assert_eq!(kinds, [Create, Upsert, Read, Replace, Delete, Patch]);
-        // Not a byte of an item is changed.
+        // Items pass byte for byte.
         assert_eq!(operations[0].body.as_deref(), Some(br#"{"id":"1","n":1.50}"#.as_slice()));
         assert_eq!(operations[1].if_match.as_deref(), Some("x"));
         assert_eq!(operations[2].if_none_match.as_deref(), Some("\"e\""));
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(decode(&large).unwrap_err().code(), Code::RequestEntityTooLarge);
     }
 
-    /// How deep an item may be is decided where it is looked into.
+    /// Item bodies are not parsed here, so their nesting is not limited here either.
     #[test]
     fn deep_items_pass_as_bytes_and_deep_requests_do_not() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

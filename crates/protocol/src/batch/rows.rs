@@ -1,5 +1,5 @@
-//! The HybridRow form of batches, which the .NET SDK sends and takes: a row per operation, a row per
-//! result. The bytes of rows are for [`crate::hybridrow`].
+//! Maps batches to the HybridRow form of the .NET SDK: a row per operation, a row per result. The byte
+//! layout of rows belongs to [`crate::hybridrow`].
 
 use super::{BatchError, Encoding, OPERATIONS_MAX, Operation, OperationKind, OperationResult};
 use crate::binary::{self, BinaryError};
@@ -7,9 +7,9 @@ use crate::hybridrow::{self, OperationRow, Records, ResultRow};
 use headwater_model::PartitionKey;
 use std::borrow::Cow;
 
-/// The type of items.
+/// The resource type of items.
 const DOCUMENT: i32 = 2;
-/// What a result takes next to its etag and body.
+/// The bytes of a result without its etag and body.
 const RESULT_BYTES: usize = 48;
 
 pub(super) fn decode(body: &[u8]) -> Result<Vec<Operation<'_>>, BatchError> {
@@ -47,7 +47,7 @@ fn operation<'a>(
         None => (None, None),
     };
     if row.time_to_live_seconds.is_some() {
-        // To ignore it would keep the item forever.
+        // Ignoring it would keep the item forever.
         problem = Some(
             "timeToLiveInSeconds of an operation is not supported; set the ttl property of the \
              item"
@@ -79,7 +79,7 @@ fn parse_kind(number: i32) -> Option<OperationKind> {
     })
 }
 
-/// Unfolds bodies in binary JSON, up to a limit for all of a request.
+/// Decodes bodies in binary JSON, within one size limit for the whole request.
 struct Texts {
     bytes_left: usize,
 }
@@ -87,7 +87,7 @@ struct Texts {
 type Text<'a> = (Option<Cow<'a, [u8]>>, Option<String>);
 
 impl Texts {
-    /// The body as text. A body that cannot be read is the problem of its operation alone.
+    /// Returns the body as text, or the problem of its operation if it cannot be decoded.
     fn text_of<'a>(&mut self, body: &'a [u8]) -> Result<Text<'a>, BatchError> {
         if !binary::is_binary(body) {
             return Ok((Some(Cow::Borrowed(body)), None));
@@ -117,7 +117,7 @@ pub(super) fn encode(results: &[OperationResult<'_>], out: &mut Vec<u8>) {
     for result in results {
         let row = ResultRow {
             status: Some(i32::from(result.status)),
-            // .NET compares sub-statuses as signed numbers; all that have a meaning are small.
+            // .NET compares sub-statuses as signed numbers; all defined ones are small.
             substatus: Some(i32::try_from(result.substatus).unwrap_or(i32::MAX)),
             etag: result.etag,
             resource_body: result.body,

@@ -1,43 +1,43 @@
-//! Binary to text, in one pass and without recursion.
+//! Decodes binary JSON to text, in one pass and without recursion.
 //!
-//! The open containers are a stack of our own, as deep as [`Limits`] allow. Each knows where it must
-//! end, and no container may end after the one around it; a value that runs past the end of its
-//! container is found before the next one is read.
+//! Open containers are kept on an explicit stack, as deep as [`Limits`] allow. Each knows where it must
+//! end, and no container may end after its parent. A value that runs past the end of its container is
+//! detected before the next one is read.
 
 use super::error::BinaryError;
 use super::input::{Input, Width};
 use super::text::Text;
 use super::{NESTING_MAX, is_binary, marker, number, string};
 
-/// How far a stranger's body may unfold.
+/// Limits for decoding an untrusted body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many arrays and objects may be open at once.
+    /// The maximum number of arrays and objects that are open at once.
     pub nesting_max: usize,
-    /// How long the text may become.
+    /// The maximum length of the text in bytes.
     pub text_bytes_max: usize,
 }
 
 impl Limits {
-    /// The format's nesting, and text of at most so many bytes.
+    /// Limits text to `text_bytes_max` bytes and nesting to [`NESTING_MAX`].
     #[must_use]
     pub fn of_text_bytes(text_bytes_max: usize) -> Limits {
         Limits { nesting_max: NESTING_MAX, text_bytes_max }
     }
 }
 
-/// Turns a binary body into JSON text with the same members in the same order.
+/// Decodes a binary body into JSON text with the same members in the same order.
 ///
 /// # Errors
 ///
-/// When the body is not one whole value of the format, or unfolds past the limits.
+/// When the body is not exactly one value of the format, or exceeds the limits.
 pub fn decode(body: &[u8], limits: Limits) -> Result<Vec<u8>, BinaryError> {
     if !is_binary(body) {
         return Err(BinaryError::NotBinary);
     }
     let mut decoder = Decoder {
         input: Input::new(body, 1),
-        // Text is somewhat longer than binary; one reallocation is better than eight.
+        // Text is somewhat longer than binary; reserving twice the size avoids repeated reallocation.
         text: Text::new(body.len().saturating_mul(2), limits.text_bytes_max),
         open: Vec::new(),
         nesting_max: limits.nesting_max,
@@ -56,12 +56,12 @@ struct Decoder<'b> {
 /// An array or object whose end has not been reached.
 struct Container {
     shape: Shape,
-    /// Offset of its marker.
+    /// Offset of the container's marker.
     at: usize,
-    /// Offset just past its last byte, or past that of the container around it if it has no length.
+    /// Offset just past its last byte, or the parent's end if the container has no length.
     end: usize,
     extent: Extent,
-    /// Elements or members read so far.
+    /// Number of elements or members read.
     read: usize,
 }
 
@@ -71,19 +71,19 @@ enum Shape {
     Object,
 }
 
-/// How a container says where it ends.
+/// How a container encodes where it ends.
 #[derive(Clone, Copy)]
 enum Extent {
     /// After its only element.
     Single,
-    /// At its end.
+    /// At a byte offset.
     Bytes,
-    /// At its end, after so many elements.
+    /// At a byte offset, after this number of elements.
     BytesAndCount(usize),
 }
 
 impl Container {
-    /// Whether everything in it was read, as far as the next byte to read tells.
+    /// Whether the container has been read completely, given the offset of the next byte.
     fn is_complete(&self, next: usize) -> Result<bool, BinaryError> {
         let malformed = |problem| Err(BinaryError::Malformed { at: self.at, problem });
         if next > self.end {
@@ -143,7 +143,7 @@ impl Decoder<'_> {
         self.text.raw(b":")
     }
 
-    /// Writes a whole value, or the opening of one that is now the innermost container.
+    /// Writes a whole scalar, or opens a container and makes it the innermost one.
     fn value(&mut self) -> Result<(), BinaryError> {
         let marker = self.input.start()?;
         match marker {
@@ -212,7 +212,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Where a container of so many bytes ends that starts at the next byte.
+    /// Offset of the end of a container with `length` bytes that starts at the next byte.
     fn end_after(&self, length: usize) -> Result<usize, BinaryError> {
         let end = self.input.next().saturating_add(length);
         if end > self.input.len() {
@@ -235,7 +235,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Numbers of one type: the type, how many, and their bytes.
+    /// Writes an array of numbers of one type. Its bytes are the type, the count, and the numbers.
     fn uniform_array(&mut self, width: Width) -> Result<(), BinaryError> {
         self.deeper_by(1)?;
         let element = self.uniform_type()?;
@@ -243,9 +243,9 @@ impl Decoder<'_> {
         self.numbers(element, count)
     }
 
-    /// Equally long arrays of numbers: the inner marker, the type, how many numbers in each, how
-    /// many arrays, and the bytes of all. Empty arrays take no bytes at all, so only the limit of
-    /// the text ends a long run of them.
+    /// Writes an array of equally long arrays of numbers. Its bytes are the inner marker, the type, the
+    /// numbers per array, the number of arrays, and the numbers. Empty arrays take no bytes, so only the
+    /// text limit ends a long run of them.
     fn uniform_arrays(&mut self, width: Width, inner: u8) -> Result<(), BinaryError> {
         self.deeper_by(2)?;
         let found = self.input.byte()?;

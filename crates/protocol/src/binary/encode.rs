@@ -1,12 +1,12 @@
-//! Text to binary, in one pass over the text.
+//! Encodes JSON text as binary JSON, in one pass over the text.
 //!
-//! A container's header holds its length, which is known only at its end, and the header's own width
-//! depends on that length. So the bodies are written without headers, the headers are noted down with
-//! the place where they belong, and a last pass puts both together. Each byte is copied twice, however
-//! deep it is nested; moving a body aside to make room for its header would copy it once per level.
+//! A container's header holds its length, which is known only at the container's end, and the header's
+//! own width depends on that length. So the encoder writes bodies without headers, records each header
+//! with its offset, and merges both in a last pass. That copies each byte twice at any depth; shifting
+//! a body to make room for its header would copy it once per level.
 //!
-//! Written are system strings, short and prefixed strings, the narrowest integers, doubles, and
-//! containers with length and count. References, packed strings and uniform arrays are smaller still,
+//! The encoder writes system strings, short and prefixed strings, the narrowest integers, doubles, and
+//! containers with length and count. References, packed strings and uniform arrays would be smaller,
 //! but cost a search per string, and no client needs them.
 
 use super::error::BinaryError;
@@ -14,18 +14,18 @@ use super::{NESTING_MAX, marker};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Turns JSON text into a binary body with the same members in the same order.
+/// Encodes JSON text as a binary body with the same members in the same order.
 ///
 /// A number keeps its kind: `1` is an integer, `1.0` a double. An integer beyond 64 bits becomes the
 /// nearest double, as in every client.
 ///
 /// # Errors
 ///
-/// When the text is not JSON, nests deeper than [`NESTING_MAX`], or needs lengths beyond 32 bits.
+/// When the text is not JSON, is nested deeper than [`NESTING_MAX`], or needs lengths beyond 32 bits.
 pub fn encode(json_text: &[u8]) -> Result<Vec<u8>, BinaryError> {
     let mut encoder = Encoder::new(json_text.len());
     let mut text = serde_json::Deserializer::from_slice(json_text);
-    // The library stops at 128 levels, and items may be deeper. `Encoder::open` sets the limit.
+    // serde_json stops at 128 levels, but items may be deeper. `Encoder::open` enforces our limit.
     text.disable_recursion_limit();
     let read = Value(&mut encoder).deserialize(&mut text).and_then(|()| text.end());
     match (read, encoder.fault.take()) {
@@ -38,21 +38,21 @@ pub fn encode(json_text: &[u8]) -> Result<Vec<u8>, BinaryError> {
 }
 
 struct Encoder {
-    /// Everything but the preamble and the headers of containers.
+    /// Everything except the preamble and the headers of containers.
     body: Vec<u8>,
-    /// In the order in which they were opened.
+    /// Headers in the order in which their containers were opened.
     headers: Vec<Header>,
-    /// Bytes in the headers of the containers that were closed.
+    /// Total header bytes of the containers closed so far.
     header_bytes: usize,
     nesting: usize,
-    /// Why reading stopped, if it was not the text's fault. The library's errors carry only words.
+    /// The encoder's own error, if one stopped the parser. serde_json's errors carry only text.
     fault: Option<BinaryError>,
 }
 
-/// The header of a container that is not empty.
+/// The header of a non-empty container.
 #[derive(Clone, Copy)]
 struct Header {
-    /// Where in the body it belongs.
+    /// Its offset in the body.
     at: usize,
     kind: &'static Markers,
     length: u32,
@@ -111,9 +111,9 @@ impl Header {
         }
     }
 
-    /// How many bytes `write` writes.
+    /// The number of bytes that `write` appends.
     fn width(&self) -> usize {
-        // A count never exceeds the length: no element takes less than a byte.
+        // The count never exceeds the length, because an element takes at least one byte.
         match (self.count, self.length) {
             (1, _) => 1,
             (_, ..=0xFF) => 3,
@@ -143,7 +143,7 @@ impl Encoder {
     fn close(&mut self, open: &Open, kind: &Markers, count: usize) -> Result<(), BinaryError> {
         self.nesting -= 1;
         if count == 0 {
-            // Nothing was opened since, so the last header is this one's.
+            // No header was added since `open`, so the last one is this container's.
             self.headers.pop();
             self.body.push(kind.empty);
             return Ok(());
@@ -205,7 +205,7 @@ impl Encoder {
         self.body.extend(bytes);
     }
 
-    /// Keeps the fault, and gives the library an error to stop with.
+    /// Stores the error and returns one that makes serde_json stop.
     fn keep<T, E: Error>(&mut self, result: Result<T, BinaryError>) -> Result<T, E> {
         result.map_err(|fault| {
             let error = E::custom("refused");
@@ -220,10 +220,10 @@ fn size(size: usize) -> Result<u32, BinaryError> {
     u32::try_from(size).map_err(|_| BinaryError::TooLarge { limit })
 }
 
-/// The next value of the text, to be written.
+/// Deserialises the next value into the encoder.
 struct Value<'e>(&'e mut Encoder);
 
-/// The next name of the text, to be written.
+/// Deserialises the next property name into the encoder.
 struct Name<'e>(&'e mut Encoder);
 
 impl<'t> DeserializeSeed<'t> for Value<'_> {

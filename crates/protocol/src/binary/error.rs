@@ -1,10 +1,9 @@
-//! Why a body could not be turned from one form into the other.
+//! Errors of encoding and decoding binary JSON.
 //!
-//! Messages name places and marker bytes, never values: bodies are the users' secrets, and errors end
-//! up in logs.
+//! Messages name offsets and marker bytes, never values: bodies are confidential, and errors are logged.
 
-/// Why a body was refused. Every case but the two limits means that the sender's encoder is at
-/// fault; sending the same bytes again is futile in all of them.
+/// Why a body was refused. Except for the two limits, the sender's encoder is at fault. Sending the
+/// same bytes again never helps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BinaryError {
@@ -12,65 +11,65 @@ pub enum BinaryError {
     #[error("body does not start with 0x80; read it as json text")]
     NotBinary,
     /// The bytes end inside a value.
-    #[error("binary json stops short in the value at byte {at}; send the whole body")]
+    #[error("binary json ends inside the value at byte {at}; send the whole body")]
     Truncated {
-        /// Where the value starts that is not all there.
+        /// Offset of the incomplete value.
         at: usize,
     },
-    /// A marker the format does not define, or not in this place.
+    /// The format does not define this marker, or not at this place.
     #[error(
-        "marker {marker:#04x} at byte {at} means nothing here; use an official encoder or text"
+        "marker {marker:#04x} at byte {at} is not allowed here; use an official encoder or text"
     )]
     BadMarker {
-        /// The byte that stands there.
+        /// The marker byte.
         marker: u8,
-        /// Where it stands.
+        /// Offset of the marker.
         at: usize,
     },
-    /// A string from a dictionary that is not in the body.
+    /// A string refers to a user dictionary, which the body does not contain.
     #[error("string at byte {at} is entry {id} of a user dictionary; send strings in full")]
     UserString {
-        /// Where the marker stands.
+        /// Offset of the marker.
         at: usize,
-        /// The entry it asks for.
+        /// The entry it refers to.
         id: usize,
     },
-    /// A reference that does not lead to an earlier string.
+    /// A reference does not point to an earlier string.
     #[error(
         "reference at byte {at} leads to {target}, where no earlier string starts; repeat the string"
     )]
     BadReference {
-        /// Where the reference stands.
+        /// Offset of the reference.
         at: usize,
-        /// The offset it names.
+        /// The offset it points to.
         target: usize,
     },
     /// The bytes of a value contradict each other.
     #[error("value at byte {at} is malformed: {problem}")]
     Malformed {
-        /// Where the value starts.
+        /// Offset of the value.
         at: usize,
-        /// What does not fit.
+        /// The contradiction.
         problem: &'static str,
     },
-    /// A string holds bytes that are not UTF-8.
+    /// A string contains bytes that are not UTF-8.
     #[error("string at byte {at} is not utf-8; encode it as utf-8")]
     NotUtf8 {
-        /// Where the string starts.
+        /// Offset of the string.
         at: usize,
     },
-    /// A number that JSON cannot express.
+    /// A number is infinite or NaN, which JSON cannot express.
     #[error("number at byte {at} is infinite or not a number; send null or leave it out")]
     NotFinite {
-        /// Where the number, or the array it is in, starts.
+        /// Offset of the number, or of the array that contains it.
         at: usize,
     },
-    /// Bytes after the end of the only value.
+    /// Bytes follow the end of the value.
     #[error("binary json ends at byte {at}, but {bytes} bytes follow; send one value per body")]
     Trailing {
-        /// Where the first byte too many stands.
+        /// Offset of the first extra byte.
         at: usize,
-        /// How many there are.
+        /// Number of extra bytes.
         bytes: usize,
     },
     /// Arrays and objects are nested deeper than the limit.
@@ -85,12 +84,12 @@ pub enum BinaryError {
         /// The limit in force.
         limit: usize,
     },
-    /// The JSON text to encode is not JSON.
+    /// The text to encode is not JSON.
     #[error("json text is malformed at line {line}, column {column}; send valid json")]
     BadText {
-        /// Line of the first fault, from 1.
+        /// Line of the first error, from 1.
         line: usize,
-        /// Column of the first fault, from 1.
+        /// Column of the first error, from 1.
         column: usize,
     },
 }

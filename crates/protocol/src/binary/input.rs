@@ -1,11 +1,11 @@
-//! A cursor over a body that never leaves it.
+//! A bounds-checked cursor over a body.
 //!
-//! Every read checks that its bytes are there before it moves. A read that fails names the value it
-//! was part of, whose start the caller marks with [`Input::start`].
+//! Every read checks that its bytes exist before it advances. A failed read reports the offset of the
+//! value it was part of, whose start the caller marks with [`Input::start`].
 
 use super::error::BinaryError;
 
-/// How many bytes a length or a count takes.
+/// The width in bytes of a length, a count or an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     One,
@@ -14,12 +14,12 @@ pub(super) enum Width {
     Four,
 }
 
-/// A body and how far it has been read.
+/// A body and the read position in it.
 #[derive(Clone, Debug)]
 pub(super) struct Input<'b> {
     bytes: &'b [u8],
     next: usize,
-    /// Where the value being read starts, for errors.
+    /// Offset of the value being read, for errors.
     value_at: usize,
 }
 
@@ -28,7 +28,7 @@ impl<'b> Input<'b> {
         Input { bytes, next, value_at: next }
     }
 
-    /// A second cursor over the same bytes.
+    /// Creates a second cursor over the same bytes.
     pub(super) fn elsewhere(&self, next: usize) -> Input<'b> {
         Input::new(self.bytes, next)
     }
@@ -38,12 +38,12 @@ impl<'b> Input<'b> {
         self.next
     }
 
-    /// Where the value being read starts.
+    /// Offset of the value being read.
     pub(super) fn value_at(&self) -> usize {
         self.value_at
     }
 
-    /// How many bytes there are in all.
+    /// Length of the whole body.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -87,7 +87,7 @@ impl<'b> Input<'b> {
         usize::try_from(size).map_err(|_| BinaryError::Truncated { at: self.value_at })
     }
 
-    /// The error for a marker that has no business here.
+    /// The error for a marker that is not allowed at this place.
     pub(super) fn bad_marker(&self, marker: u8) -> BinaryError {
         BinaryError::BadMarker { marker, at: self.value_at }
     }

@@ -1,16 +1,16 @@
 //! The marker bytes of the format, and the table of system strings.
 //!
-//! Names follow the format's own: `L` is a length in bytes, `C` a count of elements, the digit the
-//! width of both. All multi-byte fields are little-endian. Bytes that have no name here, such as
-//! `0x68` to `0x70`, mean nothing and are refused.
+//! Names follow the format's own: `L` is a length in bytes, `C` a count of elements, and the digit is
+//! the width of both. All multi-byte fields are little-endian. Bytes without a name here, such as
+//! `0x68` to `0x70`, are undefined and refused.
 
 use std::ops::{Range, RangeInclusive};
 
 pub(super) const PREAMBLE: u8 = 0x80;
 
-/// The marker is the number.
+/// The marker is the number itself.
 pub(super) const LITERAL: Range<u8> = 0x00..0x20;
-/// Every marker that may stand where a property name stands.
+/// Every marker allowed at the place of a property name.
 pub(super) const STRINGS: RangeInclusive<u8> = 0x20..=0xC6;
 
 pub(super) const SYSTEM_STRING: Range<u8> = 0x20..0x40;
@@ -33,7 +33,7 @@ pub(super) const PACKED_6: u8 = 0x7D;
 pub(super) const PACKED_7_L1: u8 = 0x7E;
 pub(super) const PACKED_7_L2: u8 = 0x7F;
 
-/// The marker holds the length.
+/// The marker includes the length.
 pub(super) const SHORT_STRING: Range<u8> = 0x80..0xC0;
 pub(super) const STRING_L1: u8 = 0xC0;
 pub(super) const STRING_L2: u8 = 0xC1;
@@ -43,8 +43,8 @@ pub(super) const REFERENCE_2: u8 = 0xC4;
 pub(super) const REFERENCE_3: u8 = 0xC5;
 pub(super) const REFERENCE_4: u8 = 0xC6;
 
-/// The `NUMBER` markers are plain JSON numbers; the typed ones below say what the writer meant, and
-/// only those may be shared by the elements of a uniform array.
+/// The `NUMBER` markers are plain JSON numbers. The typed ones below carry the writer's type; only they
+/// may be the element type of a uniform array.
 pub(super) const NUMBER_UINT64: u8 = 0xC7;
 pub(super) const NUMBER_UINT8: u8 = 0xC8;
 pub(super) const NUMBER_INT16: u8 = 0xC9;
@@ -86,15 +86,15 @@ pub(super) const OBJECT_LC1: u8 = 0xED;
 pub(super) const OBJECT_LC2: u8 = 0xEE;
 pub(super) const OBJECT_LC4: u8 = 0xEF;
 
-/// Numbers of one type, without a marker each.
+/// Arrays of numbers of one type, without a marker per number.
 pub(super) const NUMBERS_C1: u8 = 0xF0;
 pub(super) const NUMBERS_C2: u8 = 0xF1;
-/// Arrays of equally many numbers of one type.
+/// Arrays of equally long arrays of numbers of one type.
 pub(super) const NUMBER_ARRAYS_C1: u8 = 0xF2;
 pub(super) const NUMBER_ARRAYS_C2: u8 = 0xF3;
 
-/// Strings that are one byte: `SYSTEM_STRING.start` plus their place in this table. The order is the
-/// format; an entry moved is every property renamed.
+/// Strings encoded as one byte: `SYSTEM_STRING.start` plus the index in this table. The order is part of
+/// the format: moving an entry renames properties.
 const SYSTEM_STRINGS: [&str; 32] = [
     "$s",
     "$t",
@@ -130,13 +130,13 @@ const SYSTEM_STRINGS: [&str; 32] = [
     "_id",
 ];
 
-/// The system string a marker stands for, if it stands for one.
+/// The system string that a marker encodes, if any.
 pub(super) fn system_string(marker: u8) -> Option<&'static str> {
     let place = marker.checked_sub(SYSTEM_STRING.start)?;
     SYSTEM_STRINGS.get(usize::from(place)).copied()
 }
 
-/// The marker that stands for a string, if there is one.
+/// The marker that encodes a system string, if `text` is one.
 pub(super) fn of_system_string(text: &str) -> Option<u8> {
     SYSTEM_STRING.zip(SYSTEM_STRINGS).find(|(_, entry)| *entry == text).map(|(marker, _)| marker)
 }

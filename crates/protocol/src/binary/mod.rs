@@ -1,4 +1,4 @@
-//! Cosmos binary JSON: the compact form in which some clients send and ask for items.
+//! Cosmos binary JSON: the compact encoding in which some clients send and request items.
 //!
 //! A binary body starts with `0x80`, a byte with which no JSON text can start, and holds one value.
 //! Every value starts with a marker byte that says what follows:
@@ -16,16 +16,16 @@
 //!          preamble
 //! ```
 //!
-//! [`decode`] turns any such body into JSON text, [`encode`] turns JSON text into one. Both go
-//! straight from bytes to bytes and keep the order of members. [`decode`] reads every form that the
-//! official SDKs define; [`encode`] writes only the plain ones, which every SDK reads.
+//! [`decode`] turns any such body into JSON text, and [`encode`] does the reverse. Both go straight from
+//! bytes to bytes and keep the order of members. [`decode`] reads every form that the official SDKs
+//! define; [`encode`] writes only the plain ones, which every SDK reads.
 //!
-//! Bodies come from strangers. Decoding keeps its own stack of open containers, checks each offset,
-//! and stops at [`Limits`]: references and uniform arrays let a few bytes stand for many.
+//! Bodies are untrusted. Decoding keeps an explicit stack of open containers, checks each offset, and
+//! stops at [`Limits`], because references and uniform arrays let a few bytes expand to many.
 //!
-//! Nothing here judges what a body means. Duplicate names, missing ids and sizes of items are for
-//! whoever reads the text. A body is never read in part, and nothing is guessed: what the format does
-//! not define is an error, not a `null`.
+//! Nothing here validates the meaning of a body: duplicate names, missing ids and item sizes are the
+//! caller's concern. A body is decoded whole or refused. What the format does not define is an error,
+//! not a `null`.
 
 mod decode;
 mod encode;
@@ -40,10 +40,10 @@ pub use decode::{Limits, decode};
 pub use encode::encode;
 pub use error::BinaryError;
 
-/// How many arrays and objects may be open at once; the SDKs draw the same line.
+/// The maximum number of open arrays and objects; the SDKs have the same limit.
 pub const NESTING_MAX: usize = 256;
 
-/// Tells a binary body from JSON text by its first byte, whatever the headers say.
+/// Whether a body is binary JSON, by its first byte; headers are not consulted.
 #[must_use]
 pub fn is_binary(body: &[u8]) -> bool {
     body.first() == Some(&marker::PREAMBLE)

@@ -1,8 +1,8 @@
-//! Numbers: fourteen widths on the wire, one kind in JSON.
+//! Decodes the fourteen number encodings and writes them as JSON.
 //!
-//! A double with an integral value is written as an integer (`3`, not `3.0`), as the service writes
-//! it in text. Where digits would not bring back the same double, `-0.0` and beyond 64 bits, it stays a
-//! float. Every number written here reads back as the same double.
+//! A double with an integral value is written as an integer (`3`, not `3.0`), as the service does. Where
+//! digits would not parse as the same double (`-0.0`, and beyond 64 bits) it is written as a float.
+//! Every number written here parses as the same double.
 
 use super::error::BinaryError;
 use super::input::Input;
@@ -15,7 +15,7 @@ const INTEGERS_END: f64 = 18_446_744_073_709_551_616.0;
 /// The smallest double that is written as an integer.
 const INTEGERS_START: f64 = -9_223_372_036_854_775_808.0;
 
-/// A number as it came, before it is text.
+/// A decoded number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
     Signed(i64),
@@ -73,7 +73,7 @@ fn is_integer(double: f64) -> bool {
     double.fract() == 0.0 && (INTEGERS_START..INTEGERS_END).contains(&double) && !negative_zero
 }
 
-/// The double with the value of a half-precision float. Every half is exactly one double.
+/// Converts a half-precision float to the double of the same value. The conversion is exact.
 fn half(bits: u16) -> f64 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let exponent = i32::from(bits >> 10 & 0x1F);

@@ -1,8 +1,8 @@
-//! Strings: plain, from a table, packed into fewer bits, or a reference to an earlier one.
+//! Decodes strings: plain, from a table, packed into fewer bits, or a reference to an earlier one.
 //!
-//! A plain string is borrowed from the body; the others are put together. The packed forms hold ASCII
-//! only. A reference leads to the marker of a string that stands before it and is not a reference
-//! itself, so following one never leads further.
+//! A plain string is borrowed from the body; the others are built. The packed forms hold ASCII only. A
+//! reference points to the marker of an earlier string that is not a reference itself, so references
+//! never chain.
 
 use super::error::BinaryError;
 use super::input::{Input, Width};
@@ -28,11 +28,11 @@ pub(super) fn read<'b>(input: &mut Input<'b>, marker: u8) -> Result<Cow<'b, str>
     follow(input, target)
 }
 
-/// Reads the string a reference leads to.
+/// Reads the string that a reference points to.
 fn follow<'b>(input: &Input<'b>, target: usize) -> Result<Cow<'b, str>, BinaryError> {
     let at = input.value_at();
     let bad_reference = BinaryError::BadReference { at, target };
-    // Offset 0 is the preamble, which looks like an empty string but is none.
+    // Offset 0 is the preamble, whose byte is also the marker of an empty string.
     if target == 0 || target >= at {
         return Err(bad_reference);
     }
@@ -67,7 +67,7 @@ fn read_in_place<'b>(input: &mut Input<'b>, marker: u8) -> Result<Cow<'b, str>, 
     }
 }
 
-/// The forms that hold fewer bytes than their text.
+/// Reads the encodings that are shorter than their text.
 fn read_compact(input: &mut Input<'_>, marker: u8) -> Result<String, BinaryError> {
     match marker {
         marker::BASE64_L1 => base64(input, Width::One, &STANDARD),
@@ -95,18 +95,18 @@ fn read_compact(input: &mut Input<'_>, marker: u8) -> Result<String, BinaryError
     }
 }
 
-/// Reads raw bytes and gives them as base64, the way the SDKs show bytes in JSON.
+/// Reads raw bytes and returns them as base64, as the SDKs do for bytes in JSON.
 pub(super) fn read_bytes(input: &mut Input<'_>, width: Width) -> Result<String, BinaryError> {
     let length = input.size(width)?;
     Ok(STANDARD.encode(input.take(length)?))
 }
 
-/// Reads a GUID that is a value of its own, not a string: its first three groups are little-endian.
+/// Reads a GUID value (not a GUID string): its first three groups are little-endian.
 pub(super) fn read_guid(input: &mut Input<'_>) -> Result<String, BinaryError> {
     let [a, b, c, d, e, f, g, h, tail @ ..] = input.array::<16>()?;
     let [i, j, k, l, m, n, o, p]: [u8; 8] = tail;
     let in_order = [d, c, b, a, f, e, h, g, i, j, k, l, m, n, o, p];
-    // Digits of a GUID string have their low half first, unlike those of a GUID.
+    // GUID strings store the low half of each byte first, unlike GUID values.
     Ok(guid_string(in_order.map(|byte| byte.rotate_left(4)), HEX_LOWER))
 }
 
@@ -125,9 +125,9 @@ fn utf8<'b>(input: &mut Input<'b>, length: usize) -> Result<Cow<'b, str>, Binary
     string.map(Cow::Borrowed).map_err(|_| BinaryError::NotUtf8 { at: input.value_at() })
 }
 
-/// A base64 string is kept as the bytes it stands for: groups of three, then how many characters the
-/// last group lacks. Two or fewer: they were written as `=`. Otherwise the complement: they were left
-/// out.
+/// Reads a base64 string. It is stored as decoded bytes: the number of groups of three, then how many
+/// characters the last group lacks. A value of at most two means padding with `=`; otherwise it is the
+/// complement, and the padding is omitted.
 fn base64(
     input: &mut Input<'_>,
     width: Width,
@@ -147,7 +147,7 @@ fn base64(
     Ok(string)
 }
 
-/// The 36 characters of a GUID string, two to a byte, low half first.
+/// Formats the 36 characters of a GUID string from two digits per byte, low half first.
 fn guid_string(bytes: [u8; 16], digits: &[u8; 16]) -> String {
     let mut string = String::with_capacity(36);
     for (place, byte) in bytes.into_iter().enumerate() {
@@ -161,7 +161,7 @@ fn guid_string(bytes: [u8; 16], digits: &[u8; 16]) -> String {
     string
 }
 
-/// A string over sixteen characters, two to a byte, low half first.
+/// Reads a string over sixteen characters, packed two per byte, low half first.
 fn nibbles(input: &mut Input<'_>, alphabet: &[u8; 16]) -> Result<String, BinaryError> {
     let length = input.size(Width::One)?;
     let bytes = input.take(length.div_ceil(2))?;
@@ -182,7 +182,7 @@ fn packed_above_base(input: &mut Input<'_>, bits: usize) -> Result<String, Binar
     packed(input, length, bits, base)
 }
 
-/// A string of `length` characters in `bits` bits each, lowest bits first, counted from `base`.
+/// Reads a string of `length` characters in `bits` bits each, lowest bits first, as offsets from `base`.
 fn packed(
     input: &mut Input<'_>,
     length: usize,

@@ -1,4 +1,4 @@
-//! JSON text under construction, with a limit that no write can pass.
+//! A buffer for JSON text with a hard size limit.
 
 use super::error::BinaryError;
 use std::io;
@@ -11,7 +11,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// No text yet; `expected` bytes are made room for, within the limit.
+    /// Creates an empty text with capacity for `expected` bytes, within the limit.
     pub(super) fn new(expected: usize, bytes_max: usize) -> Text {
         Text { bytes: Vec::with_capacity(expected.min(bytes_max)), bytes_max }
     }
@@ -20,7 +20,7 @@ impl Text {
         self.bytes
     }
 
-    /// Appends bytes as they are.
+    /// Appends bytes unchanged.
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Result<(), BinaryError> {
         if bytes.len() > self.bytes_max - self.bytes.len() {
             return Err(self.too_large());
@@ -44,12 +44,12 @@ impl Text {
         self.raw(b"\"")
     }
 
-    /// Appends what `write` writes.
+    /// Appends the output of `write`.
     pub(super) fn formatted(
         &mut self,
         write: impl FnOnce(&mut Text) -> io::Result<()>,
     ) -> Result<(), BinaryError> {
-        // The limit is the only thing on which writing to memory can fail.
+        // Writing to memory fails only at the limit.
         write(self).map_err(|_| self.too_large())
     }
 

@@ -1,11 +1,11 @@
-//! What headers say: their names, and the values that are more than text.
+//! Header names, and parsers for the values that are more than text.
 //!
-//! Every SDK has its own spelling of the same thing, so values are compared without case and taken
-//! generously where the meaning is clear; where it is not, the request is refused with the name of
-//! the header. Partition keys, session tokens and feed positions have parsers of their own, in
-//! `headwater_model`, [`crate::session`] and [`crate::feed`].
+//! SDKs spell the same value differently, so values are compared without case and accepted where the
+//! meaning is clear. Otherwise the request is refused with the name of the header. Partition keys,
+//! session tokens and feed positions have their own parsers in `headwater_model`, [`crate::session`]
+//! and [`crate::feed`].
 //!
-//! This module takes texts, not a header map: which HTTP library holds them is not its business.
+//! This module takes strings, not a header map, so it does not depend on an HTTP library.
 
 mod names;
 mod partition_key;
@@ -16,25 +16,25 @@ pub use partition_key::partition_key;
 use crate::error::{Code, shortened};
 use headwater_model::{Epk, KeyRange, PartitionId};
 
-/// The type of bodies that are JSON.
+/// The media type of JSON bodies.
 pub const JSON: &str = "application/json";
-/// The type of bodies that are queries.
+/// The media type of query bodies in JSON.
 pub const QUERY_JSON: &str = "application/query+json";
-/// The type of bodies that are the bare text of a query.
+/// The media type of bodies that are bare query text.
 pub const SQL: &str = "application/sql";
-/// The API version we speak, and say so.
+/// The API version that the server announces.
 pub const API_VERSION: &str = "2020-07-15";
 
-/// How much of a refused value an error repeats.
+/// How much of a refused value an error message repeats.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// A header with a value we do not take. A bad request.
+/// A header whose value is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is `{value}`; {remedy}")]
 pub struct BadHeader {
-    /// Which header.
+    /// The name of the header.
     pub name: &'static str,
-    /// The beginning of what it said.
+    /// The value that was sent, shortened.
     pub value: String,
     /// What to send instead.
     pub remedy: &'static str,
@@ -45,14 +45,14 @@ impl BadHeader {
         BadHeader { name, value: shortened(value, SHOWN_BYTES_MAX).to_owned(), remedy }
     }
 
-    /// The status it is answered with.
+    /// The status code of the response.
     #[must_use]
     pub fn code(&self) -> Code {
         Code::BadRequest
     }
 }
 
-/// Whether a header says yes: `True`, `true` and `TRUE` do, everything else does not.
+/// Whether a header's value is `true`, in any case.
 #[must_use]
 pub fn bool_of(value: &str) -> bool {
     value.trim().eq_ignore_ascii_case("true")
@@ -64,10 +64,10 @@ pub fn flag(value: Option<&str>) -> bool {
     value.is_some_and(bool_of)
 }
 
-/// `x-ms-max-item-count`: nothing for -1, which leaves it to the server.
+/// Parses `x-ms-max-item-count`; -1 gives `None`, which leaves the page size to the server.
 ///
 /// # Errors
-/// When it is neither -1 nor a number from 1.
+/// When the value is neither -1 nor a number from 1.
 pub fn max_item_count(value: &str) -> Result<Option<u32>, BadHeader> {
     let text = value.trim();
     let decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -81,20 +81,20 @@ pub fn max_item_count(value: &str) -> Result<Option<u32>, BadHeader> {
     }
 }
 
-/// Which physical partition a request is about.
+/// The physical partition that a request addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PkRangeScope<'a> {
-    /// The container, by resource id, in the form some SDKs send.
+    /// The container's resource id, which some SDKs send.
     pub container: Option<&'a str>,
-    /// The partition. A number that is none of a partition's names none that exists.
+    /// The partition; `None` for an id that no partition can have.
     pub partition: Option<PartitionId>,
 }
 
-/// `x-ms-documentdb-partitionkeyrangeid`: `3` or `<container rid>,3`.
+/// Parses `x-ms-documentdb-partitionkeyrangeid`: `3` or `<container rid>,3`.
 ///
 /// # Errors
-/// When there is nothing after the last comma. Ids that no partition can have are not an error here:
-/// they are answered like any other range that is gone.
+/// When there is nothing after the last comma. An id that no partition can have is not an error: the
+/// response is that of any other range that is gone.
 pub fn partition_key_range_id(value: &str) -> Result<PkRangeScope<'_>, BadHeader> {
     let text = value.trim();
     let (container, id) = match text.rsplit_once(',') {
@@ -108,8 +108,8 @@ pub fn partition_key_range_id(value: &str) -> Result<PkRangeScope<'_>, BadHeader
     Ok(PkRangeScope { container, partition: id.parse().ok() })
 }
 
-/// `x-ms-start-epk` and `x-ms-end-epk` as a range; nothing without either, whatever
-/// `x-ms-read-key-type` says.
+/// Parses `x-ms-start-epk` and `x-ms-end-epk` as a range; `None` without either, regardless of
+/// `x-ms-read-key-type`.
 ///
 /// # Errors
 /// When a bound is not hexadecimal, or the range is empty.
@@ -132,26 +132,26 @@ pub fn epk_range(start: Option<&str>, end: Option<&str>) -> Result<Option<KeyRan
     Ok(Some(range))
 }
 
-/// How fresh a read must be, the strictest first.
+/// The consistency level of a read, the strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConsistencyLevel {
-    /// The newest write.
+    /// Reads see the newest write.
     Strong,
-    /// No older than so much.
+    /// Reads lag behind by a bounded amount.
     BoundedStaleness,
-    /// What the client has seen.
+    /// Reads see at least what the client's session has seen.
     Session,
-    /// Any state there has been.
+    /// Reads see a past state, without gaps.
     ConsistentPrefix,
-    /// Whatever is there.
+    /// Reads see any state.
     Eventual,
 }
 
 impl ConsistencyLevel {
-    /// Reads the header.
+    /// Parses the header.
     ///
     /// # Errors
-    /// When it names no level.
+    /// When the value names no level.
     pub fn parse(value: &str) -> Result<ConsistencyLevel, BadHeader> {
         let text = value.trim();
         let known = [
@@ -170,7 +170,7 @@ impl ConsistencyLevel {
             .ok_or_else(|| BadHeader::new(CONSISTENCY_LEVEL, value, remedy))
     }
 
-    /// The word in the account document.
+    /// The level's name in the account document.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -183,22 +183,22 @@ impl ConsistencyLevel {
     }
 }
 
-/// What a client wants back. Unknown wishes are passed over, as HTTP has it.
+/// The `Prefer` header. Unknown preferences are ignored, as HTTP requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefer {
-    /// `return=minimal`: answer writes without a body.
+    /// `return=minimal`: respond to writes without a body.
     pub minimal: bool,
-    /// `wait=N`: seconds the client would wait for something to say.
+    /// `wait=N`: the seconds that the client is willing to wait for a change.
     pub wait_seconds: Option<u32>,
 }
 
 impl Prefer {
-    /// Reads the header.
+    /// Parses the header.
     #[must_use]
     pub fn parse(value: &str) -> Prefer {
         let mut prefer = Prefer::default();
-        for wish in value.split([',', ';']) {
-            let (name, value) = wish.split_once('=').unwrap_or((wish, ""));
+        for preference in value.split([',', ';']) {
+            let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
             let (name, value) = (name.trim(), value.trim().trim_matches('"'));
             if name.eq_ignore_ascii_case("return") {
                 prefer.minimal = value.eq_ignore_ascii_case("minimal");
@@ -211,19 +211,19 @@ impl Prefer {
     }
 }
 
-/// The API version a client was written for. Versions are dates, and ordered as such.
+/// The API version a client was written for. Versions are dates and ordered as such.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApiVersion([u8; 10]);
 
 impl ApiVersion {
-    /// Where no version is named.
+    /// Stands for a missing version.
     pub const OLDEST: ApiVersion = ApiVersion(*b"0000-00-00");
-    /// From here on a session token has a version and regions; before, it was an LSN alone.
+    /// Since this version a session token has a version and regions; before, it was only an LSN.
     pub const V2018_06_18: ApiVersion = ApiVersion(*b"2018-06-18");
-    /// From here on containers have partition keys of version 2.
+    /// Since this version containers have partition keys of version 2.
     pub const V2018_12_31: ApiVersion = ApiVersion(*b"2018-12-31");
 
-    /// Reads the header. What is no version counts as the oldest, as if it were absent.
+    /// Parses the header. A malformed version counts as [`ApiVersion::OLDEST`].
     #[must_use]
     pub fn of(value: Option<&str>) -> ApiVersion {
         let bytes = value.map(str::trim).and_then(|text| text.as_bytes().try_into().ok());
@@ -237,25 +237,25 @@ impl ApiVersion {
     }
 }
 
-/// Whether a POST to any list is a query.
+/// Whether a POST to a list is a query.
 #[must_use]
 pub fn is_query(is_query: Option<&str>, content_type: Option<&str>) -> bool {
     flag(is_query) || content_type.is_some_and(|value| has_media_type(value, QUERY_JSON))
 }
 
-/// Whether a content type is this one, whatever parameters follow it.
+/// Whether a content type is `media_type`, ignoring parameters.
 #[must_use]
 pub fn has_media_type(value: &str, media_type: &str) -> bool {
     let named = value.split(';').next().unwrap_or_default();
     named.trim().eq_ignore_ascii_case(media_type)
 }
 
-/// The names in a list of triggers.
+/// The names in a comma-separated list of triggers.
 pub fn names_in(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// Whether a client's activity id is a UUID, and may be repeated in the answer.
+/// Whether a client's activity id is a UUID, so that the response may repeat it.
 #[must_use]
 pub fn is_activity_id(value: &str) -> bool {
     value.len() == 36
@@ -265,10 +265,10 @@ pub fn is_activity_id(value: &str) -> bool {
         })
 }
 
-/// `x-ms-documentdb-expiry-seconds`: how long a resource token lives, 10 seconds to five hours.
+/// Parses `x-ms-documentdb-expiry-seconds`: the lifetime of a resource token, 10 seconds to five hours.
 ///
 /// # Errors
-/// When it is not a number in that range.
+/// When the value is not a number in that range.
 pub fn expiry_seconds(value: &str) -> Result<u32, BadHeader> {
     let remedy = "send a number of seconds from 10 to 18000, or leave it out for an hour";
     let seconds = value.trim().parse().ok().filter(|seconds| (10..=18_000).contains(seconds));

@@ -1,7 +1,6 @@
-//! The names of all headers, in lower case as HTTP/2 has them.
+//! The names of all headers, in lower case as in HTTP/2.
 //!
-//! One place for the spelling, used by server and client alike. Names are all there is here; what
-//! their values mean is next door.
+//! Server and client share these constants. The parent module parses the values.
 
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -13,109 +12,109 @@ macro_rules! names {
 }
 
 names! {
-    /// The token: [`crate::auth`].
+    /// The authorization token; see [`crate::auth`].
     AUTHORIZATION = "authorization";
-    /// The date that is signed.
+    /// The signed date.
     X_MS_DATE = "x-ms-date";
-    /// The date that is signed when there is no `x-ms-date`.
+    /// The signed date of requests without `x-ms-date`.
     DATE = "date";
     /// The API version the client was written for.
     VERSION = "x-ms-version";
-    /// The type of the body.
+    /// The media type of the body.
     CONTENT_TYPE = "content-type";
-    /// What the client wants back: [`super::Prefer`].
+    /// The client's preferences; see [`super::Prefer`].
     PREFER = "prefer";
-    /// Only if the resource is at this etag.
+    /// Runs only if the resource has this etag.
     IF_MATCH = "if-match";
-    /// Only if the resource is not at this etag; in a feed, from there on.
+    /// Runs only if the resource does not have this etag; in a feed, the position to read from.
     IF_NONE_MATCH = "if-none-match";
-    /// In a feed, from that time on.
+    /// The time from which to read a feed.
     IF_MODIFIED_SINCE = "if-modified-since";
-    /// Asks for a change feed.
+    /// Requests a change feed.
     A_IM = "a-im";
-    /// The form of all-versions changes.
+    /// The format of all-versions changes.
     CHANGE_FEED_WIRE_FORMAT = "x-ms-cosmos-changefeed-wire-format-version";
     /// The etag of an item, or the position of a feed page.
     ETAG = "etag";
 
     /// The value of the partition key, as a JSON array.
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
-    /// The physical partition, in requests and answers.
+    /// The physical partition, in requests and responses.
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
-    /// What the bounds below are.
+    /// The kind of the bounds below.
     READ_KEY_TYPE = "x-ms-read-key-type";
-    /// The first effective partition key.
+    /// The first effective partition key of the range.
     START_EPK = "x-ms-start-epk";
-    /// The effective partition key to stop before.
+    /// The effective partition key at which the range ends (exclusive).
     END_EPK = "x-ms-end-epk";
-    /// The container the client believes it talks to.
+    /// The resource id of the container that the client has cached.
     INTENDED_COLLECTION_RID = "x-ms-cosmos-intended-collection-rid";
 
-    /// Create or replace.
+    /// Create or replace the item.
     IS_UPSERT = "x-ms-documentdb-is-upsert";
     /// The body is a query.
     IS_QUERY = "x-ms-documentdb-isquery";
-    /// The body is a query of which only the plan is wanted.
+    /// The body is a query, and the client requests only its plan.
     IS_QUERY_PLAN = "x-ms-cosmos-is-query-plan-request";
     /// The body is a batch.
     IS_BATCH = "x-ms-cosmos-is-batch-request";
-    /// All or nothing.
+    /// Run all operations of the batch, or none.
     BATCH_ATOMIC = "x-ms-cosmos-batch-atomic";
-    /// One failure does not stop the rest.
+    /// Continue with the remaining operations after a failure.
     BATCH_CONTINUE_ON_ERROR = "x-ms-cosmos-batch-continue-on-error";
-    /// In the order given.
+    /// Run the operations in the given order.
     BATCH_ORDERED = "x-ms-cosmos-batch-ordered";
 
     /// The page size, or -1.
     MAX_ITEM_COUNT = "x-ms-max-item-count";
-    /// Where the next page starts.
+    /// The position where the next page starts.
     CONTINUATION = "x-ms-continuation";
-    /// How long that may be.
+    /// The maximum length of the continuation.
     CONTINUATION_LIMIT_KB = "x-ms-documentdb-responsecontinuationtokenlimitinkb";
     /// The query may read all partitions.
     ENABLE_CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
-    /// The query may read items it has no index for.
+    /// The query may read items without using an index.
     ENABLE_SCAN = "x-ms-documentdb-query-enable-scan";
-    /// The query may read partitions at the same time.
+    /// The query may read partitions in parallel.
     PARALLELIZE_CROSS_PARTITION = "x-ms-documentdb-query-parallelizecrosspartitionquery";
-    /// Whether the client goes on after this page.
+    /// Whether the client continues after this page.
     IS_CONTINUATION_EXPECTED = "x-ms-documentdb-query-iscontinuationexpected";
-    /// What the client can merge.
+    /// The query features that the client can merge.
     SUPPORTED_QUERY_FEATURES = "x-ms-cosmos-supported-query-features";
-    /// The version of the plan.
+    /// The version of the query plan.
     QUERY_VERSION = "x-ms-cosmos-query-version";
-    /// Run the query in one partition without a plan if that will do.
+    /// Run the query in one partition without a plan if possible.
     OPTIMISTIC_DIRECT_EXECUTE = "x-ms-cosmos-query-optimisticdirectexecute";
-    /// Asks for [`QUERY_METRICS`].
+    /// Requests [`QUERY_METRICS`].
     POPULATE_QUERY_METRICS = "x-ms-documentdb-populatequerymetrics";
-    /// Asks for [`INDEX_UTILIZATION`], in base64.
+    /// Requests [`INDEX_UTILIZATION`], in base64.
     POPULATE_INDEX_METRICS = "x-ms-cosmos-populateindexmetrics";
-    /// Asks for [`INDEX_UTILIZATION`], percent-encoded.
+    /// Requests [`INDEX_UTILIZATION`], percent-encoded.
     POPULATE_INDEX_METRICS_V2 = "x-ms-cosmos-populateindexmetrics-v2";
-    /// One id for all requests of a query.
+    /// The id shared by all requests of a query.
     CORRELATED_ACTIVITY_ID = "x-ms-cosmos-correlated-activityid";
-    /// The forms of JSON the client reads.
+    /// The encodings of JSON that the client can read.
     SUPPORTED_SERIALIZATION_FORMATS = "x-ms-cosmos-supported-serialization-formats";
-    /// The form of JSON the client wants.
+    /// The encoding of JSON that the client requests.
     CONTENT_SERIALIZATION_FORMAT = "x-ms-documentdb-content-serialization-format";
 
-    /// What must have been seen, and what has been: [`crate::session`].
+    /// The session's progress, in requests and responses; see [`crate::session`].
     SESSION_TOKEN = "x-ms-session-token";
-    /// How fresh a read must be.
+    /// The consistency level of a read.
     CONSISTENCY_LEVEL = "x-ms-consistency-level";
-    /// The same, in newer words.
+    /// The consistency of a read, in the newer vocabulary.
     READ_CONSISTENCY_STRATEGY = "x-ms-cosmos-read-consistency-strategy";
     /// Writes may go to any region.
     ALLOW_TENTATIVE_WRITES = "x-ms-cosmos-allow-tentative-writes";
-    /// How important the request is.
+    /// The priority of the request.
     PRIORITY_LEVEL = "x-ms-cosmos-priority-level";
-    /// Which budget pays.
+    /// The throughput bucket that is charged.
     THROUGHPUT_BUCKET = "x-ms-cosmos-throughput-bucket";
-    /// Answers of 449 are wanted as they are.
+    /// The client wants responses with 449 unchanged.
     NO_RETRY_449 = "x-ms-noretry-449";
-    /// The client can use a proxy we do not have.
+    /// The client supports the thin-client proxy, which Headwater does not have.
     USE_THIN_CLIENT = "x-ms-cosmos-use-thinclient";
-    /// What the client understands, as bits.
+    /// The client's capabilities, as bits.
     SDK_SUPPORTED_CAPABILITIES = "x-ms-cosmos-sdk-supportedcapabilities";
 
     /// Triggers to run before the write.
@@ -133,110 +132,110 @@ names! {
     /// What a script logged.
     SCRIPT_LOG_RESULTS = "x-ms-documentdb-script-log-results";
 
-    /// Throughput of a new database or container.
+    /// The throughput of a new database or container.
     OFFER_THROUGHPUT = "x-ms-offer-throughput";
-    /// The same, scaling by itself.
+    /// The autoscale throughput of a new database or container.
     OFFER_AUTOPILOT_SETTINGS = "x-ms-cosmos-offer-autopilot-settings";
-    /// From fixed throughput to scaling.
+    /// Migrate from manual to autoscale throughput.
     MIGRATE_OFFER_TO_AUTOPILOT = "x-ms-cosmos-migrate-offer-to-autopilot";
-    /// From scaling to fixed throughput.
+    /// Migrate from autoscale to manual throughput.
     MIGRATE_OFFER_TO_MANUAL = "x-ms-cosmos-migrate-offer-to-manual-throughput";
-    /// The least throughput there can be.
+    /// The minimum throughput allowed.
     MIN_THROUGHPUT = "x-ms-cosmos-min-throughput";
-    /// Whether a change of throughput is running.
+    /// Whether a change of throughput is in progress.
     OFFER_REPLACE_PENDING = "x-ms-offer-replace-pending";
-    /// How long a resource token lives.
+    /// The lifetime of a resource token.
     EXPIRY_SECONDS = "x-ms-documentdb-expiry-seconds";
-    /// Asks for [`RESOURCE_QUOTA`] and [`RESOURCE_USAGE`].
+    /// Requests [`RESOURCE_QUOTA`] and [`RESOURCE_USAGE`].
     POPULATE_QUOTA_INFO = "x-ms-documentdb-populatequotainfo";
-    /// Asks for sizes by partition in the body of a container.
+    /// Requests sizes by partition in the body of a container.
     POPULATE_PARTITION_STATISTICS = "x-ms-documentdb-populatepartitionstatistics";
 
-    /// Beyond the protocol: only changes of items that meet this condition.
+    /// Extension: only changes of items that meet this condition.
     FEED_WHERE = "x-headwater-feed-where";
-    /// Beyond the protocol: only these parts of items in the change feed.
+    /// Extension: only these parts of items in the change feed.
     FEED_SELECT = "x-headwater-feed-select";
-    /// Beyond the protocol: only these kinds of change.
+    /// Extension: only these kinds of change.
     FEED_OPS = "x-headwater-feed-ops";
-    /// Beyond the protocol: only changes of the values at these paths.
+    /// Extension: only changes of the values at these paths.
     FEED_CHANGED = "x-headwater-feed-changed";
-    /// Beyond the protocol: whether changes come with the item before them, where it is kept.
+    /// Extension: whether changes include the previous version of the item, where it is retained.
     FEED_PREVIOUS = "x-headwater-feed-previous";
-    /// Beyond the protocol: `oldest` starts all versions at the oldest change that is kept.
+    /// Extension: `oldest` starts all versions at the oldest retained change.
     FEED_START = "x-headwater-feed-start";
-    /// Beyond the protocol, in a refusal: the oldest position from which all versions are kept.
+    /// Extension, in an error response: the oldest position from which all versions are retained.
     FEED_OLDEST = "x-headwater-feed-oldest";
-    /// Beyond the protocol, in a refusal: an upper bound on the LSNs between the position and the oldest kept one.
+    /// Extension, in an error response: an upper bound on the LSNs between the position and the oldest retained one.
     FEED_MISSING = "x-headwater-feed-missing";
 
-    /// The id of the request, in requests and answers.
+    /// The id of the request, in requests and responses.
     ACTIVITY_ID = "x-ms-activity-id";
-    /// What it cost.
+    /// The request charge.
     REQUEST_CHARGE = "x-ms-request-charge";
-    /// What makes one status different from another of the same number.
+    /// Distinguishes causes that share an HTTP status.
     SUBSTATUS = "x-ms-substatus";
-    /// When to try again.
+    /// How long to wait before a retry.
     RETRY_AFTER_MS = "x-ms-retry-after-ms";
-    /// How many items the body has.
+    /// The number of items in the body.
     ITEM_COUNT = "x-ms-item-count";
-    /// The newest position of the partition.
+    /// The newest LSN of the partition.
     LSN = "lsn";
-    /// The position of the item.
+    /// The LSN of the item.
     ITEM_LSN = "x-ms-item-lsn";
-    /// The newest position here.
+    /// The newest LSN of this replica.
     LOCAL_LSN = "x-ms-cosmos-llsn";
-    /// The position of the item here.
+    /// The LSN of the item on this replica.
     ITEM_LOCAL_LSN = "x-ms-cosmos-item-llsn";
-    /// The newest position a majority has.
+    /// The newest LSN acknowledged by a majority.
     QUORUM_ACKED_LSN = "x-ms-quorum-acked-lsn";
-    /// The same, here.
+    /// The newest quorum-acknowledged LSN on this replica.
     QUORUM_ACKED_LOCAL_LSN = "x-ms-cosmos-quorum-acked-llsn";
-    /// The newest position all regions have.
+    /// The newest LSN committed in all regions.
     GLOBAL_COMMITTED_LSN = "x-ms-global-committed-lsn";
-    /// The partition, by another name.
+    /// The partition, under an alternative name.
     INTERNAL_PARTITION_ID = "x-ms-cosmos-internal-partition-id";
-    /// The partition, by a third name.
+    /// The partition, under another alternative name.
     PHYSICAL_PARTITION_ID = "x-ms-cosmos-physical-partition-id";
-    /// The owner's link by names; without it clients keep no session.
+    /// The owner's link by names; without it clients keep no session tokens.
     ALT_CONTENT_PATH = "x-ms-alt-content-path";
     /// The owner's resource id.
     CONTENT_PATH = "x-ms-content-path";
-    /// What the container may hold.
+    /// The limits of the container.
     RESOURCE_QUOTA = "x-ms-resource-quota";
-    /// What the container holds.
+    /// The usage of the container.
     RESOURCE_USAGE = "x-ms-resource-usage";
-    /// How far a change of index has come, in percent.
+    /// The progress of an index change, in percent.
     INDEX_TRANSFORMATION_PROGRESS = "x-ms-documentdb-collection-index-transformation-progress";
-    /// What a query did.
+    /// Execution metrics of a query.
     QUERY_METRICS = "x-ms-documentdb-query-metrics";
-    /// Which indexes a query used.
+    /// The indexes that a query used.
     INDEX_UTILIZATION = "x-ms-cosmos-index-utilization";
-    /// How a query ran, for resuming sorted ones.
+    /// How a query was executed, for resuming sorted ones.
     QUERY_EXECUTION_INFO = "x-ms-cosmos-query-execution-info";
-    /// Whether a delete by partition key is under way.
+    /// Whether a delete by partition key is in progress.
     PARTITION_KEY_DELETE_PENDING = "x-ms-cosmos-is-partition-key-delete-pending";
     /// The version of the storage schema.
     SCHEMA_VERSION = "x-ms-schemaversion";
-    /// The version of the server, as a gateway.
+    /// The version of the server in its role as a gateway.
     GATEWAY_VERSION = "x-ms-gatewayversion";
     /// The version of the server.
     SERVICE_VERSION = "x-ms-serviceversion";
-    /// When the partition last changed its role.
+    /// When the replica last changed its role.
     LAST_STATE_CHANGE = "x-ms-last-state-change-utc";
-    /// Regions besides the writing one.
+    /// The number of regions other than the write region.
     NUMBER_OF_READ_REGIONS = "x-ms-number-of-read-regions";
-    /// Replicas a write waits for.
+    /// The number of replicas that a write waits for.
     CURRENT_WRITE_QUORUM = "x-ms-current-write-quorum";
-    /// Replicas there are.
+    /// The number of replicas.
     CURRENT_REPLICA_SET_SIZE = "x-ms-current-replica-set-size";
     /// The role of the replica.
     XP_ROLE = "x-ms-xp-role";
-    /// The request, as the transport numbers it.
+    /// The request's number on the transport.
     TRANSPORT_REQUEST_ID = "x-ms-transport-request-id";
-    /// How long the answer took.
+    /// The duration of the request.
     REQUEST_DURATION_MS = "x-ms-request-duration-ms";
-    /// Media the account may hold, of old.
+    /// The quota for media attachments, a legacy feature.
     MAX_MEDIA_STORAGE_MB = "x-ms-max-media-storage-usage-mb";
-    /// Media the account holds, of old.
+    /// The usage of media attachments, a legacy feature.
     MEDIA_STORAGE_MB = "x-ms-media-storage-usage-mb";
 }

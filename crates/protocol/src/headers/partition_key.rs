@@ -1,15 +1,15 @@
-//! The partition key header, in JSON or in the notation of Go.
+//! Parses the partition key header, in JSON or in Go's string notation.
 //!
-//! The Go client quotes texts with its language's own notation, which agrees with JSON except for a few
-//! escapes: `\a`, `\v`, `\x7f` and `\U0001f600`. The first reading is always JSON; the notation of Go is
-//! tried only for what JSON refuses, so it cannot change what any other client means.
+//! The Go client quotes strings in its language's notation, which agrees with JSON except for a few
+//! escapes: `\a`, `\v`, `\x7f` and `\U0001f600`. JSON is always tried first. Go's notation is tried only
+//! for text that is not JSON, so it cannot change the meaning of another client's header.
 
 use headwater_model::{BadPartitionKey, PartitionKey};
 
-/// Reads the value of `x-ms-documentdb-partitionkey`.
+/// Parses the value of `x-ms-documentdb-partitionkey`.
 ///
 /// # Errors
-/// When it is neither JSON nor in the notation of Go; the error is about the JSON.
+/// When the value is neither JSON nor Go's notation; the error describes the JSON.
 pub fn partition_key(text: &str) -> Result<PartitionKey, BadPartitionKey> {
     PartitionKey::parse(text).or_else(|error| {
         let json = json_of_go(text).ok_or(error.clone())?;
@@ -17,7 +17,7 @@ pub fn partition_key(text: &str) -> Result<PartitionKey, BadPartitionKey> {
     })
 }
 
-/// The same texts in JSON; `None` if there is no escape of Go's in it, or a broken one.
+/// Rewrites Go's escapes in JSON; `None` if there are none, or if one is broken.
 fn json_of_go(text: &str) -> Option<String> {
     let mut json = String::with_capacity(text.len());
     let mut rest = text;
@@ -41,7 +41,7 @@ fn json_of_go(text: &str) -> Option<String> {
                 continue;
             }
         };
-        // Beyond ASCII, `\x` is a byte of a text that is not UTF-8.
+        // Beyond ASCII, `\x` is a byte of a string that is not UTF-8.
         if kind == 'x' && code >= 0x80 {
             return None;
         }

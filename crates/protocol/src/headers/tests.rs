@@ -1,4 +1,4 @@
-//! Header values as clients write them, and as nobody should.
+//! Tests of header parsers, with values that clients send and with malformed ones.
 
 use super::*;
 use proptest::prelude::*;
@@ -105,7 +105,7 @@ fn consistency_levels() {
 }
 
 #[test]
-fn wishes() {
+fn preferences() {
     let prefer = |minimal, wait_seconds| Prefer { minimal, wait_seconds };
     for (value, expected) in [
         ("return=minimal", prefer(true, None)),

@@ -1,8 +1,8 @@
-//! A cursor over hostile bytes: takes numbers, texts and slices, never more than there are.
+//! A bounds-checked cursor over untrusted bytes.
 
 use super::HybridRowError;
 
-/// The bytes that are not read yet.
+/// The unread bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input<'a> {
     bytes: &'a [u8],
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
 
-    /// 7 bits per byte, lowest first; longer forms than necessary are read too.
+    /// Reads an integer of 7 bits per byte, lowest first. Longer forms than necessary are accepted.
     pub(super) fn varuint(&mut self, what: &'static str) -> Result<u32, HybridRowError> {
         let mut value = 0u64;
         for shift in [0, 7, 14, 21, 28] {
@@ -59,7 +59,7 @@ impl<'a> Input<'a> {
         Err(HybridRowError::Varuint(what))
     }
 
-    /// A number as [`Input::varuint`] reads it, of any size, passed over.
+    /// Skips a number as [`Input::varuint`] reads it, of up to 10 bytes.
     pub(super) fn skip_varint(&mut self, what: &'static str) -> Result<(), HybridRowError> {
         for _ in 0..10 {
             if self.byte(what)? & 0x80 == 0 {
@@ -69,7 +69,7 @@ impl<'a> Input<'a> {
         Err(HybridRowError::Varuint(what))
     }
 
-    /// A length and that many bytes.
+    /// Reads a length and that many bytes.
     pub(super) fn sized(&mut self, what: &'static str) -> Result<&'a [u8], HybridRowError> {
         let length = self.varuint(what)?;
         let length = usize::try_from(length).map_err(|_| HybridRowError::Length(what))?;
@@ -79,7 +79,7 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
-    /// The five bytes in front of every row: its version and its schema.
+    /// Reads the five bytes at the start of every row and returns its schema.
     pub(super) fn row_header(&mut self, row: &'static str) -> Result<i32, HybridRowError> {
         match self.byte(row)? {
             super::VERSION => self.int32(row),

@@ -22,40 +22,40 @@ const SCHEMA: Schema = Schema {
     ],
 };
 
-/// One operation, as it is written. All columns are optional in the format.
+/// One operation as a row. All columns are optional in the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationRow<'a> {
-    /// What to do, as a number.
+    /// The operation type as a number.
     pub operation_type: Option<i32>,
-    /// To what: 2 is an item.
+    /// The resource type; 2 is an item.
     pub resource_type: Option<i32>,
     /// The partition key as JSON, in bulk requests.
     pub partition_key: Option<&'a str>,
     /// The hash of the key, in requests inside the service.
     pub effective_partition_key: Option<&'a [u8]>,
-    /// The item, where the body does not name it.
+    /// The item's id, if the body does not contain it.
     pub id: Option<&'a str>,
     /// The id as the service stores it.
     pub binary_id: Option<&'a [u8]>,
-    /// The item or the patch, as it was sent.
+    /// The item or the patch, as sent.
     pub resource_body: Option<&'a [u8]>,
     /// Whether to index the item.
     pub indexing_directive: Option<&'a str>,
-    /// Only if the item is at this etag.
+    /// Runs only if the item has this etag.
     pub if_match: Option<&'a str>,
-    /// Only if the item is not at this etag.
+    /// Runs only if the item does not have this etag.
     pub if_none_match: Option<&'a str>,
-    /// When the item expires, apart from its own `ttl`.
+    /// The time to live of the item, separate from its own `ttl`.
     pub time_to_live_seconds: Option<i32>,
-    /// Do not send back what was written.
+    /// Whether the response should omit the written item.
     pub wants_minimal: Option<bool>,
 }
 
 impl<'a> OperationRow<'a> {
-    /// Reads a row.
+    /// Decodes a row.
     ///
     /// # Errors
-    /// When it is not such a row.
+    /// When the bytes are not a row of this schema.
     pub fn decode(row: &'a [u8]) -> Result<OperationRow<'a>, HybridRowError> {
         let mut reader = RowReader::open(row, &SCHEMA)?;
         let mut operation = OperationRow {
@@ -81,7 +81,7 @@ impl<'a> OperationRow<'a> {
         Ok(operation)
     }
 
-    /// Appends the row as the SDK writes it.
+    /// Appends the row in the form that the SDK writes.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let mut writer = RowWriter::new(&SCHEMA, out);
         writer.fixed(self.operation_type);

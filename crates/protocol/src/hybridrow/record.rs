@@ -1,18 +1,18 @@
-//! RecordIO: the stream of records around the rows. It checks lengths and checksums and never looks
-//! into a row.
+//! Reads and writes RecordIO, the stream of records that carries rows. It checks lengths and checksums
+//! and never looks into a row.
 
 use super::input::Input;
 use super::{HybridRowError, VERSION};
 
 const SEGMENT: i32 = 2_147_473_648;
 const RECORD: i32 = 2_147_473_649;
-/// Header, presence and length: what a segment has at least, and all that is written.
+/// Header, presence and length: the minimum of a segment, and all that is written.
 const SEGMENT_BYTES: usize = 10;
-/// Header, length and checksum.
+/// The bytes of header, length and checksum.
 const RECORD_BYTES: usize = 13;
 const HAS_LENGTH: u8 = 0b1;
 
-/// The rows of a stream, one after the other. It ends after the first error.
+/// Iterates over the rows of a stream. It ends after the first error.
 #[derive(Debug)]
 pub struct Records<'a> {
     input: Input<'a>,
@@ -20,7 +20,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Reads a stream from its first segment.
+    /// Creates an iterator over a whole stream, starting at its first segment.
     #[must_use]
     pub fn new(stream: &'a [u8]) -> Records<'a> {
         Records { input: Input::new(stream), is_started: false }
@@ -52,7 +52,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Fields of a segment are comments: they have no meaning for its records.
+/// Skips a segment. Its fields have no meaning for the records.
 fn skip_segment(input: &mut Input<'_>) -> Result<(), HybridRowError> {
     let mut row = *input;
     row.row_header("a segment")?;
@@ -78,14 +78,14 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Starts a stream. One segment is enough for any number of records; .NET reads a second one wrongly.
+/// Starts a stream. One segment suffices for any number of records; .NET misreads a second one.
 pub fn start(out: &mut Vec<u8>) {
     header(SEGMENT, out);
     out.push(HAS_LENGTH);
     out.extend_from_slice(&10i32.to_le_bytes());
 }
 
-/// Appends a record around the row that `write` appends.
+/// Appends a record with the row that `write` produces.
 pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     header(RECORD, out);
     let at = out.len();
@@ -93,7 +93,7 @@ pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let row_at = out.len();
     write(out);
     let row = &out[row_at..];
-    // A row is a request or an item and far below 2 GiB.
+    // A row is a request or an item, far below 2 GiB.
     let length = i32::try_from(row.len()).unwrap_or(i32::MAX);
     let checksum = crc32fast::hash(row);
     out[at..at + 4].copy_from_slice(&length.to_le_bytes());

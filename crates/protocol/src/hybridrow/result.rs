@@ -16,28 +16,28 @@ const SCHEMA: Schema = Schema {
     ],
 };
 
-/// The result of one operation, as it is written. All columns are optional in the format.
+/// The result of one operation as a row. All columns are optional in the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ResultRow<'a> {
-    /// Its status; without one the SDK drops the whole answer.
+    /// The status; without it the SDK drops the whole response.
     pub status: Option<i32>,
-    /// Its sub-status.
+    /// The sub-status.
     pub substatus: Option<i32>,
     /// The etag of the item, with its quotes.
     pub etag: Option<&'a str>,
     /// The item, or the error.
     pub resource_body: Option<&'a [u8]>,
-    /// When to try it again.
+    /// How long to wait before a retry, in milliseconds.
     pub retry_after_ms: Option<u32>,
-    /// What it cost.
+    /// The request charge.
     pub request_charge: Option<f64>,
 }
 
 impl<'a> ResultRow<'a> {
-    /// Reads a row.
+    /// Decodes a row.
     ///
     /// # Errors
-    /// When it is not such a row.
+    /// When the bytes are not a row of this schema.
     pub fn decode(row: &'a [u8]) -> Result<ResultRow<'a>, HybridRowError> {
         let mut reader = RowReader::open(row, &SCHEMA)?;
         let mut result = ResultRow {
@@ -57,7 +57,7 @@ impl<'a> ResultRow<'a> {
         Ok(result)
     }
 
-    /// Appends the row as the SDK reads it.
+    /// Appends the row in the form that the SDK reads.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let mut writer = RowWriter::new(&SCHEMA, out);
         writer.fixed(self.status);

@@ -1,5 +1,5 @@
-//! The layout inside a row: presence bits, fixed and variable columns, then sparse fields by path.
-//! Which columns there are is for the row's own file.
+//! Reads and writes the layout of a row: presence bits, fixed and variable columns, then sparse fields by
+//! path. The schemas are in the files of their rows.
 
 use super::HybridRowError;
 use super::input::{Input, text};
@@ -13,21 +13,21 @@ pub(super) const UINT32: u8 = 11;
 pub(super) const FLOAT64: u8 = 16;
 pub(super) const UTF8: u8 = 20;
 
-/// A kind of row.
+/// The schema of a kind of row.
 #[derive(Debug)]
 pub(super) struct Schema {
     pub(super) name: &'static str,
     pub(super) id: i32,
-    /// In the order of their path tokens, which count from 1. The first ones have presence bits.
+    /// Column names in the order of their path tokens, which count from 1. The first ones have presence bits.
     pub(super) columns: &'static [&'static str],
 }
 
-/// A row being read, in the order of its columns.
+/// Reads a row column by column.
 #[derive(Debug)]
 pub(super) struct RowReader<'a> {
     schema: &'static Schema,
     presence: u8,
-    /// The column that is read next.
+    /// Index of the next column.
     column: usize,
     input: Input<'a>,
 }
@@ -52,7 +52,7 @@ impl<'a> RowReader<'a> {
         (self.schema.columns[column], self.presence >> column & 1 == 1)
     }
 
-    /// The bytes of a fixed column are there even if its value is not.
+    /// Reads a fixed column. Its bytes exist even if the value is absent.
     pub(super) fn fixed(&mut self) -> Result<Option<i32>, HybridRowError> {
         let (name, is_present) = self.next_column();
         Ok(Some(self.input.int32(name)?).filter(|_| is_present))
@@ -68,7 +68,7 @@ impl<'a> RowReader<'a> {
         self.variable()?.map(|bytes| text(bytes, name)).transpose()
     }
 
-    /// The next sparse field of a known path; others are skipped.
+    /// Returns the next sparse field with a known path, skipping others.
     pub(super) fn sparse(&mut self) -> Result<Option<Field<'a>>, HybridRowError> {
         while !self.input.is_empty() {
             let code = self.input.byte("a sparse field")?;
@@ -82,7 +82,7 @@ impl<'a> RowReader<'a> {
         Ok(None)
     }
 
-    /// The column that a path names: a token, or its name written out.
+    /// Returns the column of a path, which is a token or the column's name.
     fn path(&mut self) -> Result<Option<usize>, HybridRowError> {
         let columns = self.schema.columns;
         let token = self.input.varuint("a path")?;
@@ -97,7 +97,7 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// The bytes of a value.
+/// Returns the bytes of a value.
 fn value<'a>(input: &mut Input<'a>, code: u8) -> Result<&'a [u8], HybridRowError> {
     const WHAT: &str = "a sparse field";
     let count = match code {
@@ -113,13 +113,13 @@ fn value<'a>(input: &mut Input<'a>, code: u8) -> Result<&'a [u8], HybridRowError
             input.skip_varint(WHAT)?;
             0
         }
-        // Nested scopes, and what the format does not define.
+        // Nested scopes, and undefined codes.
         _ => return Err(HybridRowError::Type(code)),
     };
     input.take(count, WHAT)
 }
 
-/// A sparse field of a known path.
+/// A sparse field with a known path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field<'a> {
     pub(super) token: usize,
@@ -129,7 +129,7 @@ pub(super) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The error of a field whose type is not that of its column, or whose column is not sparse.
+    /// The error for a field whose type differs from its column's, or whose column is not sparse.
     pub(super) fn wrong_type(&self) -> HybridRowError {
         HybridRowError::ColumnType { column: self.name, code: self.code }
     }
@@ -164,12 +164,12 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A row being written, in the order of its columns.
+/// Writes a row column by column.
 #[derive(Debug)]
 pub(super) struct RowWriter<'o> {
     out: &'o mut Vec<u8>,
     presence_at: usize,
-    /// The column that is written next.
+    /// Index of the next column.
     column: u8,
 }
 
@@ -205,7 +205,7 @@ impl<'o> RowWriter<'o> {
         }
     }
 
-    /// A sparse field whose value has the size of its type.
+    /// Appends a sparse field of fixed size.
     pub(super) fn sparse(&mut self, code: u8, token: u8, value: &[u8]) {
         self.out.extend_from_slice(&[code, token]);
         self.out.extend_from_slice(value);

@@ -1,4 +1,4 @@
-//! What a request asks for, decided once: method, route and headers in, one [`Operation`] out.
+//! Classifies a request once: method, route and headers in, one [`Operation`] out.
 //!
 //! ```text
 //! POST /dbs/a/colls/b/docs                                         Items(Create)
@@ -9,7 +9,7 @@
 //! Admission, choice of thread, permission and dispatch match on this value. If each of them read the
 //! headers itself, a request could be a query to the permission check and a batch to the dispatcher.
 //!
-//! An operation says *what* is asked; the [`Route`] says *of which resource*. Neither knows bodies,
+//! An operation says *what* to do; the [`Route`] says *on which resource*. Neither depends on bodies,
 //! sockets or callers, so another transport can produce the same values.
 
 mod names;
@@ -17,14 +17,14 @@ mod names;
 use crate::headers::{self, Prefer};
 use crate::route::Route;
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Works on the items of one container.
+    /// An operation on the items of one container.
     Items(ItemOperation),
-    /// Works on the definition of a resource.
+    /// An operation on the definition of a resource.
     Define(Resource, Action),
-    /// Goes beyond the protocol of the service.
+    /// An operation that the service does not have.
     Extension(Extension),
 }
 
@@ -47,7 +47,7 @@ pub enum ItemOperation {
     List,
     /// Read a page of the change feed.
     ReadFeed {
-        /// Whether the reader waits for a change if there is none.
+        /// Whether the request waits for a change if there is none.
         waits: bool,
     },
     /// Run a query.
@@ -97,26 +97,26 @@ pub enum Resource {
     Offer,
 }
 
-/// What is done to a definition.
+/// An action on a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Create one.
+    /// Create a definition.
     Create,
-    /// Create or replace one.
+    /// Create or replace a definition.
     Upsert,
-    /// Read one.
+    /// Read a definition.
     Read,
-    /// Replace one.
+    /// Replace a definition.
     Replace,
-    /// Delete one.
+    /// Delete a definition.
     Delete,
-    /// List them.
+    /// List the definitions.
     List,
-    /// Query them.
+    /// Query the definitions.
     Query,
 }
 
-/// An operation of Headwater's own, under `/_headwater/`.
+/// An operation specific to Headwater, under `/_headwater/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extension {
     /// Stream the changes of a container as server-sent events.
@@ -127,17 +127,17 @@ pub enum Extension {
     SplitPartition,
     /// Merge two partitions.
     MergePartitions,
-    /// Take a moment of the whole account and hold it for a backup.
+    /// Take a snapshot of the whole account and hold it for a backup.
     BeginBackup,
-    /// Read what is in a partition of a backup.
+    /// Read the description of a partition in a backup.
     ReadBackupPartition,
-    /// Read a stretch of a file of a backup.
+    /// Read a chunk of a file in a backup.
     ReadBackupFile,
-    /// Release what a backup holds.
+    /// Release the files that a backup holds.
     EndBackup,
 }
 
-/// What an operation asks of its caller.
+/// The access that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an operation runs only after its access was checked"]
 pub enum Access {
@@ -154,10 +154,10 @@ pub enum Access {
 }
 
 impl Operation {
-    /// Decides what a request is; `None` if its method does not apply to what its path names.
+    /// Classifies a request; `None` if the method does not apply to the route.
     ///
-    /// `header` returns the value of a header by its lower-case name. Each header is read only on the
-    /// paths where it means something, so `x-ms-documentdb-isquery` turns no procedure into a query.
+    /// `header` returns the value of a header by its lower-case name. Each header is read only on the paths
+    /// where it has a meaning, so `x-ms-documentdb-isquery` does not turn a procedure into a query.
     #[must_use]
     pub fn classify<'a>(
         method: &str,
@@ -193,7 +193,7 @@ impl Operation {
         }
     }
 
-    /// What it asks of its caller. A batch is a write even if all of its operations read.
+    /// The access that the operation requires. A batch is a write even if all of its operations read.
     pub fn access(self) -> Access {
         match self {
             Operation::Items(operation) => operation.access(),
@@ -264,7 +264,7 @@ impl ItemOperation {
     }
 }
 
-/// `…/docs`
+/// Classifies a request to `…/docs`.
 fn items<'a>(
     method: &str,
     header: impl Fn(&'static str) -> Option<&'a str>,
@@ -276,7 +276,7 @@ fn items<'a>(
             Some(ItemOperation::ReadFeed { waits })
         }
         "GET" => Some(ItemOperation::List),
-        // The order matters: some clients mark a plan request as a query too, and some do not.
+        // The order matters: some clients mark a plan request as a query too, others do not.
         "POST" if headers::flag(header(headers::IS_QUERY_PLAN)) => Some(ItemOperation::PlanQuery),
         "POST" if headers::flag(header(headers::IS_BATCH)) => {
             let is_atomic = header(headers::BATCH_ATOMIC).is_none_or(headers::bool_of);
@@ -289,7 +289,7 @@ fn items<'a>(
     }
 }
 
-/// `…/docs/{id}`
+/// Classifies a request to `…/docs/{id}`.
 fn item(method: &str) -> Option<ItemOperation> {
     match method {
         "GET" => Some(ItemOperation::Read),
@@ -312,7 +312,7 @@ fn action_on_list<'a>(
     match method {
         "GET" => Some(Action::List),
         "POST" if is_query(&header) => Some(Action::Query),
-        // Databases and containers have no upsert; there the header means nothing.
+        // Databases and containers have no upsert; there the header is ignored.
         "POST" if matches!(route, Route::Databases | Route::Containers { .. }) => {
             Some(Action::Create)
         }
@@ -335,7 +335,7 @@ fn is_query<'a>(header: &impl Fn(&'static str) -> Option<&'a str>) -> bool {
     headers::is_query(header(headers::IS_QUERY), header(headers::CONTENT_TYPE))
 }
 
-/// The kind of resource a route names, if it has a definition.
+/// The kind of resource that a route names, if it has a definition.
 fn resource(route: &Route) -> Option<Resource> {
     Some(match route {
         Route::Account => Resource::Account,

@@ -1,7 +1,7 @@
-//! Names and numbers of operations, for monitoring: `create_item`, `read_database`, `split_partition`.
+//! Names and numbers of operations, for metrics: `create_item`, `read_database`, `split_partition`.
 //!
-//! A number is an index into an array of [`Operation::COUNT`] counters, so that counting a request needs no
-//! look-up by name. Numbers are not stable between versions; names are.
+//! A number is an index into an array of [`Operation::COUNT`] counters, so counting a request needs no
+//! lookup by name. Numbers may change between versions; names do not.
 
 use super::{Action, Extension, ItemOperation, Operation, Resource};
 use std::fmt;
@@ -62,11 +62,11 @@ const DEFINITIONS_FROM: usize = ITEMS.len();
 const EXTENSIONS_FROM: usize = DEFINITIONS_FROM + RESOURCES.len() * ACTIONS.len();
 
 impl Operation {
-    /// How many operations there are.
+    /// The number of operations.
     pub const COUNT: usize = EXTENSIONS_FROM + EXTENSIONS.len();
 
-    /// All operations, in the order of their numbers. Some of them no request can be, such as creating the
-    /// account.
+    /// Iterates over all operations in the order of their numbers. No request can be some of them, such as
+    /// creating the account.
     pub fn all() -> impl Iterator<Item = Operation> {
         let definitions = RESOURCES.into_iter().flat_map(|resource| {
             ACTIONS.into_iter().map(move |action| Operation::Define(resource, action))
@@ -75,7 +75,7 @@ impl Operation {
         items.chain(definitions).chain(EXTENSIONS.into_iter().map(Operation::Extension))
     }
 
-    /// Its number, below [`Operation::COUNT`].
+    /// The operation's number, below [`Operation::COUNT`].
     #[must_use]
     pub fn number(self) -> usize {
         match self {

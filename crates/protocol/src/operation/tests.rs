@@ -1,4 +1,4 @@
-//! Which operation each path is with each method and header.
+//! Tests of the classification of requests by method, path and headers.
 
 use super::*;
 use crate::route;

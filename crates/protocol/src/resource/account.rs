@@ -1,12 +1,12 @@
-//! The account document, the answer to `GET /` and the first thing every client reads.
+//! The account document: the response to `GET /`, which every client reads first.
 //!
-//! Clients move on to the endpoint it names, so that must be one they can reach. What it leaves out
-//! matters as much: without locations for a thin client, none is tried.
+//! Clients switch to the endpoint that it names, so clients must be able to reach that endpoint. What it
+//! omits matters too: without locations for a thin client, SDKs do not try one.
 
 use crate::headers::ConsistencyLevel;
 use serde_json::{Value, json};
 
-/// What the query planner inside some SDKs wants to know, as a JSON text inside the JSON.
+/// The settings of the query planner inside some SDKs, sent as JSON text inside the JSON.
 const QUERY_ENGINE: &[(&str, QueryLimit)] = &[
     ("maxSqlQueryInputLength", QueryLimit::Number(524_288)),
     ("maxJoinsPerSqlQuery", QueryLimit::Number(10)),
@@ -36,33 +36,33 @@ enum QueryLimit {
     Allowed(bool),
 }
 
-/// A region and where to reach it.
+/// A region and its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// As users name it in their lists of preferred regions.
+    /// The region's name, as in lists of preferred regions.
     pub name: String,
-    /// A URL clients can reach.
+    /// A URL that clients can reach.
     pub endpoint: String,
 }
 
-/// What clients are told about the account.
+/// The account as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its name. Never `localhost`: one SDK would read the account twice before every operation.
+    /// The name. Never `localhost`, with which one SDK would read the account twice before every operation.
     pub id: String,
-    /// Where writes go: one region, or all of them.
+    /// The regions that accept writes: one, or all of them.
     pub writable: Vec<Location>,
-    /// Where reads go.
+    /// The regions that accept reads.
     pub readable: Vec<Location>,
-    /// What reads promise unless they ask for less.
+    /// The default consistency level of reads.
     pub consistency: ConsistencyLevel,
 }
 
 impl Account {
-    /// The name of an account that has none of its own.
+    /// The name of an account without a configured name.
     pub const DEFAULT_ID: &str = "headwater";
 
-    /// An account in one region.
+    /// Creates an account in one region.
     #[must_use]
     pub fn single(id: &str, endpoint: &str, region: &str) -> Account {
         let location = Location { name: region.to_owned(), endpoint: endpoint.to_owned() };
@@ -74,7 +74,7 @@ impl Account {
         }
     }
 
-    /// The body of the answer.
+    /// Returns the body of the response.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let id = if self.id.eq_ignore_ascii_case("localhost") || self.id.is_empty() {

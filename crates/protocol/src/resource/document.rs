@@ -1,7 +1,7 @@
-//! Definitions with their system properties.
+//! Builds the documents of definitions: the user's properties plus the system properties.
 //!
-//! The user's properties are cut out of the JSON as they are and written again in their order; only
-//! those that are ours to set are left out and written behind them.
+//! The user's properties are copied from the JSON unchanged and in their order. Properties that the system
+//! sets are removed from them and appended.
 
 use headwater_model::{
     ClientEncryptionKeyRid, ContainerRid, DatabaseRid, KeyRange, Lsn, PartitionId,
@@ -16,58 +16,58 @@ use std::fmt;
 /// The most top-level properties of a definition.
 const PROPERTIES_MAX: usize = 1000;
 
-/// Why a definition cannot be written.
+/// A definition is not a JSON object, or has too many properties.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("definition is not a JSON object of at most {PROPERTIES_MAX} properties: {0}")]
 pub struct BadDocument(String);
 
-/// The properties the system sets.
+/// The system properties of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct System {
     /// `_rid`
     pub rid: String,
-    /// `_self`: a path by resource ids, with a slash at its end and none before.
+    /// `_self`: a path of resource ids, with a trailing slash and no leading one.
     pub self_link: String,
-    /// `_etag`, with the quotes that belong to it.
+    /// `_etag`, including its quotes.
     pub etag: String,
     /// `_ts`: seconds since 1970.
     pub ts: u64,
 }
 
 impl System {
-    /// Of a database.
+    /// Creates the system properties of a database.
     #[must_use]
     pub fn database(rid: DatabaseRid, etag: &str, ts: u64) -> System {
         System::new(rid, database_link(rid), etag, ts)
     }
 
-    /// Of a container.
+    /// Creates the system properties of a container.
     #[must_use]
     pub fn container(rid: ContainerRid, etag: &str, ts: u64) -> System {
         System::new(rid, container_link(rid), etag, ts)
     }
 
-    /// Of a user.
+    /// Creates the system properties of a user.
     #[must_use]
     pub fn user(rid: UserRid, etag: &str, ts: u64) -> System {
         System::new(rid, user_link(rid), etag, ts)
     }
 
-    /// Of a permission.
+    /// Creates the system properties of a permission.
     #[must_use]
     pub fn permission(rid: PermissionRid, etag: &str, ts: u64) -> System {
         let link = format!("{}permissions/{rid}/", user_link(rid.user));
         System::new(rid, link, etag, ts)
     }
 
-    /// Of a client encryption key.
+    /// Creates the system properties of a client encryption key.
     #[must_use]
     pub fn client_encryption_key(rid: ClientEncryptionKeyRid, etag: &str, ts: u64) -> System {
         let link = format!("{}clientencryptionkeys/{rid}/", database_link(rid.database));
         System::new(rid, link, etag, ts)
     }
 
-    /// Of a script, or anything else directly below a container.
+    /// Creates the system properties of a script, or of another resource directly below a container.
     #[must_use]
     pub fn below_container(rid: ResourceRid, etag: &str, ts: u64) -> System {
         let kind = match rid.kind {
@@ -108,7 +108,7 @@ fn user_link(rid: UserRid) -> String {
     format!("{}users/{rid}/", database_link(rid.database()))
 }
 
-/// A database.
+/// Builds the document of a database.
 #[must_use]
 pub fn database(id: &str, system: &System) -> Vec<u8> {
     let mut writer = Writer::new();
@@ -119,7 +119,8 @@ pub fn database(id: &str, system: &System) -> Vec<u8> {
     writer.finish()
 }
 
-/// A container: its definition as it was given, what it left out, and the system properties.
+/// Builds the document of a container: its definition, defaults for missing policies, and the system
+/// properties.
 ///
 /// # Errors
 /// When the definition is not a JSON object.
@@ -145,7 +146,7 @@ pub fn container(definition: &str, system: &System) -> Result<Vec<u8>, BadDocume
     compose(definition, &defaults, system, &own)
 }
 
-/// A user.
+/// Builds the document of a user.
 ///
 /// # Errors
 /// When the definition is not a JSON object.
@@ -153,7 +154,7 @@ pub fn user(definition: &str, system: &System) -> Result<Vec<u8>, BadDocument> {
     compose(definition, &[], system, &[("_permissions", "\"permissions/\"")])
 }
 
-/// A permission, with the token minted for this answer.
+/// Builds the document of a permission, with the token minted for this response.
 ///
 /// # Errors
 /// When the definition is not a JSON object.
@@ -161,8 +162,8 @@ pub fn permission(definition: &str, token: &str, system: &System) -> Result<Vec<
     compose(definition, &[], system, &[("_token", &json!(token).to_string())])
 }
 
-/// A stored procedure, trigger, user defined function or client encryption key: anything that is only
-/// what its user wrote.
+/// Builds the document of a stored procedure, trigger, user-defined function or client encryption key:
+/// the definition with only the common system properties.
 ///
 /// # Errors
 /// When the definition is not a JSON object.
@@ -173,25 +174,25 @@ pub fn script(definition: &str, system: &System) -> Result<Vec<u8>, BadDocument>
 /// One physical partition, as `pkranges` lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct PkRange<'a> {
-    /// Its id, never used again.
+    /// The partition's id, which is never reused.
     pub id: PartitionId,
-    /// Its resource id.
+    /// The partition's resource id.
     pub rid: PartitionRangeRid,
-    /// Its keys.
+    /// The partition's range of hashed keys.
     pub range: &'a KeyRange,
-    /// What it was split or merged from, and their parents, oldest first.
+    /// All ancestors by splits and merges, oldest first.
     pub parents: &'a [PartitionId],
-    /// Its share of the throughput.
+    /// The partition's share of the throughput.
     pub throughput_fraction: f64,
-    /// The position of the container when the range came to be.
+    /// The LSN of the container when the range was created.
     pub lsn: Lsn,
-    /// With its quotes.
+    /// The etag, including its quotes.
     pub etag: &'a str,
-    /// Seconds since 1970.
+    /// Timestamp in seconds since 1970.
     pub ts: u64,
 }
 
-/// A physical partition.
+/// Builds the document of a physical partition.
 #[must_use]
 pub fn pk_range(range: &PkRange<'_>) -> Vec<u8> {
     let rid = ResourceRid::from(range.rid);
@@ -211,7 +212,7 @@ pub fn pk_range(range: &PkRange<'_>) -> Vec<u8> {
     writer.finish()
 }
 
-/// The definition without what is ours, then what it left out, then what is ours.
+/// Writes the user's properties, then defaults for missing ones, then the system's and `own` properties.
 fn compose(
     definition: &str,
     defaults: &[(&str, &str)],
@@ -241,7 +242,7 @@ fn compose(
     Ok(writer.finish())
 }
 
-/// The members of an object in their order, values as they are written.
+/// The members of an object in order, with values as unparsed JSON.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
@@ -279,12 +280,12 @@ impl Writer {
         Writer(b"{".to_vec())
     }
 
-    /// `json` is the value.
+    /// Appends a member whose value is `json`.
     fn member(&mut self, name: &str, json: &str) {
         if self.0.len() > 1 {
             self.0.push(b',');
         }
-        // Writing into a vector does not fail.
+        // Writing to a `Vec` does not fail.
         let _ = serde_json::to_writer(&mut self.0, name);
         self.0.push(b':');
         self.0.extend_from_slice(json.as_bytes());

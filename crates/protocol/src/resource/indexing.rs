@@ -1,20 +1,20 @@
-//! What a container's indexing policy says when its user said only a part of it.
+//! Completes the indexing policy of a container with the service's defaults.
 //!
-//! Clients read the policy back and compare it with the service's: the mode in small letters, a list of
-//! included and of excluded paths, `_etag` among the latter, and no kinds of indexes, which the service
-//! has not had for years.
+//! Clients read the policy back and compare it with the service's form: the mode in lower case, lists of
+//! included and of excluded paths, `_etag` among the latter, and no index kinds, which the service
+//! removed years ago.
 
 use serde_json::{Map, Value, json};
 
 const ETAG_PATH: &str = "/\"_etag\"/?";
 
-/// Fills in what an indexing policy leaves out, the way the service does.
+/// Fills in the missing parts of an indexing policy as the service does.
 pub fn complete_indexing_policy(policy: &mut Map<String, Value>) {
     let mode = policy.get("indexingMode").and_then(Value::as_str).unwrap_or("consistent");
     let mode = mode.to_lowercase();
     let is_none = mode == "none";
     policy.insert("indexingMode".to_owned(), json!(mode));
-    // What is indexed at all is indexed by itself, whatever was sent.
+    // The service ignores the value sent: every indexed container is indexed automatically.
     policy.insert("automatic".to_owned(), json!(!is_none));
     let (included, excluded) = if is_none {
         (json!([]), json!([]))

@@ -1,9 +1,9 @@
-//! Lists: `{"_rid":"<parent>","<Key>":[…],"_count":n}`, of anything.
+//! Writes lists, `{"_rid":"<parent>","<Key>":[…],"_count":n}`, of any kind of resource.
 
 use crate::route::Route;
 use std::io::Write as _;
 
-/// Writes a list into a buffer, entry by entry, copying each as it is.
+/// Writes a list into a buffer, copying each entry unchanged.
 #[derive(Debug)]
 pub struct FeedWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -11,11 +11,11 @@ pub struct FeedWriter<'a> {
 }
 
 impl<'a> FeedWriter<'a> {
-    /// Begins a list. `rid` is the parent's, or empty; `key` is the name of the array.
+    /// Starts a list. `rid` is the parent's, or empty; `key` is the name of the array.
     #[must_use = "a list ends with `finish`"]
     pub fn new(out: &'a mut Vec<u8>, rid: &str, key: &str) -> FeedWriter<'a> {
         out.extend_from_slice(b"{\"_rid\":");
-        // Writing into a vector does not fail, here and below.
+        // Writing to a `Vec` does not fail, here and below.
         let _ = serde_json::to_writer(&mut *out, rid);
         out.push(b',');
         let _ = serde_json::to_writer(&mut *out, key);
@@ -23,18 +23,18 @@ impl<'a> FeedWriter<'a> {
         FeedWriter { out, count: 0 }
     }
 
-    /// Goes on with a list in another buffer. Between two that both have entries a comma is missing.
+    /// Continues a list in another buffer. The caller adds the comma between two non-empty pieces.
     #[must_use = "a list ends with `finish_behind`"]
     pub fn piece(out: &'a mut Vec<u8>) -> FeedWriter<'a> {
         FeedWriter { out, count: 0 }
     }
 
-    /// Adds an entry, which is JSON.
+    /// Adds an entry of JSON.
     pub fn push(&mut self, entry: &[u8]) {
         self.push_with(|out| out.extend_from_slice(entry));
     }
 
-    /// Adds an entry that writes itself.
+    /// Adds an entry that `write` appends.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.count > 0 {
             self.out.push(b',');
@@ -43,18 +43,18 @@ impl<'a> FeedWriter<'a> {
         self.count += 1;
     }
 
-    /// How many entries there are so far.
+    /// The number of entries so far.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Ends the list; says how many entries it has, for `x-ms-item-count`.
+    /// Ends the list and returns the number of entries, for `x-ms-item-count`.
     pub fn finish(self) -> usize {
         self.finish_behind(0)
     }
 
-    /// Ends a list that has so many entries before those of this piece.
+    /// Ends a list that has `before` entries in earlier pieces; returns the total number.
     pub fn finish_behind(self, before: usize) -> usize {
         let count = before + self.count;
         let _ = write!(self.out, "],\"_count\":{count}}}");
@@ -63,7 +63,7 @@ impl<'a> FeedWriter<'a> {
 }
 
 impl Route {
-    /// The name of the array in a list of this route.
+    /// The name of the array in a list of this route; `None` if the route is not a list.
     #[must_use]
     pub fn feed_key(&self) -> Option<&'static str> {
         Some(match self {
@@ -80,7 +80,7 @@ impl Route {
             Route::Permissions { .. } => "Permissions",
             Route::ClientEncryptionKeys { .. } => "ClientEncryptionKeys",
             Route::Offers => "Offers",
-            // Thus spelled by every client.
+            // Every client spells it like this.
             Route::Addresses => "Addresss",
             _ => return None,
         })

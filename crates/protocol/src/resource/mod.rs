@@ -1,11 +1,10 @@
-//! How databases, containers and everything but items look on the wire.
+//! Builds the wire form of databases, containers and all resources other than items.
 //!
-//! Each has system properties beside what its user wrote. What the user wrote comes back as it was,
-//! byte by byte and in its order, also policies nothing here acts on: clients compare. Only an indexing
-//! policy is completed, because the service does it and clients compare that too.
+//! A document has system properties next to the user's. The user's properties are returned byte by byte
+//! and in their order, including policies that have no effect here, because clients compare them. Only
+//! an indexing policy is completed, because the service does so and clients compare that too.
 //!
-//! Items are not here. They are composed where they are written and only copied into lists, which
-//! [`FeedWriter`] does without looking at them.
+//! Items are composed where they are written. Here [`FeedWriter`] copies them into lists unread.
 
 mod account;
 mod document;

@@ -1,7 +1,7 @@
-//! Offers: how much throughput a database or container has.
+//! Offers: the throughput of a database or container.
 //!
-//! Throughput is fixed, or scales by itself up to a maximum. An offer names what it belongs to by its
-//! `_self` link, byte by byte, because that is what clients look for.
+//! Throughput is manual (fixed), or autoscale up to a maximum. An offer names its resource by the
+//! resource's `_self` link, byte by byte, because clients search for that.
 
 use crate::error::{Code, shortened};
 use crate::headers::{OFFER_AUTOPILOT_SETTINGS, OFFER_THROUGHPUT};
@@ -14,56 +14,56 @@ const MANUAL_MIN: u32 = 400;
 const MANUAL_STEP: u32 = 100;
 const AUTOSCALE_MIN: u32 = 1000;
 const AUTOSCALE_STEP: u32 = 1000;
-/// What the service plans for one partition of a new container.
+/// The request units per second that the service plans per partition of a new container.
 const UNITS_PER_NEW_PARTITION: u32 = 6000;
-/// What one partition can give; beyond it the service splits.
+/// The maximum request units per second of one partition; beyond it the service splits.
 const UNITS_PER_PARTITION_MAX: u32 = 10_000;
 
-/// Request units per second.
+/// A throughput in request units per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throughput {
-    /// Always so much.
+    /// A fixed throughput.
     Manual(u32),
-    /// Between a tenth of this and this.
+    /// A throughput that scales between a tenth of the maximum and the maximum.
     Autoscale {
-        /// The most.
+        /// The maximum.
         max: u32,
-        /// By how many percent the maximum grows with the data; usually 0.
+        /// Percentage by which the maximum grows with the data; usually 0.
         increment_percent: u32,
     },
 }
 
-/// Why there is no such throughput. Each is a bad request.
+/// Why a requested throughput is refused. Each is a bad request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadThroughput {
-    /// Fixed, and out of range.
+    /// A manual throughput is out of range.
     #[error(
         "throughput is {0}; ask for {MANUAL_MIN} to {THROUGHPUT_MAX} in steps of {MANUAL_STEP}"
     )]
     Manual(u32),
-    /// Scaling, and too little.
+    /// An autoscale maximum is below the minimum.
     #[error(
         "Requested throughput {0} is less than required minimum throughput {AUTOSCALE_MIN}; ask for \
          {AUTOSCALE_MIN} to {THROUGHPUT_MAX} in steps of {AUTOSCALE_STEP}"
     )]
     TooLittle(i64),
-    /// Scaling, and out of range.
+    /// An autoscale maximum is out of range.
     #[error(
         "maxThroughput is {0}; ask for {AUTOSCALE_MIN} to {THROUGHPUT_MAX} in steps of \
          {AUTOSCALE_STEP}"
     )]
     Autoscale(i64),
-    /// Fixed and scaling at once.
+    /// Both manual and autoscale throughput are requested.
     #[error("{OFFER_THROUGHPUT} and {OFFER_AUTOPILOT_SETTINGS} exclude each other; send one")]
     Both,
-    /// Not a number, or not the JSON we know.
-    #[error("`{0}` is no throughput; send a number, or {{\"maxThroughput\":4000}}")]
+    /// The value is neither a number nor the expected JSON.
+    #[error("`{0}` is not a throughput; send a number, or {{\"maxThroughput\":4000}}")]
     Form(String),
 }
 
 impl BadThroughput {
-    /// The status it is answered with.
+    /// The status code of the response.
     #[must_use]
     pub fn code(&self) -> Code {
         Code::BadRequest
@@ -119,13 +119,13 @@ impl Settings {
 }
 
 impl Throughput {
-    /// The least there can be, for `x-ms-cosmos-min-throughput`.
+    /// The minimum throughput, for `x-ms-cosmos-min-throughput`.
     pub const MIN: u32 = MANUAL_MIN;
 
-    /// Always so much.
+    /// Creates a manual throughput.
     ///
     /// # Errors
-    /// When it is out of range.
+    /// When the value is out of range or not a multiple of the step.
     pub fn manual(throughput: u32) -> Result<Throughput, BadThroughput> {
         let allowed = (MANUAL_MIN..=THROUGHPUT_MAX).contains(&throughput)
             && throughput.is_multiple_of(MANUAL_STEP);
@@ -136,10 +136,10 @@ impl Throughput {
         }
     }
 
-    /// Up to so much.
+    /// Creates an autoscale throughput with a maximum.
     ///
     /// # Errors
-    /// When it is out of range.
+    /// When the maximum is out of range or not a multiple of the step.
     pub fn autoscale(max: i64, increment_percent: u32) -> Result<Throughput, BadThroughput> {
         if max < i64::from(AUTOSCALE_MIN) {
             return Err(BadThroughput::TooLittle(max));
@@ -156,10 +156,10 @@ impl Throughput {
         }
     }
 
-    /// What the headers of a create ask for; nothing when they are silent.
+    /// Parses the headers of a create request; `None` without either header.
     ///
     /// # Errors
-    /// When they are malformed, out of range, or ask for both kinds.
+    /// When the headers are malformed, out of range, or request both kinds.
     pub fn from_headers(
         throughput: Option<&str>,
         autopilot: Option<&str>,
@@ -179,22 +179,22 @@ impl Throughput {
         }
     }
 
-    /// What the body of a replaced offer asks for.
+    /// Parses the body of a replaced offer.
     ///
     /// # Errors
-    /// When it is malformed or out of range.
+    /// When the body is malformed or out of range.
     pub fn from_offer(body: &[u8]) -> Result<Throughput, BadThroughput> {
         let form = || BadThroughput::form(&String::from_utf8_lossy(&body[..body.len().min(200)]));
         let offer: WireOffer = serde_json::from_slice(body).map_err(|_| form())?;
         match (offer.content.offer_autopilot_settings, offer.content.offer_throughput) {
-            // A scaling offer carries its current throughput too, which is not for clients to set.
+            // An autoscale offer includes its current throughput, which clients cannot set.
             (Some(settings), _) => settings.throughput(),
             (None, Some(throughput)) => Throughput::manual(throughput),
             (None, None) => Err(form()),
         }
     }
 
-    /// The same, scaling by itself up to at least what it was.
+    /// Converts to autoscale, with a maximum of at least the manual throughput.
     #[must_use]
     pub fn to_autoscale(self) -> Throughput {
         match self {
@@ -206,7 +206,7 @@ impl Throughput {
         }
     }
 
-    /// The same, fixed at its maximum.
+    /// Converts to manual throughput, at the autoscale maximum.
     #[must_use]
     pub fn to_manual(self) -> Throughput {
         match self {
@@ -215,7 +215,7 @@ impl Throughput {
         }
     }
 
-    /// The most there ever is.
+    /// The highest throughput that it reaches.
     #[must_use]
     pub fn most(self) -> u32 {
         match self {
@@ -225,19 +225,19 @@ impl Throughput {
         }
     }
 
-    /// How many partitions a new container with so much has in the service.
+    /// The number of partitions that the service gives a new container with this throughput.
     #[must_use]
     pub fn partitions_of_new(self) -> u32 {
         self.most().div_ceil(UNITS_PER_NEW_PARTITION)
     }
 
-    /// The fewest partitions that can give so much; with fewer, the service splits.
+    /// The fewest partitions that can serve this throughput; with fewer, the service splits.
     #[must_use]
     pub fn partitions_min(self) -> u32 {
         self.most().div_ceil(UNITS_PER_PARTITION_MAX)
     }
 
-    /// What is there when nothing is going on.
+    /// The throughput without load.
     #[must_use]
     pub fn current(self) -> u32 {
         match self {
@@ -250,22 +250,22 @@ impl Throughput {
 /// The throughput of one database or container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The offer's own resource id, which is its id too.
+    /// The offer's resource id, which is also its id.
     pub rid: OfferRid,
-    /// The `_self` of what it belongs to, byte by byte.
+    /// The `_self` link of the offer's resource, byte by byte.
     pub resource: String,
-    /// The resource id of what it belongs to.
+    /// The resource id of the offer's resource.
     pub resource_rid: String,
-    /// How much.
+    /// The throughput of the resource.
     pub throughput: Throughput,
-    /// With its quotes.
+    /// The etag, including its quotes.
     pub etag: String,
-    /// Seconds since 1970.
+    /// Timestamp in seconds since 1970.
     pub ts: u64,
 }
 
 impl Offer {
-    /// The offer as a document.
+    /// Builds the document of the offer.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let rid = self.rid.to_string();

@@ -1,9 +1,9 @@
-//! Whether what a container says about vectors and full text can be meant.
+//! Validates the vector and full-text policies of a container.
 //!
-//! Three parts of a definition have to fit together: what the vectors are (`vectorEmbeddingPolicy`), which
-//! texts are in which language (`fullTextPolicy`), and which of both are indexed (`indexingPolicy`). The
-//! service refuses what does not fit when the container is made, in words that clients look for, and so
-//! a program learns here what it would learn there. Nothing here builds an index or looks at an item.
+//! Three parts of a definition must agree: the vectors (`vectorEmbeddingPolicy`), the texts and their
+//! languages (`fullTextPolicy`), and the indexes over both (`indexingPolicy`). The service refuses
+//! inconsistent ones when the container is created, with messages that clients search for. The checks and
+//! messages here match it. Nothing here builds an index or reads an item.
 
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ const SHARD_PATHS_MAX: usize = 1;
 
 type Definition = Map<String, Value>;
 
-/// Why the policies of a container cannot be meant.
+/// Why the policies of a container are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadPolicy(pub(super) String);
@@ -28,10 +28,10 @@ fn refuse(message: impl Into<String>) -> Result<(), BadPolicy> {
     Err(BadPolicy(message.into()))
 }
 
-/// Checks what a definition says about vectors and full text; `before` is what it replaces.
+/// Validates the vector and full-text policies of a definition; `before` is the definition it replaces.
 ///
 /// # Errors
-/// When a part is not allowed, does not fit another, or may not be changed.
+/// When a part is not allowed, contradicts another part, or must not change.
 pub fn check_search_policies(
     definition: &Definition,
     before: Option<&Definition>,
@@ -51,7 +51,7 @@ pub fn check_search_policies(
     check_text_indexes(list(definition, "indexingPolicy", "fullTextIndexes")?, texts)
 }
 
-/// A list inside of a policy; nothing where there is none.
+/// Returns a list inside a policy, or an empty one if it is missing.
 pub(super) fn list<'d>(
     definition: &'d Definition,
     policy: &str,
@@ -169,7 +169,7 @@ fn check_shards(shards: &Value) -> Result<(), BadPolicy> {
     }
 }
 
-/// Vectors are kept in the form that was chosen first; a path may come or go, and not become another.
+/// Checks that known paths are unchanged. Stored vectors keep their form, so paths can only be added or removed.
 fn check_unchanged(now: &[Value], before: &[Value], what: &str) -> Result<(), BadPolicy> {
     let was = |one: &Value| before.iter().find(|known| text(known, "path") == text(one, "path"));
     match now.iter().any(|one| was(one).is_some_and(|known| known != one)) {

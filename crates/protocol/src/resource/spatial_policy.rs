@@ -1,8 +1,9 @@
 //! Checks the spatial indexes of a container against its geometry type.
 //!
 //! `geospatialConfig` says whether coordinates are on the globe (`Geography`, the default) or in a plane
-//! (`Geometry`). A plane has no end, so each spatial index of a `Geometry` container needs a `boundingBox`; one of a
-//! `Geography` container must have none. Nothing here builds an index or reads an item.
+//! (`Geometry`). A plane is unbounded, so each spatial index of a `Geometry` container needs a
+//! `boundingBox`; one of a `Geography` container must have none. Nothing here builds an index or reads
+//! an item.
 
 use super::search_policy::{BadPolicy, list};
 use serde_json::{Map, Value};
@@ -47,7 +48,7 @@ fn refuse<T>(message: String) -> Result<T, BadPolicy> {
     Err(BadPolicy(message))
 }
 
-/// Whether the coordinates of the container are in a plane.
+/// Whether the container's coordinates are in a plane.
 fn is_plane(definition: &Map<String, Value>) -> Result<bool, BadPolicy> {
     let config = definition.get("geospatialConfig").filter(|config| !config.is_null());
     let kind = match config {

@@ -1,4 +1,4 @@
-//! What a client signs for a route: the type, and the link in each way clients write it.
+//! The resource type and the links that a client may sign for a route.
 //!
 //! ```text
 //! POST /dbs/a/colls/b/docs      docs, dbs/a/colls/b         a list signs its parent
@@ -11,21 +11,21 @@ use super::{Route, trimmed};
 use headwater_model::ResourceId;
 use smallvec::SmallVec;
 
-/// The ways a client may have written the link it signed.
+/// The spellings of a link that a client may have signed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
-    /// By name, decoded.
+    /// The link by name, decoded.
     name: String,
-    /// By resource id, lower-cased.
+    /// The resource id, lower-cased.
     rid: Option<String>,
-    /// As the path has it, if that is not the decoded one.
+    /// The link as the path spells it, if that differs from the decoded one.
     sent: Option<String>,
-    /// Offers have no names.
+    /// Whether the resource id is the likeliest. It is for offers, which have no names.
     rid_first: bool,
 }
 
 impl Links {
-    /// Each way there is, the likeliest first. There is always one.
+    /// Returns the spellings, the likeliest first. There is at least one.
     #[must_use]
     pub fn candidates(&self) -> SmallVec<[&str; 3]> {
         let mut candidates = SmallVec::new();
@@ -39,13 +39,13 @@ impl Links {
 }
 
 impl Route {
-    /// The type that is signed: the last one of the path, and nothing for the account.
+    /// The signed resource type: the last one in the path, empty for the account.
     #[must_use]
     pub fn resource_type(&self) -> &'static str {
         match self {
             Route::Account | Route::Addresses => "",
             Route::Databases | Route::Database { .. } => "dbs",
-            // Headwater's own requests are signed as requests for their container.
+            // Extensions about a container are signed as requests for the container.
             Route::Containers { .. }
             | Route::Container { .. }
             | Route::PartitionKeyDelete { .. }
@@ -73,18 +73,18 @@ impl Route {
         }
     }
 
-    /// Another type some clients sign instead.
+    /// An alternative resource type that some clients sign.
     #[must_use]
     pub fn other_resource_type(&self) -> Option<&'static str> {
         match self {
             Route::PartitionKeyDelete { .. } => Some("partitionkey"),
-            // Clients in direct mode sign the type of what they resolve, which for us is an item.
+            // Clients in direct mode sign the type that they resolve, which here is an item.
             Route::Addresses => Some("docs"),
             _ => None,
         }
     }
 
-    /// Whether the path ends in a type: a list, or the place to create in.
+    /// Whether the path ends in a type: it is a list, or the parent of a create.
     #[must_use]
     pub fn is_feed(&self) -> bool {
         let is_neither = matches!(
@@ -100,7 +100,7 @@ impl Route {
         !is_neither && self.own_name().is_none()
     }
 
-    /// The links a client may have signed, from the decoded names alone.
+    /// The links that a client may have signed, from the decoded names alone.
     #[must_use]
     pub fn links(&self) -> Links {
         let rid = match self {
@@ -111,7 +111,7 @@ impl Route {
         Links { name: self.name_link(), rid, sent: None, rid_first }
     }
 
-    /// The same, and the link as this path has it, for clients that sign escapes.
+    /// The links that a client may have signed, including the undecoded one of this path.
     #[must_use]
     pub fn links_for(&self, path: &str) -> Links {
         let mut links = self.links();
@@ -127,7 +127,7 @@ impl Route {
         links
     }
 
-    /// The database and the container along the path, for everything inside of a container.
+    /// The database and the container of a resource inside a container.
     #[must_use]
     pub fn container(&self) -> Option<(&str, &str)> {
         match self.owner() {
@@ -136,7 +136,7 @@ impl Route {
         }
     }
 
-    /// The name of the resource itself, if the path ends in one.
+    /// The name of the resource itself; `None` if the path ends in a type.
     fn own_name(&self) -> Option<&str> {
         match self {
             Route::Database { db } => Some(db),
@@ -159,7 +159,7 @@ impl Route {
         }
     }
 
-    /// The last name along the path: the resource's own, or its parent's for a list.
+    /// The last name in the path: the resource's own, or its parent's for a list.
     fn signed_name(&self) -> Option<&str> {
         self.own_name().or_else(|| match self.owner() {
             (None, _) => None,
@@ -168,7 +168,7 @@ impl Route {
         })
     }
 
-    /// The database, and the container or user, along the path.
+    /// The database, and the container or user, in the path.
     fn owner(&self) -> (Option<&str>, Option<(&'static str, &str)>) {
         match self {
             Route::Account | Route::Addresses | Route::Databases | Route::Offers => (None, None),
@@ -208,11 +208,11 @@ impl Route {
         }
     }
 
-    /// The link by names: of the parent for a list, of the resource otherwise.
+    /// The link by names: the parent's for a list, the resource's otherwise.
     fn name_link(&self) -> String {
         let (db, below) = self.owner();
         let own = match self {
-            // Their own name is the owner itself.
+            // Their own name is part of the owner.
             Route::Database { .. } | Route::Container { .. } | Route::User { .. } => None,
             _ => self.own_name(),
         };
@@ -235,7 +235,7 @@ fn without_last(link: &str) -> &str {
     link.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// Whether a name could be a resource id. Most are refused by their length or their end.
+/// Whether a name could be a resource id. Length and ending rule out most names.
 fn is_rid(name: &str) -> bool {
     name.len().is_multiple_of(4) && name.parse::<ResourceId>().is_ok()
 }

@@ -1,14 +1,14 @@
-//! Which resource a path names.
+//! Parses paths into routes.
 //!
-//! Paths alternate types and names: `/dbs/{db}/colls/{coll}/docs/{id}`. Clients add a trailing slash
-//! or double the leading one, and escape more or less; a segment is decoded once, after splitting, and
-//! a plus is a plus. A name may also be a resource id; which of the two it is only the catalog knows,
-//! so names pass through as they are.
+//! Paths alternate types and names: `/dbs/{db}/colls/{coll}/docs/{id}`. Clients may add a trailing slash
+//! or double the leading one, and differ in what they escape. A segment is decoded once, after splitting,
+//! and a plus stays a plus. A name may also be a resource id. Only the catalog can tell the two apart,
+//! so names are passed on unchanged.
 //!
-//! Headwater's own paths are below `/_headwater/`; each of them is about one container or one backup.
+//! Headwater's own paths are below `/_headwater/`; each is about one container or one backup.
 //!
-//! This module does not know verbs or headers: `POST /dbs/a/colls/b/docs` is `Items` whatever is
-//! asked of them. [`crate::operation`] decides that.
+//! This module ignores methods and headers: `POST /dbs/a/colls/b/docs` is `Items` for every operation.
+//! [`crate::operation`] tells them apart.
 
 mod link;
 
@@ -17,13 +17,13 @@ pub use link::Links;
 use crate::error::Code;
 use percent_encoding::percent_decode_str;
 
-/// The longest path we read. The longest ids, every byte escaped, take about ten thousand bytes.
+/// The longest path accepted. The longest ids, with every byte escaped, take about 10 000 bytes.
 const PATH_BYTES_MAX: usize = 16 * 1024;
 
-/// A database, container and item take six segments; nothing is deeper.
+/// The maximum number of segments: a database, container and item take six.
 const SEGMENTS_MAX: usize = 6;
 
-/// What a path names. Names are decoded.
+/// The resource that a path names. Names are decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs)] // Field names say it all: the names along the path.
@@ -84,7 +84,7 @@ pub enum Route {
     Offers,
     /// `/offers/{rid}`
     Offer { rid: String },
-    /// `/addresses`, which clients in direct mode ask for.
+    /// `/addresses`, which clients in direct mode request.
     Addresses,
     /// `/_headwater/changes/{db}/{coll}`
     ChangeStream { db: String, coll: String },
@@ -104,29 +104,29 @@ pub enum Route {
     BackupPartition { id: String, number: usize },
 }
 
-/// Why a path names nothing.
+/// Why a path is not a route.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
     /// No resource has such a path.
-    #[error("path names no resource; use /dbs/{{db}}/colls/{{coll}}/docs/{{id}} and its like")]
+    #[error("path names no resource; use one such as /dbs/{{db}}/colls/{{coll}}/docs/{{id}}")]
     Unknown,
-    /// More than an id behind `/offers`; clients that take a link for an id send that.
+    /// The path has more than an id after `/offers`, as clients send that take a link for an id.
     #[error("an offer is named by its id alone: /offers/{{id}}")]
     Offer,
     /// A segment is not UTF-8 once decoded.
     #[error("path is not UTF-8; percent-encode the UTF-8 bytes of each id")]
     Encoding,
-    /// Longer than any path to a resource.
+    /// The path is longer than any path to a resource.
     #[error("path is {bytes} bytes; paths to resources stay below {PATH_BYTES_MAX}")]
     TooLong {
-        /// How long it is.
+        /// The length of the path.
         bytes: usize,
     },
 }
 
 impl RouteError {
-    /// The status it is answered with.
+    /// The status code of the response.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -138,7 +138,7 @@ impl RouteError {
     }
 }
 
-/// Reads a path. What follows a question mark does not count.
+/// Parses a path. A query string is ignored.
 ///
 /// # Errors
 /// When no resource has such a path.
@@ -175,7 +175,7 @@ pub fn parse(path: &str) -> Result<Route, RouteError> {
     }
 }
 
-/// Cuts the path at its slashes; says how many segments there are.
+/// Splits the path at its slashes and returns the number of segments.
 fn split<'a>(path: &'a str, segments: &mut [&'a str; SEGMENTS_MAX]) -> Result<usize, RouteError> {
     if path.len() > PATH_BYTES_MAX {
         return Err(RouteError::TooLong { bytes: path.len() });
@@ -195,14 +195,14 @@ fn split<'a>(path: &'a str, segments: &mut [&'a str; SEGMENTS_MAX]) -> Result<us
     Ok(count)
 }
 
-/// Without query, leading slashes and one trailing slash.
+/// Removes the query, leading slashes and one trailing slash.
 fn trimmed(path: &str) -> &str {
     let path = path.split_once('?').map_or(path, |(path, _)| path).trim_start_matches('/');
     path.strip_suffix('/').unwrap_or(path)
 }
 
 fn name(segment: &str) -> Result<String, RouteError> {
-    // Most names need no decoding, and a copy is several times faster than looking at each byte.
+    // Most names need no decoding, and copying is several times faster than decoding byte by byte.
     if !segment.contains('%') {
         return Ok(segment.to_owned());
     }
@@ -381,7 +381,7 @@ mod tests {
             }
         }
 
-        /// Whatever the names are, escaping them leads back to them.
+        /// Escaped names are decoded to the original names.
         #[test]
         fn names_come_back(db in "\\PC{1,20}", coll in "\\PC{1,20}", id in "\\PC{1,20}") {
             use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

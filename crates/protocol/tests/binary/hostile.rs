@@ -1,5 +1,5 @@
-//! Bytes made to harm: no panic, no endless unfolding, and never another value than the client's own
-//! codec reads from them.
+//! Feeds malicious bytes to the binary codec: no panic, no unbounded output, and never another value than the
+//! client's own codec reads.
 
 use crate::values::{ROOM, as_doubles, decoded, hex};
 use azure_data_cosmos_driver::binary_json as sdk;
@@ -8,7 +8,7 @@ use headwater_protocol::binary::{BinaryError, Limits, NESTING_MAX, decode, encod
 const TEXT_BYTES_MAX: usize = 4096;
 const ROUNDS: u64 = 60_000;
 
-/// A small generator with a seed: the same bytes on every machine.
+/// A small seeded generator: the same bytes on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -40,7 +40,7 @@ impl Dice {
     }
 }
 
-/// Bodies that together hold every kind of value.
+/// Bodies that together contain every kind of value.
 fn seeds() -> Vec<Vec<u8>> {
     let text =
         r#"{"id":"a","n":[1,300,-5,1.5,70000,9e99],"o":{"_etag":"x","t":[true,null,{}]},"s":"é"}"#;
@@ -128,7 +128,7 @@ fn a_few_bytes_cannot_unfold_past_the_limit() {
     let too_large = Err(BinaryError::TooLarge { limit: 1 << 20 });
     let length = |body: &[u8]| decode(body, limits).map(|text| text.len());
 
-    // One long string and two thousand references to it would be 120 megabytes.
+    // One long string and two thousand references to it would decode to 120 megabytes.
     let mut references = hex("80 e4");
     references.extend(u32::to_le_bytes(3 + 60_000 + 2000 * 2));
     references.extend([0xC1, 0x60, 0xEA]);
@@ -136,12 +136,12 @@ fn a_few_bytes_cannot_unfold_past_the_limit() {
     references.extend([0xC3, 0x06].repeat(2000));
     assert_eq!(length(&references), too_large);
 
-    // Seven bytes are 65 535 empty arrays.
+    // Seven bytes encode 65 535 empty arrays.
     let mut empty_arrays = hex("80 e3 5e 01");
     empty_arrays.extend(hex("f3 f1 d7 00 00 ff ff").repeat(50));
     assert_eq!(length(&empty_arrays), too_large);
 
-    // Lengths that promise more than there is reserve nothing.
+    // Lengths beyond the end of the body must not reserve memory.
     for body in ["80 c2 ff ff ff ff", "80 e7 ff ff ff ff ff ff ff ff", "80 df ff ff ff ff"] {
         assert_eq!(length(&hex(body)), Err(BinaryError::Truncated { at: 1 }));
     }

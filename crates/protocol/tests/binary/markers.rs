@@ -1,9 +1,9 @@
-//! Every marker of the format, one line each, with what it means or why it is refused.
+//! One case per marker of the format, with its text or the error that refuses it.
 
 use crate::values::{ROOM, hex};
 use headwater_protocol::binary::{BinaryError, Limits, decode, encode, is_binary};
 
-/// What `body` without its preamble becomes.
+/// Decodes `body`, given without its preamble.
 fn text_of(body: &str) -> Result<String, BinaryError> {
     let mut bytes = vec![0x80];
     bytes.extend(hex(body));
@@ -129,7 +129,7 @@ fn plain_strings_of_every_length_form() {
 #[test]
 fn references_repeat_an_earlier_string() {
     reads(&[
-        // Preamble, array marker and length take three bytes, so the first element is at 3.
+        // Preamble, array marker and length take three bytes, so the first element is at offset 3.
         ("e2 05 82 68 69 c3 03", r#"["hi","hi"]"#),
         ("e2 06 82 68 69 c4 03 00", r#"["hi","hi"]"#),
         ("e2 07 82 68 69 c5 03 00 00", r#"["hi","hi"]"#),
@@ -400,7 +400,7 @@ fn encoding_takes_the_narrowest_plain_form() {
 
 #[test]
 fn lengths_move_to_a_wider_form_when_they_must() {
-    // Ones take a byte each, ninety-nines two.
+    // The number 1 takes one byte, 99 takes two.
     let starts = [
         ("1", 255, "e5 ff ff"),
         ("1", 256, "e6 00 01 00 01"),
@@ -418,7 +418,7 @@ fn lengths_move_to_a_wider_form_when_they_must() {
             "{count} times {element}: {:02x?}",
             &body[..9]
         );
-        // Inside another array, whose own length counts the header.
+        // Inside another array, whose own length includes the header.
         let around = format!("[{text},{{\"a\":{text},\"b\":0}}]");
         let body = encode(around.as_bytes()).unwrap();
         assert_eq!(decode(&body, ROOM), Ok(around.into_bytes()), "{count} times {element}");

@@ -1,4 +1,4 @@
-//! Nothing is lost from text to binary and back.
+//! Round trips from text to binary and back lose nothing.
 
 use crate::values::{ROOM, any_double, any_value, as_doubles, decoded};
 use headwater_protocol::binary::{NESTING_MAX, decode, encode};
@@ -50,7 +50,7 @@ fn the_deepest_nesting_survives_on_a_small_stack() {
             assert_eq!(decode(&body, ROOM).unwrap(), text.as_bytes());
         }
     };
-    // Half of what a worker thread has by default.
+    // Half of the default stack of a worker thread.
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(nested).unwrap();
     thread.join().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The codec of the official Rust client and ours understand each other.
+//! The codecs of the official Rust client and of Headwater read each other's output.
 
 use crate::values::{ROOM, any_value, as_doubles, decoded, hex};
 use azure_data_cosmos_driver::binary_json as sdk;
@@ -30,7 +30,7 @@ proptest! {
     }
 }
 
-/// The body of a `create_item` as the client (1.1.0-beta.1) put it on the wire.
+/// The body of a `create_item` as captured from the client (1.1.0-beta.1).
 #[test]
 fn a_captured_request_is_understood() {
     let captured = hex("80 ed 22 04 81 66 cc 00 00 00 00 00 00 08 40 82 69 64 83 6f 2d 31 \
@@ -38,7 +38,7 @@ fn a_captured_request_is_understood() {
     decoded_text(&captured, r#"{"f":3,"id":"o-1","n":300,"pk":"p"}"#);
 }
 
-/// An item as a program declares it, so that the client's typed reader is used, not only its tree.
+/// A typed item, so that the client's typed reader is used, not only its tree.
 #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Order {
     id: String,

@@ -4,7 +4,7 @@ use headwater_protocol::binary::{BinaryError, Limits, decode};
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value};
 
-/// Enough for every test that is not about limits.
+/// Limits that are large enough for every test that is not about limits.
 pub(crate) const ROOM: Limits = Limits { nesting_max: 256, text_bytes_max: 1 << 20 };
 
 /// Decodes and checks that the result is one JSON value.
@@ -13,7 +13,7 @@ pub(crate) fn decoded(body: &[u8]) -> Result<Value, BinaryError> {
     Ok(serde_json::from_slice(&text).expect("decoded text is json"))
 }
 
-/// Bytes from their hexadecimal digits; spaces are for the reader.
+/// Parses hexadecimal digits; spaces are ignored.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let byte = |pair: &[u8]| {
@@ -23,7 +23,7 @@ pub(crate) fn hex(digits: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Any JSON value: every width of number, strings around each width of length, system strings.
+/// Any JSON value: numbers of every width, strings around the limits of each length form, system strings.
 pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     any_leaf().prop_recursive(6, 200, 12, |inner| {
         prop_oneof![
@@ -46,7 +46,7 @@ fn any_leaf() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Finite doubles of every magnitude, integral ones often enough.
+/// Finite doubles of every magnitude, many of them integral.
 pub(crate) fn any_double() -> impl Strategy<Value = f64> {
     use prop::num::f64::{NEGATIVE, NORMAL, POSITIVE, SUBNORMAL, ZERO};
     prop_oneof![
@@ -67,7 +67,7 @@ fn any_string() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The value with every number a double: what is left when kinds of numbers do not matter.
+/// Converts every number to a double, for comparisons that ignore kinds of numbers.
 pub(crate) fn as_doubles(value: Value) -> Value {
     match value {
         Value::Number(number) => Value::from(number.as_f64().expect("a double")),

@@ -1,8 +1,8 @@
-//! Every file of the TLS directory, damaged in every way.
+//! Damages every file of the TLS directory in every way, and starts a server with it.
 //!
-//! The server starts and is accepted by a client that trusts the authority from before, or it does not start
-//! and says which file is damaged and what to do. It never starts with another authority. A short form flips
-//! one bit of each byte; `HEADWATER_MATRIX=1` flips every bit.
+//! Either a client that trusts the earlier authority accepts the server, or the server does not start and the
+//! error names the damaged file and the next step. A server never starts with another authority. By default
+//! one bit of each byte is flipped; `HEADWATER_MATRIX=1` flips every bit.
 
 use super::*;
 use rustls::RootCertStore;
@@ -14,15 +14,15 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// Nothing was written.
+    /// No file was written.
     Kept,
-    /// The certificate was made again with the same key.
+    /// The certificate was issued again with the same key.
     CertifiedAgain,
     /// The server did not start.
     Refused,
 }
 
-/// An authority as a client has installed it.
+/// An authority as installed on a client.
 struct Installed(Arc<WebPkiServerVerifier>);
 
 impl Installed {
@@ -34,7 +34,7 @@ impl Installed {
         Installed(verifier.build().unwrap())
     }
 
-    /// Whether the client accepts what the server shows.
+    /// Whether the client accepts the server's certificate.
     fn accepts(&self, certificates: &Certificates, now: u64) -> bool {
         let chain = certificates.current.issued().certificate.cert.clone();
         let (name, at) = (ServerName::try_from("localhost").unwrap(), Duration::from_secs(now));
@@ -43,7 +43,7 @@ impl Installed {
     }
 }
 
-/// What a start makes of a damaged directory. An error says what is wrong with that.
+/// Starts a server with a damaged directory. The error says how the start broke the rules.
 fn judge(dir: &Path, installed: &Installed, damaged: &str) -> Result<Outcome, String> {
     let runtime = Runtime::system();
     let before = std::fs::read(dir.join(AUTHORITY)).ok();
@@ -78,7 +78,7 @@ fn write_pair(dir: &Path, pair: &[(&str, Vec<u8>)]) {
     }
 }
 
-/// Makes an authority and returns its files.
+/// Creates an authority and returns its files.
 fn made(dir: &Path) -> (Installed, [(&'static str, Vec<u8>); 2]) {
     let certificates = Certificates::open(Some(dir), &[], &Runtime::system()).unwrap();
     let installed = Installed::new(&certificates.authority_pem());
@@ -162,7 +162,7 @@ fn every_flipped_bit_of_certificate_files_is_repaired_or_named() {
             _ => (Outcome::Refused, Outcome::CertifiedAgain),
         };
         assert!(!outcomes.contains_key(&never), "{name}: {outcomes:?}");
-        // White space between the lines and a few bits of padding do not matter.
+        // Changes in white space between the lines and in padding bits have no effect.
         let kept = outcomes.get(&Outcome::Kept).copied().unwrap_or(0);
         assert!(outcomes[&usual] > 10 * kept, "{name}: {outcomes:?}");
     }
@@ -179,7 +179,7 @@ fn a_certificate_file_that_cannot_be_read_is_named() {
         write_pair(&dir, &files);
         let closed = std::fs::Permissions::from_mode(0o000);
         std::fs::set_permissions(dir.join(name), closed).unwrap();
-        // A superuser reads everything.
+        // A superuser can read every file.
         let is_readable = std::fs::read(dir.join(name)).is_ok();
         let expected = if is_readable { Outcome::Kept } else { Outcome::Refused };
         assert_eq!(judge(&dir, &installed, name), Ok(expected), "{name}");

@@ -1,4 +1,4 @@
-//! Histograms as Prometheus reads them: latencies by operation, and those the store keeps.
+//! Encodes histograms for Prometheus: latencies by operation, and those of the store.
 
 use headwater_protocol::operation::Operation;
 use headwater_store::{Histogram, HistogramFigures};
@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MILLISECOND: u64 = 1_000_000;
-/// Upper bounds of request latencies in nanoseconds. The first are where a durable write on a good disk
-/// ends, the last where a reader that waits for changes does.
+/// Upper bounds of request latencies in nanoseconds, from a durable write on a fast disk to a long poll.
 const LATENCIES: [u64; 15] = [
     MILLISECOND / 10,
     MILLISECOND / 4,
@@ -28,13 +27,13 @@ const LATENCIES: [u64; 15] = [
     10_000 * MILLISECOND,
     60_000 * MILLISECOND,
 ];
-/// The label of requests that are no operation: health, metrics, and what was refused before it was known.
+/// The label of requests without an operation: health, metrics, and those refused before classification.
 const OTHER: &str = "other";
 
-/// How long requests took, by operation. Clones are the same.
+/// Latency histograms by operation. Clones share the same histograms.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
-    /// By the numbers of operations, and behind them that of no operation.
+    /// Indexed by operation number; the last one is for requests without an operation.
     histograms: Arc<[Histogram]>,
 }
 
@@ -50,7 +49,7 @@ impl Latencies {
     }
 }
 
-/// Only operations that were asked for have series.
+/// Encodes only operations that occurred.
 impl EncodeMetric for Latencies {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let names = Operation::all().map(|operation| operation.to_string());
@@ -69,7 +68,7 @@ impl EncodeMetric for Latencies {
     }
 }
 
-/// A histogram of nanoseconds, shown in seconds.
+/// A histogram of nanoseconds, encoded in seconds.
 #[derive(Debug)]
 pub(super) struct Seconds(pub(super) HistogramFigures);
 

@@ -1,7 +1,7 @@
-//! Metrics in the text format of Prometheus (OpenMetrics).
+//! Exports metrics in the text format of Prometheus (OpenMetrics).
 //!
-//! Counters of requests move when a request ends, by relaxed atomics of its operation. Everything else is
-//! read when metrics are asked for; see `snapshot`. Nothing here decides anything.
+//! Request counters are updated when a request ends, with relaxed atomics per operation. All other values are
+//! read when metrics are requested; see `snapshot`. Nothing here influences requests.
 
 mod histogram;
 mod snapshot;
@@ -24,7 +24,7 @@ struct Kind {
     status: u16,
 }
 
-/// The metrics of a server and the registry that writes them.
+/// The metrics of a server, and the registry that encodes them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -41,7 +41,7 @@ impl Metrics {
         let latencies = Latencies::new();
         let throttled = Counter::default();
         registry.register("requests", "Requests by verb and status", requests.clone());
-        let what = "Time from head to answer by operation";
+        let what = "Time from the request head to the response, by operation";
         registry.register("request_seconds", what, latencies.clone());
         let what = "Requests beyond the provisioned throughput, and waits of event streams";
         registry.register("throttled_requests", what, throttled.clone());
@@ -49,7 +49,7 @@ impl Metrics {
         Metrics { registry, requests, latencies, throttled, units }
     }
 
-    /// Counts a request. One that was refused before its operation was known has none.
+    /// Counts a request. One refused before classification has no operation.
     pub(crate) fn observe(
         &self,
         verb: &Method,
@@ -69,10 +69,10 @@ impl Metrics {
         self.latencies.observe(operation, took);
     }
 
-    /// All metrics of a server as text.
+    /// Returns all metrics of a server as text.
     pub(crate) fn text(&self, gateway: &Gateway) -> String {
         let mut text = String::new();
-        // Writing into a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = encode_registry(&mut text, &self.registry);
         let _ = encode_registry(&mut text, &snapshot::server(gateway));
         let _ = encode_registry(&mut text, &snapshot::process());

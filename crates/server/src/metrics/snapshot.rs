@@ -1,7 +1,6 @@
-//! What is in use at the moment metrics are asked for: connections, memory, partitions, disk.
+//! Metrics read at the time of a scrape: connections, memory, partitions, disk.
 //!
-//! Each answer has a registry of its own, so two readers at a time do not disturb each other. Nothing here
-//! is on the way of a request.
+//! Each scrape has its own registry, so concurrent scrapes do not interfere. Requests do not run this code.
 
 use super::histogram::{Counts, Seconds};
 use crate::budget::Resource;
@@ -38,11 +37,11 @@ pub(super) fn server(gateway: &Gateway) -> Registry {
     registry
 }
 
-/// The metrics that every program has, under the names that dashboards expect.
+/// The metrics of the process, under their conventional names.
 pub(super) fn process() -> Registry {
     let mut registry = Registry::default();
     if let Some(bytes) = resident_bytes() {
-        let what = "Memory of the process that is resident";
+        let what = "Resident memory of the process";
         gauge(&mut registry, "process_resident_memory_bytes", what, bytes);
     }
     registry
@@ -75,11 +74,11 @@ fn add_connections(registry: &mut Registry, gateway: &Gateway) {
     );
     let what = "Readers waiting for changes";
     gauge(registry, "waiting_readers", what, used(Resource::WaitingReaders));
-    let what = "Requests that are worked on";
+    let what = "Requests being processed";
     gauge(registry, "running_requests", what, used(Resource::Requests));
     let what = "Memory of requests being received";
     gauge(registry, "receiving_bytes", what, used(Resource::Receiving));
-    gauge(registry, "sending_bytes", "Memory of answers being sent", used(Resource::Sending));
+    gauge(registry, "sending_bytes", "Memory of responses being sent", used(Resource::Sending));
     gauge(registry, "filter_bytes", "Memory of filters of feed readers", used(Resource::Filters));
 }
 
@@ -95,7 +94,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
     counter(registry, "compaction_read_bytes", what, read);
     let what = "Bytes of log segments that compaction wrote";
     counter(registry, "compaction_written_bytes", what, written);
-    let what = "Bytes of log segments that compaction gave back";
+    let what = "Bytes of log segments that compaction reclaimed";
     counter(registry, "compaction_reclaimed_bytes", what, read.saturating_sub(written));
     if let Some(millis) = log.last_compaction_ms {
         let what = "When the last compaction ended, in Unix time";
@@ -127,7 +126,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
     gauge(registry, "stopped_tasks", what, gateway.stopped_tasks() as u64);
 }
 
-/// The gauges that each container has.
+/// The gauges of each container.
 #[derive(Debug, Default)]
 struct Containers {
     partitions: Family<Place, Gauge>,
@@ -142,7 +141,7 @@ struct Containers {
 }
 
 impl Containers {
-    /// Adds a container to the series of its label, which it may share with others.
+    /// Adds a container to the series of its label, which other containers may share.
     fn add(&self, container: &Container, label: String, now: u64) -> Result<(), StorageError> {
         let place = Place { container: label };
         let sum = |family: &Family<Place, Gauge>, value: u64| {
@@ -185,7 +184,7 @@ fn add_containers(registry: &mut Registry, gateway: &Gateway) {
                 true => gateway.metrics_label(&database, &container),
                 false => OTHER.to_owned(),
             };
-            // A container that is dropped, closed or quarantined has no more to show.
+            // A container that is dropped, closed or quarantined has nothing more to show.
             let _ = families.add(&container, label, now);
         }
     }
@@ -198,17 +197,17 @@ fn add_containers(registry: &mut Registry, gateway: &Gateway) {
     registry.register("log_bytes", "Bytes of all log entries", families.log_bytes);
     let what = "Bytes the log files take on the disk";
     registry.register("log_disk_bytes", what, families.log_disk_bytes);
-    let what = "Changes that the index furthest behind has yet to apply";
+    let what = "Changes not yet applied by the index that lags most";
     registry.register("index_lag_changes", what, families.index_lag);
-    let what = "Bytes of superseded versions and deletes that are kept";
+    let what = "Bytes of superseded versions and deletes that are retained";
     registry.register("history_bytes", what, families.history_bytes);
-    let what = "The most bytes of history that are kept; absent where a changeFeedPolicy decides";
+    let what = "The maximum bytes of retained history; absent where a changeFeedPolicy decides";
     registry.register("history_bytes_max", what, families.history_bytes_max);
-    let what = "Age of the oldest change from which on all versions are there";
+    let what = "Age of the oldest change since which all versions are retained";
     registry.register("history_oldest_seconds", what, families.history_oldest_seconds);
 }
 
-/// The resident memory of this process, where the system tells.
+/// The resident memory of this process, if the operating system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! The account document: who we are, and where clients go on.
+//! Serves the account document: its id, and the endpoint that clients use from then on.
 
 use super::Outcome;
 use crate::answer::Answer;
@@ -9,10 +9,10 @@ use headwater_protocol::headers;
 use headwater_protocol::resource::Account;
 use hyper::StatusCode;
 
-/// The one region there is. Clients put names of regions into lists of preferences, so it is a real one.
+/// The only region. Clients list regions by preference, so this is the name of a real one.
 const REGION: &str = "South Central US";
 
-/// `/`
+/// Handles `GET /`.
 pub(super) fn read(gateway: &Gateway, call: &Call) -> Outcome {
     let mut account = Account::single(&gateway.config.account, &call.origin, REGION);
     account.consistency = gateway.config.consistency;

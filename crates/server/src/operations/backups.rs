@@ -1,14 +1,14 @@
-//! Backups of the whole account, for the holder of a read-write key.
+//! Online backups of the whole account, for the holder of a read-write key.
 //!
 //! ```text
-//! POST   /_headwater/backups                          takes a moment: its id and the files to copy
+//! POST   /_headwater/backups                          starts a backup: its id and the files to copy
 //! GET    /_headwater/backups/{id}/partitions/{n}      LSN, items and state of a partition
 //! GET    /_headwater/backups/{id}/files/{n}           ?offset=0&bytes=4194304, at most 4 MiB
-//! DELETE /_headwater/backups/{id}                     releases what it holds
+//! DELETE /_headwater/backups/{id}                     releases the files
 //! ```
 //!
-//! The etag of a stretch is its checksum: `If-None-Match` compares it without sending it. A client can ask for
-//! a stretch as often as it needs to, so a broken connection costs one stretch.
+//! The etag of a chunk is its checksum: `If-None-Match` compares it without sending the chunk. Clients can
+//! repeat a request for a chunk, so a broken connection costs one chunk.
 
 use super::{Outcome, no_id};
 use crate::answer::{Answer, Payload};
@@ -52,7 +52,7 @@ pub(super) fn file(gateway: &Gateway, call: &Call) -> Outcome {
     })?;
     let found = find(gateway, id)?.read(*number, offset, bytes).map_err(failure)?;
     let (bytes, checksum) = found.ok_or_else(|| {
-        Failure::not_found("stretch of a file", &format!("{number} at {offset}, {bytes} bytes"))
+        Failure::not_found("chunk of a file", &format!("{number} at {offset}, {bytes} bytes"))
     })?;
     let etag = format!("\"{checksum}\"");
     if call.if_none_match() == Some(etag.as_str()) {
@@ -83,7 +83,7 @@ fn gone(id: &str) -> Failure {
     Failure::new(Code::NotFound, message)
 }
 
-/// Offset and length that a request asks for.
+/// The offset and the length in the query string.
 fn stretch(call: &Call) -> Option<(u64, usize)> {
     let (mut offset, mut bytes) = (None, None);
     for (name, value) in call.query.as_deref()?.split('&').filter_map(|pair| pair.split_once('=')) {

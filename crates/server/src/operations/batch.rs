@@ -1,10 +1,10 @@
-//! Several operations in one request: a transaction on one partition key, or bulk, each on its own. The answer
-//! has the encoding of the request, JSON or HybridRow.
+//! Runs several operations in one request: a transaction on one partition key, or bulk with independent
+//! operations. The response has the encoding of the request, JSON or HybridRow.
 //!
-//! What is wrong with the request as a whole is refused before its first operation, and then nothing was
-//! done: a range that is gone, a session that is ahead, a partition key that the caller's token is not for.
-//! A range that is split after that refuses nothing. Operations go by their keys, so those that are left run
-//! in the new ranges, and the answer names the range of the last one.
+//! Errors in the request as a whole are reported before its first operation runs: a range that is gone, a
+//! session that is ahead, a partition key outside of the caller's token. A split after that fails nothing.
+//! Operations are routed by their keys, so the remaining ones run in the new ranges, and the response names
+//! the range of the last one.
 
 use super::{Outcome, items, permit, query};
 use crate::answer::Answer;
@@ -26,7 +26,7 @@ use hyper::StatusCode;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// How much the items in one answer may come to, as in the service.
+/// The maximum size of all items in one response, as in the service.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// What the result of an operation takes in the answer, besides the item that was sent.
@@ -43,7 +43,7 @@ struct Done {
 }
 
 impl Done {
-    /// An operation that failed. .NET shows the body of its result as the error, others take none.
+    /// The result of a failed operation. .NET shows its body as the error; other clients take none.
     fn failed(call: &Call, failure: &Failure) -> Done {
         let encoding = Encoding::of(&call.body);
         let body = (encoding == Encoding::HybridRow)
@@ -59,7 +59,7 @@ impl Done {
         }
     }
 
-    /// An operation that was not tried. It costs nothing: clients add up what the operations say.
+    /// The result of an operation that did not run. Its charge is 0, because clients add up the charges.
     fn not_tried() -> Done {
         let (status, substatus) =
             (Code::FailedDependency.status(), Code::FailedDependency.substatus());
@@ -98,14 +98,14 @@ impl Done {
     }
 }
 
-/// Whether the client has what it asks to read. As in the service it says so with either condition.
+/// Whether the client already has the item it reads. As in the service, either condition may say so.
 fn is_known(operation: &Operation<'_>, item: &Item) -> bool {
     let known = operation.if_none_match.as_ref().or(operation.if_match.as_ref());
     operation.kind == OperationKind::Read && known.is_some_and(|etag| item.etag().matches(etag))
 }
 
-/// A transaction that was refused names its container as little as any other refusal does: Java keeps the
-/// session of what an answer names, and looks after that of a refusal itself.
+/// Removes the container's names from the response of a failed transaction, as from any other error. The Java
+/// client stores the session of the container that a response names; after an error it does so by itself.
 pub(super) fn nameless_if_refused(operation: ItemOperation, mut answer: Answer) -> Answer {
     if answer.status == StatusCode::MULTI_STATUS && operation == ItemOperation::Transaction {
         answer.headers.remove(&names::CONTENT_PATH);
@@ -114,11 +114,10 @@ pub(super) fn nameless_if_refused(operation: ItemOperation, mut answer: Answer) 
     answer
 }
 
-/// Refuses a request that cannot be carried out as it was meant, before any of it is.
+/// Checks the request as a whole, before any operation runs.
 fn check_whole(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Result<(), Failure> {
-    // A client that names a range that is gone has an old map, and must look up where its keys are now.
-    // A key in another range than the client thought is no error: some clients hash keys of old containers
-    // differently.
+    // A client that names a range that is gone has an old map and must refresh it. A key in another range than
+    // the client expects is no error: some clients hash keys of old containers differently.
     if let Some(range) = call.scope()?.range
         && target.container.newest(range).is_none()
     {
@@ -136,13 +135,13 @@ fn check_whole(call: &Call, target: &Target, operations: &[Operation<'_>]) -> Re
     Ok(())
 }
 
-/// All operations on one partition key, or none.
+/// Runs all operations on one partition key, or none.
 pub(super) async fn transaction(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
     check_whole(call, target, operations)?;
     let memory = hold_answer(gateway, call, operations).await?;
     let key = target.required_key(call)?;
-    // A key that no item can have is the fault of the request and not of its first operation.
+    // A key that no item can have is an error of the request, not of its first operation.
     target.container.locate(&key)?;
     let mut writes = Vec::with_capacity(operations.len());
     for (index, operation) in operations.iter().enumerate() {
@@ -173,7 +172,7 @@ pub(super) async fn transaction(gateway: &Gateway, call: &Call, target: &Target)
                 None => answer,
             })
         }
-        // An operation that was refused is told apart from a batch that was.
+        // Errors of a single operation are told apart from errors of the whole batch.
         Err(error) => match write_code(&error.error) {
             Code::RequestEntityTooLarge => Err(Failure::too_large(&error.to_string())),
             code @ Code::OwnerResourceNotFound => Err(Failure::new(code, error.to_string())),
@@ -187,7 +186,7 @@ pub(super) async fn transaction(gateway: &Gateway, call: &Call, target: &Target)
     }
 }
 
-/// Whether the answer to an operation holds an item that the request does not.
+/// Whether the result contains an item that the request does not.
 fn shows_more(call: &Call, operation: &Operation<'_>) -> bool {
     match operation.kind {
         OperationKind::Read => true,
@@ -196,7 +195,7 @@ fn shows_more(call: &Call, operation: &Operation<'_>) -> bool {
     }
 }
 
-/// Whether the client wants no item back from a write.
+/// Whether the client does not want the written item in the result.
 fn is_silent(call: &Call, operation: &Operation<'_>) -> bool {
     call.wants_minimal() || operation.wants_minimal
 }
@@ -219,15 +218,15 @@ async fn hold_answer(
     }
 }
 
-/// The operation whose item would make the answer too large, judged by the items as they are now. One that
-/// grows until the commit is answered nevertheless.
+/// Returns the first operation whose item would make the response too large, based on the current items. Items
+/// that grow before the commit are returned nevertheless.
 async fn beyond_answer(
     call: &Call,
     target: &Target,
     operations: &[Operation<'_>],
     key: &PartitionKey,
 ) -> Result<Option<usize>, Failure> {
-    // The request and one item are never that large together.
+    // The request plus one item never exceeds the limit.
     if operations.iter().filter(|operation| shows_more(call, operation)).count() < 2 {
         return Ok(None);
     }
@@ -261,7 +260,7 @@ async fn beyond_answer(
     Ok(None)
 }
 
-/// Which item an operation is about; what is wrong with it is for the batch to find.
+/// The id of the operation's item; invalid bodies are reported by the batch.
 fn id_of<'o>(operation: &'o Operation<'_>) -> Option<Cow<'o, str>> {
     #[derive(serde::Deserialize)]
     struct Named<'b> {
@@ -275,7 +274,7 @@ fn id_of<'o>(operation: &'o Operation<'_>) -> Option<Cow<'o, str>> {
     }
 }
 
-/// An item as it is now; a name that is none is for the batch to refuse.
+/// Reads the current item. An invalid id gives `None`; the batch reports it.
 async fn find(target: &Target, key: &PartitionKey, id: &str) -> Result<Option<Item>, Failure> {
     match target.container.find(key, id).await {
         Ok((.., item)) => Ok(item),
@@ -284,7 +283,7 @@ async fn find(target: &Target, key: &PartitionKey, id: &str) -> Result<Option<It
     }
 }
 
-/// A refusal is an answer of the partition too, and says how far that is.
+/// Adds the serving partition and its LSN to a failed transaction, as to any response of a partition.
 fn seen_by(target: &Target, key: &PartitionKey, answer: Answer) -> Answer {
     match target.container.locate(key) {
         Ok((partition, lsn)) => answer.served_by(partition, lsn),
@@ -292,7 +291,7 @@ fn seen_by(target: &Target, key: &PartitionKey, answer: Answer) -> Answer {
     }
 }
 
-/// Nothing was done because of one operation.
+/// The response to a transaction that was rolled back because of one operation.
 fn undone(call: &Call, count: usize, failed: usize, failure: &Failure) -> Answer {
     let done_at = |index| match index == failed {
         true => Done::failed(call, failure),
@@ -304,12 +303,12 @@ fn undone(call: &Call, count: usize, failed: usize, failure: &Failure) -> Answer
 
 fn answer_too_large() -> Failure {
     let message = format!(
-        "the items of the answer are more than {ANSWER_BYTES_MAX} bytes; send fewer operations at once"
+        "the items in the response exceed {ANSWER_BYTES_MAX} bytes; send fewer operations at once"
     );
     Failure::new(Code::BatchAnswerTooLarge, message)
 }
 
-/// Each operation on its own.
+/// Runs each operation independently.
 pub(super) async fn bulk(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let operations = &batch::decode(&call.body)?;
     check_whole(call, target, operations)?;
@@ -324,7 +323,7 @@ pub(super) async fn bulk(gateway: &Gateway, call: &Call, target: &Target) -> Out
             done.push(Done::not_tried());
             continue;
         }
-        // A patch is small and its item is not: it is refused before it is done. Alone it fits.
+        // A patch is small but its item may not be, so it is refused before it runs. Alone it fits.
         let is_patch = operation.kind == OperationKind::Patch;
         if is_patch && shows_more(call, operation) && shown > ANSWER_BYTES_MAX {
             done.push(Done::failed(call, &answer_too_large()));
@@ -336,7 +335,7 @@ pub(super) async fn bulk(gateway: &Gateway, call: &Call, target: &Target) -> Out
                 served = Some((written.partition, written.lsn));
                 let one = Done::written(&written, call, operation);
                 shown += one.body.as_ref().map_or(0, Bytes::len);
-                // What was written stays so and is said; what was only read can be asked for again.
+                // Writes stay done and are reported; a read can be repeated.
                 let is_too_much = operation.kind == OperationKind::Read && shown > ANSWER_BYTES_MAX;
                 done.push(match is_too_much {
                     true => Done::failed(call, &answer_too_large()),
@@ -405,7 +404,7 @@ fn write_of(
         None => write,
     };
     Ok(match (&operation.if_match, &operation.if_none_match) {
-        // The condition of a read is about what is sent back.
+        // The condition of a read decides what is sent back, not whether it runs.
         _ if operation.kind == OperationKind::Read => write,
         (Some(etag), _) => write.if_match(etag),
         (None, Some(etag)) => write.if_none_match(etag),

@@ -1,8 +1,8 @@
 //! Finds an item by its resource id, for clients that address items by `_self`.
 //!
-//! Items are kept by partition key and id; nothing leads from a resource id to them. A replacement names
-//! the item in its body, so it costs one read. Other verbs look through the items of the partition key,
-//! which is slow where it holds many, so there is an end to it.
+//! Items are stored by partition key and id; there is no index by resource id. A replacement contains the id in
+//! its body, so it costs one read. Other methods scan the items of the partition key, which is slow for many
+//! items and therefore limited.
 
 use super::Target;
 use crate::failure::Failure;
@@ -10,7 +10,7 @@ use headwater_model::{ItemRid, PageLimit, PartitionKey};
 use headwater_store::{Item, ScanScope};
 use serde::Deserialize;
 
-/// Items looked through before giving up.
+/// The maximum number of items scanned.
 const LOOKED_MAX: usize = 100_000;
 const PAGE: (u32, u32) = (1000, 4 << 20);
 
@@ -26,7 +26,7 @@ pub(super) fn may_be(target: &Target, named: &str) -> bool {
     ItemRid::parse(named).is_ok_and(|rid| rid.container == target.container.rid())
 }
 
-/// The id of the item a path names; `None` if the path names it by its id already.
+/// Returns the item's id if the path names it by resource id; `None` if the path already has the id.
 pub(super) async fn id_of(
     target: &Target,
     named: &str,
@@ -37,7 +37,7 @@ pub(super) async fn id_of(
     let Some(key) = key.filter(|_| may_be(target, named)) else {
         return Ok(None);
     };
-    // An id may look like a resource id, and then it is one.
+    // An id may look like a resource id; an existing item with that id takes precedence.
     if container.read(key.clone(), named).await?.is_some() {
         return Ok(None);
     }
@@ -50,7 +50,7 @@ pub(super) async fn id_of(
     look_for(target, named, key).await
 }
 
-/// Whether two names within a partition key, ids or resource ids, are of one item.
+/// Whether two names within a partition key, each an id or a resource id, denote the same item.
 pub(super) async fn is_same(
     target: &Target,
     key: &PartitionKey,
@@ -59,7 +59,7 @@ pub(super) async fn is_same(
 ) -> Result<bool, Failure> {
     let one_id = id_of(target, one, Some(key), &[]).await?;
     let other_id = id_of(target, other, Some(key), &[]).await?;
-    // Both unresolved are two different ids; whoever compared them as text knows that already.
+    // Two unresolved names are different ids: the caller has already compared them as text.
     Ok((one_id.is_some() || other_id.is_some())
         && one_id.as_deref().unwrap_or(one) == other_id.as_deref().unwrap_or(other))
 }
@@ -89,7 +89,7 @@ async fn look_for(
     }
 }
 
-/// The item's id, if this is its resource id.
+/// The item's id, if `rid` is its resource id.
 fn with_rid(item: &Item, rid: &str) -> Option<String> {
     let names: Names = item.parse().ok()?;
     (names.rid == rid).then_some(names.id)

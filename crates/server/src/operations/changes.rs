@@ -1,4 +1,4 @@
-//! The change feed over HTTP: one page, or 304 with the position up to which there was nothing.
+//! Serves the change feed over HTTP: one page, or 304 with the position up to which there are no changes.
 
 use super::permissions::check_again;
 use super::{Outcome, items};
@@ -12,7 +12,9 @@ use crate::request::{Call, Caller, Scope};
 use bytes::Bytes;
 use headwater_model::{Continuation, FeedMode, FeedStart, KeyRange, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
-use headwater_protocol::feed::{self, Envelope, FeedHeaders, FeedRequest as Asked, TimeStart};
+use headwater_protocol::feed::{
+    self, Envelope, FeedHeaders, FeedRequest as ParsedFeedRequest, TimeStart,
+};
 use headwater_protocol::headers;
 use headwater_protocol::resource::FeedWriter;
 use headwater_store::{
@@ -23,21 +25,21 @@ use hyper::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a character of a filter takes once it is understood: 60 to 75 bytes were measured.
+/// The memory per character of a parsed filter: 60 to 75 bytes were measured.
 const FILTER_BYTES_PER_CHARACTER: usize = 80;
 
 pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
-    let asked = asked(gateway, call)?;
+    let parsed = parse_feed_request(gateway, call)?;
     let scope = call.scope()?;
     items::check_session(call, container)?;
-    if asked.position_only {
-        return position_only(container, &asked, &scope);
+    if parsed.position_only {
+        return position_only(container, &parsed, &scope);
     }
     if let Some(newest) = newest_elsewhere(container, &scope) {
         return Ok(unchanged(container, &scope, &format!("\"{newest}\"")));
     }
-    // Held for the whole read: a page that is there at once is read under a limit too.
+    // Held for the whole read, so a page that is available at once counts too.
     let _waiting = match call.operation.waits_for_changes() {
         true => Some(call.peer.take(Resource::WaitingReaders, 1)?),
         false => None,
@@ -45,12 +47,12 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
     let (filter, _filter_memory) = filter_in_headers(call)?;
     let mut memory = Some(gateway.hold_page(&call.peer).await?);
     let wait = call.wait(gateway.config.limits.wait_max);
-    let request = request_of(&asked, &scope).limit(call.page_limit()?);
+    let request = request_of(&parsed, &scope).limit(call.page_limit()?);
     let mut request = request.filter(filter).refuse_above(PAGE_BYTES);
     let names_format = call.header(headers::CHANGE_FEED_WIRE_FORMAT).is_some();
     let previous = shows_previous(gateway, call, container);
-    let form = Form { mode: asked.mode, names_format, previous };
-    // What is wrong with a request is said by whoever reads it alone.
+    let form = Form { mode: parsed.mode, names_format, previous };
+    // An invalid request fails here and is reported by the single-threaded read below.
     if let Ok(Some(halves)) = container.halves(&request) {
         match read_by_two(gateway, container, form, halves).await {
             Ok(page) => return Ok(Answer { memory, ..served(container, &scope, page) }),
@@ -63,7 +65,7 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         && page.changes.is_empty()
         && !wait.is_zero()
     {
-        // Thousands may wait, and what is new by then is little: it is counted when it is there.
+        // Thousands may wait, so they hold no memory. A page after a wait is small and counted when it is read.
         memory = None;
         request = request.behind(page);
         read = read_page(gateway, container, &request, wait).await;
@@ -72,9 +74,9 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         }
     }
     let peer = &call.peer;
-    let written = match read {
-        // A reader ahead of us (a container made anew, say) is told to stay where it is.
-        Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&asked))),
+    let encoded = match read {
+        // A reader ahead of the log, for example of a recreated container, keeps its position.
+        Err(Unread::Ahead) => return Ok(unchanged(container, &scope, &etag_of(&parsed))),
         Err(Unread::Failed(failure)) => return Err(failure),
         Err(Unread::Large) => {
             let memory = match memory {
@@ -82,27 +84,27 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
                 None => gateway.hold_page(peer).await?,
             };
             let (container, peer) = (container.clone(), peer.clone());
-            let written = async move {
+            let encoded = async move {
                 let page = container.read_feed(&request.refuse_above(usize::MAX)).await?;
-                Written::new(&container, form, &page, Some(memory), &peer)
+                EncodedPage::new(&container, form, &page, Some(memory), &peer)
             };
-            gateway.in_background("large page", written).await?
+            gateway.in_background("large page", encoded).await?
         }
-        Ok(page) => Written::new(container, form, &page, memory, peer)?,
+        Ok(page) => EncodedPage::new(container, form, &page, memory, peer)?,
     };
-    let etag = quoted(&written.continuation);
-    // A filter that has looked at enough for one page says so with an empty one: 304 would mean the end.
-    if written.count == 0 && !written.unfinished {
+    let etag = quoted(&encoded.continuation);
+    // A filter that has scanned enough for one page returns an empty page: 304 would mean the end.
+    if encoded.count == 0 && !encoded.unfinished {
         return Ok(unchanged(container, &scope, &etag));
     }
-    let charge = Charge::page(written.body.len());
-    let answer = Answer::json(StatusCode::OK, written.body).charged(charge).etag(etag);
-    let answer = answer.number(&names::ITEM_COUNT, written.count as u64);
-    Ok(Answer { memory: Some(written.memory), ..served(container, &scope, answer) })
+    let charge = Charge::page(encoded.body.len());
+    let answer = Answer::json(StatusCode::OK, encoded.body).charged(charge).etag(etag);
+    let answer = answer.number(&names::ITEM_COUNT, encoded.count as u64);
+    Ok(Answer { memory: Some(encoded.memory), ..served(container, &scope, answer) })
 }
 
-/// A page as it is sent.
-struct Written {
+/// An encoded page and its memory.
+struct EncodedPage {
     body: Vec<u8>,
     count: usize,
     continuation: Continuation,
@@ -110,16 +112,16 @@ struct Written {
     memory: Held,
 }
 
-impl Written {
-    /// Writes the body of a page, if there is memory for both.
+impl EncodedPage {
+    /// Encodes the body of a page, if there is memory for the page and the body.
     fn new(
         container: &Container,
         form: Form,
         page: &FeedPage,
         memory: Option<Held>,
         peer: &Arc<Peer>,
-    ) -> Result<Written, Failure> {
-        // A transaction is never cut, so a page of one can be far beyond the limit of a page.
+    ) -> Result<EncodedPage, Failure> {
+        // A transaction is never split, so a page with one can be far beyond the page limit.
         let room = room_for(form, page);
         let memory = match memory {
             Some(mut held) if room > PAGE_BYTES / 2 => {
@@ -129,7 +131,7 @@ impl Written {
             Some(held) => held,
             None => peer.take(Resource::Sending, 2 * room)?,
         };
-        Ok(Written {
+        Ok(EncodedPage {
             body: body_of(container, form, page),
             count: page.changes.len(),
             continuation: page.continuation.clone(),
@@ -139,7 +141,7 @@ impl Written {
     }
 }
 
-/// A large page, half of it read on another thread if one is free.
+/// Reads a large page as two halves, the second on another thread if one is free.
 async fn read_by_two(
     gateway: &Arc<Gateway>,
     container: &Container,
@@ -177,16 +179,16 @@ async fn read_by_two(
     Ok(answer.number(&names::ITEM_COUNT, (before + behind) as u64))
 }
 
-/// A position as an etag is written.
+/// Formats a position as an etag.
 fn quoted(continuation: &Continuation) -> String {
     format!("\"{}\"", continuation.to_string().trim_matches('"'))
 }
 
-/// Whether changes come with the item before them.
+/// Whether changes include the previous version of their item.
 ///
-/// A container with a policy for all versions is read by programs that know the service, and there a policy
-/// alone does not bring these images; the SDKs' own suites look whether they are absent. Where there is no
-/// policy the service has no such feed at all, so nobody expects less than everything.
+/// Clients of a container with a policy for all versions know the service, where a policy alone does not
+/// include previous versions; the SDKs' own test suites check that they are absent. Without a policy the
+/// service has no such feed, so previous versions are included.
 fn shows_previous(gateway: &Gateway, call: &Call, container: &Container) -> bool {
     let retention = container.definition().all_versions_retention();
     let has_policy = retention.is_some_and(|retention| !retention.is_zero());
@@ -196,10 +198,10 @@ fn shows_previous(gateway: &Gateway, call: &Call, container: &Container) -> bool
     }
 }
 
-/// How far a range is that does not hold the key a reader is after.
+/// The LSN of a range that cannot hold the key a reader asks for.
 ///
-/// The Go client goes through all ranges and names its key to each. One that cannot hold the key has
-/// nothing to say; that the range is gone would send the client in circles.
+/// The Go client visits all ranges and sends its key to each. A range that cannot hold the key has no changes
+/// for it. Answering that the range is gone would make the client loop.
 fn newest_elsewhere(container: &Container, scope: &Scope) -> Option<Lsn> {
     let (Some(id), Some(key), None) = (scope.range, &scope.key, &scope.hashes) else {
         return None;
@@ -209,7 +211,7 @@ fn newest_elsewhere(container: &Container, scope: &Scope) -> Option<Lsn> {
     range.range.intersect(&of_key).is_none().then_some(range.lsn)
 }
 
-fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
+fn parse_feed_request(gateway: &Gateway, call: &Call) -> Result<ParsedFeedRequest, Failure> {
     let headers = FeedHeaders {
         a_im: call.header(&names::A_IM),
         if_none_match: call.header(IF_NONE_MATCH),
@@ -222,8 +224,8 @@ fn asked(gateway: &Gateway, call: &Call) -> Result<Asked, Failure> {
         StartTimes::Changes => TimeStart::ChangesAtOnce,
         StartTimes::Position => TimeStart::PositionFirst,
     };
-    let asked = Asked::parse(&headers, time_start)?;
-    asked.ok_or_else(|| Failure::bad_request("A-IM is empty; leave it out or name a feed"))
+    let parsed = ParsedFeedRequest::parse(&headers, time_start)?;
+    parsed.ok_or_else(|| Failure::bad_request("A-IM is empty; leave it out or name a feed"))
 }
 
 fn filter_in_headers(call: &Call) -> Result<(FeedFilter, Option<Held>), Failure> {
@@ -236,7 +238,7 @@ fn filter_in_headers(call: &Call) -> Result<(FeedFilter, Option<Held>), Failure>
     filter_of(&asked, &call.peer)
 }
 
-/// A filter as a client words it, in headers or in an address.
+/// A filter as the client wrote it, in headers or in a query string.
 #[derive(Default)]
 pub(super) struct AskedFilter<'a> {
     pub(super) condition: Option<&'a str>,
@@ -245,7 +247,7 @@ pub(super) struct AskedFilter<'a> {
     pub(super) paths: Option<&'a str>,
 }
 
-/// The filter, and its memory.
+/// Parses a filter and reserves its memory.
 pub(super) fn filter_of(
     asked: &AskedFilter<'_>,
     peer: &Arc<Peer>,
@@ -255,7 +257,7 @@ pub(super) fn filter_of(
         0 => None,
         bytes => Some(peer.take(Resource::Filters, bytes * FILTER_BYTES_PER_CHARACTER)?),
     };
-    let parsed = || -> Result<FeedFilter, BadFilter> {
+    let parse = || -> Result<FeedFilter, BadFilter> {
         let mut filter = FeedFilter::new();
         if let Some(condition) = asked.condition {
             filter = filter.matching(condition)?;
@@ -272,12 +274,12 @@ pub(super) fn filter_of(
         }
         Ok(filter)
     };
-    let filter = parsed().map_err(|error| Failure::bad_request(format!("{error}.")))?;
+    let filter = parse().map_err(|error| Failure::bad_request(format!("{error}.")))?;
     Ok((filter, memory))
 }
 
-pub(super) fn request_of(asked: &Asked, scope: &Scope) -> FeedRequest {
-    let mut request = FeedRequest::new(asked.start.clone()).mode(asked.mode);
+pub(super) fn request_of(parsed: &ParsedFeedRequest, scope: &Scope) -> FeedRequest {
+    let mut request = FeedRequest::new(parsed.start.clone()).mode(parsed.mode);
     if let Some(range) = scope.range {
         request = request.of_range(range);
     }
@@ -290,11 +292,11 @@ pub(super) fn request_of(asked: &Asked, scope: &Scope) -> FeedRequest {
     request
 }
 
-/// Why there is no page.
+/// Why a page could not be read.
 pub(super) enum Unread {
-    /// The position is ahead of everything.
+    /// The position is ahead of the log.
     Ahead,
-    /// It takes too long to make on a thread on which others wait.
+    /// The page takes too long to build on a thread that other requests share.
     Large,
     Failed(Failure),
 }
@@ -309,8 +311,8 @@ impl From<FeedError> for Unread {
     }
 }
 
-/// Reads a page, and waits for one until there is a change or the server stops. The caller holds the permit
-/// of a waiting reader.
+/// Reads a page. If it is empty, waits until there is a change, the time is over or the server stops. The
+/// caller holds the permit of a waiting reader.
 pub(super) async fn read_page(
     gateway: &Arc<Gateway>,
     container: &Container,
@@ -324,14 +326,14 @@ pub(super) async fn read_page(
     let waiting = at_once.clone().wait(wait);
     match gateway.unless_stopping(container.read_feed(&waiting)).await {
         Some(page) => Ok(page?),
-        // What there is now; the client comes back to whoever serves next.
+        // The server stops: return the current page; the client continues at the next server.
         None => Ok(container.read_feed(&at_once).await?),
     }
 }
 
-/// The answer of the old articles: where a time is, and nothing else.
-fn position_only(container: &Container, asked: &Asked, scope: &Scope) -> Outcome {
-    let FeedStart::Time(time) = asked.start else {
+/// The response for clients of API versions before 2018-12-31: the position of a time, without changes.
+fn position_only(container: &Container, parsed: &ParsedFeedRequest, scope: &Scope) -> Outcome {
+    let FeedStart::Time(time) = parsed.start else {
         return Err(Failure::bad_request("only a start by time has a position of its own"));
     };
     let position = position_at(container, scope, time)?;
@@ -361,8 +363,8 @@ fn position_at(
     }
 }
 
-fn etag_of(asked: &Asked) -> String {
-    match &asked.start {
+fn etag_of(parsed: &ParsedFeedRequest) -> String {
+    match &parsed.start {
         FeedStart::After(position) => quoted(position),
         _ => "\"0\"".to_owned(),
     }
@@ -373,10 +375,10 @@ fn unchanged(container: &Container, scope: &Scope, etag: &str) -> Answer {
     served(container, scope, answer.number(&names::ITEM_COUNT, 0))
 }
 
-/// The partition that answered, if it was one.
+/// Adds the session of the partitions that served the request.
 ///
-/// Where there were several, a client that asked for all of the container can take their tokens apart.
-/// One that asked for a part of it expects one token, and some clients end at several: it gets none.
+/// With several partitions, a client that read the whole container can split the combined token. One that read
+/// a part expects a single token, and some clients fail on several, so it gets none.
 pub(super) fn served(container: &Container, scope: &Scope, answer: Answer) -> Answer {
     let by_range = scope.range.and_then(|id| Some((id, container.newest(id)?)));
     let by_key = || container.locate(scope.key.as_ref()?).ok();
@@ -388,7 +390,7 @@ pub(super) fn served(container: &Container, scope: &Scope, answer: Answer) -> An
     }
 }
 
-/// The partition all of the scope is in: of a prefix of a key, of a range of hashes, of everything.
+/// The only partition that overlaps the scope, if there is exactly one.
 fn only_partition(container: &Container, scope: &Scope) -> Option<(PartitionId, Lsn)> {
     let of_key = |key| container.definition().partition_key().prefix_range(key).ok();
     let wanted = scope.hashes.clone().or_else(|| of_key(scope.key.as_ref()?));
@@ -399,11 +401,11 @@ fn only_partition(container: &Container, scope: &Scope) -> Option<(PartitionId, 
     touched.next().is_none().then_some((one.id, one.lsn))
 }
 
-/// What changes look like.
+/// The form of changes in the response.
 #[derive(Clone, Copy)]
 struct Form {
     mode: FeedMode,
-    /// Latest versions are wrapped as well.
+    /// Whether the client names a wire format; latest versions are then wrapped too.
     names_format: bool,
     previous: bool,
 }
@@ -416,7 +418,7 @@ fn body_of(container: &Container, form: Form, page: &FeedPage) -> Vec<u8> {
     body
 }
 
-/// About as many bytes as a page becomes.
+/// Estimates the size of the encoded page in bytes.
 fn room_for(form: Form, page: &FeedPage) -> usize {
     let previous = |change: &Change| match (form.mode, change.previous()) {
         (FeedMode::AllVersionsAndDeletes, Some(item)) if form.previous => item.feed_bytes().len(),

@@ -1,4 +1,4 @@
-//! Admission and charging: every page, read and write of items pays request units here.
+//! Admits requests by provisioned throughput and charges them. All pages, reads and writes of items use it.
 //!
 //! Event streams and single requests share one mechanism: [`Target::admit`] checks the budgets of the
 //! partitions in a [`Scope`], [`Target::spend`] counts the charge in the metrics and deducts it. They differ
@@ -23,7 +23,7 @@ impl Target {
         }
     }
 
-    /// The same for a request whose scope is not in its headers.
+    /// Refuses a request beyond the provisioned throughput, for a scope that is not in its headers.
     pub(super) fn admit(&self, gateway: &Gateway, scope: &Scope) -> Result<(), Failure> {
         let admitted = self.check_budgets(gateway, scope);
         if admitted.is_err() {
@@ -32,14 +32,14 @@ impl Target {
         admitted
     }
 
-    /// Waits until there are request units again, for at most `patience`; returns whether there are.
+    /// Waits up to `patience` for request units; returns whether there are any.
     pub(super) async fn admit_when_free(
         &self,
         gateway: &Gateway,
         scope: &Scope,
         patience: Duration,
     ) -> bool {
-        // Counted once, not at each attempt.
+        // Counted as throttled once, not at each attempt.
         let Err(mut refused) = self.admit(gateway, scope) else { return true };
         let waiting = async {
             loop {
@@ -73,8 +73,7 @@ impl Target {
         }
     }
 
-    /// Counts the charge of a request and deducts it. A failed request is counted with one unit and deducts
-    /// nothing.
+    /// Counts the charge of a request and deducts it. A failed request counts one unit and deducts nothing.
     pub(super) fn spend_call(
         &self,
         gateway: &Gateway,
@@ -85,7 +84,7 @@ impl Target {
         let answer =
             outcome.inspect_err(|_| self.units.count(operation, &call.route, Charge::ONE))?;
         let scope = match answer.partition {
-            // If a single partition answered, it pays.
+            // If a single partition answered, it is charged.
             Some(_) => Scope { range: answer.partition, ..Scope::default() },
             None if gateway.throughput.is_enforced() => call.scope()?,
             None => Scope::default(),

@@ -1,4 +1,4 @@
-//! Containers: create, read, replace, delete, list, query.
+//! Serves containers: create, read, replace, delete, list, query.
 
 use super::{Outcome, databases, list, offers, query, unknown_action};
 use crate::answer::Answer;
@@ -18,11 +18,11 @@ use headwater_store::{
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-/// Request units of a container nobody asked for more of.
+/// The request units of a container created without a throughput.
 const THROUGHPUT: u32 = 400;
-/// What the service lets a partition grow to before it is split. We have no such limit.
+/// The size at which the service splits a partition. Headwater has no such limit.
 const PARTITION_KILOBYTES: usize = 10 << 20;
-/// Properties the server fills in; a client that sends back what it read sends them too.
+/// Properties that the server sets. Clients that send back a container they read send them too.
 const SYSTEM: [&str; 10] = [
     "_rid",
     "_self",
@@ -36,7 +36,7 @@ const SYSTEM: [&str; 10] = [
     "statistics",
 ];
 
-/// `/dbs/{db}/colls`
+/// Handles `/dbs/{db}/colls`.
 pub(super) async fn collection(
     gateway: &Gateway,
     call: &Call,
@@ -60,14 +60,14 @@ async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome 
     let throughput = databases::throughput_of(call)?;
     let partitions = throughput.map_or(0, Throughput::partitions_of_new);
     let partitions = match definition.partition_key().system_key {
-        // All items have one key, so that they are in one partition anyway.
+        // All items have the same key, so they share one partition anyway.
         true => 1,
         false => partitions.max(gateway.account.default_partitions()),
     };
     let container = database.create_container_with(definition, partitions).await?;
     let owner = ResourceId::Database(database.rid());
     let shared = !gateway.account.resources(ResourceType::Offer, Some(owner)).is_empty();
-    // Inside of a database with throughput of its own a container has none, unless it asks.
+    // In a database with shared throughput, a container has its own only on request.
     let throughput = match throughput {
         None if !shared => Some(Throughput::manual(THROUGHPUT)?),
         given => given,
@@ -78,7 +78,7 @@ async fn create(gateway: &Gateway, call: &Call, database: &Database) -> Outcome 
     Ok(answer(gateway, call, &container, StatusCode::CREATED)?.charged(Charge::METADATA_WRITE))
 }
 
-/// The definition in a body, with what it leaves out and decides how items are hashed.
+/// Parses the definition in a body, and completes what determines how items are hashed.
 fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefinition, Failure> {
     let parsed = serde_json::from_slice::<Map<String, Value>>(&call.body);
     let mut json = parsed.map_err(|error| {
@@ -92,7 +92,7 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     let before: Option<Map<String, Value>> =
         before.map(|text| serde_json::from_str(&text).unwrap_or_default());
     match &before {
-        // What cannot change may be left out of a replace.
+        // A replace may omit what cannot change.
         Some(before) => {
             for name in ["id", "partitionKey", "uniqueKeyPolicy"] {
                 if let (false, Some(value)) = (json.contains_key(name), before.get(name)) {
@@ -115,8 +115,8 @@ fn definition_of(call: &Call, known: Option<&Container>) -> Result<ContainerDefi
     ContainerDefinition::from_json(&text).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
-/// An index that is written later is none that a query can rely on: as in the service, what asks for one
-/// is indexed at once.
+/// Replaces the indexing mode `lazy` by `consistent`, as the service does: queries cannot rely on an index
+/// that is written later.
 fn index_at_once(json: &mut Map<String, Value>) {
     let mode = json.get_mut("indexingPolicy").and_then(|policy| policy.get_mut("indexingMode"));
     if let Some(Value::String(mode)) = mode
@@ -126,12 +126,12 @@ fn index_at_once(json: &mut Map<String, Value>) {
     }
 }
 
-/// Clients leave out what they do not know of; the definition in the answer tells them how to hash. A key
-/// without a version is one of version 1 and stays without, as in the service.
+/// Completes the partition key of a new container. Clients hash keys by the definition in the response. A key
+/// without a version has version 1 and stays without one, as in the service.
 fn complete_key(json: &mut Map<String, Value>, version: ApiVersion) {
     let modern = version >= ApiVersion::V2018_12_31;
     if !json.contains_key("partitionKey") && !modern {
-        // From before partition keys: every item has the empty one.
+        // Versions from before partition keys: every item has the empty key.
         let key = json!({"paths": ["/_partitionKey"], "kind": "Hash", "systemKey": true});
         json.insert("partitionKey".to_owned(), key);
         return;
@@ -144,7 +144,7 @@ fn complete_key(json: &mut Map<String, Value>, version: ApiVersion) {
     }
 }
 
-/// The Java client writes the version of the hash as a name.
+/// Replaces the hash version that the Java client writes as a name by its number.
 fn spell_version(key: &mut Map<String, Value>) {
     let number = match key.get("version").and_then(Value::as_str) {
         Some("V1") => 1,
@@ -154,7 +154,7 @@ fn spell_version(key: &mut Map<String, Value>) {
     key.insert("version".to_owned(), json!(number));
 }
 
-/// A key that names only its paths is the one that is there, if they are the same.
+/// Keeps the existing key definition if the body names only its paths, and they are the same.
 fn same_key(json: &mut Map<String, Value>, before: &Map<String, Value>) {
     let paths = |map: &Map<String, Value>| map.get("partitionKey")?.get("paths").cloned();
     let version = |map: &Map<String, Value>| map.get("partitionKey")?.get("version").cloned();
@@ -166,7 +166,7 @@ fn same_key(json: &mut Map<String, Value>, before: &Map<String, Value>) {
     }
 }
 
-/// `/dbs/{db}/colls/{coll}`
+/// Handles `/dbs/{db}/colls/{coll}`.
 pub(super) async fn one(
     gateway: &Gateway,
     call: &Call,
@@ -211,8 +211,8 @@ fn check_etag(call: &Call, container: &Container) -> Result<(), Failure> {
         |wanted: &str| wanted == "*" || current.as_ref().is_some_and(|etag| etag.matches(wanted));
     match call.if_match() {
         Some(wanted) if !matches(wanted) => {
-            let message = "One of the specified pre-condition is not met: the container was \
-                           changed by someone else; read it again.";
+            let message = "One of the specified pre-condition is not met: the container has \
+                           changed since it was read; read it again.";
             Err(Failure::new(Code::PreconditionFailed, message))
         }
         _ => Ok(()),
@@ -223,7 +223,7 @@ fn answer(gateway: &Gateway, call: &Call, container: &Container, status: StatusC
     let wants_statistics = call.flag(headers::POPULATE_PARTITION_STATISTICS);
     let wants_quota = call.flag(headers::POPULATE_QUOTA_INFO);
     let statistics = match wants_statistics || wants_quota {
-        // All of the container's rows are counted, which may take a moment.
+        // This counts all rows of the container, which may take a moment.
         true => gateway.runtime.blocking(|| container.statistics()).map_err(ItemReadError::from)?,
         false => Vec::new(),
     };
@@ -254,7 +254,7 @@ fn answer(gateway: &Gateway, call: &Call, container: &Container, status: StatusC
     Ok(answer)
 }
 
-/// Puts the figures of each range behind the other properties of a container.
+/// Appends the statistics of each range to a container's properties.
 fn add_statistics(body: &mut Vec<u8>, statistics: &[RangeStatistics]) {
     let ranges = statistics.iter().map(|range| {
         let keys = range.largest_keys.iter().map(|(key, bytes)| {

@@ -1,4 +1,4 @@
-//! Databases: create, read, delete, list, query.
+//! Serves databases: create, read, delete, list, query.
 
 use super::{Outcome, list, offers, query, unknown_action};
 use crate::answer::Answer;
@@ -20,7 +20,7 @@ struct Definition {
     id: String,
 }
 
-/// `/dbs`
+/// Handles `/dbs`.
 pub(super) async fn collection(gateway: &Gateway, call: &Call, action: Action) -> Outcome {
     match action {
         Action::Query => {
@@ -45,7 +45,7 @@ async fn create(gateway: &Gateway, call: &Call) -> Outcome {
     Ok(answer(&database, StatusCode::CREATED).charged(Charge::METADATA_WRITE))
 }
 
-/// The throughput a create asks for.
+/// Parses the throughput that a create requests.
 pub(super) fn throughput_of(call: &Call) -> Result<Option<Throughput>, Failure> {
     let given = Throughput::from_headers(
         call.header(headers::OFFER_THROUGHPUT),
@@ -54,7 +54,7 @@ pub(super) fn throughput_of(call: &Call) -> Result<Option<Throughput>, Failure> 
     Ok(given?)
 }
 
-/// `/dbs/{db}`
+/// Handles `/dbs/{db}`.
 pub(super) async fn one(gateway: &Gateway, action: Action, db: &str) -> Outcome {
     let found = gateway.account.find_database(db);
     let database = found.ok_or_else(|| Failure::not_found("database", db))?;

@@ -1,5 +1,5 @@
-//! What users, permissions and scripts have in common: documents their clients wrote, kept by the
-//! catalog, with create, upsert, read, replace, delete, list and query.
+//! Shared operations of users, permissions and scripts: documents that clients write and the catalog stores,
+//! with create, upsert, read, replace, delete, list and query.
 
 use super::{Outcome, list, query, unknown_action};
 use crate::answer::Answer;
@@ -15,20 +15,20 @@ use headwater_store::{Resource, ResourceType};
 use hyper::StatusCode;
 use serde_json::{Map, Value};
 
-/// Checks what a client sent.
+/// Validates the document that a client sent.
 pub(super) type Check = dyn Fn(&mut Map<String, Value>) -> Result<(), Failure> + Sync;
 
-/// One kind of document, and how it looks.
+/// A kind of document, and how to validate and show it.
 pub(super) struct Kind<'a> {
     pub(super) kind: ResourceType,
     pub(super) owner: ResourceId,
     /// The name of the array in lists.
     pub(super) key: &'static str,
-    /// Checks what a client sent, and takes out what the server fills in.
+    /// Validates what a client sent, and removes what the server sets.
     pub(super) check: &'a Check,
-    /// What cannot be beside it.
+    /// Whether an existing document rules out the new one.
     pub(super) conflicts: &'a (dyn Fn(&Value, &Resource) -> bool + Sync),
-    /// The document with its system properties.
+    /// Builds the document with its system properties.
     pub(super) show: &'a (dyn Fn(&Resource) -> Result<Vec<u8>, Failure> + Sync),
 }
 
@@ -96,7 +96,7 @@ impl Kind<'_> {
         }
     }
 
-    /// By its id, or else by its resource id.
+    /// Finds a document by its id, or else by its resource id.
     pub(super) fn find(&self, gateway: &Gateway, name: &str) -> Result<Resource, Failure> {
         let by_name = gateway.account.resource(self.kind, self.owner, name);
         let by_rid = || {

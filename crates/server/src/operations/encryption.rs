@@ -1,7 +1,7 @@
-//! Client encryption keys: wrapped by their clients, kept here, and never unwrapped.
+//! Serves client encryption keys. Clients wrap them; the server stores them and never unwraps them.
 //!
-//! A key is not deleted, as in the service: what was encrypted with it could not be read any more. It goes
-//! with its database.
+//! As in the service, a key cannot be deleted, because data encrypted with it would become unreadable. It is
+//! deleted with its database.
 
 use super::documents::Kind;
 use super::{Outcome, unknown_action};
@@ -14,7 +14,7 @@ use headwater_protocol::resource::{self, System};
 use headwater_store::{Resource, ResourceType};
 use serde_json::{Map, Value};
 
-/// `/dbs/{db}/clientencryptionkeys`
+/// Handles `/dbs/{db}/clientencryptionkeys`.
 pub(super) async fn collection(
     gateway: &Gateway,
     call: &Call,
@@ -24,7 +24,7 @@ pub(super) async fn collection(
     keys(gateway, db)?.collection(gateway, call, action).await
 }
 
-/// `/dbs/{db}/clientencryptionkeys/{id}`
+/// Handles `/dbs/{db}/clientencryptionkeys/{id}`.
 pub(super) async fn one(
     gateway: &Gateway,
     call: &Call,
@@ -45,7 +45,7 @@ fn keys(gateway: &Gateway, db: &str) -> Result<Kind<'static>, Failure> {
     Ok(Kind { kind, owner, key, check: &check, conflicts: &|_, _| false, show: &show })
 }
 
-/// What every client reads of a key. Which algorithms there are is their business.
+/// Checks the fields that every client reads. The algorithm is not validated.
 fn check(json: &mut Map<String, Value>) -> Result<(), Failure> {
     for name in ["encryptionAlgorithm", "wrappedDataEncryptionKey"] {
         if json.get(name).and_then(Value::as_str).is_none_or(str::is_empty) {

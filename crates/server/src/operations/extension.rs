@@ -1,4 +1,4 @@
-//! What Headwater answers beyond the protocol, under `/_headwater/`.
+//! Serves Headwater's own endpoints under `/_headwater/`.
 //!
 //! ```text
 //! GET  /_headwater/changes/{db}/{coll}           the change feed as server-sent events
@@ -15,7 +15,7 @@
 //! hears of that key alone, and the stream ends when the token expires or its permission is deleted.
 //!
 //! Each block of events is charged as a page of the feed (`charging`). Without request units left, a new stream is
-//! refused with 429; a stream under way waits and then continues.
+//! refused with 429; an open stream waits and then continues.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
 use super::event_id::EventId;
@@ -49,16 +49,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Without changes for this long, a comment shows that the stream is alive.
+/// The time without changes after which a comment shows that the stream is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Pages that may wait for a slow client; then the feed waits for it.
+/// The number of pages buffered for a slow client; then reading the feed waits.
 const PAGES_AHEAD: usize = 2;
 /// A page is one transaction, so that the position before each is known.
 const PAGE_ITEMS: u32 = 1;
 const PAGE_BYTES: u32 = 1 << 20;
-/// Making the events of a larger page takes milliseconds, which the background threads have.
+/// A page larger than this takes milliseconds to encode, so it is encoded on the background threads.
 const SHARED_PAGE_BYTES: usize = 256 << 10;
-/// Bytes of events that are sent at once, and at most a page more.
+/// The target size of a block of events; it may exceed this by a page.
 const SENT_BYTES: usize = 64 << 10;
 /// Bytes of the ids of one transaction, about. Beyond that, not each of its events has one.
 const ID_BYTES_MAX: usize = 8 << 20;
@@ -67,7 +67,7 @@ const OPERATION: ItemOperation = ItemOperation::ReadFeed { waits: true };
 /// The header in which a browser that reconnects sends the id of its last event.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// The token in the address of an event stream, escaped as a header would have it.
+/// Returns the token in the query string of an event stream, with the escapes of a header.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
     uri.query()?.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
@@ -144,7 +144,7 @@ fn show(container: &Container, ranges: &[RangeInfo]) -> Answer {
     Answer::json(StatusCode::OK, json!({ "ranges": ranges }).to_string())
 }
 
-/// What a listener asks for.
+/// The parsed request of an event stream.
 struct Listening {
     target: Arc<Target>,
     route: Route,
@@ -154,14 +154,14 @@ struct Listening {
     sent: Option<EventId>,
     /// The partition key that was named or granted, or the whole container. It is also what pays.
     scope: Scope,
-    /// What the listener's token permits, for as long as it does.
+    /// The grant of the listener's token, which ends the stream when it ends.
     grant: Option<Grant>,
     filter: FeedFilter,
     /// The memory of the filter.
     filter_memory: Option<Held>,
 }
 
-/// Which items are heard of: those of the key that was named, and of none beside the one that was granted.
+/// The partition key whose changes are sent: the named one, which must be the granted one if there is one.
 fn key_of(
     named: Option<&str>,
     grant: Option<&Grant>,
@@ -184,7 +184,7 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
     };
     let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
     let value = |name: &str| raw(name).and_then(decode);
-    // Forms write a space as a plus.
+    // HTML forms encode a space as a plus.
     let words = |name: &str| raw(name).and_then(|text| decode(&text.replace('+', " ")));
     let mode = match value("mode").as_deref() {
         None | Some("latest") => FeedMode::LatestVersion,
@@ -204,7 +204,7 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
         (Some(sent), _) => FeedStart::After(sent.position().clone()),
         (None, None | Some("now")) => FeedStart::Now,
         (None, Some("beginning")) => FeedStart::Beginning,
-        // As `toUTCString()` of a browser writes it.
+        // The format of `toUTCString()` in browsers.
         (None, Some(_)) => {
             let time = words("from").unwrap_or_default();
             FeedStart::Time(Timestamp::from_rfc1123(&time).map_err(|_| {
@@ -278,7 +278,7 @@ async fn send_events(
             None => request,
         }
     };
-    // "Now" must not move while a page is read a second time.
+    // "Now" must not move if a page is read a second time.
     if start == FeedStart::Now
         && let Ok(now) = container.start_position(&request(FeedStart::Now, Duration::ZERO))
     {
@@ -312,7 +312,7 @@ async fn send_events(
             Err(error) => return end(out, &Failure::from(error).message).await,
         };
         let read = async {
-            // Given back also when the client leaves and this is dropped.
+            // Released also when the client leaves and this future is dropped.
             match peer.take(Resource::WaitingReaders, 1) {
                 Ok(_waiting) => read_page(gateway, container, &asked, HEARTBEAT).await,
                 Err(error) => Err(Unread::Failed(error.into())),
@@ -322,7 +322,7 @@ async fn send_events(
             read = read => read,
             () = out.closed() => return,
         };
-        // The page may have been waited for, and the token have ended meanwhile.
+        // The read may have waited, and the token may have expired meanwhile.
         if is_over() {
             return;
         }
@@ -345,10 +345,10 @@ async fn send_events(
                     Err(failure) => return end(out, &failure.message).await,
                 }
             }
-            Err(Unread::Ahead) => return end(out, "the position is ahead of everything").await,
+            Err(Unread::Ahead) => return end(out, "the position is ahead of the container").await,
             Err(Unread::Failed(failure)) => return end(out, &failure.message).await,
         };
-        // What else there is now is sent along. An error comes again with the next read.
+        // Append the changes that are available now. An error recurs at the next read and is reported there.
         while text.len() < SENT_BYTES {
             let next = request(FeedStart::After(id.position().clone()), Duration::ZERO);
             let read = container.read_feed(&next).await;
@@ -390,7 +390,7 @@ fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
     Ok(held)
 }
 
-/// Says why a stream ends.
+/// Sends the reason why a stream ends.
 async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
     let _ = out.send(error_event(what)).await;
 }
@@ -440,10 +440,10 @@ fn events_of(
     text
 }
 
-/// One line: a line break inside of an item would end the event.
+/// Encodes a change on one line, because a line break in an item would end the event.
 fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u8> {
     let one_line = |bytes: &[u8]| -> Vec<u8> {
-        // Between tokens a line break is white space; inside of a string it is escaped already.
+        // A line break between tokens is white space; inside a string it is escaped already.
         bytes.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
     };
     match mode {

@@ -1,4 +1,4 @@
-//! Items: create, upsert, read, replace, patch, delete, and delete of a partition key.
+//! Serves items: create, upsert, read, replace, patch, delete, and delete of a partition key.
 
 use super::{Outcome, batch, by_rid, changes, list, no_id, permit, query, scripts};
 use crate::answer::Answer;
@@ -19,7 +19,7 @@ use headwater_store::{Container, Item, ItemWrite, Patch, WriteError, Written};
 use hyper::StatusCode;
 use std::sync::Arc;
 
-/// Carries out an operation on the items of a container.
+/// Runs an operation on the items of a container.
 pub(super) async fn answer(
     gateway: &Arc<Gateway>,
     call: &Call,
@@ -50,7 +50,7 @@ pub(super) async fn answer(
     }
 }
 
-/// `…/docs/{id}`
+/// Handles `…/docs/{id}`.
 async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOperation) -> Outcome {
     let Route::Item { id, .. } = &call.route else { return Err(no_id(call)) };
     let key = target.key_of(call)?;
@@ -72,7 +72,7 @@ async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOpe
             if let Some(condition) = condition {
                 write = write.condition(condition);
             }
-            // Triggers see it as the replace it comes to.
+            // Triggers see a patch as a replace.
             carry_out(gateway, call, target, write, "Replace").await
         }
         ItemOperation::Delete => {
@@ -83,7 +83,7 @@ async fn one(gateway: &Gateway, call: &Call, target: &Target, operation: ItemOpe
     }
 }
 
-/// A write whose body says which partition key it has; the header, if there is one, must agree.
+/// Runs a write whose body contains the partition key; a partition key header must agree.
 async fn write_body(
     gateway: &Gateway,
     call: &Call,
@@ -98,7 +98,7 @@ async fn write_body(
     carry_out(gateway, call, target, write, operation).await
 }
 
-/// A write, with the triggers it names.
+/// Runs a write with the triggers that the request names.
 async fn carry_out(
     gateway: &Gateway,
     call: &Call,
@@ -123,7 +123,7 @@ fn conditional(call: &Call, write: ItemWrite) -> ItemWrite {
 
 async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome {
     let written = target.container.write(write).await.map_err(|error| match error {
-        // Without triggers only a write that must keep the id is refused for it.
+        // Without triggers, this error occurs only for a write that must keep the id.
         WriteError::Rename { .. } => permit::other_id(),
         error => error.into(),
     })?;
@@ -144,7 +144,7 @@ pub(super) fn answer_written(call: &Call, target: &Target, written: &Written) ->
         .number(&names::ITEM_LSN, written.lsn.get())
 }
 
-/// The status of an operation that was carried out.
+/// The status of a successful operation.
 pub(super) fn status_of(written: &Written) -> StatusCode {
     match written.change {
         Some(ChangeKind::Create) => StatusCode::CREATED,
@@ -167,7 +167,7 @@ async fn read(call: &Call, target: &Target, key: Option<PartitionKey>, id: &str)
     check_session(call, &target.container)?;
     let (partition, lsn, item) = target.container.find(&key, id).await?;
     let Some(item) = item else {
-        // That there is nothing is an answer too: a client reads on from here.
+        // The serving partition is reported for a missing item too, so that the client's session advances.
         let served = Some((partition, lsn));
         return Err(Failure { served, ..Failure::not_found("item", id) });
     };
@@ -184,24 +184,24 @@ fn answer_item(call: &Call, item: &Item) -> Answer {
     Answer::json(StatusCode::OK, shown(call, item)).etag(etag).charged(charge)
 }
 
-/// The item in the form the client reads best. It tells the forms apart by the first byte.
+/// Encodes the item in the client's preferred form. Clients tell the forms apart by the first byte.
 fn shown(call: &Call, item: &Item) -> Bytes {
     let text = item.to_bytes();
     if !call.prefers_binary() {
         return text;
     }
-    // What cannot be said in binary is said in text.
+    // An item that cannot be encoded in binary is sent as text.
     binary::encode(&text).map_or(text, Bytes::from)
 }
 
-/// A client that has seen more than we have must not be told about the past.
+/// Refuses to serve a client whose session is ahead of this server.
 pub(super) fn check_session(call: &Call, container: &Container) -> Result<(), Failure> {
     let Some(text) = call.header(&names::SESSION_TOKEN).filter(|text| !text.is_empty()) else {
         return Ok(());
     };
     for (range, progress) in text.parse::<SessionToken>()?.parts() {
         let newest = container.newest(range);
-        // Ranges that are gone are satisfied by those that replaced them.
+        // Ranges that are gone are satisfied by their successors.
         if newest.is_some_and(|newest| newest.get() < progress.global_lsn) {
             let message = "The read session is not available for the input session token.";
             return Err(Failure::new(Code::ReadSessionNotAvailable, message));
@@ -210,7 +210,7 @@ pub(super) fn check_session(call: &Call, container: &Container) -> Result<(), Fa
     Ok(())
 }
 
-/// `…/operations/partitionkeydelete`
+/// Handles `…/operations/partitionkeydelete`.
 async fn delete_partition_key(call: &Call, target: &Target) -> Outcome {
     let key = target.required_key(call)?;
     target.container.delete_partition_key(key.clone()).await?;

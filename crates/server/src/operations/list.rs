@@ -1,4 +1,4 @@
-//! Lists: items in the order of their creation, and short lists of definitions.
+//! Serves lists: items in the order of their creation, and short lists of definitions.
 
 use super::{Outcome, changes};
 use crate::answer::Answer;
@@ -15,28 +15,28 @@ use headwater_store::{Container, ScanPosition, ScanScope};
 use hyper::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// What a header cannot carry, or a client would decode.
+/// Characters that a header cannot carry, or that a client would decode.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'#').add(b'?').add(b'/');
 
-/// The names of a container as a client finds its session token by.
+/// The path of a container by names, by which clients store its session token.
 pub(crate) fn content_path(db: &str, coll: &str) -> String {
     path_of(&["dbs", db, "colls", coll])
 }
 
-/// Names that lead to a resource, in a form a header can carry.
+/// Joins names to a path that a header can carry.
 pub(super) fn path_of(names: &[&str]) -> String {
     let names = names.iter().map(|name| utf8_percent_encode(name, ESCAPED).to_string());
     names.collect::<Vec<_>>().join("/")
 }
 
-/// How far every range is.
+/// The session token of all ranges.
 pub(super) fn session_of(container: &Container) -> String {
     let parts = container.ranges().into_iter();
     let parts = parts.map(|range| SessionToken::single(range.id, range.lsn).to_string());
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// `GET …/docs`
+/// Handles `GET …/docs`.
 pub(super) async fn items(call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
     let scope = call.scope()?;
@@ -63,7 +63,7 @@ pub(super) async fn items(call: &Call, target: &Target) -> Outcome {
     Ok(changes::served(container, &scope, answer))
 }
 
-/// What a scan reads, given all that narrows it.
+/// Intersects everything that narrows a scan.
 pub(super) fn scan_scope(container: &Container, scope: &Scope) -> Result<ScanScope, Failure> {
     if let (Some(key), None, None) = (&scope.key, &scope.range, &scope.hashes) {
         return Ok(ScanScope::Key(key.clone()));
@@ -74,7 +74,7 @@ pub(super) fn scan_scope(container: &Container, scope: &Scope) -> Result<ScanSco
         let known = ranges.iter().find(|known| known.id == id);
         let known = known.ok_or(headwater_store::ItemReadError::RangeGone(id))?;
         let Some(inside) = known.range.intersect(&range) else {
-            // Bounds that lie outside of the range are of another range: the map has changed.
+            // Bounds outside of the range belong to another range: the client's map is outdated.
             return Err(headwater_store::ItemReadError::RangeGone(id).into());
         };
         range = inside;
@@ -135,7 +135,7 @@ pub(super) fn page(
         .header_if(headers::CONTINUATION, next))
 }
 
-/// A list that is always empty.
+/// Answers with an empty list.
 pub(super) fn nothing(call: &Call, key: &str, rid: &str) -> Outcome {
     documents(call, key, rid, &[])
 }

@@ -1,7 +1,7 @@
-//! Carries out operations: one file per kind of resource, and the dispatch on [`Operation`].
+//! Runs operations: the dispatch on [`Operation`], and one file per kind of resource.
 //!
-//! An operation takes a [`Call`], asks the store, and makes an [`Answer`]. `permit` checks the caller
-//! before any of them runs. Nothing here reads a header to find out what a request is.
+//! An operation takes a [`Call`], calls the store, and builds an [`Answer`]. `permit` checks the caller before
+//! any operation runs. Nothing here reads a header to classify a request.
 
 mod account;
 mod backups;
@@ -46,7 +46,7 @@ pub(crate) use place::{Place, place_of};
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 
-/// Carries out a request.
+/// Runs a request.
 pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     permit::check(gateway, call).await?;
     call.check_consistency()?;
@@ -58,14 +58,14 @@ pub(crate) async fn answer(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     Ok(if is_for_old_client { answer.with_old_session() } else { answer })
 }
 
-/// Whether the client is from before session tokens had versions.
+/// Whether the client predates versions in session tokens.
 fn reads_old_sessions(call: &Call) -> bool {
     let version = call.header(&names::VERSION);
     version.is_some() && ApiVersion::of(version) < ApiVersion::V2018_06_18
 }
 
-/// By what names the owner of a definition goes. The Java client makes the address of what it read of
-/// it; items say it themselves.
+/// The path of the owner of a definition, by names. The Java client builds the address of a definition from
+/// it. Responses about items contain it already.
 fn owner_path(route: &Route) -> Option<String> {
     match route {
         Route::Containers { db } | Route::Container { db, .. } => Some(list::path_of(&["dbs", db])),
@@ -86,8 +86,8 @@ fn owner_path(route: &Route) -> Option<String> {
     }
 }
 
-/// Dispatches on the operation alone. Rare operations are boxed: the size of this future is moved with every
-/// request, and that of items is small.
+/// Dispatches on the operation alone. Rare operations are boxed: this future is moved with every request, and
+/// that of items is small.
 async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     match call.operation {
         Operation::Items(operation) => {
@@ -105,7 +105,7 @@ async fn carry_out(gateway: &Arc<Gateway>, call: &Call) -> Outcome {
     }
 }
 
-/// An action on the definition that the route names.
+/// Runs an action on the definition that the route names.
 async fn define(gateway: &Arc<Gateway>, call: &Call, action: Action) -> Outcome {
     let kind = ResourceType::StoredProcedure;
     match &call.route {
@@ -173,22 +173,23 @@ async fn define(gateway: &Arc<Gateway>, call: &Call, action: Action) -> Outcome 
     }
 }
 
-/// The container a request is about, checked against what the client believes it to be.
+/// The container of a request, checked against the resource id that the client has cached.
 fn target_of(gateway: &Gateway, call: &Call) -> Result<Arc<Target>, Failure> {
     let (db, coll) = call.route.container().ok_or_else(|| no_id(call))?;
     let target = gateway.target(db, coll)?;
     let intended = call.head.get(&names::INTENDED_COLLECTION_RID);
-    // Only a name can have come to mean another container; a resource id is what it is.
+    // Only a name can refer to a new container; a resource id always refers to the same one.
     let is_named = coll.as_bytes() != target.rid();
     if is_named && intended.is_some_and(|intended| intended.as_bytes() != target.rid()) {
-        let message = format!("the container {coll} was made anew; look it up again");
+        let message =
+            format!("the container {coll} was recreated under the same name; look it up again");
         return Err(Failure::new(Code::CollectionRidMismatch, message));
     }
     Ok(target)
 }
 
 impl Target {
-    /// The partition key of a request; the empty one if it names none and the container has none.
+    /// The partition key of a request; the empty key if it has none and the container has no key definition.
     fn key_of(&self, call: &Call) -> Result<Option<PartitionKey>, Failure> {
         let empty = || self.has_system_key.then(PartitionKey::empty);
         Ok(call.partition_key()?.or_else(empty))
@@ -199,7 +200,7 @@ impl Target {
     }
 }
 
-/// The resource has no such operation.
+/// The error for an operation that the resource does not have.
 pub(crate) fn not_supported(what: &str) -> Failure {
     Failure::new(Code::MethodNotAllowed, format!("this resource does not support {what}"))
 }
@@ -216,7 +217,7 @@ fn unknown_action(action: Action) -> Failure {
     })
 }
 
-/// An operation on a path that lacks the name it needs, which classification rules out.
+/// The error for a path without the name that an operation needs, which classification rules out.
 fn no_id(call: &Call) -> Failure {
     let what = call.route.resource_type();
     Failure::bad_request(format!("the path names no single resource of type {what:?}"))

@@ -1,4 +1,4 @@
-//! Offers: the throughput of databases and containers.
+//! Serves offers: the throughput of databases and containers.
 
 use super::{Outcome, list, query, unknown_action};
 use crate::answer::Answer;
@@ -15,7 +15,7 @@ use headwater_store::{Container, Resource, ResourceType};
 use hyper::StatusCode;
 use serde_json::json;
 
-/// `/offers`
+/// Handles `/offers`.
 pub(super) fn collection(gateway: &Gateway, call: &Call, action: Action) -> Outcome {
     let all = documents(gateway)?;
     match action {
@@ -25,7 +25,7 @@ pub(super) fn collection(gateway: &Gateway, call: &Call, action: Action) -> Outc
     }
 }
 
-/// `/offers/{rid}`
+/// Handles `/offers/{rid}`.
 pub(super) async fn one(gateway: &Gateway, call: &Call, action: Action, rid: &str) -> Outcome {
     let known = OfferRid::parse(rid).ok().map(ResourceId::Offer);
     let found = known.and_then(|rid| gateway.account.resource_by_rid(rid));
@@ -51,8 +51,8 @@ pub(super) async fn one(gateway: &Gateway, call: &Call, action: Action, rid: &st
     }
 }
 
-/// Splits a container until its partitions can give so much, as the service does. A split only links
-/// files, so the answer waits for it: whoever has it finds the new ranges.
+/// Splits a container until its partitions can serve a throughput, as the service does. A split only links
+/// files, so the response waits for it, and the client finds the new ranges.
 async fn make_room(
     gateway: &Gateway,
     owner: ResourceId,
@@ -67,14 +67,14 @@ async fn make_room(
         if missing == 0 {
             return Ok(());
         }
-        // Each of them once before any of them twice, so that they stay of one size.
+        // Split each range once before any twice, so that they stay equal in size.
         for range in ranges.iter().take(missing) {
             container.split(range.id, None).await?;
         }
     }
 }
 
-/// Gives something a throughput.
+/// Creates the offer of a database or container.
 pub(super) async fn create(
     gateway: &Gateway,
     owner: ResourceId,
@@ -85,7 +85,7 @@ pub(super) async fn create(
     Ok(())
 }
 
-/// Request units each partition of a container may spend a second; `None` if there is no limit.
+/// The request units per second of each partition of a container; `None` without a limit.
 pub(super) fn units_per_partition(gateway: &Gateway, container: &Container) -> Option<f64> {
     let rid = container.rid();
     let of = |owner| gateway.account.resources(ResourceType::Offer, Some(owner)).pop();

@@ -1,4 +1,4 @@
-//! Users and their permissions, and the resource tokens that stand for them.
+//! Serves users, their permissions, and the resource tokens of permissions.
 
 use super::Outcome;
 use super::documents::Kind;
@@ -15,15 +15,15 @@ use headwater_protocol::route::{self, Route};
 use headwater_store::{Resource, ResourceType};
 use serde_json::{Map, Value};
 
-/// How long a token is good when nobody says.
+/// The default lifetime of a token.
 const TOKEN_SECONDS: u32 = 3600;
 
-/// `/dbs/{db}/users`
+/// Handles `/dbs/{db}/users`.
 pub(super) async fn users(gateway: &Gateway, call: &Call, action: Action, db: &str) -> Outcome {
     kind_of_users(gateway, db)?.collection(gateway, call, action).await
 }
 
-/// `/dbs/{db}/users/{user}`
+/// Handles `/dbs/{db}/users/{user}`.
 pub(super) async fn user(
     gateway: &Gateway,
     call: &Call,
@@ -34,7 +34,7 @@ pub(super) async fn user(
     kind_of_users(gateway, db)?.one(gateway, call, action, user).await
 }
 
-/// `/dbs/{db}/users/{user}/permissions`
+/// Handles `/dbs/{db}/users/{user}/permissions`.
 pub(super) async fn collection(
     gateway: &Gateway,
     call: &Call,
@@ -46,7 +46,7 @@ pub(super) async fn collection(
     kind_of_permissions(gateway, db, user, &show)?.collection(gateway, call, action).await
 }
 
-/// `/dbs/{db}/users/{user}/permissions/{id}`
+/// Handles `/dbs/{db}/users/{user}/permissions/{id}`.
 pub(super) async fn one(
     gateway: &Gateway,
     call: &Call,
@@ -91,11 +91,11 @@ fn check(json: &mut Map<String, Value>) -> Result<(), Failure> {
         return Err(Failure::bad_request("permissionMode is neither All nor Read"));
     }
     match json.get("resource").and_then(Value::as_str) {
-        // Every other link ends with the name of one resource, or names the items of a container.
+        // Links to one resource, or to the items of a container, have at least two segments.
         Some(link) if link.trim_matches('/').split('/').count() >= 2 => {}
         Some(link) if !link.trim_matches('/').is_empty() => {
             let message = format!(
-                "a permission is for a database or for something in one; {link} names more than that"
+                "a permission is for a database or a resource in one; the link {link} names neither"
             );
             return Err(Failure::bad_request(message));
         }
@@ -115,14 +115,14 @@ fn mode_of(value: Option<&Value>) -> Option<GrantMode> {
     text.eq_ignore_ascii_case("read").then_some(GrantMode::Read)
 }
 
-/// One user has one permission for a resource.
+/// Whether both are for the same resource, for which a user can have only one permission.
 fn same_resource(json: &Value, other: &Resource) -> bool {
     let other: Value = serde_json::from_str(&other.json).unwrap_or_default();
     let fields = ["resource", "resourcePartitionKey"];
     fields.iter().all(|field| json.get(field) == other.get(field))
 }
 
-/// Shows a permission with a token minted for this answer.
+/// Returns a function that shows a permission with a token minted for this response.
 fn shower<'a>(
     gateway: &'a Gateway,
     call: &Call,
@@ -152,7 +152,7 @@ fn token_of(
     Ok(auth::mint(&gateway.config.keys.primary, &grant))
 }
 
-/// Refuses a token whose permission was deleted, or grants less now than the token says.
+/// Refuses a token whose permission was deleted or narrowed since.
 pub(crate) fn check_living(gateway: &Gateway, grant: &Grant) -> Result<(), Failure> {
     let rid = grant.permission;
     let living = gateway.account.resource_by_rid(ResourceId::Permission(rid));
@@ -183,7 +183,7 @@ fn grant_of(
     let key = json.get("resourcePartitionKey").filter(|key| !key.is_null());
     Ok(Grant {
         permission,
-        // A link to what does not exist yet grants nothing, but may be kept.
+        // A link to a resource that does not exist yet is stored, but grants nothing.
         resource: canonical(gateway, link).unwrap_or_else(|| link.to_owned()),
         mode: mode_of(json.get("permissionMode")).unwrap_or(GrantMode::Read),
         partition_key: key.map(|key| PartitionKey::parse(&key.to_string())).transpose()?,
@@ -191,7 +191,7 @@ fn grant_of(
     })
 }
 
-/// A link by names or resource ids, by resource ids as far as there are any.
+/// Rewrites a link with resource ids, as far as its resources have any.
 fn canonical(gateway: &Gateway, link: &str) -> Option<String> {
     let route = route::parse(&format!("/{}", link.trim_matches('/'))).ok()?;
     match &route {

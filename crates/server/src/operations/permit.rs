@@ -1,4 +1,4 @@
-//! Whether a caller may do what it asks for, decided from the operation, the route and the caller.
+//! Decides whether a caller may run an operation, based on the operation, the route and the caller.
 //!
 //! | caller | may |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | a read-only key | read, except permissions: reading one yields a token, which may write |
 //! | a resource token | what its permission grants; never users, permissions, offers, splits or merges |
 //!
-//! A backup holds everything, permissions included: only a read-write key makes one.
+//! A backup contains everything, permissions included, so it requires a read-write key.
 //!
 //! No header takes part, except the partition key that a token is compared with.
 
@@ -20,7 +20,7 @@ use headwater_protocol::error::Code;
 use headwater_protocol::operation::{Access, Action, Operation, Resource};
 use headwater_protocol::route::Route;
 
-/// Refuses what the caller may not do.
+/// Refuses operations that the caller may not run.
 pub(super) async fn check(gateway: &Gateway, call: &Call) -> Result<(), Failure> {
     match (&call.caller, call.operation.access()) {
         (Caller::Owner, _) | (Caller::Reader, Access::Read) => Ok(()),
@@ -52,7 +52,7 @@ async fn check_grant(
 ) -> Result<(), Failure> {
     let reads = access == Access::Read;
     let link = link_of(gateway, &call.route)?;
-    // A client that may read items must also learn which ranges there are.
+    // A client that may read items must be able to read the list of ranges too.
     let is_map = matches!(
         call.route,
         Route::PkRanges { .. } | Route::Container { .. } | Route::Partitions { .. }
@@ -63,7 +63,7 @@ async fn check_grant(
         return Err(forbidden("the resource token does not cover this resource"));
     }
     if grant.mode == GrantMode::Read && !reads {
-        return Err(forbidden("the resource token only reads"));
+        return Err(forbidden("the resource token permits only reads"));
     }
     match &grant.partition_key {
         Some(key) => check_key(call, key, reads),
@@ -71,7 +71,7 @@ async fn check_grant(
     }
 }
 
-/// A grant for one partition key is for its items, and for nothing that others have a part in.
+/// Limits a grant for one partition key to its items, and to reads of the resources around them.
 fn check_key(call: &Call, granted: &PartitionKey, reads: bool) -> Result<(), Failure> {
     let is_of_items = matches!(call.operation, Operation::Items(_));
     if is_of_items && call.partition_key()?.as_ref() != Some(granted) {
@@ -83,8 +83,8 @@ fn check_key(call: &Call, granted: &PartitionKey, reads: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// Whether a grant for one item is for the one a call is about, where one of them names it by its
-/// resource id and the other by its id. Links alone cannot tell: only the item knows both.
+/// Whether a grant for one item covers the item of a call, if one names it by resource id and the other by id.
+/// The links do not show that; only the item has both ids.
 async fn is_granted_item(gateway: &Gateway, call: &Call, grant: &Grant) -> Result<bool, Failure> {
     let Route::Item { db, coll, id } = &call.route else {
         return Ok(false);
@@ -101,7 +101,7 @@ async fn is_granted_item(gateway: &Gateway, call: &Call, grant: &Grant) -> Resul
     by_rid::is_same(&target, &key, id, granted).await
 }
 
-/// Whether the caller may give an item another id: one with a token for that item alone may not.
+/// Whether the caller may change an item's id. A token for that item alone does not permit it.
 pub(super) fn may_rename(gateway: &Gateway, call: &Call) -> Result<bool, Failure> {
     let (Caller::Guest(grant), Some((db, coll))) = (&call.caller, call.route.container()) else {
         return Ok(true);
@@ -110,7 +110,7 @@ pub(super) fn may_rename(gateway: &Gateway, call: &Call) -> Result<bool, Failure
     Ok(grant.covers(&link_of(gateway, &items)?))
 }
 
-/// The link of what a route names, by resource ids as far as there are any.
+/// The link of a route, by resource ids as far as its resources have any.
 pub(super) fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failure> {
     let of_container = |db: &str, coll: &str, rest: &str| {
         let container = gateway.container(db, coll)?;
@@ -121,7 +121,7 @@ pub(super) fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failur
         Route::Container { db, coll } | Route::Partitions { db, coll } => {
             of_container(db, coll, "")
         }
-        // Who listens to a container reads its items.
+        // Listening to a container means reading its items.
         Route::Items { db, coll } | Route::ChangeStream { db, coll } => {
             of_container(db, coll, "/docs")
         }
@@ -142,12 +142,12 @@ pub(super) fn link_of(gateway: &Gateway, route: &Route) -> Result<String, Failur
     }
 }
 
-/// A token for one partition key met another.
+/// The error for a token of one partition key that is used with another.
 pub(super) fn other_key() -> Failure {
     forbidden("the resource token is for another partition key")
 }
 
-/// A token for one item met a body with another id.
+/// The error for a token of one item that is used with a body of another id.
 pub(super) fn other_id() -> Failure {
     forbidden("the resource token is for one item, and the body has another id")
 }

@@ -1,14 +1,14 @@
-//! On which threads a request is answered.
+//! Chooses the threads on which a request runs.
 //!
 //! ```text
-//! connection   one item, or one page of the change feed as it lies in the log: others on the thread wait
-//! shared       what may sort or look through many items; long queries take turns there
-//! background   what computes for long before it can yield, at a lower priority and on fewer threads than
+//! connection   one item, or one page of the change feed copied from the log; other connections wait meanwhile
+//! shared       operations that may sort or scan many items; long queries yield there
+//! background   computations that run for long before they yield, at a lower priority and on fewer threads than
 //!              there are processors: large bodies, long queries, conditions of patches. A page of the change
 //!              feed moves there when it turns out to be large (`changes`)
 //! ```
 //!
-//! Deciding this never changes an answer.
+//! The choice never changes a response.
 
 use crate::names;
 use crate::request::{Call, Caller};
@@ -17,22 +17,22 @@ use headwater_protocol::headers;
 use headwater_protocol::operation::{Action, ItemOperation, Operation, Resource};
 use headwater_protocol::route::Route;
 
-/// Parsing a larger body takes a noticeable time.
+/// The largest body whose parsing takes no noticeable time.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Parsing a larger body takes milliseconds.
+/// The largest body that is parsed on the shared threads; a larger one takes milliseconds.
 const SHARED_BODY_BYTES_MAX: usize = 256 << 10;
 
-/// Understanding a longer query takes milliseconds.
+/// The longest query that is parsed on the shared threads; a longer one takes milliseconds.
 const SHARED_QUERY_BYTES_MAX: usize = 16 << 10;
 
-/// Where a request is answered.
+/// The threads on which a request runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On the thread of its connection.
+    /// The thread of the connection.
     Connection,
-    /// On the threads of the store.
+    /// The threads of the store.
     Shared,
-    /// On threads for long computations.
+    /// The threads for long computations.
     Background,
 }
 
@@ -59,7 +59,7 @@ fn is_brief(call: &Call) -> bool {
     if call.body.len() > BODY_BYTES_MAX {
         return false;
     }
-    // What a guest may do can depend on an item that has to be looked for.
+    // The permission of a resource token may depend on an item that must be searched.
     if matches!(call.caller, Caller::Guest(_)) {
         return false;
     }
@@ -84,19 +84,19 @@ fn is_brief(call: &Call) -> bool {
     }
 }
 
-/// Whether a patch may have a condition, which computes. Some patches without one are taken for one with it:
-/// a name can be written with escapes.
+/// Whether a patch may have a condition, which takes time to evaluate. Any escaped character counts too,
+/// because the name can be written with escapes.
 fn may_have_condition(body: &[u8]) -> bool {
     let contains = |text: &[u8]| body.windows(text.len()).any(|window| window == text);
     contains(b"\"condition\"") || contains(b"\\u")
 }
 
-/// An item named by its resource id has to be looked for.
+/// Whether an item is named by its resource id, which requires a search.
 fn names_rid(route: &Route) -> bool {
     matches!(route, Route::Item { id, .. } if ItemRid::parse(id).is_ok())
 }
 
-/// Whether a page of the change feed reads nothing that is not on it.
+/// Whether a page of the change feed reads only the changes that are on it.
 fn reads_one_log(call: &Call) -> bool {
     let picks = [
         &names::PARTITION_KEY,
@@ -105,7 +105,7 @@ fn reads_one_log(call: &Call) -> bool {
         &names::FEED_OPS,
         &names::FEED_CHANGED,
     ];
-    // With all versions, the one before each change has to be looked for.
+    // All versions require a lookup of the version before each change.
     let is_of_latest = |name: &str| name.trim().eq_ignore_ascii_case("incremental feed");
     call.header(&names::A_IM).is_some_and(is_of_latest)
         && !picks.into_iter().any(|name| call.head.contains(name))
@@ -155,14 +155,14 @@ mod tests {
             (Method::POST, items.clone(), vec![(headers::IS_UPSERT, "True")], true),
             (Method::GET, items.clone(), vec![feed], true),
             (Method::GET, items.clone(), vec![feed, (headers::PREFER, "wait=9")], true),
-            // By its resource id it has to be looked for.
+            // An item named by its resource id must be searched.
             (Method::GET, item("AAAAAYAAAAEDAAAAAAAAAA=="), vec![], false),
             (Method::PUT, item("1"), vec![(headers::PRE_TRIGGER_INCLUDE, "t")], false),
             (Method::POST, items.clone(), vec![(headers::POST_TRIGGER_INCLUDE, "t")], false),
             (Method::POST, items.clone(), vec![(headers::IS_QUERY, "True")], false),
             (Method::POST, items.clone(), vec![(headers::IS_BATCH, "True")], false),
             (Method::GET, items.clone(), vec![], false),
-            // A blank name of a feed asks for a list, which may sort thousands of rows.
+            // A blank `A-IM` requests a list, which may sort thousands of rows.
             (Method::GET, items.clone(), vec![(headers::A_IM, " ")], false),
             (Method::GET, items.clone(), vec![(headers::A_IM, "Full-Fidelity Feed")], false),
             (Method::GET, items.clone(), vec![feed, (headers::FEED_WHERE, "c.a = 1")], false),

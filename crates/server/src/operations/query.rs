@@ -1,6 +1,6 @@
-//! Queries over items and over definitions, and the plans of those a client runs itself.
+//! Runs queries over items and definitions, and plans those that clients run range by range.
 
-use super::query_metrics::{self, Measured};
+use super::query_metrics::{self, Measurements};
 use super::{Outcome, changes, items, list, scripts};
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -25,24 +25,24 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Clients that send a query as it is first, and plan it when they are told to, by what they call
-/// themselves. Others either plan without being told or cannot.
+/// User agents of clients that first send a query unplanned, and plan it when the server requires it. Other
+/// clients plan without being asked, or cannot.
 const MERGING_CLIENTS: [&str; 2] = ["azsdk-python-cosmos", "azure-cosmos-js"];
 
-/// Every query reads forwards.
+/// The execution info of every query: all read forwards.
 static FORWARDS: HeaderValue =
     HeaderValue::from_static(r#"{"reverseRidEnabled":false,"reverseIndexScan":false}"#);
 
-/// A continuation behind which there is nothing.
+/// The continuation after the last row, which leads to an empty page.
 const LAST_PAGE: &str = "end";
 
-/// What a client sends.
+/// The body of a query request.
 #[derive(Deserialize)]
 struct Body<'a> {
     query: String,
     #[serde(borrow, default)]
     parameters: Vec<Parameter<'a>>,
-    /// Where a sorted query resumes on one range. Only .NET sends it; others have it in the text.
+    /// Where a sorted query resumes on one range. Only .NET sends it; other clients put it into the text.
     #[serde(rename = "resumeFilter", borrow, default)]
     resume_filter: Option<ResumeFilter<'a>>,
 }
@@ -71,17 +71,17 @@ impl ResumeFilter<'_> {
 #[derive(Deserialize)]
 struct Parameter<'a> {
     name: String,
-    /// Absent for a value that is undefined; null is a value like any other.
+    /// `None` for an undefined value; null is a value like any other.
     #[serde(borrow, default, deserialize_with = "given")]
     value: Option<&'a RawValue>,
 }
 
-/// A member that is there, whatever its value.
+/// Deserialises a member that is present, including null.
 fn given<'de: 'a, 'a, D: Deserializer<'de>>(text: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(text).map(Some)
 }
 
-/// `POST …/docs` with a query.
+/// Handles `POST …/docs` with a query.
 pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let container = &target.container;
     let arrived = gateway.runtime.elapsed();
@@ -111,7 +111,7 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     let running = gateway.runtime.elapsed().saturating_sub(started);
     let rid = container.rid().to_string();
     let (body, rows) = body_of("Documents", &rid, std::mem::take(&mut page.rows));
-    let measured = Measured { compiling, running, rows, bytes: body.len() };
+    let measured = Measurements { compiling, running, rows, bytes: body.len() };
     let answer = Answer::json(StatusCode::OK, body)
         .charged(Charge::query(page.items_read, page.bytes_read))
         .number(&names::ITEM_COUNT, rows as u64)
@@ -125,10 +125,10 @@ pub(super) async fn items(gateway: &Gateway, call: &Call, target: &Target) -> Ou
     Ok(changes::served(container, &scope, answer))
 }
 
-/// Whether an empty page follows one that is full, though there is nothing more. So it is where a gateway goes
-/// through all ranges itself, and clients count pages (`TestCrossPartitionQuery` of the SDK for Go); within one
-/// range or key the last full page is the last, and so it is for clients that would go through several ranges themselves
-/// (JavaScript counts pages either way).
+/// Whether an empty page follows the last full one. It does where a gateway visits all ranges itself, and
+/// clients count pages (`TestCrossPartitionQuery` of the Go SDK). Within one range or key the last full page
+/// is the last. So it is for clients that would visit several ranges themselves (the JavaScript SDK counts
+/// pages either way).
 fn has_empty_end(
     query: &Query,
     container: &Container,
@@ -144,14 +144,14 @@ fn has_empty_end(
         && !names_one_key(query, container.definition().partition_key())
 }
 
-/// Whether a call is about one key, range or interval of hashes, and not about the whole container.
+/// Whether a call is limited to a key, a range or an interval of hashes.
 fn is_scoped(scope: &Scope) -> bool {
     let has_key = scope.key.as_ref().is_some_and(|key| !key.components().is_empty());
     has_key || scope.range.is_some() || scope.hashes.is_some()
 }
 
-/// The continuation of a query over the whole container is a JSON object, as the service's gateway writes it: the
-/// position, and the range of keys that is left.
+/// The continuation of a query over the whole container, in the JSON form of the service's gateway: the
+/// position, and the remaining range of keys.
 #[derive(Deserialize, Serialize)]
 struct GatewayContinuation<'a> {
     #[serde(borrow)]
@@ -167,7 +167,7 @@ struct ContinuationRange<'a> {
     max: Cow<'a, str>,
 }
 
-/// A position as the continuation of a scope: as it is within a key or a range, else in a JSON object.
+/// Encodes a position as a continuation: unchanged within a key or a range, else as a JSON object.
 fn continuation(scope: &Scope, position: String) -> String {
     if is_scoped(scope) {
         return position;
@@ -177,7 +177,7 @@ fn continuation(scope: &Scope, position: String) -> String {
     serde_json::to_string(&written).unwrap_or(position)
 }
 
-/// The position in a continuation of either form, whatever the scope is; `None` for one that Azure wrote.
+/// Returns the position in a continuation of either form; `None` for one that Azure wrote.
 fn position_in(continuation: &str) -> Result<Option<Cow<'_, str>>, Failure> {
     let position = if continuation.starts_with('{') {
         let read: Result<GatewayContinuation<'_>, _> = serde_json::from_str(continuation);
@@ -188,14 +188,14 @@ fn position_in(continuation: &str) -> Result<Option<Cow<'_, str>>, Failure> {
     Ok(position.filter(|position| !is_of_azure(position)))
 }
 
-/// Whether a continuation is one that only Azure can have made. It says nothing about where we are: whoever
-/// comes here with one begins anew, and misses nothing.
+/// Whether a continuation was written by Azure. Its position has no meaning here, so the query starts from the
+/// beginning and misses nothing.
 fn is_of_azure(continuation: &str) -> bool {
     continuation.starts_with("-RID:") || continuation.starts_with("+RID:")
 }
 
-/// A query over more than one partition key has to say that it means it, however many partitions there
-/// are: they may be more tomorrow.
+/// Requires the cross-partition header for a query over more than one partition key, even in a container with a
+/// single partition, which may split later.
 pub(super) fn check_crossing(
     call: &Call,
     container: &Container,
@@ -209,7 +209,7 @@ pub(super) fn check_crossing(
     }
     let definition = container.definition();
     let key = definition.partition_key();
-    // Where items can have no key, the empty one is theirs.
+    // A container without a key definition has only the empty key.
     if key.system_key || query.is_some_and(|query| names_one_key(query, key)) {
         return Ok(());
     }
@@ -219,11 +219,11 @@ pub(super) fn check_crossing(
     Err(Failure::bad_request(message))
 }
 
-/// Lets a client that knows how to merge the answers of several ranges do so, with the plan for it.
+/// Returns the plan, as an error, to clients that can merge the results of several ranges.
 ///
-/// We could answer ourselves, and do so for everybody else. But programs written with these SDKs see what
-/// the merging is like: which pages there are, what is refused, what an aggregate over nothing is. None of
-/// that should change with the first split, so one range is merged like many.
+/// The server could merge, and does so for all other clients. But users of these SDKs can observe the merging:
+/// the pages, the refusals, the value of an aggregate over nothing. A first split must not change them, so a
+/// single range is merged like many.
 fn leave_to_client(
     call: &Call,
     container: &Container,
@@ -238,7 +238,7 @@ fn leave_to_client(
     let plan = query.plan(definition.partition_key());
     let plan = plan.map_err(|error| Failure::bad_request(error.service_message()))?;
     let features = plan.features();
-    // Not every client can name an aggregate itself, and one that cannot refuses whatever the filter says.
+    // Some clients cannot handle a named aggregate and refuse it whatever the filter.
     let is_named =
         features.contains(&"NonValueAggregate") && call.flag(headers::ENABLE_CROSS_PARTITION);
     let is_ours = !is_named && names_one_key(query, definition.partition_key());
@@ -251,13 +251,13 @@ fn leave_to_client(
     Err(Failure { info: serde_json::to_string(&plan).ok(), ..failure })
 }
 
-/// Whether a client knows how to merge the answers of several ranges.
+/// Whether the client can merge the results of several ranges.
 fn merges(call: &Call) -> bool {
     let agent = call.header("user-agent").unwrap_or_default();
     MERGING_CLIENTS.iter().any(|name| agent.contains(name))
 }
 
-/// Whether the filter leaves only one partition key possible.
+/// Whether the filter matches at most one partition key.
 fn names_one_key(query: &Query, definition: &PartitionKeyDefinition) -> bool {
     let segments = |path: &PartitionKeyPath| path.segments().to_vec();
     let paths: Vec<Vec<String>> = definition.paths.iter().map(segments).collect();
@@ -267,7 +267,7 @@ fn names_one_key(query: &Query, definition: &PartitionKeyDefinition) -> bool {
     candidates.is_some_and(|all| all.len() <= 1 && all.iter().flatten().all(Option::is_some))
 }
 
-/// A query over documents that are all at hand.
+/// Runs a query over documents that are all in memory.
 pub(super) fn documents(
     gateway: &Gateway,
     call: &Call,
@@ -281,22 +281,22 @@ pub(super) fn documents(
     list::documents(call, key, rid, &rows)
 }
 
-/// How a client runs a query over several ranges.
+/// Plans a query for a client that runs it range by range.
 ///
-/// A plan may be asked for without the parameters, which then come with the query: it is the same for all of
-/// their values, but for the keys they could narrow it to.
+/// The client may request a plan without parameters and send them with the query. The plan is the same for all
+/// of their values, except for the keys that they could narrow it to.
 pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
-    let mut asked = Asked::of(call)?;
-    let is_known = !asked.leave_open();
-    let understood = asked.understand(Some(&target.container));
-    let query = understood.map_err(|error| Failure::bad_request(error.service_message()))?;
+    let mut request = QueryRequest::parse(call)?;
+    let is_known = !request.add_missing_parameters();
+    let compiled = request.compile(Some(&target.container));
+    let query = compiled.map_err(|error| Failure::bad_request(error.service_message()))?;
     let definition = target.container.definition();
     let planned = match is_known {
         true => query.plan(definition.partition_key()),
         false => query.plan_over_all_keys(),
     };
     let plan = match planned {
-        // Within one key there is nothing to merge.
+        // A query within one key needs no merging.
         Err(_) if is_for_one_key(call, definition.partition_key())? => query.plan_of_one_key(),
         plan => plan.map_err(|error| Failure::bad_request(error.service_message()))?,
     };
@@ -318,13 +318,13 @@ pub(super) fn plan(call: &Call, target: &Target) -> Outcome {
     Ok(Answer::json(StatusCode::OK, body).charged(Charge::ONE))
 }
 
-/// Whether a call is about a single partition key, named with all of its parts.
+/// Whether the request has a complete partition key.
 fn is_for_one_key(call: &Call, definition: &PartitionKeyDefinition) -> Result<bool, Failure> {
     let key = call.partition_key()?;
     Ok(key.is_some_and(|key| key.components().len() == definition.paths.len()))
 }
 
-/// The condition of a patch, if it has one.
+/// Compiles the condition of a patch, if it has one.
 pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> {
     match &patch.condition {
         None => Ok(None),
@@ -335,25 +335,25 @@ pub(super) fn condition_of(patch: &Patch) -> Result<Option<Condition>, Failure> 
     }
 }
 
-/// The query a client sent, over the items of a container or over documents.
+/// Parses the query of a request, over the items of a container or over documents.
 fn parse(call: &Call, container: Option<&Container>) -> Result<Query, Failure> {
-    let understood = Asked::of(call)?.understand(container);
-    understood.map_err(|error| Failure::bad_request(error.service_message()))
+    let compiled = QueryRequest::parse(call)?.compile(container);
+    compiled.map_err(|error| Failure::bad_request(error.service_message()))
 }
 
-/// A query as it was sent.
-struct Asked {
+/// The query of a request, before it is compiled.
+struct QueryRequest {
     text: String,
     parameters: Vec<(String, Value<'static>)>,
     resume: Option<ResumePoint>,
 }
 
-impl Asked {
-    fn of(call: &Call) -> Result<Asked, Failure> {
+impl QueryRequest {
+    fn parse(call: &Call) -> Result<QueryRequest, Failure> {
         let kind = call.header(headers::CONTENT_TYPE).unwrap_or_default();
         if headers::has_media_type(kind, "application/sql") {
             let text = call.text()?.to_owned();
-            return Ok(Asked { text, parameters: Vec::new(), resume: None });
+            return Ok(QueryRequest { text, parameters: Vec::new(), resume: None });
         }
         let body: Body<'_> = serde_json::from_slice(&call.body).map_err(|error| {
             Failure::bad_request(format!(
@@ -373,11 +373,11 @@ impl Asked {
             parameters.push((parameter.name, value));
         }
         let resume = body.resume_filter.map(|filter| filter.point()).transpose()?;
-        Ok(Asked { text: body.query, parameters, resume })
+        Ok(QueryRequest { text: body.query, parameters, resume })
     }
 
-    /// Leaves parameters that did not come undefined. True if there are any.
-    fn leave_open(&mut self) -> bool {
+    /// Adds missing parameters as undefined values. Returns whether there are any.
+    fn add_missing_parameters(&mut self) -> bool {
         let given: HashSet<&str> = self.parameters.iter().map(|(name, _)| name.as_str()).collect();
         let missing: Vec<String> = Query::parameters_in(&self.text)
             .into_iter()
@@ -389,7 +389,7 @@ impl Asked {
         is_open
     }
 
-    fn understand(&self, container: Option<&Container>) -> Result<Query, QueryError> {
+    fn compile(&self, container: Option<&Container>) -> Result<Query, QueryError> {
         let text = match &self.resume {
             Some(point) => Cow::Owned(point.resumed(&self.text)?),
             None => Cow::Borrowed(self.text.as_str()),
@@ -401,7 +401,7 @@ impl Asked {
     }
 }
 
-/// The body of a page. Each row is dropped as soon as it is written, so that no page is in memory twice.
+/// Builds the body of a page. Each row is dropped once it is copied, so that the page is not in memory twice.
 fn body_of(key: &str, rid: &str, rows: Vec<Bytes>) -> (Vec<u8>, usize) {
     let size: usize = rows.iter().map(|row| row.len() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);

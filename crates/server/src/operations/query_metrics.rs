@@ -1,6 +1,6 @@
-//! What a query did, in the words clients ask for it: figures, and which indexes it used.
+//! Formats the metrics of a query: its figures, and the indexes that it used.
 //!
-//! Only what was measured is more than zero.
+//! Values that are not measured are zero.
 
 use crate::request::{Call, Scope};
 use base64::Engine;
@@ -12,20 +12,20 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long the parts of a query took, and what came out.
-pub(super) struct Measured {
+/// The measured times and the size of the result.
+pub(super) struct Measurements {
     pub(super) compiling: Duration,
     pub(super) running: Duration,
     pub(super) rows: usize,
     pub(super) bytes: usize,
 }
 
-/// The figures, if they were asked for.
-pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measured) -> Option<String> {
+/// Formats the query metrics, if requested.
+pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measurements) -> Option<String> {
     if !call.flag(headers::POPULATE_QUERY_METRICS) {
         return None;
     }
-    // What was measured took some time, though it may be less than two digits show.
+    // A measured time is never shown as zero, even if it is below two decimals.
     let millis = |time: Duration| (time.as_secs_f64() * 1000.0).max(0.01);
     let (compiling, running) = (millis(measured.compiling), millis(measured.running));
     let figures = [
@@ -52,14 +52,14 @@ pub(super) fn figures(call: &Call, page: &QueryPage, measured: &Measured) -> Opt
     Some(words.join(";"))
 }
 
-/// How much of what was read ended up in the answer. Whoever reads nothing has read nothing in vain.
+/// The fraction of the items read that is in the result; 1 if none were read.
 #[expect(clippy::cast_precision_loss, reason = "a ratio of two digits")]
 fn hit_ratio(rows: usize, items: usize) -> f64 {
     if items == 0 { 1.0 } else { (rows as f64 / items as f64).min(1.0) }
 }
 
-/// Which indexes were used and which would have helped, if that was asked for, in the form it was asked
-/// for. Whoever names a partition key has found its items by it.
+/// Formats the used and potential indexes in the requested form, if requested. The partition key of the request
+/// counts as a used index.
 pub(super) fn indexes(
     call: &Call,
     container: &Container,

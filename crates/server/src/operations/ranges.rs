@@ -1,7 +1,7 @@
-//! The ranges of a container: a list that is itself a change feed.
+//! Serves the ranges of a container, a list that is itself a change feed.
 //!
-//! Clients ask again with the etag of the last answer until they are told that nothing is newer. A
-//! server that never says so keeps them asking for ever.
+//! Clients repeat the request with the last etag until the response is 304. A server that never responds with
+//! 304 would keep them in a loop.
 
 use super::Outcome;
 use crate::answer::Answer;
@@ -16,7 +16,7 @@ use headwater_protocol::resource::{self, FeedWriter, PkRange};
 use headwater_store::{Container, RangeInfo};
 use hyper::StatusCode;
 
-/// `…/pkranges`
+/// Handles `…/pkranges`.
 pub(super) fn collection(gateway: &Gateway, call: &Call, db: &str, coll: &str) -> Outcome {
     let container = gateway.container(db, coll)?;
     let ranges = container.ranges();
@@ -43,7 +43,7 @@ pub(super) fn collection(gateway: &Gateway, call: &Call, db: &str, coll: &str) -
     Ok(base(Answer::json(StatusCode::OK, body)).header(headers::ITEM_COUNT, count))
 }
 
-/// `…/pkranges/{id}`
+/// Handles `…/pkranges/{id}`.
 pub(super) fn one(gateway: &Gateway, db: &str, coll: &str, id: &str) -> Outcome {
     let container = gateway.container(db, coll)?;
     let ranges = container.ranges();
@@ -57,7 +57,7 @@ pub(super) fn one(gateway: &Gateway, db: &str, coll: &str, id: &str) -> Outcome 
     Ok(Answer::json(StatusCode::OK, body).charged(Charge::METADATA_READ))
 }
 
-/// Ids are never used twice, so the newest of them and their number name a topology.
+/// The etag of a list of ranges. Ids are never reused, so the newest id and the count identify the topology.
 fn etag_of(ranges: &[RangeInfo]) -> String {
     let newest = ranges.iter().map(|range| range.id.get()).max().unwrap_or(0);
     format!("{newest}-{}", ranges.len())

@@ -1,5 +1,5 @@
-//! Stored procedures, triggers and user-defined functions: keeping them, and finding them when they are to
-//! run. What running them means is the store's business.
+//! Serves stored procedures, triggers and user-defined functions, and looks them up for execution. The store
+//! executes them.
 
 use super::documents::{Check, Kind};
 use super::{Outcome, items, no_id};
@@ -21,13 +21,13 @@ use hyper::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
-/// What is escaped in the log: clients compare it with what they escape themselves.
+/// The characters escaped in the log, which clients compare with their own escaping.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Bytes of the log in a header: clients refuse heads beyond 16 KiB.
+/// The maximum size of the log header: clients refuse heads beyond 16 KiB.
 const LOG_HEADER_BYTES: usize = 8 << 10;
 
-/// `…/sprocs`, `…/triggers`, `…/udfs`
+/// Handles `…/sprocs`, `…/triggers` and `…/udfs`.
 pub(super) async fn collection(
     gateway: &Gateway,
     call: &Call,
@@ -40,7 +40,7 @@ pub(super) async fn collection(
     scripts(kind, owner).collection(gateway, call, action).await
 }
 
-/// `…/sprocs/{id}` and so on
+/// Handles `…/sprocs/{id}`, `…/triggers/{id}` and `…/udfs/{id}`.
 pub(super) async fn one(
     gateway: &Gateway,
     call: &Call,
@@ -53,7 +53,7 @@ pub(super) async fn one(
     scripts(kind, owner).one(gateway, call, action, id).await
 }
 
-/// `POST …/sprocs/{id}`
+/// Handles `POST …/sprocs/{id}`.
 pub(super) async fn execute(gateway: &Gateway, call: &Call, target: &Target) -> Outcome {
     let Route::StoredProcedure { id, .. } = &call.route else {
         return Err(no_id(call));
@@ -68,12 +68,12 @@ pub(super) async fn execute(gateway: &Gateway, call: &Call, target: &Target) -> 
         functions: all_functions(gateway, &target.container),
     };
     let executed = target.container.execute(key, &procedure).await?;
-    // Without a response the body is an empty text, which every client can read.
+    // Without a response the body is an empty string, which every client can parse.
     let body = executed.response.clone().unwrap_or_else(|| "\"\"".to_owned());
     Ok(told(call, Answer::json(StatusCode::OK, body), &executed))
 }
 
-/// The arguments of a call: a JSON array, or nothing.
+/// Returns the arguments of a call: a JSON array, empty if there is no body.
 fn arguments_of(call: &Call) -> Result<String, Failure> {
     let text = call.text()?.trim();
     if text.is_empty() {
@@ -88,7 +88,7 @@ fn arguments_of(call: &Call) -> Result<String, Failure> {
     }
 }
 
-/// What an answer says about the scripts behind it.
+/// Adds the charge, the session and the log of executed scripts to a response.
 fn told(call: &Call, answer: Answer, executed: &Executed) -> Answer {
     let written: Charge = executed.written.iter().map(items::charge_of).sum();
     let read = match executed.items_read {
@@ -105,7 +105,7 @@ fn told(call: &Call, answer: Answer, executed: &Executed) -> Answer {
 fn log_header(log: &str) -> String {
     let mut encoded = utf8_percent_encode(log, ESCAPED).to_string();
     if encoded.len() > LOG_HEADER_BYTES {
-        // Not in the middle of an escape.
+        // Do not cut in the middle of an escape.
         let cut = encoded[..LOG_HEADER_BYTES].rfind('%').unwrap_or(LOG_HEADER_BYTES);
         let cut = if cut + 3 > LOG_HEADER_BYTES { cut } else { LOG_HEADER_BYTES };
         encoded.truncate(cut);
@@ -113,7 +113,7 @@ fn log_header(log: &str) -> String {
     encoded
 }
 
-/// The triggers a write names, if it names any.
+/// Looks up the triggers that a write names; `None` if it names none.
 pub(super) fn triggers_of(
     gateway: &Gateway,
     call: &Call,
@@ -134,7 +134,7 @@ pub(super) fn triggers_of(
     Ok(Some(Triggers { before, after, functions }))
 }
 
-/// A trigger, if it may run there.
+/// Looks up a trigger and checks that it applies to the operation.
 fn trigger(
     gateway: &Gateway,
     container: &Container,
@@ -156,7 +156,7 @@ fn trigger(
         let message = format!("the trigger {name} is a {kind}-trigger and cannot run as {when}");
         return Err(Failure::bad_request(message));
     }
-    // An upsert creates or replaces, so triggers of either may run; an update is both.
+    // An upsert creates or replaces, so triggers for either apply; an update is both.
     let runs = match operation {
         "Upsert" => ["All", "Upsert", "Update", "Create", "Replace"].as_slice(),
         "Replace" => ["All", "Replace", "Update"].as_slice(),
@@ -170,7 +170,7 @@ fn trigger(
     Ok(script_of(&resource))
 }
 
-/// Writes an item with triggers around it.
+/// Writes an item and runs its triggers.
 pub(super) async fn triggered(
     call: &Call,
     target: &Target,
@@ -194,7 +194,7 @@ pub(super) async fn triggered(
     Ok(told(call, answer, &executed))
 }
 
-/// The user-defined functions a query calls. Those that are missing it will miss itself.
+/// Looks up the user-defined functions that a query calls. Missing ones are reported by the query.
 pub(super) fn functions_of(gateway: &Gateway, container: &Container, query: &Query) -> Vec<Script> {
     let owner = ResourceId::Container(container.rid());
     let find =

@@ -1,4 +1,4 @@
-//! What is not about data: health, metrics, the certificate, and the headers of CORS.
+//! Serves health, metrics and the certificate, and sets the headers of CORS.
 
 use crate::answer::Answer;
 use crate::gateway::Gateway;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS");
-/// Where metrics are read, without a key.
+/// The path of the metrics, which need no key.
 pub(crate) const METRICS: &str = "/metrics";
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, accept, a-im, if-match, if-none-match, if-modified-since, prefer, \
@@ -34,7 +34,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
      x-ms-request-duration-ms, x-ms-retry-after-ms, x-ms-session-token, x-ms-substatus, x-ms-version",
 );
 
-/// Answers what needs no signature; `None` if the request is about something else.
+/// Answers requests that need no signature; `None` for all others.
 pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
     if request.method() != Method::GET {
         return None;

@@ -1,9 +1,9 @@
-//! Who may do what: every operation, by every principal, in every disguise.
+//! Authorization of every operation, by every principal, with every disguise of the request.
 //!
-//! The expectation comes from the tables in `table.rs`, which are written by hand and use nothing of the
-//! server's own classification. Each refused request must also leave the store as it was.
+//! The expected results come from the tables in `table.rs`, which are written by hand and do not use the
+//! server's classification. A refused request must also leave the store unchanged.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,7 +17,7 @@ use support::World;
 use table::{Disguise, Expected, Mode, Op, Principal, Scope};
 use world::Stage;
 
-/// Every principal that a server can meet.
+/// Every kind of principal.
 const PRINCIPALS: [Principal; 13] = [
     Principal::Nobody,
     Principal::Primary,
@@ -34,7 +34,7 @@ const PRINCIPALS: [Principal; 13] = [
     Principal::Token(Scope::Item, Mode::All),
 ];
 
-/// Runs the table for one principal on a server of its own.
+/// Runs the table for one principal on its own server.
 async fn check(principal: Principal, disguises: &[Disguise], ops: &[Op]) -> Vec<String> {
     let stage = Stage::new().await;
     let mut wrong = Vec::new();
@@ -42,7 +42,7 @@ async fn check(principal: Principal, disguises: &[Disguise], ops: &[Op]) -> Vec<
     for op in ops {
         for (index, disguise) in disguises.iter().enumerate() {
             let expected = table::expected(principal, op, disguise);
-            // What removes its own target can be permitted only once.
+            // An operation that removes its own target can be permitted only once.
             if op.is_last && expected == Expected::Permitted && index > 0 {
                 continue;
             }
@@ -64,10 +64,10 @@ async fn check(principal: Principal, disguises: &[Disguise], ops: &[Op]) -> Vec<
 
 fn report(wrong: &[String]) {
     let shown: Vec<&str> = wrong.iter().take(40).map(String::as_str).collect();
-    assert!(wrong.is_empty(), "{} wrong answers, such as\n{}", wrong.len(), shown.join("\n"));
+    assert!(wrong.is_empty(), "{} wrong responses, such as\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// A read-only key created items with a batch that called itself a query, and ran procedures that wrote.
+/// Regression: a read-only key could create items by a batch marked as a query, and run procedures that write.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_operation_is_permitted_by_what_it_is_and_not_by_what_its_headers_claim() {
     let (disguises, ops) = (table::disguises(2), table::operations());
@@ -78,7 +78,7 @@ async fn every_operation_is_permitted_by_what_it_is_and_not_by_what_its_headers_
     report(&wrong);
 }
 
-/// The paths that are several operations, with every combination of the headers that choose one.
+/// Sends the requests whose operation depends on headers, with every combination of these headers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_that_only_reads_changes_nothing_with_any_combination_of_headers() {
     let disguises = table::disguises(usize::MAX);
@@ -95,7 +95,7 @@ const DOCS: &str = "/dbs/db/colls/c/docs";
 const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["a"]"#);
 const WAIT: [(&str, &str); 2] = [("A-IM", "Incremental Feed"), ("Prefer", "wait=1")];
 
-/// A server with this many places, and a container with this many items.
+/// A server with these limits, and a container with this number of items.
 async fn limited(requests: usize, waiting_readers: usize, items: usize) -> World {
     let world = World::with(|config| {
         config.limits.requests = requests;
@@ -114,7 +114,7 @@ async fn limited(requests: usize, waiting_readers: usize, items: usize) -> World
     world
 }
 
-/// `A-IM` and `Prefer: wait` on any request took it past the limit on requests.
+/// Regression: `A-IM` and `Prefer: wait` exempted any request from the limit on requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_only_claims_to_wait_counts_as_a_request() {
     let world = limited(0, 1, 0).await;
@@ -128,12 +128,12 @@ async fn a_request_that_only_claims_to_wait_counts_as_a_request() {
     world.stop().await;
 }
 
-/// A page that was there at once was read under no limit at all.
+/// Regression: a page that was available at once was read under no limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_feed_read_that_would_wait_counts_as_a_waiting_reader_also_if_there_are_changes() {
     let world = limited(1, 0, 200).await;
     assert_eq!(world.send("GET", DOCS, &WAIT[..1], "").await.status, 200);
-    // The larger page is one that two threads read.
+    // The larger page is read by two threads.
     for count in ["1", "100"] {
         let head = [WAIT[0], WAIT[1], ("x-ms-max-item-count", count)];
         assert_eq!(world.send("GET", DOCS, &head, "").await.status, 503, "{count} items");

@@ -1,19 +1,19 @@
-//! The tables the expectation is computed from: operations, disguises, and what each principal may do.
+//! Tables of operations, disguises, and what each principal may do, from which expected results follow.
 
-/// What an operation asks of its caller.
+/// The access that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Read,
     Write,
     /// Reads or changes permissions, which hold tokens.
     Permissions,
-    /// Moves ranges.
+    /// Splits or merges partitions.
     Topology,
     /// Copies the whole account.
     Backup,
 }
 
-/// How far a resource token reaches.
+/// The scope of a resource token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Database,
@@ -48,7 +48,7 @@ impl Principal {
     }
 }
 
-/// What a path names, as far as resource tokens care.
+/// The resource of a path, as resource tokens distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// The account document.
@@ -58,20 +58,20 @@ enum Place {
     Database,
     /// A container, its scripts, or lists of them.
     Container,
-    /// Readable with a token for anything inside of the container: clients need it to find items.
+    /// Readable with a token for anything in the container, because clients need it to find items.
     Map,
     /// The items of the container.
     Items,
-    /// The item a token is for.
+    /// The item that a token is for.
     Item,
 }
 
-/// What the headers of a request may turn it into.
+/// The operations that headers can select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turns {
-    /// The same whatever the headers say.
+    /// None: headers do not matter.
     Never,
-    /// A list: a query reads it.
+    /// A create or a query of a list.
     Query,
     /// `POST …/docs`: a plan, a batch, a query, or a write.
     Items,
@@ -85,11 +85,11 @@ pub(crate) struct Op {
     class: Class,
     place: Place,
     turns: Turns,
-    /// Works on the items of a partition key.
+    /// Whether it works on the items of a partition key.
     is_of_items: bool,
-    /// Removes what later operations need.
+    /// Whether it removes what later operations need.
     pub(crate) is_last: bool,
-    /// Headers choose among several operations.
+    /// Whether headers select among several operations.
     pub(crate) is_ambiguous: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Disguise {
 pub(crate) enum Expected {
     Unauthorized,
     Forbidden,
-    /// Anything but the two others: the request itself may still be wrong.
+    /// Any other status: the request itself may still be invalid.
     Permitted,
 }
 
@@ -120,7 +120,7 @@ impl Expected {
     }
 }
 
-/// What a request is, by its path and the headers that count.
+/// The access that a request requires, by its path and its effective headers.
 fn class(op: &Op, disguise: &Disguise) -> Class {
     match op.turns {
         Turns::Items if disguise.is_plan => Class::Read,
@@ -172,7 +172,7 @@ const PERMISSION: &str =
     r#"{"id":"made","permissionMode":"All","resource":"dbs/db/colls/c/docs/made"}"#;
 const ENCRYPTION_KEY: &str = r#"{"id":"made","encryptionAlgorithm":"a","wrappedDataEncryptionKey":"b","keyWrapMetadata":{}}"#;
 
-/// Every operation there is. Those that remove what others need come last.
+/// Every operation. Those that remove what others need come last.
 pub(crate) fn operations() -> Vec<Op> {
     use Class::{Backup, Permissions, Read, Topology, Write};
     use Place::{Account, Beyond, Container, Database, Item, Items, Map};
@@ -290,7 +290,7 @@ pub(crate) fn operations() -> Vec<Op> {
     all
 }
 
-/// A header that could make a request look like another.
+/// A header that could make a request look like another operation.
 struct Mask {
     header: (&'static str, &'static str),
     is_query: bool,
@@ -317,7 +317,7 @@ fn masks() -> Vec<Mask> {
     ]
 }
 
-/// Other spellings of the same, alone.
+/// Other spellings of these headers, each used alone.
 fn spellings() -> Vec<Mask> {
     let query = |name, value| Mask { is_query: true, ..mask(name, value) };
     vec![
@@ -336,7 +336,7 @@ fn spellings() -> Vec<Mask> {
     ]
 }
 
-/// No disguise, every spelling, and every combination of at most `most` headers.
+/// No disguise, each spelling, and every combination of at most `most` headers.
 pub(crate) fn disguises(most: usize) -> Vec<Disguise> {
     let masks = masks();
     let mut chosen: Vec<Vec<&Mask>> = (0..1_usize << masks.len())

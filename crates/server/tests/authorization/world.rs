@@ -1,4 +1,4 @@
-//! A server with one of everything, a client for each principal, and a fingerprint of what is stored.
+//! A server with one resource of each kind, a client for each principal, and a fingerprint of the store.
 
 use crate::support::{World, read_answer};
 use crate::table::{Disguise, Mode, Op, Principal, Scope};
@@ -62,7 +62,7 @@ impl Stage {
         Stage { offer: offers[0].rid.to_string(), world }
     }
 
-    /// Changes with everything that a request could change.
+    /// A text that changes with anything that a request could change.
     pub(crate) fn fingerprint(&self) -> String {
         let mut text = String::new();
         let account = &self.world.account;
@@ -133,7 +133,7 @@ enum Credential {
     Token(String),
 }
 
-/// One principal on one connection.
+/// A connection of one principal.
 pub(crate) struct Client<'a> {
     stage: &'a Stage,
     credential: Credential,
@@ -141,7 +141,7 @@ pub(crate) struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// The status of the answer.
+    /// Sends a request and returns the status of the response.
     pub(crate) async fn send(&mut self, op: &Op, disguise: &Disguise) -> u16 {
         let path = op.path.replace("{offer}", &self.stage.offer);
         let mut text = format!(
@@ -170,7 +170,7 @@ impl Client<'_> {
             Credential::Token(token) => format!("authorization: {token}\r\n"),
             Credential::Key(key) => {
                 let date = self.stage.world.date();
-                // What goes beyond the protocol is signed as a request for its container, if it has one.
+                // Extensions about a container are signed as requests for the container.
                 let is_ours = path.starts_with("/_headwater/") && !path.contains("/backups");
                 let path = if is_ours { "/dbs/db/colls/c" } else { path };
                 let route = route::parse(path).unwrap();
@@ -185,7 +185,7 @@ impl Client<'_> {
         }
     }
 
-    /// An event stream does not end, so it has a connection of its own and only its start is read.
+    /// An event stream does not end, so it gets its own connection, and only its status line is read.
     async fn status_of_stream(&self, request: &str) -> u16 {
         let mut stream = self.stage.world.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A server in this process, and a client that sends exactly the bytes it is told to.
+//! A server in this process, and a client that sends exact bytes.
 
 #![allow(dead_code)] // every test program uses another part
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Nothing in these tests takes longer.
+/// The time limit for a response; nothing in these tests takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct World {
@@ -23,7 +23,7 @@ pub(crate) struct World {
     key: Key,
 }
 
-/// An answer, taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub(crate) struct Got {
     pub(crate) status: u16,
@@ -58,7 +58,7 @@ impl World {
         World::over(Account::ephemeral_with(options).await.unwrap(), change).await
     }
 
-    /// A server in front of this account.
+    /// Starts a server in front of this account.
     pub(crate) async fn over(account: Account, change: impl FnOnce(&mut Config)) -> World {
         let mut config = Config::emulator().unwrap();
         config.http = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -82,7 +82,7 @@ impl World {
         format_http_date(self.runtime.unix_millis() / 1000)
     }
 
-    /// The value of `authorization` for a request made now.
+    /// The value of `authorization` for a request.
     pub(crate) fn signature(&self, verb: &str, path: &str, date: &str) -> String {
         let route = route::parse(path).unwrap();
         let links = route.links_for(path);
@@ -121,7 +121,7 @@ impl World {
         bytes
     }
 
-    /// Sends a signed request on a connection of its own.
+    /// Sends a signed request on a new connection.
     pub(crate) async fn send(
         &self,
         verb: &str,
@@ -133,7 +133,7 @@ impl World {
         self.send_raw(&request).await
     }
 
-    /// Sends bytes, whatever they are; the connection is closed for writing behind them.
+    /// Sends arbitrary bytes on a new connection and reads the response.
     pub(crate) async fn send_raw(&self, bytes: &[u8]) -> Got {
         let mut stream = self.connect().await;
         // A server that refuses early may close before it has read everything.
@@ -142,7 +142,7 @@ impl World {
         answer.unwrap_or_else(|what| panic!("no answer: {what}"))
     }
 
-    /// A database `db` with a container `c` of the key `/pk`.
+    /// Creates a database `db` with a container `c`, partitioned by `/pk`.
     pub(crate) async fn with_container(self) -> World {
         let created = self.send("POST", "/dbs", &[], r#"{"id":"db"}"#).await;
         assert_eq!(created.status, 201, "{created:?}");
@@ -158,7 +158,7 @@ impl World {
     }
 }
 
-/// Reads one answer; an error says what came instead.
+/// Reads one response; the error says what arrived instead.
 pub(crate) async fn read_answer(stream: &mut TcpStream) -> Result<Got, String> {
     let reading = async {
         let mut bytes = Vec::new();

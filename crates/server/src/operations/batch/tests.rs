@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const OPERATIONS: usize = 20;
-/// Turns of other tasks before the split or the request begins, at most.
+/// The maximum number of turns of other tasks before the split or the request starts.
 const TURNS_MAX: u64 = 60;
 
 /// What a request does.
@@ -38,9 +38,9 @@ enum Kind {
 enum Outcome {
     /// The range was gone when the request arrived.
     Refused,
-    /// All operations were done before the split.
+    /// All operations ran before the split.
     InOldRange,
-    /// The last operation was done in a new range.
+    /// The last operation ran in a new range.
     InNewRange,
 }
 
@@ -95,7 +95,7 @@ async fn open(runtime: &Runtime) -> (Arc<Gateway>, Container) {
     (Arc::new(Gateway::new(config, account, runtime.clone(), runtime.clone(), None)), container)
 }
 
-/// Lets other tasks run for as long as the seed says.
+/// Lets other tasks run for a number of turns that depends on the seed.
 async fn pass_turns(runtime: &Runtime) {
     for _ in 0..runtime.random() % TURNS_MAX {
         runtime.run("turn", async {}).await.unwrap();
