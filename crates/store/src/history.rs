@@ -1,14 +1,14 @@
-//! How much history a container keeps: superseded versions and deletes, for readers of all versions.
+//! History of a container: how many superseded versions and deletes are kept for readers of all versions.
 //!
-//! One place decides. A `changeFeedPolicy` of the container is a guarantee of time. Without one, the
-//! store's options give a time and a bound in bytes, so that a container that is written hot cannot
-//! fill a disk:
+//! The only place that decides it. A `changeFeedPolicy` of the container guarantees a time. Without one, the
+//! store's options set a time and a limit in bytes, so that frequent writes to a container cannot fill the
+//! disk:
 //!
 //! ```text
 //! bytes of history in a range ≤ max(history_bytes_min, live bytes × history_percent / 100)
 //! ```
 //!
-//! Compaction carries it out, segment by segment; nothing else removes history.
+//! Compaction applies the policy segment by segment. Nothing else removes history.
 
 use crate::account::Options;
 use crate::container::{Container, ContainerState};
@@ -18,26 +18,27 @@ use headwater_log::{CompactionPolicy, LocalLog};
 use headwater_model::Timestamp;
 use std::time::Duration;
 
-/// The history of a container.
+/// Size and age of the history of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryStatistics {
-    /// Bytes of superseded versions and tombstones that readers of all versions can get. While ranges
-    /// share files after a split, each of them counts all of such a file.
+    /// Bytes of superseded versions and tombstones that readers of all versions can get. While ranges share
+    /// files after a split, each range counts the whole file.
     pub bytes: u64,
-    /// The most they may take; `None` if only time counts.
+    /// The limit of `bytes`; `None` if only time limits the history.
     pub bytes_max: Option<u64>,
-    /// How long they are kept.
+    /// The time that history is kept.
     pub retention: Duration,
-    /// Since when all versions of every range are there. `None` if nothing was written since.
+    /// Time of the oldest change from which on all versions of every range are kept. `None` if there is no
+    /// such change.
     pub oldest: Option<Timestamp>,
 }
 
-/// What a container keeps.
+/// The retention of a container.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     retention: Duration,
-    /// Whether bytes count too.
+    /// Whether a limit in bytes applies too.
     is_bounded: bool,
 }
 
@@ -58,7 +59,7 @@ impl Kept {
     }
 }
 
-/// What compaction of a partition has to leave.
+/// The policy that compaction of a partition must follow.
 pub(crate) fn compaction_policy(
     container: &ContainerState,
     partition: &Partition,
@@ -80,7 +81,7 @@ pub(crate) fn compaction_policy(
 }
 
 impl Container {
-    /// How much history is kept, and how much may be.
+    /// Size, limits and age of the history.
     ///
     /// # Errors
     /// When a log cannot be read.
@@ -98,7 +99,7 @@ impl Container {
             found.bytes = found.bytes.saturating_add(log.history_bytes());
             let bytes_max = kept.bytes_max(log, &state.shared.options);
             found.bytes_max = found.bytes_max.map(|sum| sum.saturating_add(bytes_max));
-            // The range that was cut last decides for all of them.
+            // The range with the shortest history decides for the container.
             found.oldest = found.oldest.max(log.oldest_complete()?);
         }
         Ok(found)
