@@ -1,9 +1,9 @@
-//! One page of a partition's change feed through a filter.
+//! Reads one page of a partition's change feed through a filter.
 //!
-//! The log is read in the same order and by whole transactions as without a filter; what is not wanted is
-//! left out on the way. A page ends when it is full, when there is no more, or when enough was looked at:
-//! a filter that matches nothing must not keep a reader, or everyone beside it, waiting for the whole log.
-//! In every case its position is the last transaction that was looked at completely.
+//! Reads the log in the same order and by whole transactions as without a filter, and leaves out changes that
+//! are not selected. A page ends when it is full, at the end of the feed, or at a limit of work: a filter
+//! that matches nothing must not make readers wait for the whole log. The position is always the last
+//! transaction that was read completely.
 
 use super::Partition;
 use super::feed::{Change, EarlierVersions, PartitionPage, PartitionRequest, Shown};
@@ -16,20 +16,20 @@ use headwater_query::EvaluationError;
 /// Records read from the log at once.
 const RECORDS_AT_ONCE: usize = 512;
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// Records looked at for one page, whatever their size.
+/// Records evaluated for one page, whatever their size.
 const RECORDS_PER_PAGE: usize = 16_384;
 
-/// Steps of evaluation after which a page ends. Far below what a single run may take, so that only a
-/// transaction that is hopeless by itself fails.
+/// Evaluation steps after which a page ends. Far below the limit of a single run, so that only a transaction
+/// that exceeds the limit alone fails.
 const STEPS_PER_PAGE: u64 = 20_000_000;
 
-/// A page that is being filled.
+/// A page under construction.
 struct Filling<'r> {
     limit: PageLimit,
     filtering: Filtering<'r>,
     changes: Vec<Change>,
     bytes: usize,
-    /// Bytes that may still be looked at.
+    /// Bytes that may still be evaluated.
     bytes_left: usize,
 }
 
@@ -70,7 +70,7 @@ impl Partition {
                     bytes_max: BYTES_AT_ONCE.min(filling.bytes_left),
                 },
             )?;
-            // What is visible was acknowledged by the log, so it must be there.
+            // The log has acknowledged every visible entry, so the read must make progress.
             if batch.scanned <= after {
                 return Err(ReadError::Unavailable.into());
             }
@@ -85,8 +85,7 @@ impl Partition {
         Ok(PartitionPage { changes: filling.changes, position: after, unfinished })
     }
 
-    /// Adds what is wanted of some changes, transaction by transaction. Returns where it stopped if it
-    /// did not take them all.
+    /// Adds the selected changes, transaction by transaction. Returns the last transaction read if it stopped early.
     fn take_wanted(
         &self,
         changes: Vec<Change>,
@@ -107,7 +106,7 @@ impl Partition {
 }
 
 impl Filling<'_> {
-    /// Adds what is wanted of a transaction.
+    /// Adds the selected changes of a transaction.
     fn take_wanted(
         &mut self,
         transaction: &[Change],
@@ -147,7 +146,7 @@ fn failed(change: &Change) -> impl Fn(EvaluationError) -> FeedError + use<> {
     move |error| FeedError::FilterFailed { lsn, error }
 }
 
-/// A change with only those parts of its items that a reader asked for.
+/// Replaces the items of a change by their projections.
 fn shaped(
     change: Change,
     mode: FeedMode,

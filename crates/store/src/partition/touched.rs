@@ -1,21 +1,22 @@
-//! When the items of a partition key were last written, as far as transactions must know.
+//! The LSN of the last write of each partition key, for optimistic transactions.
 //!
-//! A transaction that has queried a partition key must not be committed after somebody else has written
-//! there: a new item could have been an answer too. One number per key would grow without end, so keys
-//! share a fixed number of places by their hash. Sharing can only make a key look written later than it
-//! was, and then a transaction is run once more for nothing.
+//! A transaction that has queried a partition key must not commit after another writer has written there: a
+//! new item could have matched the query. Keys share a fixed number of slots by hash, because one slot per
+//! key would grow without limit. A shared slot can only make a key look written later than it was; then a
+//! transaction is repeated without need.
 
 use headwater_model::Lsn;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Places in the table of a partition.
+/// Slots of a partition.
 const PLACES: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Touched(Box<[AtomicU64]>);
 
 impl Touched {
-    /// Of a partition that has just been opened: what was written before, nobody remembers.
+    /// Slots of a partition that was just opened: earlier writes are unknown, so every key counts as written
+    /// at `tail`.
     pub(crate) fn since(tail: Lsn) -> Touched {
         Touched((0..PLACES).map(|_| AtomicU64::new(tail.get())).collect())
     }
@@ -24,7 +25,7 @@ impl Touched {
         self.place(epk).fetch_max(lsn.get(), Ordering::Release);
     }
 
-    /// Nothing of this key has been written after this.
+    /// An LSN after which no item of this key was written.
     pub(crate) fn newest(&self, epk: &[u8]) -> Lsn {
         Lsn::new(self.place(epk).load(Ordering::Acquire))
     }
