@@ -8,11 +8,9 @@
 //!                          expired items are left out although their rows still exist
 //! ```
 //!
-//! Listings use the same knowledge to skip reading rows when there are too many to sort. For a scope that is
-//! part of
-//! a partition, or of partitions that were never counted, `LongScopes` remembers what a listing found: at
-//! least this
-//! many rows existed, and at most as many have gone since as have gone from the scope's partitions.
+//! Listings use the same knowledge to skip reading rows when there are too many to sort. For a scope that is part
+//! of a partition, or of partitions that were never counted, `LongScopes` remembers a lower bound: the rows that a
+//! listing found, less the items that the scope's partitions have lost since.
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};

@@ -17,9 +17,9 @@
 //! let page = orders.read_feed(&FeedRequest::new(FeedStart::Beginning)).await?;
 //! assert_eq!(page.changes.len(), 2);
 //!
-//! // Later: only what is new, waiting for it if need be.
-//! orders.upsert(r#"{"id":"1","customer":"ann","total":150}"#).await?;
 //! // Later: read only what is new, and wait for it if necessary.
+//! orders.upsert(r#"{"id":"1","customer":"ann","total":150}"#).await?;
+//! let next = FeedRequest::after(page.continuation).wait(Duration::from_secs(1));
 //! let page = orders.read_feed(&next).await?;
 //! assert_eq!(page.changes[0].id(), "1");
 //! # account.close().await?;

@@ -7,7 +7,6 @@
 //!
 //! Nothing here is durable: rows that a crash loses are applied from the log again. Starts no work and does
 //! not know tables; the owner decides when rows are written to them.
-//! no tables and starts no work; whoever owns it decides when rows go on.
 
 use super::Batch;
 use crate::keys::{Key, Value};
