@@ -26,15 +26,15 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedCatalog {
-    /// Databases.
+    /// Number of databases.
     pub databases: usize,
-    /// Containers.
+    /// Number of containers.
     pub containers: usize,
     /// Containers that were found only in their own `CONTAINER.json`.
     pub from_files: usize,
     /// The LSN of the copy of the catalog that was used.
     pub copy_lsn: Option<Lsn>,
-    /// Users, permissions, scripts and offers.
+    /// Number of users, permissions, scripts and offers.
     pub resources: usize,
     /// Parts of the old catalog that could not be read.
     pub holes: Vec<Hole>,
