@@ -27,11 +27,11 @@ const SCOPES_MAX: usize = 1_024;
 
 /// Cache of scopes that have many rows.
 #[derive(Debug, Default)]
-pub(crate) struct LongScopes(Mutex<HashMap<u128, Found>>);
+pub(crate) struct LongScopes(Mutex<HashMap<u128, KnownSize>>);
 
 /// A lower bound on the rows of a scope, and when it was found.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct KnownSize {
     /// The scope had at least this many rows
     rows: u64,
     /// when its partitions had removed this many items in total.
@@ -119,12 +119,12 @@ impl Container {
     pub(crate) fn is_long(&self, extent: &Extent, rows: usize) -> bool {
         let whole = extent.parts.iter().filter(|part| part.is_whole);
         let known: u64 = whole.filter_map(|part| part.partition.population.known()).sum();
-        let found = || {
-            let found = *self.state().long.0.lock().get(&extent.identity)?;
-            let gone = extent.gone().checked_sub(found.gone)?;
-            Some(found.rows.saturating_sub(gone))
+        let remembered = || {
+            let known_size = *self.state().long.0.lock().get(&extent.identity)?;
+            let gone = extent.gone().checked_sub(known_size.gone)?;
+            Some(known_size.rows.saturating_sub(gone))
         };
-        known > rows as u64 || found().is_some_and(|found| found > rows as u64)
+        known > rows as u64 || remembered().is_some_and(|least| least > rows as u64)
     }
 
     /// Records that a scope has at least `rows` rows. `gone` was read before they were counted.
@@ -133,7 +133,7 @@ impl Container {
         if scopes.len() >= SCOPES_MAX {
             scopes.clear();
         }
-        scopes.insert(extent.identity, Found { rows: rows as u64, gone });
+        scopes.insert(extent.identity, KnownSize { rows: rows as u64, gone });
     }
 }
 
