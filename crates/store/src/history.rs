@@ -36,17 +36,17 @@ pub struct HistoryStatistics {
 
 /// The retention of a container.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
-    retention: Duration,
+struct Retention {
+    time: Duration,
     /// Whether a limit in bytes applies too.
     is_bounded: bool,
 }
 
-impl Kept {
-    fn of(container: &ContainerState) -> Kept {
+impl Retention {
+    fn of_container(container: &ContainerState) -> Retention {
         let policy = container.settings.read().definition.all_versions_retention();
-        let retention = policy.unwrap_or(container.shared.options.history);
-        Kept { retention, is_bounded: policy.is_none() }
+        let time = policy.unwrap_or(container.shared.options.history);
+        Retention { time, is_bounded: policy.is_none() }
     }
 
     fn bytes_max(self, log: &LocalLog, options: &Options) -> u64 {
@@ -66,16 +66,16 @@ pub(crate) fn compaction_policy(
     log: &LocalLog,
 ) -> CompactionPolicy {
     let options = &container.shared.options;
-    let kept = Kept::of(container);
-    let retain_from = if kept.retention.is_zero() {
+    let retention = Retention::of_container(container);
+    let retain_from = if retention.time.is_zero() {
         Timestamp::from_millis(u64::MAX)
     } else {
-        let millis = u64::try_from(kept.retention.as_millis()).unwrap_or(u64::MAX);
+        let millis = u64::try_from(retention.time.as_millis()).unwrap_or(u64::MAX);
         Timestamp::from_millis(partition.now().as_millis().saturating_sub(millis))
     };
     CompactionPolicy {
         retain_from,
-        history_bytes_max: kept.bytes_max(log, options),
+        history_bytes_max: retention.bytes_max(log, options),
         dead_percent: options.compaction_dead_percent,
     }
 }
@@ -87,17 +87,17 @@ impl Container {
     /// When a log cannot be read.
     pub fn history(&self) -> Result<HistoryStatistics, StorageError> {
         let state = self.state();
-        let kept = Kept::of(state);
+        let retention = Retention::of_container(state);
         let mut found = HistoryStatistics {
             bytes: 0,
-            bytes_max: kept.is_bounded.then_some(0),
-            retention: kept.retention,
+            bytes_max: retention.is_bounded.then_some(0),
+            retention: retention.time,
             oldest: None,
         };
         for partition in &state.topology().partitions {
             let log = partition.log()?;
             found.bytes = found.bytes.saturating_add(log.history_bytes());
-            let bytes_max = kept.bytes_max(log, &state.shared.options);
+            let bytes_max = retention.bytes_max(log, &state.shared.options);
             found.bytes_max = found.bytes_max.map(|sum| sum.saturating_add(bytes_max));
             // The range with the shortest history decides for the container.
             found.oldest = found.oldest.max(log.oldest_complete()?);
