@@ -53,7 +53,7 @@ struct Shard {
     seen: Box<[u16]>,
 }
 
-type Items = HashMap<u64, (Key, Kept), BuildHasherDefault<Hashed>>;
+type Items = HashMap<u64, (Key, CachedItem), BuildHasherDefault<Hashed>>;
 
 /// A hasher for keys that are hashes already.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Hasher for Hashed {
 
 /// A cached item.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CachedItem {
     pub(crate) row: ItemRow,
     pub(crate) record: Record,
 }
@@ -102,7 +102,7 @@ impl Recent {
     }
 
     /// The cached item of this key, or a ticket to cache it.
-    pub(crate) fn look(&self, key: &Key) -> Result<Kept, Ticket> {
+    pub(crate) fn look(&self, key: &Key) -> Result<CachedItem, Ticket> {
         let hash = self.hash.hash_one(key);
         let mut shard = self.shard(hash).lock();
         if let Some(kept) = shard.find(hash, key, self.half) {
@@ -124,7 +124,7 @@ impl Recent {
         if !ticket.again {
             return;
         }
-        let kept = Kept { row, record: record.detached() };
+        let kept = CachedItem { row, record: record.detached() };
         let mut shard = self.shard(ticket.hash).lock();
         if shard.writes == ticket.writes {
             shard.keep(ticket.hash, key, kept, self.half);
@@ -172,7 +172,7 @@ impl Shard {
         }
     }
 
-    fn find(&mut self, hash: u64, key: &Key, half: usize) -> Option<Kept> {
+    fn find(&mut self, hash: u64, key: &Key, half: usize) -> Option<CachedItem> {
         if let Some((known, kept)) = self.young.get(&hash) {
             return (known == key).then(|| kept.clone());
         }
@@ -193,7 +193,7 @@ impl Shard {
         std::mem::replace(place, part) == part
     }
 
-    fn keep(&mut self, hash: u64, key: Key, kept: Kept, half: usize) {
+    fn keep(&mut self, hash: u64, key: Key, kept: CachedItem, half: usize) {
         let bytes = weight(&key, &kept);
         if bytes > half {
             return;
@@ -215,14 +215,14 @@ impl Shard {
         self.take_old(hash);
     }
 
-    fn take_old(&mut self, hash: u64) -> Option<(Key, Kept)> {
+    fn take_old(&mut self, hash: u64) -> Option<(Key, CachedItem)> {
         let (key, kept) = self.old.remove(&hash)?;
         self.old_bytes -= weight(&key, &kept);
         Some((key, kept))
     }
 }
 
-fn weight(key: &Key, kept: &Kept) -> usize {
+fn weight(key: &Key, kept: &CachedItem) -> usize {
     ITEM_BYTES + key.len() + kept.record.content_bytes()
 }
 

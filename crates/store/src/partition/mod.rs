@@ -26,7 +26,7 @@ use crate::item::{Item, ItemKey, Meta, Written, item_of, item_with};
 use crate::keys::{self, ItemRow};
 use crate::prepare::{Action, Judged, Looked, Operation};
 use crate::quarantine::Quarantine;
-use crate::recent::Kept;
+use crate::recent::CachedItem;
 use headwater_log::{Damage, LocalLog, PartitionLog, Position, RecordKind, Tail};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{Bell, Listener, TaskFailure};
@@ -382,8 +382,8 @@ impl Partition {
         let log = self.log()?;
         let row_key = keys::item(self.container, key.epk.as_bytes(), &key.tail);
         let ticket = match self.shared.recent.look(&row_key) {
-            Ok(Kept { row, .. }) if self.is_expired(&row) => return Ok(Look::Found(None)),
-            Ok(Kept { record, .. }) => return Ok(Look::Found(item_of(&record))),
+            Ok(CachedItem { row, .. }) if self.is_expired(&row) => return Ok(Look::Found(None)),
+            Ok(CachedItem { record, .. }) => return Ok(Look::Found(item_of(&record))),
             Err(ticket) => ticket,
         };
         let Some(row) = self.row(&row_key)?.filter(|row| !self.is_expired(row)) else {
