@@ -24,7 +24,7 @@ const RECORDS_PER_PAGE: usize = 16_384;
 const STEPS_PER_PAGE: u64 = 20_000_000;
 
 /// A page under construction.
-struct Filling<'r> {
+struct PageBuilder<'r> {
     limit: PageLimit,
     filtering: Filtering<'r>,
     changes: Vec<Change>,
@@ -33,7 +33,7 @@ struct Filling<'r> {
     bytes_left: usize,
 }
 
-impl Filling<'_> {
+impl PageBuilder<'_> {
     fn is_full(&self) -> bool {
         self.changes.len() >= self.limit.items as usize
             || self.bytes >= self.limit.bytes as usize
@@ -50,7 +50,7 @@ impl Partition {
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
         let (limit, bytes_left) = (request.limit, request.scan_bytes);
-        let mut filling = Filling { limit, filtering, changes: Vec::new(), bytes: 0, bytes_left };
+        let mut page = PageBuilder { limit, filtering, changes: Vec::new(), bytes: 0, bytes_left };
         let which = match request.mode {
             FeedMode::LatestVersion => Which::Live,
             FeedMode::AllVersionsAndDeletes => Which::AllVersions,
@@ -58,7 +58,7 @@ impl Partition {
         let (settings, now) = (self.current_settings(), self.now());
         let mut records_left = RECORDS_PER_PAGE;
         let mut after = request.after;
-        while after < visible && records_left > 0 && !filling.is_full() {
+        while after < visible && records_left > 0 && !page.is_full() {
             let batch = self.read_batch(
                 request,
                 &ReadRequest {
@@ -67,7 +67,7 @@ impl Partition {
                     which,
                     range: request.range,
                     records_max: RECORDS_AT_ONCE.min(records_left),
-                    bytes_max: BYTES_AT_ONCE.min(filling.bytes_left),
+                    bytes_max: BYTES_AT_ONCE.min(page.bytes_left),
                 },
             )?;
             // The log has acknowledged every visible entry, so the read must make progress.
@@ -79,10 +79,10 @@ impl Partition {
             if request.mode == FeedMode::LatestVersion {
                 changes.retain(|change| !change.is_expired(&settings, now));
             }
-            after = self.take_wanted(changes, request, &mut filling)?.unwrap_or(batch.scanned);
+            after = self.take_wanted(changes, request, &mut page)?.unwrap_or(batch.scanned);
         }
         let unfinished = after < visible;
-        Ok(PartitionPage { changes: filling.changes, position: after, unfinished })
+        Ok(PartitionPage { changes: page.changes, position: after, unfinished })
     }
 
     /// Adds the selected changes, transaction by transaction. Returns the last transaction read if it stopped early.
@@ -90,22 +90,22 @@ impl Partition {
         &self,
         changes: Vec<Change>,
         request: &PartitionRequest<'_>,
-        filling: &mut Filling<'_>,
+        page: &mut PageBuilder<'_>,
     ) -> Result<Option<Lsn>, FeedError> {
         let mut earlier = self.earlier_versions(request)?;
         let mut last = None;
         for transaction in changes.chunk_by(|one, next| one.lsn() == next.lsn()) {
-            if let Some(last) = last.filter(|_| filling.is_full()) {
+            if let Some(last) = last.filter(|_| page.is_full()) {
                 return Ok(Some(last));
             }
             last = transaction.first().map(Change::lsn);
-            filling.take_wanted(transaction, request.mode, &mut earlier)?;
+            page.take_wanted(transaction, request.mode, &mut earlier)?;
         }
         Ok(None)
     }
 }
 
-impl Filling<'_> {
+impl PageBuilder<'_> {
     /// Adds the selected changes of a transaction.
     fn take_wanted(
         &mut self,
