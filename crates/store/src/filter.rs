@@ -162,13 +162,13 @@ impl FeedFilter {
     }
 
     /// Starts the filter for one page.
-    pub(crate) fn start(&self, context: &Context) -> Filtering<'_> {
+    pub(crate) fn start(&self, context: &Context) -> FilterRun<'_> {
         let run = |query: &Option<Query>| query.as_ref().map(|query| query.start(context.clone()));
         let adds_lsn = !self.shape.as_ref().is_some_and(|shape| {
             shape.column_names().iter().any(|name| name == LSN)
                 || matches!(shape.tree().projection, headwater_query::Projection::All)
         });
-        Filtering {
+        FilterRun {
             filter: self,
             condition: run(&self.condition),
             shape: run(&self.shape),
@@ -178,14 +178,14 @@ impl FeedFilter {
 }
 
 /// A running filter, with one budget for the whole page.
-pub(crate) struct Filtering<'f> {
+pub(crate) struct FilterRun<'f> {
     filter: &'f FeedFilter,
     condition: Option<Run>,
     shape: Option<Run>,
     adds_lsn: bool,
 }
 
-impl Filtering<'_> {
+impl FilterRun<'_> {
     /// Whether a change may be selected, judged without the version before it.
     pub(crate) fn may_want(&mut self, change: &Change) -> Result<bool, EvaluationError> {
         let kind = change.kind();
@@ -195,7 +195,7 @@ impl Filtering<'_> {
         if kind == ChangeKind::Delete { Ok(true) } else { self.meets(&change.body()) }
     }
 
-    /// Whether a change is selected, after [`may_want`](Filtering::may_want). The version before it is set if
+    /// Whether a change is selected, after [`may_want`](FilterRun::may_want). The version before it is set if
     /// it is kept.
     pub(crate) fn wants(&mut self, change: &Change) -> Result<bool, EvaluationError> {
         let kind = change.kind();

@@ -8,7 +8,7 @@
 use super::Partition;
 use super::feed::{Change, EarlierVersions, PartitionPage, PartitionRequest, Shown};
 use crate::error::FeedError;
-use crate::filter::Filtering;
+use crate::filter::FilterRun;
 use headwater_log::{ReadError, ReadRequest, Which};
 use headwater_model::{ChangeKind, FeedMode, Lsn, PageLimit};
 use headwater_query::EvaluationError;
@@ -26,7 +26,7 @@ const STEPS_PER_PAGE: u64 = 20_000_000;
 /// A page under construction.
 struct PageBuilder<'r> {
     limit: PageLimit,
-    filtering: Filtering<'r>,
+    filtering: FilterRun<'r>,
     changes: Vec<Change>,
     bytes: usize,
     /// Bytes that may still be evaluated.
@@ -46,7 +46,7 @@ impl Partition {
     pub(super) fn read_filtered(
         &self,
         request: &PartitionRequest<'_>,
-        filtering: Filtering<'_>,
+        filtering: FilterRun<'_>,
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
         let (limit, bytes_left) = (request.limit, request.scan_bytes);
@@ -150,7 +150,7 @@ fn failed(change: &Change) -> impl Fn(EvaluationError) -> FeedError + use<> {
 fn shaped(
     change: Change,
     mode: FeedMode,
-    filtering: &mut Filtering<'_>,
+    filtering: &mut FilterRun<'_>,
 ) -> Result<Change, EvaluationError> {
     if !filtering.has_shape() {
         return Ok(change);
