@@ -354,7 +354,7 @@ impl<'a> Evaluation<'a> {
     fn is_touched(&self, operation: &Operation, since: Lsn) -> bool {
         let (epk, encoded) = (operation.key.epk.as_bytes(), operation.key.encoded_key());
         let (from, to) = keys::items_of(self.partition.container, epk, encoded);
-        self.partition.touched.newest(epk) > since
+        self.partition.last_writes.newest(epk) > since
             || self.rows.keys().any(|key| *key >= from && *key < to)
     }
 
@@ -509,10 +509,10 @@ impl<'a> Evaluation<'a> {
         if let Some(row) = self.decided_row(key, draft) {
             return Ok(row);
         }
-        let touched = || self.partition.touched.newest(operation.key.epk.as_bytes());
+        let last_write = || self.partition.last_writes.newest(operation.key.epk.as_bytes());
         match operation.looked {
             // The key was not written since the caller read the row.
-            Some(looked) if touched() <= looked.at => {
+            Some(looked) if last_write() <= looked.at => {
                 debug_assert_eq!(looked.row, self.partition.row(key)?, "a row that was looked up");
                 Ok(looked.row)
             }

@@ -13,10 +13,10 @@ pub(crate) mod control;
 mod evaluate;
 pub(crate) mod feed;
 mod filtered;
+mod last_writes;
 mod newest;
 pub(crate) mod population;
 pub(crate) mod recover;
-mod touched;
 pub(crate) mod writer;
 
 use crate::account::Shared;
@@ -112,7 +112,7 @@ pub(crate) struct Partition {
     /// Rung when `visible` advances. Carries no data: a reader that misses it only reads later.
     changed: Bell,
     /// The last write of each partition key, for transactions that have read a whole key.
-    pub(crate) touched: touched::Touched,
+    pub(crate) last_writes: last_writes::LastWrites,
     pub(crate) population: population::Population,
     requests: mpsc::Sender<Request>,
     writer_end: OnceLock<Result<(), TaskFailure>>,
@@ -188,7 +188,7 @@ impl Partition {
             newest_millis: AtomicU64::new(tail.timestamp.as_millis()),
             abandoned: AtomicBool::new(false),
             changed: Bell::default(),
-            touched: touched::Touched::since(tail.lsn),
+            last_writes: last_writes::LastWrites::since(tail.lsn),
             population: population::Population::new(tail.lsn == Lsn::ZERO),
             damage: OnceLock::new(),
             set_aside: OnceLock::new(),

@@ -322,7 +322,7 @@ impl Writer {
             let mut unapplied = None;
             let read = entry::decode_header(&bytes).and_then(|header| {
                 entry::for_each_record(&bytes, &header, |record| {
-                    self.partition.touched.note(record.epk(), record.position.lsn);
+                    self.partition.last_writes.note(record.epk(), record.position.lsn);
                     change.note(&record);
                     if !apply(container, &record, &mut batch) {
                         unapplied = Some(record.position.lsn);

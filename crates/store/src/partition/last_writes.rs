@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PLACES: usize = 1024;
 
 #[derive(Debug)]
-pub(crate) struct Touched(Box<[AtomicU64]>);
+pub(crate) struct LastWrites(Box<[AtomicU64]>);
 
-impl Touched {
+impl LastWrites {
     /// Slots of a partition that was just opened: earlier writes are unknown, so every key counts as written
     /// at `tail`.
-    pub(crate) fn since(tail: Lsn) -> Touched {
-        Touched((0..PLACES).map(|_| AtomicU64::new(tail.get())).collect())
+    pub(crate) fn since(tail: Lsn) -> LastWrites {
+        LastWrites((0..PLACES).map(|_| AtomicU64::new(tail.get())).collect())
     }
 
     pub(crate) fn note(&self, epk: &[u8], lsn: Lsn) {
