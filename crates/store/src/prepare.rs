@@ -19,20 +19,20 @@ pub(crate) struct Operation {
     pub(crate) key: ItemKey,
     pub(crate) action: Action,
     pub(crate) precondition: Precondition,
-    pub(crate) looked: Option<Looked>,
-    pub(crate) judged: Option<Box<Judged>>,
+    pub(crate) prefetched: Option<PrefetchedRow>,
+    pub(crate) condition_result: Option<Box<ConditionResult>>,
 }
 
 /// The result of a patch's condition on one version of its item, evaluated before the writer needs it.
 #[derive(Clone, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct ConditionResult {
     pub(crate) version: Position,
     pub(crate) holds: Result<bool, String>,
 }
 
 /// An item's row, read by the caller so that the writer need not read it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct PrefetchedRow {
     /// The visible LSN before the row was read: the row is from this LSN or a later one.
     pub(crate) at: Lsn,
     pub(crate) row: Option<ItemRow>,
@@ -67,7 +67,7 @@ pub(crate) struct Prepared {
 
 impl Operation {
     pub(crate) fn new(key: ItemKey, action: Action, precondition: Precondition) -> Operation {
-        Operation { key, action, precondition, looked: None, judged: None }
+        Operation { key, action, precondition, prefetched: None, condition_result: None }
     }
 
     /// Bytes of the operation's body.

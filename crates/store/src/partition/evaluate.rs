@@ -294,9 +294,9 @@ impl<'a> Evaluation<'a> {
                 check_precondition(operation, &row)?;
                 let item = self.current_item(&key, &row, operation, draft)?.to_bytes();
                 if let Some(holds) = condition {
-                    let judged = operation.judged.as_ref();
-                    let holds = match judged.filter(|judged| judged.version == row.position) {
-                        Some(judged) => judged.holds.clone(),
+                    let evaluated = operation.condition_result.as_ref();
+                    let holds = match evaluated.filter(|result| result.version == row.position) {
+                        Some(result) => result.holds.clone(),
                         None => holds(&item),
                     };
                     if !holds.map_err(|what| refuse(WriteError::Condition(what)))? {
@@ -510,11 +510,15 @@ impl<'a> Evaluation<'a> {
             return Ok(row);
         }
         let last_write = || self.partition.last_writes.newest(operation.key.epk.as_bytes());
-        match operation.looked {
+        match operation.prefetched {
             // The key was not written since the caller read the row.
-            Some(looked) if last_write() <= looked.at => {
-                debug_assert_eq!(looked.row, self.partition.row(key)?, "a row that was looked up");
-                Ok(looked.row)
+            Some(prefetched) if last_write() <= prefetched.at => {
+                debug_assert_eq!(
+                    prefetched.row,
+                    self.partition.row(key)?,
+                    "a row that was looked up"
+                );
+                Ok(prefetched.row)
             }
             _ => self.partition.row(key),
         }

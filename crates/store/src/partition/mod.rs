@@ -24,7 +24,7 @@ use crate::definition::Settings;
 use crate::error::StorageError;
 use crate::item::{Item, ItemKey, Meta, Written, item_of, item_with};
 use crate::keys::{self, ItemRow};
-use crate::prepare::{Action, Judged, Looked, Operation};
+use crate::prepare::{Action, ConditionResult, Operation, PrefetchedRow};
 use crate::quarantine::Quarantine;
 use crate::recent::CachedItem;
 use headwater_log::{Damage, LocalLog, PartitionLog, Position, RecordKind, Tail};
@@ -294,7 +294,7 @@ impl Partition {
     /// Sends work to the writer and waits for its result.
     pub(crate) async fn submit(&self, mut work: Work) -> Result<Answer, Refusal> {
         if let Work::Transaction(operations) = &mut work {
-            operations.iter_mut().for_each(|operation| self.look_ahead(operation));
+            operations.iter_mut().for_each(|operation| self.prefetch(operation));
         }
         let (reply, answer) = oneshot::channel();
         if let Err(mpsc::error::SendError(request)) =
@@ -348,21 +348,24 @@ impl Partition {
     /// Reads the row that the writer will need, and evaluates the condition of a patch, in the caller's task:
     /// there is one writer and many callers. If the row changes meanwhile, the writer notices and reads it
     /// again.
-    fn look_ahead(&self, operation: &mut Operation) {
+    fn prefetch(&self, operation: &mut Operation) {
         let key = keys::item(self.container, operation.key.epk.as_bytes(), &operation.key.tail);
         let at = self.visible();
         // An error here also occurs in the writer, which reports it.
-        operation.looked = self.row(&key).ok().map(|row| Looked { at, row });
-        if let (Action::Patch(_, Some(holds)), Some(Looked { row: Some(row), .. })) =
-            (&operation.action, operation.looked)
+        operation.prefetched = self.row(&key).ok().map(|row| PrefetchedRow { at, row });
+        if let (Action::Patch(_, Some(holds)), Some(PrefetchedRow { row: Some(row), .. })) =
+            (&operation.action, operation.prefetched)
         {
             let record = self.log().ok().and_then(|log| {
                 log.record(row.position, operation.key.epk.as_bytes()).ok().flatten()
             });
-            operation.judged = record
+            operation.condition_result = record
                 .as_ref()
                 .and_then(item_of)
-                .map(|item| Judged { version: row.position, holds: holds(&item.to_bytes()) })
+                .map(|item| ConditionResult {
+                    version: row.position,
+                    holds: holds(&item.to_bytes()),
+                })
                 .map(Box::new);
         }
     }
