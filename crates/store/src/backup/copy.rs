@@ -106,7 +106,7 @@ pub async fn copy_backup<S: BackupSource>(
     let plan = source.plan();
     let bytes = plan.files.iter().map(|file| file.bytes).sum();
     let mut copy = Copy {
-        known: Known::load(place, prefix).await?,
+        known: PlaceContents::load(place, prefix).await?,
         progress: BackupProgress { bytes, done_bytes: 0, copied_bytes: 0 },
         report: progress,
         source,
@@ -132,14 +132,14 @@ pub async fn copy_backup<S: BackupSource>(
     let copied_bytes = copy.progress.copied_bytes;
     let known = copy.known;
     // The backup is complete without this step; the next one tries again.
-    if let Err(error) = known.remove_others(place, prefix, &contents).await {
+    if let Err(error) = known.remove_unnamed(place, prefix, &contents).await {
         tracing::warn!(%error, "cannot remove parts of an older backup");
     }
     Ok(contents.summary(copied_bytes))
 }
 
 /// The content of the place before the copy.
-struct Known {
+struct PlaceContents {
     /// Files of the last complete backup, by path.
     files: HashMap<String, FileEntry>,
     /// The version of the list with these files.
@@ -150,14 +150,15 @@ struct Known {
     objects: HashMap<String, u64>,
 }
 
-impl Known {
-    async fn load(place: &dyn ObjectStore, prefix: &str) -> Result<Known, BackupError> {
+impl PlaceContents {
+    async fn load(place: &dyn ObjectStore, prefix: &str) -> Result<PlaceContents, BackupError> {
         // Read the list before the objects: if it is replaced in between, that is detected at the end. A
         // damaged list does not prevent a new backup.
         let (contents, version) = Contents::load_to_replace(place, prefix).await?;
         let by_path = |file: FileEntry| (file.path.clone(), file);
         let files = contents.into_iter().flat_map(|contents| contents.files).map(by_path).collect();
-        let mut known = Known { files, version, parts: HashMap::new(), objects: HashMap::new() };
+        let mut known =
+            PlaceContents { files, version, parts: HashMap::new(), objects: HashMap::new() };
         let root = object_path(prefix, "");
         let mut listed = place.list(Some(&root));
         while let Some(meta) = listed.try_next().await? {
@@ -186,7 +187,7 @@ impl Known {
         (is_same && entry.bytes == file.bytes && has_parts()).then_some(entry)
     }
 
-    async fn remove_others(
+    async fn remove_unnamed(
         self,
         place: &dyn ObjectStore,
         prefix: &str,
@@ -209,7 +210,7 @@ struct Copy<'a, S> {
     place: &'a dyn ObjectStore,
     prefix: &'a str,
     options: CopyOptions,
-    known: Known,
+    known: PlaceContents,
     progress: BackupProgress,
     report: &'a mut (dyn FnMut(BackupProgress) + Send),
 }
