@@ -10,7 +10,7 @@ use crate::index::{FjallIndex, INDEX, Index, MemoryIndex, is_doubted, remove_ran
 use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
 use crate::recent::Recent;
 use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
-use crate::split_by_size::Postponed;
+use crate::split_by_size::PostponedSplits;
 use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog};
@@ -210,7 +210,7 @@ pub(crate) struct AccountState {
     /// then finds the container open.
     pub(crate) creating: tokio::sync::Mutex<()>,
     /// Ranges above the size limit that could not be split.
-    pub(crate) postponed: Postponed,
+    pub(crate) postponed_splits: PostponedSplits,
     maintenance: TaskGroup,
 }
 
@@ -349,7 +349,7 @@ impl Account {
             maintenance: TaskGroup::new(runtime),
             containers: RwLock::default(),
             creating: tokio::sync::Mutex::default(),
-            postponed: Postponed::default(),
+            postponed_splits: PostponedSplits::default(),
             shared,
             catalog,
         }));

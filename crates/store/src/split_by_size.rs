@@ -25,7 +25,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Ranges that could not be split, with the time of the next attempt. Kept while the store is open.
 #[derive(Debug, Default)]
-pub(crate) struct Postponed(Mutex<HashMap<(ContainerRid, PartitionId), Retry>>);
+pub(crate) struct PostponedSplits(Mutex<HashMap<(ContainerRid, PartitionId), Retry>>);
 
 /// The condition for the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,8 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
     for container in account.open_container_states() {
         let topology = container.topology();
         for partition in &topology.partitions {
-            let retry = account.0.postponed.0.lock().get(&(container.rid, partition.id)).copied();
+            let retry =
+                account.0.postponed_splits.0.lock().get(&(container.rid, partition.id)).copied();
             let bytes = size_of(&shared.runtime, partition, limit_bytes)?;
             sizes.push(RangeSize { bytes, siblings: topology.partitions.len(), retry });
             found.push((container.clone(), partition.clone()));
@@ -85,7 +86,7 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
         return Ok(());
     };
     let postpone = |retry: Retry| {
-        let mut postponed = account.0.postponed.0.lock();
+        let mut postponed = account.0.postponed_splits.0.lock();
         // Forget ranges that no longer exist.
         postponed.retain(|known, _| {
             found.iter().any(|(container, partition)| (container.rid, partition.id) == *known)
