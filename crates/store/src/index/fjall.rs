@@ -5,8 +5,8 @@
 //! order, as a table. Rows that a crash loses are applied from the log again. Never reads the log;
 //! `partition/recover.rs` does.
 
-use super::front::{Front, Rows};
 use super::generation::{self, Generation};
+use super::memtable::{Memtable, Rows};
 use super::{Batch, Index, IndexMemory, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::{self, Key, Value};
@@ -46,7 +46,7 @@ pub(crate) struct FjallIndex {
 struct Shared {
     /// `None` once it is closed, so that a remaining handle does not keep the files locked.
     open: RwLock<Option<Open>>,
-    front: RwLock<Front>,
+    memtable: RwLock<Memtable>,
     /// Held while rows are written to tables.
     settling: Mutex<()>,
     young_bytes_max: usize,
@@ -94,7 +94,7 @@ impl FjallIndex {
     fn with(open: Open, runtime: Runtime, young_bytes_max: usize, failures: Bell) -> FjallIndex {
         let shared = Shared {
             open: RwLock::new(Some(open)),
-            front: RwLock::default(),
+            memtable: RwLock::default(),
             settling: Mutex::default(),
             young_bytes_max,
             failures,
@@ -106,8 +106,8 @@ impl FjallIndex {
     /// written, the caller waits (backpressure).
     fn make_room(&self) -> Result<(), StorageError> {
         let (has_begun, is_crowded) = {
-            let mut front = self.shared.front.write();
-            (front.freeze(), front.young_bytes() >= 2 * self.shared.young_bytes_max)
+            let mut memtable = self.shared.memtable.write();
+            (memtable.freeze(), memtable.young_bytes() >= 2 * self.shared.young_bytes_max)
         };
         if has_begun {
             let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
@@ -130,7 +130,7 @@ impl Shared {
 
     fn settle_frozen(&self) -> Result<(), StorageError> {
         let _settling = self.settling.lock();
-        let frozen = self.front.read().frozen();
+        let frozen = self.memtable.read().frozen();
         match frozen {
             Some(rows) => self.write_tables(&self.opened()?, &rows),
             None => Ok(()),
@@ -159,7 +159,7 @@ impl Shared {
             tables.finish()
         };
         written().map_err(|error: fjall::Error| open.failed(&error))?;
-        self.front.write().forget_frozen();
+        self.memtable.write().forget_frozen();
         Ok(())
     }
 
@@ -169,9 +169,9 @@ impl Shared {
         // Rows that were frozen before, then all others.
         for _ in 0..2 {
             let frozen = {
-                let mut front = self.front.write();
-                front.freeze();
-                front.frozen()
+                let mut memtable = self.memtable.write();
+                memtable.freeze();
+                memtable.frozen()
             };
             if let Some(rows) = frozen {
                 self.write_tables(open, &rows)?;
@@ -326,7 +326,7 @@ fn end_of(taken: &[(Key, Option<Value>)], to: &[u8]) -> Key {
 
 /// A snapshot of the rows.
 struct FjallView {
-    front: Front,
+    memtable: Memtable,
     snapshot: Snapshot,
     rows: Keyspace,
     /// Dropped last, because that may remove the files.
@@ -347,7 +347,7 @@ impl IndexView for FjallView {
             let mut tables = tables(self.snapshot.range(&self.rows, from..to));
             let mut from = Key::from_slice(from);
             while from[..] < *to {
-                let newer = self.front.rows(&from, to, ROWS_AT_ONCE);
+                let newer = self.memtable.rows(&from, to, ROWS_AT_ONCE);
                 from = end_of(&newer, to);
                 if !tables.visit_with(&newer, &from, visit)? {
                     break;
@@ -373,14 +373,14 @@ impl IndexView for FjallIndex {
             let newer = {
                 let open = self.shared.open.read();
                 let open = open.as_ref().ok_or(StorageError::Closed)?;
-                let front = self.shared.front.read();
+                let memtable = self.shared.memtable.read();
                 // Rows moved to tables or to another index since the last batch, so read those again.
-                let moves = front.moves();
+                let moves = memtable.moves();
                 if of_tables.as_ref().is_none_or(|(known, ..)| *known != moves) {
                     let rows = tables(open.rows.range(&from[..]..to));
                     of_tables = Some((moves, rows, open.generation.clone()));
                 }
-                front.rows(&from, to, ROWS_AT_ONCE)
+                memtable.rows(&from, to, ROWS_AT_ONCE)
             };
             let Some((_, rows, generation)) = &mut of_tables else { break };
             from = end_of(&newer, to);
@@ -397,15 +397,15 @@ impl FjallIndex {
     /// A snapshot of the tables and of a part of the memtable.
     fn view_of(
         &self,
-        front: impl FnOnce(&Front) -> Front,
+        select: impl FnOnce(&Memtable) -> Memtable,
     ) -> Result<Arc<dyn IndexView>, StorageError> {
         let open = self.shared.open.read();
         let Open { database, rows, generation } = open.as_ref().ok_or(StorageError::Closed)?;
         // Hold the lock until the snapshot is taken, so that both are of the same moment.
-        let memory = self.shared.front.read();
-        let (front, snapshot) = (front(&memory), database.snapshot());
+        let rows_in_memory = self.shared.memtable.read();
+        let (memtable, snapshot) = (select(&rows_in_memory), database.snapshot());
         let (rows, generation) = (rows.clone(), generation.clone());
-        Ok(Arc::new(FjallView { front, snapshot, rows, generation }))
+        Ok(Arc::new(FjallView { memtable, snapshot, rows, generation }))
     }
 }
 
@@ -413,7 +413,7 @@ impl Index for FjallIndex {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
         let open = self.shared.open.read();
         let open = open.as_ref().ok_or(StorageError::Closed)?;
-        if let Some(row) = self.shared.front.read().get(key) {
+        if let Some(row) = self.shared.memtable.read().get(key) {
             return Ok(row.cloned());
         }
         let row = open.rows.get(key).map_err(|error| open.failed(&error))?;
@@ -421,11 +421,11 @@ impl Index for FjallIndex {
     }
 
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
-        self.view_of(Front::clone)
+        self.view_of(Memtable::clone)
     }
 
     fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
-        self.view_of(|front| front.between(from, to))
+        self.view_of(|memtable| memtable.between(from, to))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
@@ -434,9 +434,9 @@ impl Index for FjallIndex {
             return Err(StorageError::Closed);
         }
         let is_full = {
-            let mut front = self.shared.front.write();
-            front.write(batch);
-            front.young_bytes() >= self.shared.young_bytes_max
+            let mut memtable = self.shared.memtable.write();
+            memtable.write(batch);
+            memtable.young_bytes() >= self.shared.young_bytes_max
         };
         drop(open);
         if is_full { self.make_room() } else { Ok(()) }
@@ -482,7 +482,7 @@ impl Index for FjallIndex {
             let mut open = self.shared.open.write();
             let open = open.as_mut().ok_or(StorageError::Closed)?;
             new.generation.discard(false);
-            self.shared.front.write().clear();
+            self.shared.memtable.write().clear();
             std::mem::replace(open, new)
         };
         old.generation.discard(true);
@@ -490,7 +490,7 @@ impl Index for FjallIndex {
     }
 
     fn memory(&self) -> IndexMemory {
-        let row_bytes = self.shared.front.read().bytes() as u64;
+        let row_bytes = self.shared.memtable.read().bytes() as u64;
         let Ok(Open { database, rows, .. }) = self.shared.opened() else {
             return IndexMemory { row_bytes, ..IndexMemory::default() };
         };

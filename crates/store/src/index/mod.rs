@@ -7,9 +7,9 @@
 
 mod doubt;
 mod fjall;
-mod front;
 mod generation;
 mod memory;
+mod memtable;
 
 use crate::error::StorageError;
 use crate::keys::{Key, Value};

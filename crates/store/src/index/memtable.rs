@@ -24,7 +24,7 @@ const ROW_BYTES: usize = size_of::<(Key, Option<Value>)>() * 3 / 2;
 
 /// A memtable in two parts: one that takes writes, and a frozen one that is written to tables.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Front {
+pub(super) struct Memtable {
     young: Rows,
     young_keys: Filter,
     young_bytes: usize,
@@ -35,7 +35,7 @@ pub(super) struct Front {
     moves: u64,
 }
 
-impl Front {
+impl Memtable {
     /// The value of a key, or `Some(None)` if it was removed; `None` if the memtable does not have the key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Value>> {
         let hash = xxh3_64(key);
@@ -59,12 +59,12 @@ impl Front {
     }
 
     /// A copy of the rows between two keys, for scans: it has no bloom filter.
-    pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Front {
+    pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Memtable {
         if from >= to {
-            return Front::default();
+            return Memtable::default();
         }
         let young = self.rows(from, to, usize::MAX).into_iter().collect();
-        Front { young, ..Front::default() }
+        Memtable { young, ..Memtable::default() }
     }
 
     /// Estimated bytes of the part that takes writes. A row that is written again counts once.
@@ -104,7 +104,7 @@ impl Front {
 
     /// Drops all rows, because another index has them.
     pub(super) fn clear(&mut self) {
-        *self = Front { moves: self.moves + 1, ..Front::default() };
+        *self = Memtable { moves: self.moves + 1, ..Memtable::default() };
     }
 
     /// Counts moves of rows. While the count is unchanged, every row is still in the part where it was.
@@ -190,27 +190,27 @@ mod tests {
         Batch { changes: rows.iter().map(change).collect() }
     }
 
-    fn shown(front: &Front, from: u8, to: u8, most: usize) -> Vec<(u8, Option<u8>)> {
-        let rows = front.rows(&[from], &[to], most);
+    fn shown(memtable: &Memtable, from: u8, to: u8, most: usize) -> Vec<(u8, Option<u8>)> {
+        let rows = memtable.rows(&[from], &[to], most);
         rows.into_iter().map(|(key, value)| (key[0], value.map(|value| value[0]))).collect()
     }
 
     #[test]
     fn the_newest_version_of_a_row_is_shown_wherever_the_others_are() {
-        let mut front = Front::default();
-        front.write(&batch(&[(1, Some(10)), (2, Some(20)), (4, Some(40))]));
-        assert!(front.freeze());
-        front.write(&batch(&[(2, None), (3, Some(31)), (5, None)]));
+        let mut memtable = Memtable::default();
+        memtable.write(&batch(&[(1, Some(10)), (2, Some(20)), (4, Some(40))]));
+        assert!(memtable.freeze());
+        memtable.write(&batch(&[(2, None), (3, Some(31)), (5, None)]));
         let all = [(1, Some(10)), (2, None), (3, Some(31)), (4, Some(40)), (5, None)];
-        assert_eq!(shown(&front, 0, 9, 9), all);
-        assert_eq!(shown(&front, 2, 5, 9), all[1..4]);
-        assert_eq!(shown(&front, 0, 9, 2), all[..2]);
-        assert_eq!(front.get(&[2]), Some(None), "it was removed");
-        assert_eq!(front.get(&[1]), Some(Some(&Value::from_slice(&[10]))));
-        assert_eq!(front.get(&[7]), None, "nobody here knows");
-        assert!(!front.freeze(), "older rows are still there");
-        front.forget_frozen();
-        assert_eq!(shown(&front, 0, 9, 9), [all[1], all[2], all[4]]);
+        assert_eq!(shown(&memtable, 0, 9, 9), all);
+        assert_eq!(shown(&memtable, 2, 5, 9), all[1..4]);
+        assert_eq!(shown(&memtable, 0, 9, 2), all[..2]);
+        assert_eq!(memtable.get(&[2]), Some(None), "it was removed");
+        assert_eq!(memtable.get(&[1]), Some(Some(&Value::from_slice(&[10]))));
+        assert_eq!(memtable.get(&[7]), None, "the key was never written");
+        assert!(!memtable.freeze(), "older rows are still there");
+        memtable.forget_frozen();
+        assert_eq!(shown(&memtable, 0, 9, 9), [all[1], all[2], all[4]]);
     }
 
     #[test]
@@ -226,15 +226,15 @@ mod tests {
 
     #[test]
     fn rows_count_once_and_moves_are_noticed() {
-        let mut front = Front::default();
-        assert!(!front.freeze(), "there is nothing");
+        let mut memtable = Memtable::default();
+        assert!(!memtable.freeze(), "there is nothing");
         for version in 0..10 {
-            front.write(&batch(&[(1, Some(version)), (2, None)]));
+            memtable.write(&batch(&[(1, Some(version)), (2, None)]));
         }
-        assert_eq!(front.young_bytes(), 2 * ROW_BYTES);
-        let moves = front.moves();
-        assert!(front.freeze());
-        assert_eq!((front.young_bytes(), front.bytes()), (0, 2 * ROW_BYTES));
-        assert_ne!(front.moves(), moves);
+        assert_eq!(memtable.young_bytes(), 2 * ROW_BYTES);
+        let moves = memtable.moves();
+        assert!(memtable.freeze());
+        assert_eq!((memtable.young_bytes(), memtable.bytes()), (0, 2 * ROW_BYTES));
+        assert_ne!(memtable.moves(), moves);
     }
 }
