@@ -6,11 +6,11 @@
 //! * A sorted query continues after the sort keys of its last row. With an index in its order it reads only
 //!   the items of its page.
 //! * Any other query needs every item before its first row. Each page runs it again and skips the rows that
-//!   were returned. Rows found beyond a page are cached for the next one, so a page usually costs only its
-//!   own rows.
+//!   were returned.
 //!
-//! The meaning of a query is defined by the crate `headwater-query`; the items to read are chosen in
-//! `source`. Nothing here parses SQL.
+//! Rows found beyond a page are cached for the next one, so a page usually costs only its own rows. The meaning
+//! of a query is defined by the crate `headwater-query`; the items to read are chosen in `source`. Nothing here
+//! parses SQL.
 
 mod continuation;
 mod lanes;

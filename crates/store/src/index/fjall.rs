@@ -221,8 +221,8 @@ fn try_open(generation: Arc<Generation>) -> fjall::Result<Open> {
 /// Options of the engine for index rows.
 ///
 /// Every write of a new item asks the bloom filter. Its 10 bits per row stay in memory. As single blocks of a
-/// megabyte per table, filters would evict each other from the cache from ten million rows on, and every
-/// write would read some of them again. Block indexes of large tables are partitioned for the same reason.
+/// megabyte per table, filters would evict each other from the cache from ten million rows on. Then every write
+/// would read some of them again. For the same reason the block indexes of the larger levels are partitioned.
 fn row_options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .filter_block_pinning_policy(PinningPolicy::all(true))
