@@ -8,7 +8,7 @@ use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, INDEX, Index, MemoryIndex, is_doubted, remove_range};
 use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
-use crate::recent::Recent;
+use crate::recent::ItemCache;
 use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
 use crate::split_by_size::PostponedSplits;
 use crate::{container_file, directory, keys, maintenance, rebuild, topology};
@@ -123,7 +123,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// Counts the work of all logs of the store.
     pub(crate) meter: Arc<LogMeter>,
-    pub(crate) recent: Recent,
+    pub(crate) recent: ItemCache,
     /// Background tasks that panicked, each with its message.
     stopped_tasks: Mutex<Vec<String>>,
     /// Tasks that write partitions. They stop last, because other tasks still send them work.
@@ -333,7 +333,7 @@ impl Account {
             root: root.to_owned(),
             index,
             meter: Arc::default(),
-            recent: Recent::new(options.recent_bytes),
+            recent: ItemCache::new(options.recent_bytes),
             options,
             turns: Arc::default(),
             offenders: Offenders::default(),

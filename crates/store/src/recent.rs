@@ -30,7 +30,7 @@ const SEEN_PLACES: usize = 4096;
 
 /// The cache of recently read items.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct ItemCache {
     shards: [Mutex<Shard>; SHARDS],
     hash: RandomState,
     /// Byte limit of one generation of a shard.
@@ -91,9 +91,9 @@ pub(crate) struct Ticket {
     again: bool,
 }
 
-impl Recent {
-    pub(crate) fn new(bytes: usize) -> Recent {
-        Recent {
+impl ItemCache {
+    pub(crate) fn new(bytes: usize) -> ItemCache {
+        ItemCache {
             shards: std::array::from_fn(|_| Mutex::new(Shard::new())),
             hash: RandomState::new(),
             half: bytes / SHARDS / 2,
@@ -253,7 +253,7 @@ mod tests {
         Key::from_slice(&number.to_be_bytes())
     }
 
-    fn read(recent: &Recent, number: u32, body: &[u8]) -> bool {
+    fn read(recent: &ItemCache, number: u32, body: &[u8]) -> bool {
         match recent.look(&key(number)) {
             Ok(kept) => {
                 assert_eq!(kept.record.body(), body);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_write_is_not_kept_after_it() {
-        let recent = Recent::new(1 << 20);
+        let recent = ItemCache::new(1 << 20);
         assert!(!read(&recent, 1, b"old"));
         let ticket = recent.look(&key(1)).unwrap_err();
         recent.forget(&[key(1)]);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn room_is_bounded_and_what_is_read_again_stays() {
-        let recent = Recent::new(1 << 20);
+        let recent = ItemCache::new(1 << 20);
         assert!(!read(&recent, 0, &[0; 1000]));
         assert!(!read(&recent, 0, &[0; 1000]), "what was read once is not kept");
         for number in 1..10_000 {
