@@ -31,7 +31,7 @@ pub(crate) struct ContainerFile {
 }
 
 impl ContainerFile {
-    fn of(resources: &Resources, rid: ContainerRid) -> Option<ContainerFile> {
+    fn from_catalog(resources: &Resources, rid: ContainerRid) -> Option<ContainerFile> {
         let entry = resources.containers.get(&rid.as_u64())?;
         let database = resources.databases.get(&rid.database().get())?;
         Some(ContainerFile {
@@ -66,7 +66,7 @@ impl ContainerFile {
 
 /// Updates the file of a container. A failure is only logged: the catalog is authoritative.
 pub(crate) fn update(shared: &Shared, resources: &Resources, rid: ContainerRid) {
-    let Some(file) = ContainerFile::of(resources, rid) else { return };
+    let Some(file) = ContainerFile::from_catalog(resources, rid) else { return };
     let dir = shared.container_dir(rid);
     let disk = &*shared.disk;
     let saved = shared.runtime.blocking(|| {

@@ -81,7 +81,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    fn of(entry: &Arc<ResourceEntry>) -> Resource {
+    fn from_entry(entry: &Arc<ResourceEntry>) -> Resource {
         Resource {
             kind: entry.kind,
             owner: entry.owner,
@@ -122,7 +122,7 @@ impl Account {
                 .others
                 .values()
                 .filter(|other| other.kind == kind && other.owner == owner);
-            if siblings.any(|other| other.id == id || conflicts(&Resource::of(other))) {
+            if siblings.any(|other| other.id == id || conflicts(&Resource::from_entry(other))) {
                 return Err(CatalogError::AlreadyExists { what: kind.as_str(), id });
             }
             created = Some(rid);
@@ -191,13 +191,13 @@ impl Account {
         let is_it = |entry: &&Arc<ResourceEntry>| {
             entry.kind == kind && entry.owner == owner && entry.id == id
         };
-        resources.others.values().find(is_it).map(Resource::of)
+        resources.others.values().find(is_it).map(Resource::from_entry)
     }
 
     /// Finds a resource by its resource id.
     #[must_use]
     pub fn resource_by_rid(&self, rid: ResourceId) -> Option<Resource> {
-        self.0.catalog.resources().others.get(&rid).map(Resource::of)
+        self.0.catalog.resources().others.get(&rid).map(Resource::from_entry)
     }
 
     /// All resources of a kind, or those of one owner, in order of creation.
@@ -207,7 +207,7 @@ impl Account {
         let wanted = |entry: &&Arc<ResourceEntry>| {
             entry.kind == kind && owner.is_none_or(|owner| entry.owner == owner)
         };
-        resources.others.values().filter(wanted).map(Resource::of).collect()
+        resources.others.values().filter(wanted).map(Resource::from_entry).collect()
     }
 }
 
