@@ -275,7 +275,7 @@ impl Writer {
             }
             Err(error) => {
                 for (reply, _) in decided {
-                    let _ = reply.send(Err(Refusal::Storage(again(&error))));
+                    let _ = reply.send(Err(Refusal::Storage(copy_error(&error))));
                 }
             }
         }
@@ -330,10 +330,12 @@ impl Writer {
                 })
             });
             if let Err(what) = read {
-                return Err(self.unapplied(&format!("an entry cannot be read back: {what}")));
+                return Err(self.report_unapplied(&format!("an entry cannot be read back: {what}")));
             }
             if let Some(lsn) = unapplied {
-                return Err(self.unapplied(&format!("the record at LSN {lsn} cannot be applied")));
+                return Err(
+                    self.report_unapplied(&format!("the record at LSN {lsn} cannot be applied"))
+                );
             }
         }
         let tally = self.partition.population.tally_after(change);
@@ -349,7 +351,7 @@ impl Writer {
 
     /// Reports a defect: this writer cannot apply an entry it wrote. It stops, so that the index does not
     /// miss the entry.
-    fn unapplied(&self, what: &str) -> StorageError {
+    fn report_unapplied(&self, what: &str) -> StorageError {
         let error = self.partition.stopped_with(what.to_owned());
         tracing::error!(%error, "the partition refuses writes until the store is opened again");
         self.partition.shared.note_stopped(&error);
@@ -467,7 +469,7 @@ fn truncate_to_bytes(
 }
 
 /// Copies an error for each request of the group.
-fn again(error: &StorageError) -> StorageError {
+fn copy_error(error: &StorageError) -> StorageError {
     match error {
         StorageError::Append(AppendError::DiskFull) => AppendError::DiskFull.into(),
         StorageError::Append(AppendError::Undecided) => AppendError::Undecided.into(),
