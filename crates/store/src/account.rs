@@ -545,7 +545,7 @@ impl AccountState {
         let dir = self.shared.container_dir(rid);
         if let Err(error) = self.shared.disk.remove_dir(&dir) {
             // The next open removes the rest.
-            tracing::warn!(dir = %dir.display(), %error, "could not remove a dropped container");
+            tracing::warn!(dir = %dir.display(), %error, "cannot remove a dropped container; the next open retries");
         }
         Ok(())
     }
