@@ -74,7 +74,7 @@ impl Generation {
     pub(super) fn fail(&self, error: &dyn std::fmt::Display) -> StorageError {
         if !self.failed.swap(true, Ordering::AcqRel) {
             let dir = self.dir.display();
-            tracing::error!(%dir, %error, "the index failed; it is rebuilt from the log");
+            tracing::error!(%dir, %error, "the index failed; a rebuild from the log follows");
             let _ = std::fs::write(self.dir.join(DOUBT), b"");
         }
         self.failures.ring();
