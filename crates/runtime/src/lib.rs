@@ -160,6 +160,18 @@ impl Runtime {
         self.0.spawn(name, Box::pin(watched));
     }
 
+    /// Runs a task here, as a part of the one that waits for it. A panic is logged and returned.
+    ///
+    /// # Errors
+    /// When the task panicked.
+    pub async fn watch<T>(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = T>,
+    ) -> Result<T, TaskFailure> {
+        failure::watch(name, self.0.survives_panics(), task).await
+    }
+
     /// Waits for a task that runs where this runtime starts its tasks, whichever thread waits. The task ends
     /// when its caller stops waiting: at its next await, or earlier if it asks its [`Waiter`].
     ///

@@ -286,6 +286,15 @@ pub enum CatalogError {
     /// The body of the resource is not valid.
     #[error("{0}")]
     BadResource(&'static str),
+    /// The account has too many resources, or their documents are too large together.
+    #[error(
+        "an account keeps at most {limit} of offers, users, permissions, encryption keys and scripts; delete \
+         those that are not in use"
+    )]
+    ResourcesFull {
+        /// The limit that is reached: a number of resources or of bytes.
+        limit: &'static str,
+    },
     /// The partition cannot be split or merged as asked.
     #[error(transparent)]
     Topology(#[from] TopologyError),

@@ -394,6 +394,17 @@ impl Container {
         Ok(FeedPage { changes, continuation, unfinished })
     }
 
+    /// Returns the position before the first change of a request, whatever the request starts with.
+    ///
+    /// # Errors
+    /// Those of [`read_feed`](Container::read_feed).
+    pub fn start_position(&self, request: &FeedRequest) -> Result<Continuation, FeedError> {
+        match &self.resolve(request)?[..] {
+            [part] => Ok(Continuation::Single(part.after)),
+            parts => Ok(Continuation::composite(self.rid(), positions_of(parts))?),
+        }
+    }
+
     /// The positions after which all changes of a range at or after `time` follow: one, or several where
     /// ranges were merged.
     ///

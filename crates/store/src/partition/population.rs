@@ -88,6 +88,11 @@ impl Population {
 }
 
 impl Partition {
+    /// The number of item rows, if they were counted already.
+    pub(crate) fn known_item_count(&self) -> Option<u64> {
+        self.population.known()
+    }
+
     /// The number of item rows. The first call counts them, which takes time in proportion; later calls do not.
     pub(crate) fn item_count(&self) -> Result<u64, StorageError> {
         let mut lacking = self.population.lacking.lock();
