@@ -1,4 +1,6 @@
-//! An account: everything in one data directory. Opening, closing, and the resources in it.
+//! Accounts and databases: opens and closes a data directory, and manages the resources in it.
+//!
+//! Never touches items; `container.rs` does.
 
 use crate::catalog::{Catalog, Event, PartitionEntry};
 use crate::container::{Container, ContainerState};
@@ -6,9 +8,9 @@ use crate::definition::{ContainerDefinition, PARTITIONS_MAX};
 use crate::error::{CatalogError, DefinitionError, OpenError, StorageError};
 use crate::index::{FjallIndex, INDEX, Index, MemoryIndex, is_doubted, remove_range};
 use crate::query::{Lanes, Leftovers, QueryLimits, Understood};
-use crate::recent::Recent;
+use crate::recent::ItemCache;
 use crate::script::{Offenders, ScriptLimits, ScriptWorkers, Turns};
-use crate::split_by_size::Postponed;
+use crate::split_by_size::PostponedSplits;
 use crate::{container_file, directory, keys, maintenance, rebuild, topology};
 use headwater_log::disk::{Disk, MemoryDisk, OsDisk};
 use headwater_log::{Damage, Durability, LocalLog, LogMeter, LogOptions, PartitionLog};
@@ -25,47 +27,49 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a store keeps its data.
+/// Settings of a store: durability, sizes, intervals and limits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// When an acknowledged write is safe.
+    /// What an acknowledged write survives.
     pub durability: Durability,
-    /// Partitions of containers that do not say.
+    /// Partitions of a new container whose creator gives no number.
     pub partitions: u32,
     /// A segment of a partition's log is sealed before it grows beyond this.
     pub segment_bytes: u32,
-    /// How much of each partition's newest changes stays in memory.
+    /// Bytes of each partition's newest changes that stay in memory.
     pub ring_bytes: usize,
-    /// How much of the items that were read stays in memory, of all containers together.
+    /// Size of the cache of items that were read, in bytes. All containers share it.
     pub recent_bytes: usize,
-    /// How often expired items are deleted and logs compacted; zero for only when asked.
+    /// Interval of background maintenance: expiry, compaction, index catch-up, splits. Zero turns it off;
+    /// then only [`Account::maintain`] does the work.
     pub maintenance_interval: Duration,
     /// A sealed segment is compacted when this share of it is superseded, in percent.
     pub compaction_dead_percent: u64,
-    /// How long superseded versions and deletes are kept for readers of all versions, in containers
-    /// without a `changeFeedPolicy`; zero for no longer than compaction needs.
+    /// How long superseded versions and deletes are kept for readers of all versions, in containers without a
+    /// `changeFeedPolicy`. Zero keeps them only until compaction.
     pub history: Duration,
-    /// But at most so many bytes of them for each range, or
+    /// Bytes of history that a range may keep, whatever the size of its live items. The limit of a range is the
+    /// larger of this and `history_percent`.
     pub history_bytes_min: u64,
-    /// this share of the bytes of its live items, in percent, whichever is more.
+    /// History that a range may keep, in percent of the bytes of its live items.
     pub history_percent: u64,
-    /// A range whose live items take more bytes than this is split by maintenance, one range at a time; zero for
-    /// never. A range of a single partition key cannot be split.
+    /// Maintenance splits a range whose live items take more bytes than this, one range at a time. Zero turns
+    /// splitting off. A range of a single partition key cannot be split.
     pub split_at_bytes: u64,
-    /// A query that had to look at so many items for a page has the path it filters by indexed.
+    /// Items that a query reads for one page before the store indexes the path it filters by.
     pub index_after_items: usize,
-    /// A query that would look at more items than this one by one reads whole logs instead.
+    /// Items above which a query reads whole logs instead of reading the items one by one.
     pub sweep_after_items: usize,
-    /// A listing of up to so many items is in the order of their creation from the first page on; a longer
-    /// one is when there is an index for it.
+    /// Items up to which a listing is sorted by creation without an index. A longer listing has that order
+    /// only once an index of it exists.
     pub sort_listings_up_to: usize,
-    /// What a script may take.
+    /// Limits of scripts.
     pub scripts: ScriptLimits,
-    /// Processes that run scripts. With `None` they run in this process: a script then outlives its time by
-    /// the length of one step of the engine, and a bug in the engine can end the process.
+    /// Processes that run scripts. With `None`, scripts run in this process: a script can then exceed its
+    /// time limit by one step of the engine, and a bug in the engine can end the process.
     pub script_workers: Option<Arc<ScriptWorkers>>,
-    /// What a query may take.
+    /// Limits of queries.
     pub queries: QueryLimits,
 }
 
@@ -94,48 +98,48 @@ impl Default for Options {
     }
 }
 
-/// Puts something between a partition's writer and its log.
+/// Wraps a partition's log before the writer gets it. Tests use it to inject faults.
 pub type LogWrapper = Arc<dyn Fn(Arc<LocalLog>) -> Arc<dyn PartitionLog> + Send + Sync>;
 
-/// What a store stands on. The real world by default; a simulation brings its own.
+/// The runtime, disk and index a store runs on: the operating system by default, simulated ones in tests.
 #[derive(Clone)]
 pub struct Environment {
-    /// Time, chance, tasks.
+    /// Clock, randomness and tasks.
     pub runtime: Runtime,
-    /// Where files are.
+    /// File system of the log and the catalog.
     pub disk: Arc<dyn Disk>,
-    /// Where the index is: in memory, or with `None` in files beside the log.
+    /// An index in memory. With `None`, the index is in files next to the log.
     pub index: Option<MemoryIndex>,
-    /// Between writers and logs, for tests.
+    /// Wraps each partition's log, for tests.
     pub wrap_log: Option<LogWrapper>,
 }
 
-/// What all parts of an open store share.
+/// State that all parts of an open store share.
 pub(crate) struct Shared {
     pub(crate) runtime: Runtime,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) root: PathBuf,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) options: Options,
-    /// Counts what all logs of the store do.
+    /// Counts the work of all logs of the store.
     pub(crate) meter: Arc<LogMeter>,
-    pub(crate) recent: Recent,
+    pub(crate) recent: ItemCache,
     /// Background tasks that panicked, each with its message.
     stopped_tasks: Mutex<Vec<String>>,
-    /// Writers of partitions. They stop last, after whoever may still ask them something.
+    /// Tasks that write partitions. They stop last, because other tasks still send them work.
     pub(crate) writers: TaskGroup,
-    /// Whose turn it is to run a script.
+    /// Limits how many scripts run at a time.
     pub(crate) turns: Arc<Turns>,
     pub(crate) offenders: Offenders,
     wrap_log: Option<LogWrapper>,
-    /// Rows of queries that were found beyond the page they were found for.
+    /// Query results found beyond the end of a page, kept for the next page.
     pub(crate) leftovers: Leftovers,
     pub(crate) understood: Understood,
-    /// Memory that all queries share.
+    /// Memory budget that all queries share.
     pub(crate) query_memory: Arc<MemoryPool>,
-    /// Where long queries take turns.
+    /// Schedules the CPU time of long queries.
     pub(crate) query_lanes: Arc<Lanes>,
-    /// Keeps other processes out as long as anything here can still write.
+    /// The lock on the data directory. It is held while anything here can still write.
     lock: Mutex<Option<File>>,
 }
 
@@ -202,37 +206,38 @@ pub(crate) struct AccountState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) catalog: Catalog,
     containers: RwLock<HashMap<ContainerRid, Arc<ContainerState>>>,
-    /// Held from before a container is in the catalog until it is open: whoever is told that it exists finds it.
+    /// Held while a container is added to the catalog and opened. A second creator that finds the id taken
+    /// then finds the container open.
     pub(crate) creating: tokio::sync::Mutex<()>,
-    /// Ranges that have grown and could not be split.
-    pub(crate) postponed: Postponed,
+    /// Ranges above the size limit that could not be split.
+    pub(crate) postponed_splits: PostponedSplits,
     maintenance: TaskGroup,
 }
 
 impl Drop for AccountState {
     fn drop(&mut self) {
-        // Nobody can ask for anything any more; the writers finish what was asked and end.
+        // No handle is left, so no new work can arrive. The writers finish pending work and end.
         self.maintenance.stop();
         self.shared.writers.stop();
     }
 }
 
 impl Account {
-    /// Opens the store in a directory, which is created if need be.
+    /// Opens the store in a directory, and creates the directory if it does not exist.
     ///
     /// # Errors
     /// When another process has it open, or its files cannot be read or are damaged.
     pub async fn open(dir: impl AsRef<Path>, options: Options) -> Result<Account, OpenError> {
         let root = dir.as_ref();
         if directory::is_unfinished(root) {
-            // A restore that is under way has the lock.
+            // A restore in progress holds the lock; then the error says so.
             directory::lock(root)?;
             return Err(OpenError::UnfinishedRestore { dir: root.to_owned() });
         }
         Account::open_unfinished(root, options).await
     }
 
-    /// The same, also of a directory whose restore is not finished.
+    /// Like [`open`](Account::open), but also opens a directory whose restore is not finished.
     pub(crate) async fn open_unfinished(
         root: &Path,
         options: Options,
@@ -253,18 +258,18 @@ impl Account {
         Ok(account)
     }
 
-    /// A store in memory that ends with the process.
+    /// Opens a store in memory. Its data ends with the process.
     ///
     /// # Errors
-    /// None that could be expected.
+    /// Fails only if the in-memory store cannot be created.
     pub async fn ephemeral() -> Result<Account, OpenError> {
         Account::ephemeral_with(Options::default()).await
     }
 
-    /// A store in memory, with options.
+    /// Opens a store in memory with these options.
     ///
     /// # Errors
-    /// None that could be expected.
+    /// Fails only if the in-memory store cannot be created.
     pub async fn ephemeral_with(options: Options) -> Result<Account, OpenError> {
         let environment = Environment {
             runtime: Runtime::system(),
@@ -275,7 +280,7 @@ impl Account {
         Account::open_in(environment, Path::new("ephemeral"), options).await
     }
 
-    /// Opens a store on a world of the caller's.
+    /// Opens a store with a custom environment (runtime, disk, index), for tests and simulation.
     ///
     /// # Errors
     /// When its files cannot be read or are damaged.
@@ -290,7 +295,8 @@ impl Account {
             && environment.index.is_none()
             && is_doubted(&root.join(INDEX))
         {
-            // A damaged table was met on the way. The index is made from the log this time.
+            // A table of the index is damaged and marked as such. The second attempt rebuilds the index from
+            // the log.
             opened = Account::open_all(environment, root, options).await;
         }
         opened.map_err(|error| error.explained(root, disk.free_bytes(root)))
@@ -314,7 +320,8 @@ impl Account {
                 let what = "the catalog is missing, but there are containers".to_owned();
                 return Err(Damage { file, offset: 0, lsn: None, what }.into());
             }
-            // The catalog makes its own name durable, and that of `containers` with it.
+            // The catalog syncs its own directory entry and that of `containers`. The entry of the root is
+            // synced here.
             disk.sync_dir(root.parent().unwrap_or(Path::new(""))).map_err(io)?;
         }
         let query_memory = Arc::new(MemoryPool::new(options.queries.memory_bytes_together));
@@ -326,7 +333,7 @@ impl Account {
             root: root.to_owned(),
             index,
             meter: Arc::default(),
-            recent: Recent::new(options.recent_bytes),
+            recent: ItemCache::new(options.recent_bytes),
             options,
             turns: Arc::default(),
             offenders: Offenders::default(),
@@ -342,7 +349,7 @@ impl Account {
             maintenance: TaskGroup::new(runtime),
             containers: RwLock::default(),
             creating: tokio::sync::Mutex::default(),
-            postponed: Postponed::default(),
+            postponed_splits: PostponedSplits::default(),
             shared,
             catalog,
         }));
@@ -368,7 +375,7 @@ impl Account {
         for name in listed.unwrap_or_default() {
             let rid = u64::from_str_radix(&name, 16).ok();
             if rid.is_some_and(|rid| !resources.containers.contains_key(&rid)) {
-                // Dropped, or never finished being created, before a crash.
+                // A container that was dropped, or whose creation was interrupted, before a crash.
                 let dir = self.0.shared.root.join("containers").join(name);
                 let _ = self.0.shared.disk.remove_dir(&dir);
             }
@@ -376,13 +383,13 @@ impl Account {
         Ok(())
     }
 
-    /// Finishes what was asked for, writes down what makes the next start quick, and closes.
+    /// Finishes pending writes, saves checkpoints that make the next open fast, and closes the store.
     ///
-    /// Dropping an account without this loses nothing that was acknowledged, but the store stays
-    /// locked until its writers have noticed.
+    /// Dropping an account without calling this loses no acknowledged write. The store then stays locked
+    /// until its writers have ended.
     ///
     /// # Errors
-    /// When the last files cannot be written; nothing that was acknowledged is lost by that.
+    /// When the last files cannot be written. No acknowledged write is lost.
     pub async fn close(&self) -> Result<(), StorageError> {
         self.0.maintenance.shutdown().await;
         self.0.shared.writers.shutdown().await;
@@ -407,7 +414,7 @@ impl Account {
         Ok(())
     }
 
-    /// How many partitions a container gets that does not say.
+    /// The number of partitions of a new container whose creator gives none.
     #[must_use]
     pub fn default_partitions(&self) -> u32 {
         self.0.shared.options.partitions
@@ -416,7 +423,7 @@ impl Account {
     /// Creates a database.
     ///
     /// # Errors
-    /// When the id is taken or not allowed.
+    /// When the id is taken or not valid.
     pub async fn create_database(&self, id: &str) -> Result<Database, CatalogError> {
         let id = DatabaseId::new(id)?;
         let event = self.0.catalog.change(|resources| {
@@ -429,10 +436,10 @@ impl Account {
         self.database(id.as_str()).await
     }
 
-    /// Creates a database, or finds the one of that id.
+    /// Creates a database, or returns the existing one with this id.
     ///
     /// # Errors
-    /// When the id is not allowed.
+    /// When the id is not valid.
     pub async fn create_database_if_absent(&self, id: &str) -> Result<Database, CatalogError> {
         match self.create_database(id).await {
             Err(CatalogError::AlreadyExists { .. }) => self.database(id).await,
@@ -440,10 +447,10 @@ impl Account {
         }
     }
 
-    /// Finds a database.
+    /// Finds a database by its id.
     ///
     /// # Errors
-    /// When there is none of that id.
+    /// When no database has this id.
     pub async fn database(&self, id: &str) -> Result<Database, CatalogError> {
         let known = DatabaseId::new(id)?;
         let resources = self.0.catalog.resources();
@@ -451,7 +458,7 @@ impl Account {
         Ok(Database { account: self.clone(), rid: entry.rid, id: entry.id.clone() })
     }
 
-    /// Finds a database by its id, or else by its resource id.
+    /// Finds a database by its id, or by its resource id if no database has that id.
     #[must_use]
     pub fn find_database(&self, name: &str) -> Option<Database> {
         let resources = self.0.catalog.resources();
@@ -461,7 +468,7 @@ impl Account {
         Some(Database { account: self.clone(), rid: entry.rid, id: entry.id.clone() })
     }
 
-    /// All databases, in the order of their creation.
+    /// All databases, in order of creation.
     #[must_use]
     pub fn databases(&self) -> Vec<Database> {
         let resources = self.0.catalog.resources();
@@ -476,7 +483,7 @@ impl Account {
     /// Drops a database and everything in it.
     ///
     /// # Errors
-    /// When there is none of that id.
+    /// When no database has this id.
     pub async fn drop_database(&self, id: &str) -> Result<(), CatalogError> {
         let known = DatabaseId::new(id)?;
         let before = self.0.catalog.resources();
@@ -499,15 +506,15 @@ impl Account {
         self.0.containers.read().values().cloned().collect()
     }
 
-    /// The container with this resource id, if it is there.
+    /// The open container with this resource id, if there is one.
     #[must_use]
     pub fn container_by_rid(&self, rid: ContainerRid) -> Option<Container> {
         let state = self.0.containers.read().get(&rid).cloned()?;
         Some(Container::new(state, self.0.clone()))
     }
 
-    /// Background tasks that panicked since the store was opened: what each did, and its message. A store with
-    /// such a task should be closed and opened again.
+    /// Background tasks that panicked since the store was opened, each as an error message. A store with such
+    /// a task should be closed and opened again.
     #[must_use]
     pub fn stopped_tasks(&self) -> Vec<String> {
         self.0.shared.stopped_tasks.lock().clone()
@@ -517,18 +524,17 @@ impl Account {
         &self.0.maintenance
     }
 
-    /// Deletes expired items, compacts logs and splits a range that has grown, as far as there is something to
-    /// do.
+    /// Runs maintenance once: deletes expired items, compacts logs and splits a range that is too large.
     ///
     /// # Errors
-    /// When reading or writing fails; nothing is lost by that.
+    /// When reading or writing fails. No data is lost.
     pub async fn maintain(&self) -> Result<(), StorageError> {
         maintenance::run_once(self).await
     }
 }
 
 impl AccountState {
-    /// Takes a container that the catalog no longer lists out of service and removes its data.
+    /// Retires a container that was removed from the catalog, and deletes its data.
     async fn forget_container(&self, rid: ContainerRid) -> Result<(), StorageError> {
         let Some(state) = self.containers.write().remove(&rid) else {
             return Ok(());
@@ -538,8 +544,8 @@ impl AccountState {
         remove_range(&*self.shared.index, &from, &to)?;
         let dir = self.shared.container_dir(rid);
         if let Err(error) = self.shared.disk.remove_dir(&dir) {
-            // The next open removes what is left.
-            tracing::warn!(dir = %dir.display(), %error, "could not remove a dropped container");
+            // The next open removes the rest.
+            tracing::warn!(dir = %dir.display(), %error, "cannot remove a dropped container; the next open retries");
         }
         Ok(())
     }
@@ -553,7 +559,7 @@ fn no_container(id: &str) -> CatalogError {
     CatalogError::NotFound { what: "container", id: id.to_owned() }
 }
 
-/// A database: containers under one name.
+/// A database: a namespace of containers.
 #[derive(Clone, Debug)]
 pub struct Database {
     account: Account,
@@ -562,36 +568,36 @@ pub struct Database {
 }
 
 impl Database {
-    /// Its id.
+    /// The id of the database.
     #[must_use]
     pub fn id(&self) -> &DatabaseId {
         &self.id
     }
 
-    /// Its resource id. A database dropped and made again has another one.
+    /// The resource id of the database. A database that is dropped and created again gets a new one.
     #[must_use]
     pub fn rid(&self) -> DatabaseRid {
         self.rid
     }
 
-    /// Changes with every change of the database itself; `None` once it is dropped.
+    /// The etag, which changes with every change of the database itself; `None` once it is dropped.
     #[must_use]
     pub fn etag(&self) -> Option<Etag> {
         let resources = self.account.0.catalog.resources();
         resources.databases.get(&self.rid.get()).map(|entry| entry.stamp.etag())
     }
 
-    /// When it was created; `None` once it is dropped.
+    /// The time of creation; `None` once the database is dropped.
     #[must_use]
     pub fn timestamp(&self) -> Option<Timestamp> {
         let resources = self.account.0.catalog.resources();
         resources.databases.get(&self.rid.get()).map(|entry| entry.stamp.timestamp)
     }
 
-    /// Creates a container with as many partitions as the store's options say.
+    /// Creates a container with [`Options::partitions`] partitions.
     ///
     /// # Errors
-    /// When the id is taken or the definition is not allowed.
+    /// When the id is taken or the definition is not valid.
     pub async fn create_container(
         &self,
         definition: ContainerDefinition,
@@ -600,10 +606,10 @@ impl Database {
         self.create_container_with(definition, partitions).await
     }
 
-    /// Creates a container, or finds the one of that id, whatever its definition is.
+    /// Creates a container, or returns the existing one with this id, whatever its definition is.
     ///
     /// # Errors
-    /// When the definition is not allowed.
+    /// When the definition is not valid.
     pub async fn create_container_if_absent(
         &self,
         definition: ContainerDefinition,
@@ -615,10 +621,10 @@ impl Database {
         }
     }
 
-    /// Creates a container with so many partitions.
+    /// Creates a container with this number of partitions.
     ///
     /// # Errors
-    /// When the id is taken or the definition is not allowed.
+    /// When the id is taken, or the definition or the number is not valid.
     pub async fn create_container_with(
         &self,
         definition: ContainerDefinition,
@@ -647,7 +653,7 @@ impl Database {
             }
             let new = ContainerRid::new(self.rid.get(), resources.next_container());
             rid = Some(new);
-            // Logs first: what the catalog lists must be there, or it is damage.
+            // Create the logs first: a log that the catalog lists and that is missing counts as damage.
             topology::create_logs(&account.shared, new, &entries)?;
             Ok(Event::ContainerCreated {
                 rid: new.as_u64(),
@@ -669,10 +675,10 @@ impl Database {
         Ok(Container::new(state, account.clone()))
     }
 
-    /// Finds a container.
+    /// Finds a container by its id.
     ///
     /// # Errors
-    /// When there is none of that id.
+    /// When no container has this id.
     pub async fn container(&self, id: &str) -> Result<Container, CatalogError> {
         let known = ContainerId::new(id)?;
         let resources = self.account.0.catalog.resources();
@@ -680,7 +686,7 @@ impl Database {
         self.account.container_by_rid(entry.rid).ok_or_else(|| no_container(id))
     }
 
-    /// Finds a container by its id, or else by its resource id.
+    /// Finds a container by its id, or by its resource id if no container has that id.
     #[must_use]
     pub fn find_container(&self, name: &str) -> Option<Container> {
         let resources = self.account.0.catalog.resources();
@@ -693,7 +699,7 @@ impl Database {
         self.account.container_by_rid(by_name.or_else(by_rid)?.rid)
     }
 
-    /// All containers, in the order of their creation.
+    /// All containers, in order of creation.
     #[must_use]
     pub fn containers(&self) -> Vec<Container> {
         let resources = self.account.0.catalog.resources();
@@ -705,7 +711,7 @@ impl Database {
     /// Changes the policies of a container. Its id, partition key and unique keys cannot change.
     ///
     /// # Errors
-    /// When there is no such container, or the change is not allowed.
+    /// When there is no such container, or the change is not valid.
     pub async fn replace_container(
         &self,
         definition: ContainerDefinition,
@@ -734,10 +740,10 @@ impl Database {
         Ok(container)
     }
 
-    /// Drops a container and its items.
+    /// Drops a container and all its items.
     ///
     /// # Errors
-    /// When there is none of that id.
+    /// When no container has this id.
     pub async fn drop_container(&self, id: &str) -> Result<(), CatalogError> {
         let known = ContainerId::new(id)?;
         let mut dropped = None;

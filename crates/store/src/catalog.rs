@@ -1,7 +1,8 @@
-//! The catalog: which databases, containers and partitions there are, as a small log of its own.
+//! The catalog: the databases, containers, partitions and other resources of an account, kept in a log of
+//! events.
 //!
-//! Everything about resources is decided here and nowhere else. An event is appended, then applied to
-//! the state in memory; opening a store replays all of them.
+//! Only the catalog decides about resources. It appends an event, then applies it to the state in memory.
+//! Opening a store replays all events.
 
 use crate::account::Shared;
 use crate::catalog_snapshot::{CatalogSnapshot, LastCopy};
@@ -23,10 +24,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The catalog's log is partition 0 of no container.
+/// The partition id of the catalog's log. The log belongs to no container.
 pub(crate) const PARTITION: PartitionId = PartitionId::new(0);
 
-/// Something that happened to the resources of an account.
+/// A change of the resources of an account.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event {
@@ -41,7 +42,7 @@ pub(crate) enum Event {
         rid: u64,
         definition: String,
         partitions: Vec<PartitionEntry>,
-        /// No partition has had this number or a higher one.
+        /// Above every partition id the container has used.
         #[serde(default)]
         next_partition: u32,
     },
@@ -52,7 +53,7 @@ pub(crate) enum Event {
     ContainerDropped {
         rid: u64,
     },
-    /// A resource of another kind was created or changed.
+    /// An offer, user, permission or script was created or changed.
     ResourcePut {
         kind: ResourceType,
         owner: String,
@@ -60,17 +61,17 @@ pub(crate) enum Event {
         id: String,
         json: String,
     },
-    /// A resource of another kind is gone, and with it those it owns.
+    /// An offer, user, permission or script was dropped, and with it the resources it owns.
     ResourceDropped {
         rid: String,
     },
-    /// Ids up to these were given out, also to what is gone.
+    /// Ids up to these are used, also by resources that were dropped.
     IdsUsed {
         database: u32,
         container: u32,
         resource: u32,
     },
-    /// Partitions were split or merged away, and these took their place.
+    /// A split or merge replaced these partitions by new ones.
     PartitionsReplaced {
         container: u64,
         gone: Vec<u32>,
@@ -83,7 +84,7 @@ pub(crate) enum Event {
 pub(crate) struct PartitionEntry {
     pub(crate) id: u32,
     pub(crate) range: KeyRange,
-    /// Oldest first.
+    /// Partitions this one was split or merged from, the oldest first.
     #[serde(default)]
     pub(crate) ancestors: Vec<u32>,
 }
@@ -116,7 +117,7 @@ pub(crate) struct ResourceEntry {
     pub(crate) stamp: Stamp,
 }
 
-/// When and by which event a resource was last changed.
+/// Time and LSN of the last change of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) lsn: Lsn,
@@ -129,7 +130,7 @@ impl Stamp {
     }
 }
 
-/// All resources at one moment.
+/// The state of all resources at one LSN of the catalog.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resources {
     pub(crate) databases: BTreeMap<u32, DatabaseEntry>,
@@ -173,7 +174,7 @@ impl Resources {
         self.last_resource + 1
     }
 
-    /// Whether something that resources can belong to exists.
+    /// Whether the owner of a resource exists.
     pub(crate) fn has_owner(&self, owner: ResourceId) -> bool {
         match owner {
             ResourceId::Database(rid) => self.databases.contains_key(&rid.get()),
@@ -182,7 +183,7 @@ impl Resources {
         }
     }
 
-    /// Resources go with their owners.
+    /// Removes resources whose owner is gone, and the resources they own in turn.
     fn drop_orphans(&mut self) {
         loop {
             let orphan = |entry: &Arc<ResourceEntry>| !self.has_owner(entry.owner);
@@ -195,7 +196,7 @@ impl Resources {
         }
     }
 
-    /// Events that lead to these resources.
+    /// Events that produce this state when applied to an empty one.
     pub(crate) fn to_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         for database in self.databases.values() {
@@ -210,7 +211,7 @@ impl Resources {
                 next_partition: container.next_partition,
             });
         }
-        // Owners were created before what they own.
+        // An owner has a lower number than the resources it owns, so it comes first.
         let mut others: Vec<_> = self.others.values().collect();
         others.sort_by_key(|entry| entry.number);
         events.extend(others.into_iter().map(|entry| Event::ResourcePut {
@@ -300,20 +301,20 @@ fn parse(definition: &str) -> Result<ContainerDefinition, String> {
     ContainerDefinition::from_json(definition).map_err(|error| error.to_string())
 }
 
-/// The log of events and what they add up to.
+/// The catalog's log and the state it leads to.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     log: Arc<LocalLog>,
     shared: Arc<Shared>,
     resources: RwLock<Arc<Resources>>,
-    /// Held from the decision about an event until it is applied and copied.
+    /// Held from the decision on an event until the event is applied and copied.
     deciding: tokio::sync::Mutex<LastCopy>,
 }
 
 impl Catalog {
     pub(crate) fn open(shared: Arc<Shared>) -> Result<Catalog, OpenError> {
         let dir = shared.root.join("catalog");
-        // Files are removed because the catalog says so, hence it is synced at every durability.
+        // The catalog decides which files are removed, so it is synced at every durability.
         let options = LogOptions { durability: Durability::Fsync, ..shared.log_options() };
         let opened = LocalLog::inherit(
             shared.disk.clone(),
@@ -360,7 +361,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Writes the copy that a repair reads. The log is the truth, so a failure is only logged.
+    /// Writes `CATALOG.json`, which only a repair reads. A failure is only logged: the log is authoritative.
     fn copy(&self, last: &mut LastCopy) {
         let Shared { runtime, disk, root, .. } = &*self.shared;
         let snapshot = CatalogSnapshot::new(self.log.local_tail().lsn, &self.resources());
@@ -373,7 +374,7 @@ impl Catalog {
         }
     }
 
-    /// Brings the copy up to date before the store is closed.
+    /// Updates `CATALOG.json` before the store closes.
     pub(crate) async fn close(&self) {
         let mut last_copy = self.deciding.lock().await;
         let copied = CatalogSnapshot::load(&*self.shared.disk, &self.shared.root);
@@ -391,12 +392,12 @@ impl Catalog {
         &self.log
     }
 
-    /// Keeps the catalog from changing while the guard lives.
+    /// Blocks changes of the catalog until the guard is dropped.
     pub(crate) async fn hold(&self) -> impl Drop + '_ {
         self.deciding.lock().await
     }
 
-    /// Decides on an event given all resources, writes it, applies it. `decide` may refuse.
+    /// Decides on an event from the current state, appends it and applies it. `decide` may refuse.
     pub(crate) async fn change(
         &self,
         decide: impl FnOnce(&Resources) -> Result<Event, CatalogError>,
@@ -415,7 +416,7 @@ impl Catalog {
     }
 }
 
-/// Writes an event behind the others.
+/// Appends an event to the catalog's log.
 pub(crate) async fn append(
     log: &Arc<LocalLog>,
     runtime: &Runtime,

@@ -1,7 +1,8 @@
 //! `CATALOG.json`: a copy of the catalog, next to its log.
 //!
-//! The store writes it after changes of the catalog and at the start where it is missing or old. Only the
-//! repair of a damaged catalog reads it (see `repair.rs`). It never decides what a healthy store has.
+//! The store writes it after changes of the catalog, and when it opens and the file is missing or outdated.
+//! Only the repair of a damaged catalog reads it (see `repair.rs`). It never decides what a healthy store
+//! contains.
 
 use crate::catalog::{Event, Resources};
 use headwater_log::disk::{Disk, read_file, replace_file};
@@ -11,27 +12,27 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) const NAME: &str = "CATALOG.json";
-/// Its name while it is being written.
+/// The name of the file while it is written.
 pub(crate) const TEMPORARY: &str = "CATALOG.tmp";
 const FORMAT: u32 = 1;
-/// More than a catalog can have: 100,000 resources, most of them small.
+/// Above the size of any catalog: 100,000 resources, most of them small.
 const BYTES_MAX: u64 = 4 << 30;
-/// A copy of more bytes is not made after every change, but
+/// A copy above this size is not written after every change,
 const LARGE_BYTES: usize = 1 << 20;
-/// at most this often.
+/// but at most once per this interval.
 const LARGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A copy of the catalog at one LSN.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CatalogSnapshot {
     format: u32,
-    /// The catalog's newest LSN in it.
+    /// The LSN of the newest event in the copy.
     pub(crate) lsn: u64,
-    /// Events that lead to the resources.
+    /// Events that produce the state of the catalog.
     pub(crate) events: Vec<Event>,
 }
 
-/// When the last copy was made, and how large it was.
+/// Time and size of the last copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastCopy {
     at: Duration,
@@ -39,7 +40,7 @@ pub(crate) struct LastCopy {
 }
 
 impl LastCopy {
-    /// Whether a change of the catalog is copied now.
+    /// Whether a change of the catalog is copied at once.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.bytes < LARGE_BYTES || now.saturating_sub(self.at) >= LARGE_INTERVAL
     }
@@ -50,7 +51,7 @@ impl CatalogSnapshot {
         CatalogSnapshot { format: FORMAT, lsn: lsn.get(), events: resources.to_events() }
     }
 
-    /// Reads the copy; nothing if it is missing or damaged.
+    /// Reads the copy; `None` if it is missing or damaged.
     pub(crate) fn load(disk: &dyn Disk, data: &Path) -> Option<CatalogSnapshot> {
         let bytes = read_file(disk, &data.join(NAME), BYTES_MAX).ok()?;
         let text = std::str::from_utf8(&bytes).ok()?;
@@ -61,7 +62,7 @@ impl CatalogSnapshot {
         serde_json::from_str(json).ok().filter(|known: &CatalogSnapshot| known.format == FORMAT)
     }
 
-    /// Replaces the copy. It is the old or the new one after a crash.
+    /// Replaces the copy atomically: after a crash the file holds the old or the new copy.
     pub(crate) fn save(
         &self,
         disk: &dyn Disk,

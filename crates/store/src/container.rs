@@ -1,7 +1,7 @@
-//! A container: items, and the partitions they are in.
+//! A container: routes each call to the partition that owns the key.
 //!
-//! This file sends a call to the right partition and nothing else. When a partition has been split or
-//! merged away under a caller's feet, the call goes to whoever replaced it.
+//! When a partition was split or merged during a call, the call is repeated on its successors. Decides
+//! nothing about items; the partition's writer does.
 
 use crate::account::{AccountState, Shared};
 use crate::body::Patch;
@@ -24,11 +24,11 @@ use headwater_runtime::Bell;
 use parking_lot::RwLock;
 use std::sync::{Arc, Weak};
 
-/// Operations in one transaction.
+/// Most operations of a transaction.
 const BATCH_OPERATIONS_MAX: usize = 100;
-/// Bytes in one transaction.
+/// Most bytes of a transaction's bodies.
 const BATCH_BYTES_MAX: usize = 2 << 20;
-/// How often a read follows an item that is being written again and again.
+/// Attempts of a read whose item is rewritten between the look-up of its row and that of its record.
 const CHASES_MAX: u32 = 100;
 
 /// A container. Cheap to clone; every clone is the same container, and keeps its store open.
@@ -45,11 +45,11 @@ pub(crate) struct ContainerState {
     pub(crate) account: Weak<AccountState>,
     pub(crate) settings: Arc<RwLock<Arc<Settings>>>,
     pub(crate) topology: RwLock<Arc<Topology>>,
-    /// Tells that `topology` is another one now.
+    /// Rung when `topology` is replaced.
     pub(crate) topology_changed: Bell,
-    /// One split or merge at a time.
+    /// Allows one split or merge at a time.
     pub(crate) reshaping: tokio::sync::Mutex<()>,
-    /// Indexes of values, for queries.
+    /// Secondary indexes, for queries.
     pub(crate) secondary: Secondary,
     pub(crate) long: LongScopes,
 }
@@ -86,7 +86,7 @@ impl ContainerState {
         self.topology_changed.ring();
     }
 
-    /// Takes the container out of service.
+    /// Takes a dropped container out of service: later calls find it gone, and its partitions are retired.
     pub(crate) async fn retire(&self) {
         let _reshaping = self.reshaping.lock().await;
         let before = self.topology();
@@ -96,12 +96,13 @@ impl ContainerState {
         }
     }
 
-    /// Nothing is read any more; whoever waits for changes is told.
+    /// Closes the container to readers and wakes those that wait for changes.
     pub(crate) fn close(&self) {
         self.install(Topology { closed: true, ..Topology::clone(&self.topology()) });
     }
 
-    /// Tells callers who wait for the successors of these partitions that none will come.
+    /// Wakes callers that wait for the successors of these partitions: the split or merge failed, so none
+    /// will come.
     pub(crate) fn abandon(&self, partitions: &[Arc<Partition>]) {
         for partition in partitions {
             partition.abandon();
@@ -118,7 +119,7 @@ impl ContainerState {
         Ok(())
     }
 
-    /// Goes by the catalog's newest definition from now on.
+    /// Applies the newest definition in the catalog.
     pub(crate) fn adopt_definition(
         self: &Arc<Self>,
         catalog: &Catalog,
@@ -132,7 +133,7 @@ impl ContainerState {
         maintenance::reindex_expiry_if_needed(self, &*self.shared.index, entry.stamp.lsn)
     }
 
-    /// Hands work to the partition that has `epk`, following splits and merges.
+    /// Sends work to the partition that owns `epk`, and follows splits and merges.
     pub(crate) async fn submit(&self, epk: &[u8], mut work: Work) -> Result<Answer, Refusal> {
         loop {
             let mut changed = self.topology_changed.listen();
@@ -148,8 +149,8 @@ impl ContainerState {
                 Err(Refusal::Gone(returned)) => work = *returned,
                 decided => return decided,
             }
-            // The partition takes no more writes. Either its successors are coming, or they failed to
-            // come, or the store is closing.
+            // The partition takes no more writes. Either its successors are about to be installed, or the
+            // split failed, or the store is closing.
             let replaced =
                 self.topology().partition_of(epk).is_none_or(|now| !Arc::ptr_eq(now, partition));
             if replaced {
@@ -175,28 +176,28 @@ impl Container {
         &self.state
     }
 
-    /// Its id.
+    /// The id of the container.
     #[must_use]
     pub fn id(&self) -> ContainerId {
         self.definition().id().clone()
     }
 
-    /// Its resource id. A container dropped and made again has another one.
+    /// The resource id of the container. A container that is dropped and created again gets a new one.
     #[must_use]
     pub fn rid(&self) -> ContainerRid {
         self.state.rid
     }
 
-    /// Its definition.
+    /// The current definition of the container.
     #[must_use]
     pub fn definition(&self) -> ContainerDefinition {
         self.settings().definition.clone()
     }
 
-    /// Understands a query over its items.
+    /// Parses a query against this container's computed properties.
     ///
     /// # Errors
-    /// When it cannot be understood.
+    /// When the query is not valid.
     pub fn parse_query(
         &self,
         text: &str,
@@ -206,21 +207,21 @@ impl Container {
         parsed.with(parameters, self.settings().definition.computed_properties())
     }
 
-    /// Changes with every change of the definition; `None` once it is dropped.
+    /// The etag, which changes with every change of the definition; `None` once the container is dropped.
     #[must_use]
     pub fn etag(&self) -> Option<Etag> {
         let resources = self.account.catalog.resources();
         resources.containers.get(&self.state.rid.as_u64()).map(|entry| entry.stamp.etag())
     }
 
-    /// When the definition was last changed; `None` once it is dropped.
+    /// The time of the last change of the definition; `None` once the container is dropped.
     #[must_use]
     pub fn timestamp(&self) -> Option<Timestamp> {
         let resources = self.account.catalog.resources();
         resources.containers.get(&self.state.rid.as_u64()).map(|entry| entry.stamp.timestamp)
     }
 
-    /// The id of its database; `None` once that is dropped.
+    /// The id of its database; `None` once the database is dropped.
     pub(crate) fn database_id(&self) -> Option<String> {
         let resources = self.account.catalog.resources();
         let database = resources.databases.values();
@@ -232,10 +233,10 @@ impl Container {
         self.state.settings.read().clone()
     }
 
-    /// Creates an item. Without an `id` it is given one.
+    /// Creates an item. The body must have an `id`.
     ///
     /// # Errors
-    /// When it exists, or the body is not allowed.
+    /// When the item exists, or the body is not valid.
     pub async fn create(&self, body: impl Into<Bytes>) -> Result<Written, WriteError> {
         self.write(ItemWrite::create(body)).await
     }
@@ -243,7 +244,7 @@ impl Container {
     /// Creates an item, or replaces it if it exists.
     ///
     /// # Errors
-    /// When the body is not allowed.
+    /// When the body is not valid.
     pub async fn upsert(&self, body: impl Into<Bytes>) -> Result<Written, WriteError> {
         self.write(ItemWrite::upsert(body)).await
     }
@@ -251,7 +252,7 @@ impl Container {
     /// Replaces an item.
     ///
     /// # Errors
-    /// When it does not exist, or the body is not allowed.
+    /// When the item does not exist, or the body is not valid.
     pub async fn replace(&self, id: &str, body: impl Into<Bytes>) -> Result<Written, WriteError> {
         self.write(ItemWrite::replace(id, body)).await
     }
@@ -259,7 +260,7 @@ impl Container {
     /// Deletes an item.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// When the item does not exist.
     pub async fn delete(
         &self,
         partition_key: impl Into<PartitionKey>,
@@ -268,10 +269,10 @@ impl Container {
         self.write(ItemWrite::delete(partition_key, id)).await
     }
 
-    /// Changes parts of an item.
+    /// Applies a patch to an item.
     ///
     /// # Errors
-    /// When it does not exist, or the patch cannot be applied to it.
+    /// When the item does not exist, or the patch cannot be applied.
     pub async fn patch(
         &self,
         partition_key: impl Into<PartitionKey>,
@@ -281,11 +282,11 @@ impl Container {
         self.write(ItemWrite::patch(partition_key, id, patch)).await
     }
 
-    /// Carries out one operation. When this returns, the change is as durable as the store's options
-    /// say, and in the change feed.
+    /// Executes one operation. When this returns, the change has the durability of the store's options and is
+    /// in the change feed.
     ///
     /// # Errors
-    /// When it is refused; nothing was changed then.
+    /// When the operation is refused. Then nothing was changed.
     pub async fn write(&self, write: ItemWrite) -> Result<Written, WriteError> {
         let steps = prepare::prepare(&self.settings(), write)?;
         let Some(epk) = steps.first().map(|step| step.key.epk.clone()) else {
@@ -302,10 +303,11 @@ impl Container {
         }
     }
 
-    /// Carries out all operations on items of one partition key, or none. All of them share one LSN.
+    /// Executes operations on items of one partition key as a transaction: all of them or none. They share
+    /// one LSN.
     ///
     /// # Errors
-    /// Says which operation was refused; nothing was changed then.
+    /// Names the operation that was refused. Then nothing was changed.
     pub async fn batch(
         &self,
         partition_key: impl Into<PartitionKey>,
@@ -337,7 +339,7 @@ impl Container {
         }
     }
 
-    /// The steps of all writes, and how many each of them has.
+    /// The steps of all writes, and the number of steps of each.
     fn prepare_batch(
         &self,
         key: &PartitionKey,
@@ -375,10 +377,10 @@ impl Container {
         Ok((steps, counts))
     }
 
-    /// Deletes all items that a partition key has now; returns how many.
+    /// Deletes all items that a partition key has now. Returns their number.
     ///
     /// # Errors
-    /// When the key is not allowed or the store fails; some items may be gone then.
+    /// When the key is not valid or the store fails. Some items may be deleted then.
     pub async fn delete_partition_key(
         &self,
         partition_key: impl Into<PartitionKey>,
@@ -401,16 +403,16 @@ impl Container {
         }
     }
 
-    /// Whether the container was dropped; a handle does not come back to life.
+    /// Whether the container was dropped. A handle stays dropped, also when the id is used again.
     #[must_use]
     pub fn is_dropped(&self) -> bool {
         self.state.topology().dropped
     }
 
-    /// The range a partition key is in, and the newest change that is visible there.
+    /// The range that owns a partition key, and its newest visible LSN.
     ///
     /// # Errors
-    /// When the key is not one of this container's, or the container is gone.
+    /// When the key does not fit the container, or the container is gone.
     pub fn locate(&self, key: &PartitionKey) -> Result<(PartitionId, Lsn), ItemReadError> {
         let epk = self.settings().definition.partition_key().epk(key)?;
         let topology = self.state.topology();
@@ -420,16 +422,16 @@ impl Container {
         Ok((partition.id, partition.visible()))
     }
 
-    /// The newest change that is visible in a range; `None` if it is gone.
+    /// The newest visible LSN of a range; `None` if the range is gone.
     #[must_use]
     pub fn newest(&self, range: PartitionId) -> Option<Lsn> {
         self.state.topology().partition(range).map(|partition| partition.visible())
     }
 
-    /// Reads an item; `None` if there is none.
+    /// Reads an item; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the key or id is not allowed, or the store fails.
+    /// When the key or id is not valid, or the store fails.
     pub async fn read(
         &self,
         partition_key: impl Into<PartitionKey>,
@@ -438,10 +440,11 @@ impl Container {
         Ok(self.find(&partition_key.into(), id).await?.2)
     }
 
-    /// The same, with the range that has answered and a change in it that everything read is part of.
+    /// Like [`read`](Container::read), and also returns the range that answered and an LSN of it that the
+    /// answer includes.
     ///
     /// # Errors
-    /// When the key or id is not allowed, or the store fails.
+    /// When the key or id is not valid, or the store fails.
     pub async fn find(
         &self,
         partition_key: &PartitionKey,
@@ -452,7 +455,7 @@ impl Container {
         self.find_key(&key).await
     }
 
-    /// Reads one item as it is now.
+    /// Reads the current version of an item.
     pub(crate) async fn read_key(&self, key: &ItemKey) -> Result<Option<Item>, ItemReadError> {
         Ok(self.find_key(key).await?.2)
     }
@@ -468,8 +471,8 @@ impl Container {
             let seen = partition.visible();
             match partition.look(key)? {
                 Look::Found(item) => {
-                    // The item may be newer than the look at the partition that came before it. LSNs
-                    // of other partitions say nothing here.
+                    // The item may be newer than `seen`, which was read first. LSNs of other partitions
+                    // cannot be compared.
                     let own = item.as_ref().filter(|item| item.partition() == partition.id);
                     let seen = own.map_or(seen, |item| seen.max(item.lsn()));
                     return Ok((partition.id, seen, item));
@@ -482,7 +485,8 @@ impl Container {
     }
 }
 
-/// What a write did, by its last step: one of several has replaced an item under another id.
+/// What a write reports: the result of its last step. A write of several steps is a rename, reported as a
+/// replace.
 fn answer_of(last: Written, steps: usize) -> Written {
     if steps > 1 { Written { change: Some(ChangeKind::Replace), ..last } } else { last }
 }

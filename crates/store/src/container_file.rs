@@ -1,8 +1,8 @@
-//! `CONTAINER.json`: what a container is, next to its partitions.
+//! `CONTAINER.json`: a copy of the catalog's entry of one container, next to its partitions.
 //!
-//! A copy of what the catalog says about one container, with the name of its database. It is written
-//! when the container is created, changed or reshaped, and at open where it is missing or old. Nothing
-//! reads it but the repair of a damaged catalog (see `repair.rs`).
+//! Also holds the name of the container's database. The store writes it when the container is created,
+//! changed, split or merged, and at open if it is missing or outdated. Only the repair of a damaged catalog
+//! reads it (see `repair.rs`).
 
 use crate::account::Shared;
 use crate::catalog::{PartitionEntry, Resources};
@@ -13,10 +13,10 @@ use std::path::Path;
 
 const NAME: &str = "CONTAINER.json";
 const FORMAT: u32 = 1;
-/// A definition has at most a few hundred kilobytes, and a container a thousand partitions.
+/// Above the size of any entry: a definition of a few hundred kilobytes and a thousand partitions.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// See the head of this file.
+/// The content of `CONTAINER.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContainerFile {
     format: u32,
@@ -31,7 +31,7 @@ pub(crate) struct ContainerFile {
 }
 
 impl ContainerFile {
-    fn of(resources: &Resources, rid: ContainerRid) -> Option<ContainerFile> {
+    fn from_catalog(resources: &Resources, rid: ContainerRid) -> Option<ContainerFile> {
         let entry = resources.containers.get(&rid.as_u64())?;
         let database = resources.databases.get(&rid.database().get())?;
         Some(ContainerFile {
@@ -46,7 +46,7 @@ impl ContainerFile {
         })
     }
 
-    /// Reads the file of a container; nothing if it is missing or damaged.
+    /// Reads the file of a container; `None` if it is missing or damaged.
     pub(crate) fn load(disk: &dyn Disk, container_dir: &Path) -> Option<ContainerFile> {
         let bytes = read_file(disk, &container_dir.join(NAME), BYTES_MAX).ok()?;
         let text = std::str::from_utf8(&bytes).ok()?;
@@ -64,9 +64,9 @@ impl ContainerFile {
     }
 }
 
-/// Brings the file of a container up to date. The catalog is the truth, so a failure is only logged.
+/// Updates the file of a container. A failure is only logged: the catalog is authoritative.
 pub(crate) fn update(shared: &Shared, resources: &Resources, rid: ContainerRid) {
-    let Some(file) = ContainerFile::of(resources, rid) else { return };
+    let Some(file) = ContainerFile::from_catalog(resources, rid) else { return };
     let dir = shared.container_dir(rid);
     let disk = &*shared.disk;
     let saved = shared.runtime.blocking(|| {
@@ -74,7 +74,7 @@ pub(crate) fn update(shared: &Shared, resources: &Resources, rid: ContainerRid) 
         if is_current { Ok(()) } else { file.save(disk, &dir) }
     });
     if let Err(error) = saved {
-        tracing::warn!(dir = %dir.display(), %error, "could not write {NAME}; tried again at the next open");
+        tracing::warn!(dir = %dir.display(), %error, "cannot write {NAME}; the next open tries again");
     }
 }
 

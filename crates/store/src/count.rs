@@ -1,15 +1,16 @@
-//! How many items a scope has, without reading one: from what partitions know of themselves, or from rows.
+//! Counts the items of a scope without reading them: from counters of partitions, or from index rows.
 //!
 //! ```text
-//! whole partitions         each knows how many rows it has (see `partition/population.rs`)
-//! parts of one             its rows are counted
-//! items that may expire    their rows are counted, which say when they were written and for how long they live:
-//!                          an item whose time is over is not there, though its row still is
+//! whole partitions         each keeps a count of its rows (see `partition/population.rs`)
+//! parts of a partition     its rows are counted
+//! items that may expire    their rows are counted; a row holds the time of the last write and the time to
+//! live, so
+//!                          expired items are left out although their rows still exist
 //! ```
 //!
-//! The same knowledge spares listings from reading rows only to find that there are too many to sort. For a scope
-//! that is no whole partition, or of partitions that were never counted, what a listing has found is remembered: so
-//! many rows were there, and since then no more have gone than have gone from the partitions it lies in.
+//! Listings use the same knowledge to skip reading rows when there are too many to sort. For a scope that is part
+//! of a partition, or of partitions that were never counted, `LongScopes` remembers a lower bound: the rows that a
+//! listing found, less the items that the scope's partitions have lost since.
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
@@ -21,30 +22,30 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Scopes that are remembered; one more, and all are found out again.
+/// Scopes in the cache. When it is full, it is cleared.
 const SCOPES_MAX: usize = 1_024;
 
-/// Scopes that have many rows.
+/// Cache of scopes that have many rows.
 #[derive(Debug, Default)]
-pub(crate) struct LongScopes(Mutex<HashMap<u128, Found>>);
+pub(crate) struct LongScopes(Mutex<HashMap<u128, KnownSize>>);
 
-/// What was found in a scope.
+/// A lower bound on the rows of a scope, and when it was found.
 #[derive(Clone, Copy, Debug)]
-struct Found {
-    /// At least so many rows,
+struct KnownSize {
+    /// The scope had at least this many rows
     rows: u64,
-    /// when so many items had gone from its partitions.
+    /// when its partitions had removed this many items in total.
     gone: u64,
 }
 
-/// A scope as it lies in partitions.
+/// A scope divided by partitions.
 pub(crate) struct Extent {
     parts: Vec<Part>,
-    /// Of its bounds and the partitions.
+    /// Hash of the scope's bounds and its partitions.
     identity: u128,
 }
 
-/// What a scope has of one partition.
+/// The part of a scope in one partition.
 struct Part {
     partition: Arc<Partition>,
     from: Key,
@@ -53,7 +54,7 @@ struct Part {
 }
 
 impl Container {
-    /// How many items a scope has.
+    /// The number of items in a scope.
     pub(crate) fn count_items(&self, scope: &ScanScope) -> Result<u64, ItemReadError> {
         let (from, to) = self.bounds(scope)?;
         let may_expire = self.settings().definition.default_ttl().is_some();
@@ -94,7 +95,7 @@ impl Container {
         Ok(counted)
     }
 
-    /// How what lies between two keys lies in partitions.
+    /// Divides the keys between two bounds by partitions.
     pub(crate) fn extent(&self, from: &Key, to: &Key) -> Extent {
         let mut parts = Vec::new();
         let mut identity = Xxh3::new();
@@ -114,30 +115,30 @@ impl Container {
         Extent { parts, identity: identity.digest128() }
     }
 
-    /// Whether a scope is known to have more rows than so many. No row is read for it.
+    /// Whether a scope is known to have more than `rows` rows. Reads no row.
     pub(crate) fn is_long(&self, extent: &Extent, rows: usize) -> bool {
         let whole = extent.parts.iter().filter(|part| part.is_whole);
         let known: u64 = whole.filter_map(|part| part.partition.population.known()).sum();
-        let found = || {
-            let found = *self.state().long.0.lock().get(&extent.identity)?;
-            let gone = extent.gone().checked_sub(found.gone)?;
-            Some(found.rows.saturating_sub(gone))
+        let remembered = || {
+            let known_size = *self.state().long.0.lock().get(&extent.identity)?;
+            let gone = extent.gone().checked_sub(known_size.gone)?;
+            Some(known_size.rows.saturating_sub(gone))
         };
-        known > rows as u64 || found().is_some_and(|found| found > rows as u64)
+        known > rows as u64 || remembered().is_some_and(|least| least > rows as u64)
     }
 
-    /// Remembers that a scope has so many rows, of which none was counted before `gone` items had gone.
+    /// Records that a scope has at least `rows` rows. `gone` was read before they were counted.
     pub(crate) fn note_long(&self, extent: &Extent, rows: usize, gone: u64) {
         let mut scopes = self.state().long.0.lock();
         if scopes.len() >= SCOPES_MAX {
             scopes.clear();
         }
-        scopes.insert(extent.identity, Found { rows: rows as u64, gone });
+        scopes.insert(extent.identity, KnownSize { rows: rows as u64, gone });
     }
 }
 
 impl Extent {
-    /// How many items have gone from its partitions.
+    /// The number of items that were removed from its partitions.
     pub(crate) fn gone(&self) -> u64 {
         self.parts.iter().map(|part| part.partition.population.gone()).sum()
     }
@@ -192,7 +193,7 @@ mod tests {
     async fn what_one_listing_finds_spares_the_next_one_until_items_go() {
         let account = Account::ephemeral_with(options()).await.unwrap();
         let container = filled(&account, 50).await;
-        // The halves of a split have never been counted.
+        // The halves of a split were never counted.
         container.split(container.ranges()[0].id, None).await.unwrap();
         let scopes = [ScanScope::Container, ScanScope::Key("a".into())];
         for scope in &scopes {
@@ -200,20 +201,20 @@ mod tests {
             list(&container, scope).await;
             assert!(is_long(&container, scope), "{scope:?}");
         }
-        // 21 rows were seen, so that there are 11 at least after ten have gone, and perhaps not after eleven.
+        // 21 rows were found: at least 11 are left after ten deletes, perhaps not after eleven.
         for number in 0..11 {
             assert!(is_long(&container, &scopes[0]) && is_long(&container, &scopes[1]));
             let key = if number % 2 == 0 { "a" } else { "b" };
             container.delete(key, &number.to_string()).await.unwrap();
         }
-        // Only what goes from where a scope lies counts against it.
+        // Only items removed from the scope's own partitions count against it.
         let long = scopes.iter().filter(|scope| is_long(&container, scope)).count();
         assert!(long <= 1, "{long}");
         for scope in &scopes {
             list(&container, scope).await;
             assert!(is_long(&container, scope), "{scope:?}");
         }
-        // Whoever counts knows more than a listing has seen.
+        // A count knows more than a listing that stopped early.
         assert_eq!(container.count_items(&ScanScope::Container).unwrap(), 39);
         for number in 11..39 {
             let key = if number % 2 == 0 { "a" } else { "b" };

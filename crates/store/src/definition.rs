@@ -1,7 +1,7 @@
-//! What a container is: its id, partition key and policies.
+//! Container definitions: id, partition key and policies.
 //!
-//! A definition is kept as the JSON it was given, so that every policy comes back unchanged, also those
-//! nothing here acts on. What the store does act on is parsed out of it once.
+//! A definition keeps the JSON it was created from, so every policy is returned unchanged, also those the
+//! store ignores. The policies the store applies are parsed once. Never changes stored definitions.
 
 use crate::body::Wanted;
 use crate::error::DefinitionError;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const UNIQUE_KEYS_MAX: usize = 10;
 const UNIQUE_PATHS_MAX: usize = 16;
 const COMPUTED_PROPERTIES_MAX: usize = 20;
-/// Names that are the server's own.
+/// Property names that the server sets.
 const SYSTEM_NAMES: [&str; 7] = ["id", "_rid", "_ts", "_etag", "_self", "_attachments", "_lsn"];
 /// The most partitions a container can be created with.
 pub(crate) const PARTITIONS_MAX: u32 = 1000;
@@ -46,19 +46,19 @@ pub struct ContainerDefinition {
 }
 
 impl ContainerDefinition {
-    /// A container with a partition key of one path.
+    /// A definition with a partition key of one path.
     ///
     /// # Errors
-    /// When the id or the path is not allowed.
+    /// When the id or the path is not valid.
     pub fn new(id: &str, partition_key_path: &str) -> Result<ContainerDefinition, DefinitionError> {
         let key = PartitionKeyDefinition::hash(partition_key_path)?;
         ContainerDefinition::with_partition_key(id, &key)
     }
 
-    /// A container with any partition key.
+    /// A definition with any partition key.
     ///
     /// # Errors
-    /// When the id is not allowed.
+    /// When the id is not valid.
     pub fn with_partition_key(
         id: &str,
         key: &PartitionKeyDefinition,
@@ -67,10 +67,10 @@ impl ContainerDefinition {
         ContainerDefinition::from_value(json!({ "id": id, "partitionKey": key }))
     }
 
-    /// A container as the protocol describes it.
+    /// Parses a definition from the JSON of the protocol.
     ///
     /// # Errors
-    /// When the JSON is malformed or asks for something that is not allowed.
+    /// When the JSON is malformed or holds a value that is not valid.
     pub fn from_json(json: &str) -> Result<ContainerDefinition, DefinitionError> {
         ContainerDefinition::from_value(serde_json::from_str(json).map_err(malformed)?)
     }
@@ -85,7 +85,7 @@ impl ContainerDefinition {
         let partition_key = PartitionKeyDefinition::from_json(&key.to_string())?;
         let default_ttl = parse_default_ttl(&json)?;
         let unique_keys = parse_unique_keys(&json)?;
-        // A definition that is stored already must not keep the store from opening.
+        // A stored definition must not prevent the store from opening, so errors here are ignored.
         let computed = parse_computed(&json).unwrap_or_default();
         let retention = parse_retention(&json)?;
         Ok(ContainerDefinition {
@@ -104,16 +104,16 @@ impl ContainerDefinition {
         self
     }
 
-    /// Items expire so many seconds after their last write, unless they say otherwise; -1 lets only
-    /// items that say so expire.
+    /// Sets the default time to live. Items expire this many seconds after their last write unless they have
+    /// a `ttl` of their own; with -1 only items with a `ttl` expire.
     #[must_use]
     pub fn with_default_ttl(mut self, seconds: i32) -> ContainerDefinition {
         self.default_ttl = Some(seconds);
         self.with("defaultTtl", json!(seconds))
     }
 
-    /// No two items of one partition key have the same values at all of these paths. A path that is
-    /// not valid is refused when the container is created.
+    /// Adds a unique key: no two items of a partition key have the same values at all of these paths. A path
+    /// that is not valid is refused when the container is created.
     #[must_use]
     pub fn with_unique_key(mut self, paths: &[&str]) -> ContainerDefinition {
         let policy = self.json.entry("uniqueKeyPolicy").or_insert_with(|| json!({}));
@@ -127,7 +127,7 @@ impl ContainerDefinition {
         self
     }
 
-    /// Keeps every version and every delete for this long (in whole minutes, at least one).
+    /// Keeps every version and every delete for this long, in whole minutes, at least one.
     #[must_use]
     pub fn with_all_versions(mut self, retention: Duration) -> ContainerDefinition {
         self.retention = Some(retention);
@@ -135,7 +135,8 @@ impl ContainerDefinition {
         self.with("changeFeedPolicy", json!({ "retentionDuration": minutes }))
     }
 
-    /// The same definition parsed again, so that what builders put in is checked like what clients send.
+    /// Parses the definition again, so that values set by builders pass the same checks as values sent by
+    /// clients.
     pub(crate) fn checked(&self) -> Result<ContainerDefinition, DefinitionError> {
         let ttl = self.default_ttl.map(i64::from);
         if let Some(ttl) = ttl.filter(|ttl| *ttl == 0 || *ttl < -1) {
@@ -145,13 +146,13 @@ impl ContainerDefinition {
         ContainerDefinition::from_value(Value::Object(self.json.clone()))
     }
 
-    /// Which paths queries may have indexed, as the protocol words it: `{"excludedPaths":[{"path":"/*"}]}`.
+    /// Sets the indexing policy in the form of the protocol: `{"excludedPaths":[{"path":"/*"}]}`.
     #[must_use]
     pub fn with_indexing_policy(self, policy: Value) -> ContainerDefinition {
         self.with("indexingPolicy", policy)
     }
 
-    /// What is refused in a new container, though one that is there may have it.
+    /// Checks what is refused in new containers only: existing ones may have it.
     pub(crate) fn check_new(&self) -> Result<(), DefinitionError> {
         for path in &self.partition_key.paths {
             path.check_new().map_err(|problem| BadPartitionKeyDefinition::Path {
@@ -162,44 +163,45 @@ impl ContainerDefinition {
         Ok(())
     }
 
-    /// Its id.
+    /// The id of the container.
     #[must_use]
     pub fn id(&self) -> &ContainerId {
         &self.id
     }
 
-    /// How items are spread over partitions.
+    /// The partition key, which decides the partition of each item.
     #[must_use]
     pub fn partition_key(&self) -> &PartitionKeyDefinition {
         &self.partition_key
     }
 
-    /// Seconds until items expire: `None` is never, whatever they say; -1 is only those that say so.
+    /// Seconds until items expire. With `None` no item expires, whatever its `ttl`; with -1 only items with a
+    /// `ttl` expire.
     #[must_use]
     pub fn default_ttl(&self) -> Option<i32> {
         self.default_ttl
     }
 
-    /// Paths whose values are unique within a partition key.
+    /// Sets of paths whose values are unique within a partition key.
     #[must_use]
     pub fn unique_keys(&self) -> &[Vec<PartitionKeyPath>] {
         &self.unique_keys
     }
 
-    /// Names that queries can use for expressions.
+    /// Computed properties: names that queries can use for expressions.
     #[must_use]
     pub fn computed_properties(&self) -> &Arc<[ComputedProperty]> {
         &self.computed
     }
 
-    /// How long superseded versions and deletes are kept at least; `None` leaves it to
-    /// [`Options::history`](crate::Options::history).
+    /// The minimum time that superseded versions and deletes are kept. With `None`,
+    /// [`Options::history`](crate::Options::history) applies.
     #[must_use]
     pub fn all_versions_retention(&self) -> Option<Duration> {
         self.retention
     }
 
-    /// All of it, as it was given.
+    /// The definition as JSON, with all policies as they were given.
     #[must_use]
     pub fn to_json(&self) -> String {
         Value::Object(self.json.clone()).to_string()
@@ -294,13 +296,14 @@ fn parse_retention(json: &Map<String, Value>) -> Result<Option<Duration>, Defini
     }
 }
 
-/// What writing and reading items needs to know about the container, worked out once.
+/// The definition of a container with everything derived from it that reads and writes need.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) definition: ContainerDefinition,
-    /// Partition key paths first, unique key paths behind them.
+    /// Paths whose values are extracted from bodies: those of the partition key, then those of the unique
+    /// keys.
     pub(crate) wanted: Wanted,
-    /// Pointers that a patch must not touch.
+    /// Paths that a patch must not change.
     pub(crate) protected: Vec<Vec<String>>,
     pub(crate) indexing: IndexingPolicy,
 }
@@ -317,7 +320,7 @@ impl Settings {
         Settings { wanted, protected, indexing, definition }
     }
 
-    /// The second from which an item is gone, given when it was written and its own `ttl`.
+    /// The second at which an item expires, given the second it was written and its own `ttl`.
     pub(crate) fn expires_at(&self, written: u64, ttl: i32) -> Option<u64> {
         let default = self.definition.default_ttl?;
         let seconds = if ttl == 0 { default } else { ttl };

@@ -1,7 +1,8 @@
-//! The data directory itself: made for its owner alone, closed to others when it is opened, and locked while it is.
+//! The data directory: creates it with owner-only permissions, restricts an existing one, and locks it while
+//! it is open.
 //!
-//! A directory that also holds other files may be one that others need, so it keeps its mode; what the store
-//! keeps in it is closed in any case.
+//! A directory that also holds other files keeps its mode, because others may need it. The store's own
+//! directories in it are restricted in any case.
 
 use crate::catalog_snapshot;
 use crate::error::OpenError;
@@ -12,20 +13,20 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// Directories the store and the server keep in it, next to those of the index.
+/// Directories of the store and the server in the data directory, apart from those of the index.
 const OURS: [&str; 3] = ["catalog", "containers", "tls"];
-/// Files in it.
+/// Files of the store in the data directory.
 const FILES: [&str; 5] =
     [LOCK, GITIGNORE, UNFINISHED, catalog_snapshot::NAME, catalog_snapshot::TEMPORARY];
-/// Locked by the process that has the directory open; holds the id of that process.
+/// Locked by the process that has the directory open. Holds the id of that process.
 const LOCK: &str = "LOCK";
-/// Bytes of it that are read.
+/// Bytes of the lock file that are read.
 const LOCK_BYTES_MAX: u64 = 32;
 const GITIGNORE: &str = ".gitignore";
 /// Exists while a backup is restored into the directory.
 const UNFINISHED: &str = "RESTORE-UNFINISHED";
 
-/// Creates the directory so that its name survives a power cut.
+/// Creates the directory and syncs its parents, so that it survives a power cut.
 fn create(root: &Path) -> io::Result<()> {
     let missing: Vec<&Path> =
         root.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
@@ -33,11 +34,11 @@ fn create(root: &Path) -> io::Result<()> {
     missing.iter().try_for_each(|dir| OsDisk.sync_dir(dir.parent().unwrap_or(Path::new(""))))
 }
 
-/// Makes the directory if need be, and closes it to others.
+/// Creates the directory if it does not exist, and restricts it to its owner.
 pub(crate) fn prepare(root: &Path) -> io::Result<()> {
     if !root.exists() {
         create(root)?;
-        // Data belongs into no repository. Not synced: a power cut can only remove it.
+        // Data does not belong in a repository. Not synced: a power cut can only remove the file.
         let mut options = private::options();
         let file = options.write(true).create(true).truncate(true).open(root.join(GITIGNORE));
         return file?.write_all(b"*\n");
@@ -64,7 +65,7 @@ pub(crate) fn prepare(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps other processes out of a directory for as long as the file is open.
+/// Locks a directory against other processes for as long as the file is open.
 pub(crate) fn lock(root: &Path) -> Result<File, OpenError> {
     let path = root.join(LOCK);
     let failed = |source| OpenError::Io { dir: root.to_owned(), source };
@@ -82,7 +83,7 @@ pub(crate) fn lock(root: &Path) -> Result<File, OpenError> {
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    // Only for the errors of others: a full disk does not keep a store from opening.
+    // Only for error messages of other processes, so a full disk does not prevent the store from opening.
     let written = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     if let Err(error) = written {
         tracing::debug!(%error, "cannot write the process id to {}", path.display());
@@ -90,20 +91,21 @@ pub(crate) fn lock(root: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// The other process that has the lock. Unknown if it has our id: then it is this one, or one in another container.
+/// The id of the process that holds the lock. `None` if it equals ours: then the holder is this process, or
+/// one in another container.
 fn holder(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(LOCK_BYTES_MAX).read_to_string(&mut text).ok()?;
     text.trim().parse().ok().filter(|pid| *pid != std::process::id())
 }
 
-/// Says that the directory does not hold a whole store yet.
+/// Marks the directory as an unfinished restore.
 pub(crate) fn mark_unfinished(root: &Path) -> io::Result<()> {
     private::write(&root.join(UNFINISHED), b"")?;
     OsDisk.sync_dir(root)
 }
 
-/// Says that it does.
+/// Removes the mark of an unfinished restore.
 pub(crate) fn mark_finished(root: &Path) -> io::Result<()> {
     std::fs::remove_file(root.join(UNFINISHED))?;
     OsDisk.sync_dir(root)

@@ -1,4 +1,5 @@
-//! What can go wrong, by what the caller was doing, each with what to do next.
+//! Error types, one per kind of operation, each with a remedy. Knows no HTTP status; the server maps errors
+//! to those.
 
 use crate::body::{BodyError, PatchError};
 use crate::quarantine::Quarantine;
@@ -12,20 +13,20 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An index that fails with less room than this on its disk has failed for that reason.
+/// An index error with fewer free bytes than this is reported as a full disk.
 const ROOM_TO_OPEN: u64 = 1 << 20;
 
 /// What a caller should do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// The request itself is wrong; sending it again changes nothing.
+    /// The request is wrong; sending it again fails again.
     FixRequest,
-    /// Somebody else was there first: read the item again and decide anew.
+    /// Another writer was first: read the item again and repeat the decision.
     RereadItem,
-    /// The container's ranges have changed: list them again.
+    /// The ranges of the container have changed: list them again.
     RefreshRanges,
-    /// The container or database is not what it was: look it up again.
+    /// The container or database was replaced or dropped: look it up again.
     RefreshContainer,
     /// Nothing was changed; try again later.
     RetryLater,
@@ -37,27 +38,27 @@ pub enum Remedy {
     Restore,
 }
 
-/// Why the store could not keep or find bytes.
+/// Errors of the storage layer: log, index and background tasks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
     /// Reading the log failed.
     #[error(transparent)]
     Read(ReadError),
-    /// A read met bytes that are not what was written.
+    /// A read found bytes that differ from what was written.
     #[error(
         "{0}. Stop the server and run `headwater doctor`: it says what is lost, takes the partition \
          from a backup or exports what is readable"
     )]
     Damaged(Damage),
-    /// The partition was set aside because its files are damaged: when the store was opened, or when the
-    /// index failed and could not be rebuilt from its log.
+    /// The partition is quarantined because its files are damaged. That was found when the store was opened,
+    /// or when the index failed and could not be rebuilt from the partition's log.
     #[error(transparent)]
     Quarantined(Arc<Quarantine>),
     /// Appending to the log failed.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// The index failed. It is rebuilt from the log while the store is in use.
+    /// The index failed. It is rebuilt from the log while the store is open.
     #[error("the index failed ({0}). It is being rebuilt from the log; try again in a moment")]
     Index(String),
     /// A split or merge of the partition failed halfway.
@@ -65,12 +66,12 @@ pub enum StorageError {
         "a split or merge of the partition failed halfway; reopen the store and it is finished"
     )]
     Interrupted,
-    /// A background task panicked. What it owned takes no more work until the store is opened again.
+    /// A background task panicked. Its partition or store takes no more work until the store is opened again.
     #[error("{task} stopped: {message}; restart the server, or close the store and open it again")]
     Stopped {
-        /// What the task did, and for which object.
+        /// The work of the task, and its object.
         task: String,
-        /// What it panicked with.
+        /// The message of the panic.
         message: String,
     },
     /// The store is closed, or closing.
@@ -79,7 +80,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// What to do next.
+    /// What the caller should do next.
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
@@ -97,7 +98,7 @@ impl StorageError {
 }
 
 impl StorageError {
-    /// The damaged place, if the error is about one.
+    /// The damage, if the error is about one.
     #[must_use]
     pub fn damage(&self) -> Option<&Damage> {
         match self {
@@ -117,16 +118,16 @@ impl From<ReadError> for StorageError {
     }
 }
 
-/// Why a store could not be opened.
+/// Errors of opening a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("cannot open the store in {}", dir.display())]
     Io {
         /// The directory of the store.
         dir: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The disk is full.
@@ -137,20 +138,20 @@ pub enum OpenError {
     DiskFull {
         /// The directory of the store.
         dir: PathBuf,
-        /// Bytes that are free, where that is known.
+        /// Free bytes, if known.
         free: Option<u64>,
     },
-    /// The store is open already.
+    /// Another process, or this one, has the store open.
     #[error(
         "cannot open the data directory {}: {} has it open; stop it first", dir.display(), process_text(.pid)
     )]
     Locked {
         /// The directory of the store.
         dir: PathBuf,
-        /// The other process that has it open, where that is known.
+        /// The process that has it open, if known.
         pid: Option<u32>,
     },
-    /// A backup was not restored into it to the end.
+    /// The directory holds a restore that did not finish.
     #[error(
         "{} holds a restore that was interrupted or refused; delete it and restore the backup again",
         dir.display()
@@ -162,12 +163,12 @@ pub enum OpenError {
     /// A log could not be opened.
     #[error(transparent)]
     Log(#[from] LogOpenError),
-    /// The file that keeps other processes out cannot be locked.
+    /// The lock file cannot be locked.
     #[error("cannot lock {}. Remove it and start again", file.display())]
     Lock {
         /// The file.
         file: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The catalog is damaged. A damaged partition is quarantined instead.
@@ -179,12 +180,14 @@ pub enum OpenError {
     /// Replaying the log failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A definition in the catalog cannot be understood.
-    #[error("the catalog holds something this version does not understand at LSN {lsn}: {what}")]
+    /// An event in the catalog cannot be decoded or applied.
+    #[error(
+        "this version cannot read the catalog at LSN {lsn}: {what}. Open the store with the version that wrote it"
+    )]
     Catalog {
-        /// Where.
+        /// The position of the event.
         lsn: Lsn,
-        /// What was wrong with it.
+        /// What is wrong with it.
         what: String,
     },
 }
@@ -201,7 +204,7 @@ fn process_text(pid: &Option<u32>) -> String {
 }
 
 impl OpenError {
-    /// Whether the operating system said that the disk is full.
+    /// Whether the operating system reported a full disk.
     fn is_about_room(&self) -> bool {
         if matches!(self, OpenError::Storage(StorageError::Append(AppendError::DiskFull))) {
             return true;
@@ -216,11 +219,11 @@ impl OpenError {
             }
             cause = error.source();
         }
-        // What the engine of the index says is only text.
+        // The engine of the index reports errors only as text.
         false
     }
 
-    /// The same error, or that the disk is full if this is why.
+    /// Converts the error to [`OpenError::DiskFull`] if a full disk is the cause.
     pub(crate) fn explained(self, dir: &Path, free: Option<u64>) -> OpenError {
         let is_tight = free.is_some_and(|free| free < ROOM_TO_OPEN);
         let is_index = matches!(self, OpenError::Storage(StorageError::Index(_)));
@@ -240,56 +243,56 @@ impl From<ReadError> for OpenError {
     }
 }
 
-/// Why a database or container could not be created, changed, found or dropped.
+/// Errors of creating, changing, finding or dropping a resource of the catalog.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// The name is taken.
+    /// The id is taken.
     #[error("{what} {id} already exists; choose another id")]
     AlreadyExists {
-        /// What it is.
+        /// The kind of resource.
         what: &'static str,
-        /// Its id.
+        /// The id of the resource.
         id: String,
     },
-    /// There is no such thing.
+    /// The resource does not exist.
     #[error("{what} {id} does not exist; create it first")]
     NotFound {
-        /// What it is.
+        /// The kind of resource.
         what: &'static str,
-        /// Its id.
+        /// The id of the resource.
         id: String,
     },
-    /// The id is not allowed.
+    /// The id is not valid.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// The definition is not allowed.
+    /// The definition is not valid.
     #[error(transparent)]
     Definition(#[from] DefinitionError),
-    /// Something that cannot change after creation was changed.
+    /// The change is about a property that cannot change after creation.
     #[error("{field} cannot be changed; create a new container and move the items")]
     Immutable {
-        /// The field.
+        /// The property.
         field: &'static str,
     },
-    /// A resource has changed since the caller read it.
+    /// The resource has changed since the caller read it.
     #[error("{what} {id} was changed by someone else; read it again")]
     EtagMismatch {
-        /// What it is.
+        /// The kind of resource.
         what: &'static str,
-        /// Its id.
+        /// The id of the resource.
         id: String,
     },
-    /// A resource is not one.
+    /// The body of the resource is not valid.
     #[error("{0}")]
     BadResource(&'static str),
-    /// The account has as many resources as it may, or their documents are as large as they may be together.
+    /// The account has too many resources, or their documents are too large together.
     #[error(
         "an account keeps at most {limit} of offers, users, permissions, encryption keys and scripts; delete \
          those that are not in use"
     )]
     ResourcesFull {
-        /// How many, or how many bytes.
+        /// The limit that is reached: a number of resources or of bytes.
         limit: &'static str,
     },
     /// The partition cannot be split or merged as asked.
@@ -300,62 +303,62 @@ pub enum CatalogError {
     Storage(#[from] StorageError),
 }
 
-/// Why a container definition is not allowed.
+/// Reasons to refuse a container definition.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionError {
-    /// Not JSON, or not an object of the right shape.
+    /// Not JSON, or not an object of the expected shape.
     #[error("the container definition is not valid: {0}")]
     Malformed(String),
-    /// The id is not allowed.
+    /// The id is not valid.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// The partition key is not allowed.
+    /// The partition key is not valid.
     #[error(transparent)]
     PartitionKey(#[from] BadPartitionKeyDefinition),
-    /// A unique key path is not allowed.
+    /// A unique key path is not valid.
     #[error("unique key path is not valid: {0}")]
     UniqueKeyPath(#[from] BadPartitionKeyPath),
     /// Too many unique keys.
     #[error("a container has at most 10 unique keys of at most 16 paths each")]
     TooManyUniqueKeys,
-    /// A computed property that cannot be.
+    /// A computed property is not valid.
     #[error("One of the specified inputs is invalid: computed properties: {0}")]
     ComputedProperty(String),
     /// A default time to live of zero, or below -1.
     #[error("defaultTtl is {0}; use -1, or 1 to 2147483647, or leave it out")]
     DefaultTtl(i64),
-    /// No partitions, or too many.
+    /// The number of partitions is zero or too large.
     #[error("{0} partitions; use 1 to 1000")]
     Partitions(u32),
 }
 
-/// Why partitions could not be split or merged.
+/// Reasons to refuse a split or merge.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// The range was split or merged away, or never was.
+    /// The range was split or merged, or never existed.
     #[error("range {0} is gone; list the ranges again")]
     RangeGone(PartitionId),
-    /// A range too narrow to be split.
+    /// The split point is not inside the range.
     #[error("range {0} cannot be split at that key; choose one inside it")]
     SplitPoint(KeyRange),
-    /// Two ranges that are not neighbours.
+    /// The two ranges are not adjacent.
     #[error("ranges {0} and {1} are not neighbours; only neighbours can be merged")]
     NotNeighbours(PartitionId, PartitionId),
 }
 
-/// Why a write did not happen. Nothing was changed.
+/// Errors of a write. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The body is not an item.
+    /// The body is not a valid item.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// The id is not allowed.
+    /// The id is not valid.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A body without an id.
+    /// The body has no id.
     #[error(
         "The input content is invalid because the required properties - 'id; ' - are missing; give \
          the item an id"
@@ -368,60 +371,60 @@ pub enum WriteError {
          other"
     )]
     Rename {
-        /// The id it has.
+        /// The id of the item.
         given: String,
         /// The id in the body.
         in_body: String,
     },
-    /// The partition key is not allowed.
+    /// The partition key is not valid.
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
-    /// The key given beside the body is not the one in the body.
+    /// The key given with the body differs from the key in the body.
     #[error(
         "PartitionKey extracted from document doesn't match the one specified in the header. \
          It is {in_body}, not {given}; send the key the item has (wrong-pk-value)"
     )]
     PartitionKeyMismatch {
-        /// As the caller said.
+        /// The key that was given.
         given: String,
-        /// As the body says.
+        /// The key in the body.
         in_body: String,
     },
     /// A time to live of zero, of null, or below -1.
     #[error("ttl must be -1, or 1 to 2147483647; leave it out for the container's default")]
     Ttl,
-    /// There is an item of that id already.
+    /// An item with this id exists.
     #[error("item {id} already exists; replace or upsert it")]
     AlreadyExists {
-        /// The id.
+        /// The id of the item.
         id: String,
     },
-    /// Another item has the same values where they must be unique.
+    /// Another item has the same values at the paths of a unique key.
     #[error("item {id} would have the same unique key as item {other}; change its values")]
     UniqueKey {
-        /// The item that was to be written.
+        /// The item to write.
         id: String,
         /// The item that has the values.
         other: String,
     },
-    /// There is no such item.
+    /// The item does not exist.
     #[error("item {id} does not exist; check its id and partition key, or create it")]
     NotFound {
-        /// The id.
+        /// The id of the item.
         id: String,
     },
     /// The item has changed since the caller read it.
     #[error("item {id} was changed by someone else, its etag is now {current}; read it again")]
     EtagMismatch {
-        /// The id.
+        /// The id of the item.
         id: String,
-        /// The etag it has.
+        /// The current etag of the item.
         current: Etag,
     },
     /// The condition of a patch is false for the item.
     #[error("the condition of the patch does not hold for item {id}; read it again")]
     ConditionFalse {
-        /// The id.
+        /// The id of the item.
         id: String,
     },
     /// The condition of a patch could not be evaluated.
@@ -430,35 +433,35 @@ pub enum WriteError {
     /// The patch cannot be applied.
     #[error(transparent)]
     Patch(#[from] PatchError),
-    /// Somebody else has changed what a transaction has read.
+    /// Another writer has changed an item that a transaction has read.
     #[error("someone else has changed what the transaction has read; run it again")]
     Outdated,
-    /// A batch without operations.
+    /// The batch has no operations.
     #[error("the batch has no operations; add at least one")]
     EmptyBatch,
-    /// A batch with too many operations.
+    /// The batch has too many operations.
     #[error("the batch has {count} operations; at most {limit} are one transaction")]
     TooManyOperations {
-        /// How many.
+        /// The number of operations.
         count: usize,
-        /// The most.
+        /// The limit.
         limit: usize,
     },
-    /// A batch with too many bytes.
+    /// The batch has too many bytes.
     #[error("the batch has {bytes} bytes; the limit is {limit}, so split it")]
     BatchTooLarge {
-        /// How many.
+        /// The number of bytes.
         bytes: usize,
-        /// The most.
+        /// The limit.
         limit: usize,
     },
-    /// A transaction whose items, before or after it, are too large for one page of the change feed.
+    /// The items of a transaction, before or after it, are too large for one page of the change feed.
     #[error(
         "the items that the transaction writes, or those that it replaces or deletes, have more than {limit} \
          bytes; readers of the change feed get them on one page, so split it"
     )]
     TransactionTooLarge {
-        /// The most, for each of the two.
+        /// The limit, for the items before and for those after.
         limit: usize,
     },
     /// The container was dropped.
@@ -470,7 +473,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// What the caller should do next. A new variant does not compile until it has an answer.
+    /// What the caller should do next. A new variant does not compile until it has a remedy.
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
@@ -499,31 +502,31 @@ impl WriteError {
     }
 }
 
-/// Why a transactional batch did not happen. Nothing of it was applied.
+/// Error of a transactional batch. Nothing was applied.
 #[derive(Debug, thiserror::Error)]
 #[error("operation {index} of the batch failed, nothing was applied: {error}")]
 pub struct BatchError {
-    /// Which operation failed; 0 when the batch as a whole is wrong.
+    /// The index of the operation that failed; 0 when the batch as a whole is wrong.
     pub index: usize,
-    /// Why.
+    /// The error of that operation.
     #[source]
     pub error: WriteError,
 }
 
-/// Why a read failed.
+/// Errors of a read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ItemReadError {
-    /// The id is not allowed.
+    /// The id is not valid.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// The partition key is not allowed.
+    /// The partition key is not valid.
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
-    /// The range was split or merged away.
+    /// The range was split or merged.
     #[error("range {0} is gone; list the ranges again")]
     RangeGone(PartitionId),
-    /// A position that no scan of this container has returned.
+    /// The position was not returned by a scan of this container.
     #[error("the scan position is not one of this container's; start again without it")]
     BadPosition,
     /// The container was dropped.
@@ -549,83 +552,83 @@ impl ItemReadError {
     }
 }
 
-/// Why a page of the change feed could not be read.
+/// Errors of reading the change feed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
-    /// The range was split or merged away.
-    #[error("range {0} is gone; list the ranges again and go on in those that replaced it")]
+    /// The range was split or merged.
+    #[error("range {0} is gone; list the ranges again and continue in those that replaced it")]
     RangeGone(PartitionId),
-    /// Nothing is in range, partition key and bounds at once.
+    /// Range, partition key and bounds of the request have nothing in common.
     #[error("range, partition key and bounds do not overlap; leave one of them out")]
     EmptyScope,
-    /// The partition key is not allowed.
+    /// The partition key is not valid.
     #[error(transparent)]
     PartitionKey(#[from] PartitionKeyError),
-    /// The position is of another container.
+    /// The position belongs to another container.
     #[error("the position belongs to another container; start again without it")]
     WrongContainer,
-    /// The position does not say where to go on in part of the scope.
+    /// The position does not cover part of the scope.
     #[error(
         "the position does not cover all of {0}; start that part from the beginning or from now"
     )]
     PositionMissing(KeyRange),
-    /// The position is above the newest LSN: it is of another container, or a power cut took writes that
-    /// were not durable.
+    /// The position is above the newest LSN. Either it belongs to another container, or a power cut lost
+    /// writes that were not durable.
     #[error(
         "position {asked} is ahead of the newest change, {newest}: it is of another container, or a \
          power cut took its changes (durability os). Start again without it"
     )]
     PositionAhead {
-        /// The position.
+        /// The position of the request.
         asked: Lsn,
-        /// The newest there is.
+        /// The newest LSN.
         newest: Lsn,
     },
-    /// All versions were asked for from a position that is no longer kept.
+    /// All versions were requested from a position that is no longer kept.
     #[error(
         "changes after {asked} are no longer kept in all versions: up to {missing} of them (LSNs) are \
          missing. The oldest kept position is {}. Resume from there, or read latest versions",
         position.to_string().trim_matches('"')
     )]
     BeforeRetention {
-        /// The position, in the range that is furthest behind.
+        /// The position of the request, in the range that is furthest behind.
         asked: Lsn,
-        /// The oldest position that is complete there.
+        /// The oldest complete position of that range.
         oldest: Lsn,
-        /// The oldest position that is complete in everything the request is about.
+        /// The oldest complete position for everything the request covers.
         position: Box<Continuation>,
-        /// LSNs between the positions asked for and the oldest kept ones. Some of them may still have
-        /// live versions.
+        /// LSNs between the requested positions and the oldest kept ones. Some of them may still have live
+        /// versions.
         missing: u64,
     },
-    /// All versions can only be read from the oldest kept, from now or from a position.
+    /// All versions can only be read from the oldest kept change, from now or from a position.
     #[error(
         "all versions and deletes are read from the oldest kept change, from now or from a position, \
          not from {0}"
     )]
     UnsupportedStart(&'static str),
-    /// The filter asks for what latest versions do not tell.
-    #[error("latest versions do not tell {0}; read all versions and deletes, or filter otherwise")]
+    /// The filter needs information that latest versions do not contain.
+    #[error("latest versions do not tell {0}; read all versions and deletes, or change the filter")]
     FilterNeedsAllVersions(&'static str),
     /// The filter could not be evaluated on a change.
     #[error("the filter cannot be evaluated on the change at {lsn}: {error}")]
     FilterFailed {
-        /// Where the change is.
+        /// The position of the change.
         lsn: Lsn,
-        /// What is wrong.
+        /// The error of the evaluation.
         error: EvaluationError,
     },
-    /// The page is larger than the reader takes, because a transaction on it is: see
+    /// The page is larger than the reader accepts, because of a transaction on it: see
     /// [`FeedRequest::refuse_above`](crate::FeedRequest::refuse_above).
     #[error(
         "the page has more than {limit} bytes; read it with a higher limit, as a transaction is never cut"
     )]
     LargePage {
-        /// The most bytes the reader takes.
+        /// The most bytes the reader accepts.
         limit: usize,
     },
-    /// The positions of the page do not fit into one continuation.
+    /// The positions of the page do not fit in one continuation.
     #[error(transparent)]
     Continuation(#[from] BadContinuation),
     /// The container was dropped.

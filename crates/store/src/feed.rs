@@ -1,8 +1,8 @@
-//! The change feed of a container: which partitions a request is about, and one page from them.
+//! The change feed of a container: resolves a request to partitions and reads one page from them.
 //!
-//! A request for one range has a position that is one LSN. A request over several ranges has one
-//! position in each, and a page takes its share from every one of them, so that a busy range never
-//! starves a quiet one. After a split both kinds of position go on to be good.
+//! A request for one range has a single LSN as its position. A request over several ranges has one position
+//! in each. A page takes a share from every range, so that a busy range does not starve a quiet one. Both
+//! kinds of position stay valid after a split.
 
 use crate::container::Container;
 use crate::error::{FeedError, StorageError};
@@ -40,13 +40,13 @@ pub struct FeedRequest {
     refuse_above: usize,
 }
 
-/// About how many bytes of changes a filter looks at for one page.
+/// Target for the bytes of changes that a filter evaluates for one page.
 const FILTERED_BYTES: usize = 8 << 20;
-/// At least so many in each of several ranges.
+/// The minimum of that in each of several ranges.
 const FILTERED_BYTES_MIN: usize = 1 << 20;
 
 impl FeedRequest {
-    /// Latest versions of the whole container, at most a hundred on a page, without waiting.
+    /// A request for latest versions of the whole container, at most 100 per page, without waiting.
     #[must_use]
     pub fn new(start: FeedStart) -> FeedRequest {
         FeedRequest {
@@ -62,64 +62,64 @@ impl FeedRequest {
         }
     }
 
-    /// Goes on after a page.
+    /// A request that continues after a page.
     #[must_use]
     pub fn after(continuation: Continuation) -> FeedRequest {
         FeedRequest::new(FeedStart::After(continuation))
     }
 
-    /// Every create, replace and delete, instead of latest versions.
+    /// Requests every create, replace and delete instead of latest versions.
     #[must_use]
     pub fn all_versions(mut self) -> FeedRequest {
         self.mode = FeedMode::AllVersionsAndDeletes;
         self
     }
 
-    /// Latest versions, or every create, replace and delete.
+    /// Sets whether latest versions or every create, replace and delete are read.
     #[must_use]
     pub fn mode(mut self, mode: FeedMode) -> FeedRequest {
         self.mode = mode;
         self
     }
 
-    /// Only one range of the container.
+    /// Limits the request to one range of the container.
     #[must_use]
     pub fn of_range(mut self, id: PartitionId) -> FeedRequest {
         self.partition = Some(id);
         self
     }
 
-    /// Only items whose hashed key is within bounds.
+    /// Limits the request to items whose hashed key is within bounds.
     #[must_use]
     pub fn of_hashes(mut self, range: KeyRange) -> FeedRequest {
         self.range = Some(range);
         self
     }
 
-    /// Only items of one partition key, or of all that start with it if it is a prefix.
+    /// Limits the request to items of one partition key, or of all keys with this prefix.
     #[must_use]
     pub fn of_key(mut self, key: impl Into<PartitionKey>) -> FeedRequest {
         self.key = Some(key.into());
         self
     }
 
-    /// How large the page may become.
+    /// Sets the limit of the page.
     #[must_use]
     pub fn limit(mut self, limit: PageLimit) -> FeedRequest {
         self.limit = limit;
         self
     }
 
-    /// If there is nothing new, waits for something at most this long.
+    /// Waits at most this long if there are no new changes.
     #[must_use]
     pub fn wait(mut self, at_most: Duration) -> FeedRequest {
         self.wait = at_most;
         self
     }
 
-    /// Refuses a page with more bytes than this ([`FeedError::LargePage`]), mostly without reading it. A
-    /// transaction is never cut, so one can make a page much larger than its limit: a thread on which others wait
-    /// can leave such a page to another thread.
+    /// Refuses a page with more bytes than this ([`FeedError::LargePage`]), usually without reading it. A
+    /// transaction is never cut, so it can make a page much larger than its limit. A thread that serves other
+    /// requests can leave such a page to another thread.
     #[must_use]
     pub fn refuse_above(mut self, bytes: usize) -> FeedRequest {
         self.refuse_above = bytes;
@@ -134,14 +134,14 @@ impl FeedRequest {
         self.limit
     }
 
-    /// The same request, for what follows a page.
+    /// The same request, continued after a page.
     #[must_use]
     pub fn behind(mut self, page: &FeedPage) -> FeedRequest {
         self.start = FeedStart::After(page.continuation.clone());
         self
     }
 
-    /// Only what a filter lets through. Positions are the same with any filter and without.
+    /// Applies a filter. Positions are the same with any filter and without one.
     #[must_use]
     pub fn filter(mut self, filter: FeedFilter) -> FeedRequest {
         self.filter = Some(Arc::new(filter)).filter(|filter| !filter.is_empty());
@@ -153,21 +153,21 @@ impl FeedRequest {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FeedPage {
-    /// Changes, ordered by LSN within each partition; changes of one transaction are never apart.
+    /// Changes, ordered by LSN within each partition. The changes of a transaction are on one page.
     pub changes: Vec<Change>,
-    /// Everything up to here has been seen: where to go on. Also moves on an empty page.
+    /// The position to continue from: everything up to it was read. Advances on an empty page too.
     pub continuation: Continuation,
-    /// A filter had looked at enough for one page before it came to the end: an empty page then does
-    /// not mean that there is nothing newer. Read on at once.
+    /// The filter reached its limit of work for one page before the newest change. An empty page then does
+    /// not mean that there is nothing newer: read the next page at once.
     pub unfinished: bool,
 }
 
-/// The part of a request that one partition answers.
+/// The part of a request that is read from one partition.
 struct Part {
     partition: Arc<Partition>,
-    /// What of the partition is asked for; `None` for all of it.
+    /// The requested part of the partition; `None` for all of it.
     filter: Option<KeyRange>,
-    /// What the position is about.
+    /// The keys that the position covers.
     range: KeyRange,
     after: Lsn,
 }
@@ -175,18 +175,18 @@ struct Part {
 impl Container {
     /// Reads one page of the change feed.
     ///
-    /// An empty page means that there is nothing newer, unless it is [unfinished](FeedPage::unfinished);
-    /// its continuation says up to where. With [`FeedRequest::wait`] that answer comes only when the
-    /// time is over.
+    /// An empty page means that there is nothing newer, unless it is [unfinished](FeedPage::unfinished). Its
+    /// continuation is the position it covers. With [`FeedRequest::wait`], an empty page is returned only
+    /// after that time.
     ///
     /// All versions from [`FeedStart::Beginning`] start at the oldest change that is kept.
     ///
     /// # Errors
-    /// When the range is gone, or the position is not one this container could go on from. All versions
-    /// from a position that is no longer kept are refused with the oldest position that is.
+    /// When the range is gone, or the position is not valid for this container. All versions from a position
+    /// that is no longer kept are refused with the oldest kept position.
     pub async fn read_feed(&self, request: &FeedRequest) -> Result<FeedPage, FeedError> {
         let page = match self.read_once(request) {
-            // Compaction passed the oldest position while it was being read.
+            // Compaction removed the oldest position during the read.
             Err(FeedError::BeforeRetention { .. }) if request.start == FeedStart::Beginning => {
                 self.read_once(request)?
             }
@@ -203,7 +203,7 @@ impl Container {
         self.read_parts(request, &mut parts)
     }
 
-    /// Looks again whenever something may have become visible, until the time is over.
+    /// Reads again after each wake-up until there are changes or the time is over.
     async fn wait_for_changes(
         &self,
         request: &FeedRequest,
@@ -213,13 +213,12 @@ impl Container {
         let deadline = runtime.elapsed() + request.wait;
         let mut page = empty;
         loop {
-            // From where the last look ended: "now" must not move while somebody waits for it.
+            // Continue from where the last read ended: "now" must not move while the request waits.
             let again = FeedRequest {
                 start: FeedStart::After(page.continuation.clone()),
                 ..request.clone()
             };
-            // Subscribe before looking, to ranges as to changes, or what comes between the two would go
-            // unnoticed.
+            // Subscribe to topology and changes before reading, so that no change between the two is missed.
             let mut changes = vec![self.state().topology_changed.listen()];
             let mut parts = self.resolve(&again)?;
             changes.extend(parts.iter().map(|part| part.partition.listen()));
@@ -242,7 +241,7 @@ impl Container {
         }
     }
 
-    /// Finds out which partitions are asked, for what, and from where.
+    /// Determines the partitions to read, the keys in each, and the start positions.
     fn resolve(&self, request: &FeedRequest) -> Result<Vec<Part>, FeedError> {
         let topology = self.state().topology();
         if topology.dropped || topology.partitions.is_empty() {
@@ -283,7 +282,7 @@ impl Container {
         if parts.is_empty() { Err(FeedError::EmptyScope) } else { Ok(parts) }
     }
 
-    /// The one partition and position that a plain request for latest versions is about, if it is one.
+    /// The partition and position of a plain request for latest versions that needs a single read.
     pub(crate) fn one_log(
         &self,
         request: &FeedRequest,
@@ -317,11 +316,11 @@ impl Container {
         })
     }
 
-    /// A refusal that says where everything the request is about can be resumed.
+    /// Builds an error with the oldest position from which everything the request covers is complete.
     fn before_retention(&self, request: &FeedRequest, asked: Lsn, oldest: Lsn) -> FeedError {
         let mut positions = Vec::new();
         let mut missing: BTreeMap<u32, u64> = BTreeMap::new();
-        // The parts that were read have moved on; these stand where the request began.
+        // The parts that were read have moved on, so resolve the request again for its start positions.
         for part in self.resolve(request).unwrap_or_default() {
             let Ok(log) = part.partition.log() else { continue };
             for (range, floor) in log.complete_by_key(&part.range) {
@@ -359,7 +358,7 @@ impl Container {
                 unfinished: page.unfinished,
             });
         }
-        // Who comes first changes from page to page, so that a small limit starves nobody.
+        // The first part changes from page to page, so that a small limit does not starve the others.
         let turn: u64 = parts.iter().fold(0, |sum, part| sum.wrapping_add(part.after.get()));
         let count = parts.len();
         let first = usize::try_from(turn % count as u64).unwrap_or(0);
@@ -398,7 +397,7 @@ impl Container {
     /// Returns the position before the first change of a request, whatever the request starts with.
     ///
     /// # Errors
-    /// As [`read_feed`](Container::read_feed).
+    /// Those of [`read_feed`](Container::read_feed).
     pub fn start_position(&self, request: &FeedRequest) -> Result<Continuation, FeedError> {
         match &self.resolve(request)?[..] {
             [part] => Ok(Continuation::Single(part.after)),
@@ -406,7 +405,7 @@ impl Container {
         }
     }
 
-    /// The positions from which changes at or after `time` follow, for one range: one, or several where
+    /// The positions after which all changes of a range at or after `time` follow: one, or several where
     /// ranges were merged.
     ///
     /// # Errors
@@ -433,8 +432,8 @@ fn positions_at(
     Ok(positions.map(|(range, after)| (range, after.min(visible))).collect())
 }
 
-/// Where to start in a range of a partition: usually one position, but after a merge a reader may
-/// have got further in one half than in the other, and neither must be read twice.
+/// The start positions in a range of a partition. Usually one; after a merge a reader may have advanced
+/// further in one half than in the other, and neither half is read twice.
 fn starts_of(
     partition: &Partition,
     range: &KeyRange,
@@ -467,7 +466,7 @@ fn starts_of(
     }
 }
 
-/// One position per stretch of keys: neighbours that have come equally far become one.
+/// One position per stretch of keys. Adjacent parts of a partition with equal positions are merged.
 fn positions_of(parts: &[Part]) -> Vec<RangePosition> {
     let mut positions: Vec<(PartitionId, RangePosition)> = Vec::with_capacity(parts.len());
     for part in parts {

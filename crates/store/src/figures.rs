@@ -1,7 +1,7 @@
-//! Figures for monitoring: what a store has done since it was opened, and what it uses now.
+//! Figures for monitoring: work done since the store was opened, and resources in use now.
 //!
-//! Reading them costs a few locks and a look at each segment file, so it can be done every few seconds. No
-//! item is counted or read; `statistics` does that. Knows no format of a monitoring system.
+//! Reading them takes a few locks and one stat of each segment file, so it can be done every few seconds. No
+//! item is counted or read; `statistics` does that. Does not know the format of any monitoring system.
 
 use crate::account::Account;
 use crate::container::Container;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AccountFigures {
-    /// What all logs did, that of the catalog included.
+    /// Work of all logs, including the catalog's.
     pub log: LogFigures,
     /// Memory in use, by purpose.
     pub memory: MemoryFigures,
-    /// Bytes that can still be written to the file system of the data directory; `None` if it does not tell.
+    /// Free bytes of the file system of the data directory; `None` if unknown.
     pub disk_free_bytes: Option<u64>,
 }
 
@@ -28,36 +28,35 @@ pub struct AccountFigures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryFigures {
-    /// Index blocks that were read.
+    /// Cache of index blocks.
     pub index_cache: u64,
     /// Filters and block indexes of index tables, which stay in memory.
     pub index_tables: u64,
-    /// Index rows that are not in tables.
+    /// Index rows that are not in tables yet.
     pub index_rows: u64,
-    /// Items that were read recently.
+    /// Cache of items that were read.
     pub recent_items: u64,
     /// The newest changes of each range.
     pub recent_changes: u64,
-    /// What queries hold beyond the first 64 KiB of each.
+    /// Memory of queries beyond the first 64 KiB of each.
     pub queries: u64,
 }
 
-/// The figures of one container. While ranges share files after a split, each of them counts all of such a
-/// file.
+/// The figures of one container. While ranges share files after a split, each range counts the whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ContainerFigures {
     /// Ranges, quarantined ones included.
     pub partitions: u64,
-    /// Bytes of log entries that nothing has superseded.
+    /// Bytes of log entries that are not superseded.
     pub live_bytes: u64,
-    /// The same of the range with most of them, estimated as by [`Container::live_bytes_in`].
+    /// Live bytes of the largest range, estimated as by [`Container::live_bytes_in`].
     pub largest_range_live_bytes: u64,
     /// Bytes of all log entries.
     pub log_bytes: u64,
-    /// Bytes the log files take on the disk.
+    /// Bytes of the log files on disk.
     pub disk_bytes: u64,
-    /// The most entries of a range's log that one of the indexes for queries has yet to apply.
+    /// The largest number of log entries of a range that a secondary index has yet to apply.
     pub index_lag: u64,
 }
 
@@ -89,7 +88,7 @@ impl Account {
 }
 
 impl Container {
-    /// The figures of this container. Quarantined ranges are counted, their bytes are not.
+    /// The figures of this container. Quarantined ranges are counted, but not their bytes.
     ///
     /// # Errors
     /// When the index cannot be read.

@@ -1,12 +1,12 @@
-//! A filter on the change feed: which changes a reader wants, and what it wants to see of them.
+//! Filters on the change feed: select changes and project their items.
 //!
-//! Filtering happens where the changes are, so that only wanted ones travel. It never touches positions:
-//! a filtered page has looked at everything up to its position, so a reader may add, change or drop the
-//! filter between any two pages and neither misses nor repeats a change that it wants.
+//! The store evaluates the filter, so only selected changes are sent. A filter never affects positions: a
+//! filtered page covers every change up to its position. A reader may therefore add, change or drop the
+//! filter between two pages, and neither misses nor repeats a change it selects.
 //!
-//! Whatever cannot be known counts as wanted. A delete is judged by the item before it, and "was changed"
-//! compares with it; where that version is no longer kept, the change is shown. In latest-version mode
-//! there is no version before at all, so what depends on one is refused there.
+//! Unknown counts as selected. A delete is judged by the item before it, and a path is compared with it. If
+//! that version is no longer kept, the change is returned. Latest-version mode has no version before, so
+//! filters that need one are refused there.
 
 use crate::error::FeedError;
 use crate::partition::feed::Change;
@@ -15,12 +15,12 @@ use headwater_model::{ChangeKind, FeedMode, Lsn, PartitionKeyPath};
 use headwater_query::{Context, EvaluationError, Query, QueryError, Run, Value};
 use std::borrow::Cow;
 
-/// How many paths may be compared for each change.
+/// Paths that may be compared for each change.
 const PATHS_MAX: usize = 32;
-/// Where a change says its position; always shown.
+/// The property that holds the LSN of a change; always returned.
 const LSN: &str = "_lsn";
 
-/// Which changes to read, and what of them. The empty filter lets everything through as it is.
+/// A filter on changes and a projection of their items. The empty filter returns every change unchanged.
 ///
 /// ```
 /// use headwater_store::{ChangeKind, FeedFilter};
@@ -40,42 +40,42 @@ pub struct FeedFilter {
     changed: Vec<PartitionKeyPath>,
 }
 
-/// Why something is not a filter.
+/// Reasons to refuse a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadFilter {
-    /// The condition cannot be understood.
+    /// The condition cannot be parsed.
     #[error("the condition of the filter, {0}")]
     Condition(QueryError),
-    /// What to show cannot be understood.
+    /// The projection cannot be parsed.
     #[error("the list of what the filter shows, {0}")]
     Shape(QueryError),
-    /// Not a path.
+    /// A path to watch is not valid.
     #[error("{path:?} is not a path to watch; write /name or /name/inner")]
     Path {
-        /// As it was given.
+        /// The path that was given.
         path: String,
     },
-    /// Too many paths.
+    /// The filter watches too many paths.
     #[error("a filter watches at most {PATHS_MAX} paths; watch a property that holds several")]
     TooManyPaths,
-    /// Not a kind of change.
+    /// A word is not a kind of change.
     #[error("{word:?} is not a kind of change; use create, replace or delete")]
     Kind {
-        /// As it was given.
+        /// The word that was given.
         word: String,
     },
 }
 
 impl FeedFilter {
-    /// A filter that lets everything through.
+    /// A filter that returns every change.
     #[must_use]
     pub fn new() -> FeedFilter {
         FeedFilter::default()
     }
 
-    /// Only changes of items that meet a condition as they are after the change, or before it if it is a
-    /// delete. The condition is what stands behind `WHERE` in a query; the item is `c`.
+    /// Selects changes whose item meets a condition: the item after the change, or before it for a delete.
+    /// The condition is the `WHERE` clause of a query on `c`.
     ///
     /// # Errors
     /// When it is not a condition on single items.
@@ -84,8 +84,8 @@ impl FeedFilter {
         Ok(self)
     }
 
-    /// Only these parts of the items: what stands behind `SELECT` in a query, the item being `c`. In
-    /// latest-version mode `_lsn` is there as well, whatever is listed.
+    /// Returns only these parts of the items: the `SELECT` list of a query on `c`. In latest-version mode
+    /// `_lsn` is returned as well.
     ///
     /// # Errors
     /// When it is not a list of properties.
@@ -94,18 +94,18 @@ impl FeedFilter {
         Ok(self)
     }
 
-    /// Only these kinds of change. In latest-version mode an item's kind is that of its newest change, so
-    /// a create there is an item that was never replaced.
+    /// Selects these kinds of change. In latest-version mode the kind is that of the item's newest change, so
+    /// a create is an item that was never replaced.
     #[must_use]
     pub fn only(mut self, kinds: &[ChangeKind]) -> FeedFilter {
         self.kinds = Some(kinds.to_vec());
         self
     }
 
-    /// The same by their words: `create,replace`.
+    /// Like [`only`](FeedFilter::only), with the kinds as words: `create,replace`.
     ///
     /// # Errors
-    /// When a word is not one of a change.
+    /// When a word is not a kind of change.
     pub fn only_named(self, words: &str) -> Result<FeedFilter, BadFilter> {
         let kinds = words.split(',').map(|word| match word.trim() {
             "create" => Ok(ChangeKind::Create),
@@ -117,11 +117,11 @@ impl FeedFilter {
         Ok(self.only(&kinds))
     }
 
-    /// Only changes that changed the value at one of these paths, such as `/address/city`. Before a
-    /// create and after a delete there is no value anywhere. All-versions mode only.
+    /// Selects changes that changed the value at one of these paths, such as `/address/city`. Before a create
+    /// and after a delete no path has a value. All-versions mode only.
     ///
     /// # Errors
-    /// When one is not a path, or there are too many.
+    /// When a path is not valid, or there are too many.
     pub fn when_changed(mut self, paths: &[impl AsRef<str>]) -> Result<FeedFilter, BadFilter> {
         if paths.len() > PATHS_MAX {
             return Err(BadFilter::TooManyPaths);
@@ -135,7 +135,7 @@ impl FeedFilter {
         Ok(self)
     }
 
-    /// Whether it lets everything through as it is.
+    /// Whether the filter returns every change unchanged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.condition.is_none()
@@ -144,10 +144,10 @@ impl FeedFilter {
             && self.changed.is_empty()
     }
 
-    /// Refuses what a mode cannot answer.
+    /// Checks that a mode can answer the filter.
     ///
     /// # Errors
-    /// When latest versions do not tell what the filter goes by.
+    /// When the filter needs information that latest versions do not contain.
     pub fn check(&self, mode: FeedMode) -> Result<(), FeedError> {
         if mode == FeedMode::AllVersionsAndDeletes {
             return Ok(());
@@ -161,14 +161,14 @@ impl FeedFilter {
         Ok(())
     }
 
-    /// Begins a page.
-    pub(crate) fn start(&self, context: &Context) -> Filtering<'_> {
+    /// Starts the filter for one page.
+    pub(crate) fn start(&self, context: &Context) -> FilterRun<'_> {
         let run = |query: &Option<Query>| query.as_ref().map(|query| query.start(context.clone()));
         let adds_lsn = !self.shape.as_ref().is_some_and(|shape| {
             shape.column_names().iter().any(|name| name == LSN)
                 || matches!(shape.tree().projection, headwater_query::Projection::All)
         });
-        Filtering {
+        FilterRun {
             filter: self,
             condition: run(&self.condition),
             shape: run(&self.shape),
@@ -177,16 +177,16 @@ impl FeedFilter {
     }
 }
 
-/// A filter at work on one page, with one budget for all of it.
-pub(crate) struct Filtering<'f> {
+/// A running filter, with one budget for the whole page.
+pub(crate) struct FilterRun<'f> {
     filter: &'f FeedFilter,
     condition: Option<Run>,
     shape: Option<Run>,
     adds_lsn: bool,
 }
 
-impl Filtering<'_> {
-    /// Whether a change may be wanted, as far as can be told without the version before it.
+impl FilterRun<'_> {
+    /// Whether a change may be selected, judged without the version before it.
     pub(crate) fn may_want(&mut self, change: &Change) -> Result<bool, EvaluationError> {
         let kind = change.kind();
         if self.filter.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&kind)) {
@@ -195,7 +195,8 @@ impl Filtering<'_> {
         if kind == ChangeKind::Delete { Ok(true) } else { self.meets(&change.body()) }
     }
 
-    /// Whether a change that may be wanted is wanted, now that the version before it is known if kept.
+    /// Whether a change is selected, after [`may_want`](FilterRun::may_want). The version before it is set if
+    /// it is kept.
     pub(crate) fn wants(&mut self, change: &Change) -> Result<bool, EvaluationError> {
         let kind = change.kind();
         let before = change.previous().map(|item| item.feed_bytes().clone());
@@ -229,7 +230,7 @@ impl Filtering<'_> {
         self.shape.is_some()
     }
 
-    /// What a reader sees of a version of an item, with its position if that is given.
+    /// The projection of a version of an item, with `_lsn` if it is given.
     pub(crate) fn shown(
         &mut self,
         item: &[u8],
@@ -249,18 +250,18 @@ impl Filtering<'_> {
         Ok(Bytes::from(row))
     }
 
-    /// Whether the position has to be added to what is shown of an item.
+    /// Whether `_lsn` is added to the projection.
     pub(crate) fn adds_lsn(&self) -> bool {
         self.adds_lsn
     }
 
-    /// How much work the page has been so far.
+    /// Evaluation steps of the page so far.
     pub(crate) fn steps(&self) -> u64 {
         [&self.condition, &self.shape].into_iter().flatten().map(Run::steps).sum()
     }
 }
 
-/// Whether two versions of an item differ at a path. No value is a value too.
+/// Whether two versions of an item differ at a path. A missing value equals only a missing value.
 fn differs(path: &PartitionKeyPath, before: Option<&[u8]>, after: Option<&[u8]>) -> bool {
     let (before, after) = (value_at(path, before), value_at(path, after));
     before.order(&after).is_ne()

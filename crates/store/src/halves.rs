@@ -1,16 +1,17 @@
-//! A page of the change feed that two threads read at a time.
+//! Reads one page of the change feed on two threads.
 //!
-//! Most of what a large page costs is copying it out of the files and checking it, and a reader that catches
-//! up waits for nothing else. Where the page is in the middle is known without reading any of it:
+//! Copying records out of the files and checking them is most of the cost of a large page, and all a reader
+//! that catches up waits for. The split point is taken from the offset tables, so no record is read to find
+//! it:
 //!
 //! ```text
 //! log      5  6  7  8  9  10        a page of six after 4
-//! first    5  6  7                  whatever is alive up to 7
-//! second            8  9  10        whatever is alive behind 7
+//! first    5  6  7                  live changes up to 7
+//! second            8  9  10        live changes after 7
 //! ```
 //!
-//! Both are read from the partition that was asked, whatever becomes of it meanwhile, and both together are
-//! the page that one reader would have read. Only plain pages of latest versions are worth it.
+//! Both halves keep reading the resolved partition, also if it is split meanwhile. Together they are the page
+//! one reader would get. Only used for plain pages of latest versions.
 
 use crate::container::Container;
 use crate::error::FeedError;
@@ -21,12 +22,12 @@ use headwater_log::{ReadRequest, Which};
 use headwater_model::{Continuation, FeedMode, Lsn, PageLimit};
 use std::sync::Arc;
 
-/// Bytes of the first half below which one reader is as quick.
+/// Bytes of the first half below which one reader is as fast.
 const BYTES_MIN: usize = 256 << 10;
-/// Items of a page below which nobody looks how many bytes they are.
+/// Items of a page below which its bytes are not looked up.
 const ITEMS_MIN: u32 = 64;
 
-/// See the head of this file.
+/// A page divided into two halves that two threads can read.
 #[derive(Clone, Debug)]
 pub struct Halves {
     partition: Arc<Partition>,
@@ -43,10 +44,10 @@ struct Half {
 }
 
 impl Container {
-    /// The page a request asks for, for two to read, where that is worth it.
+    /// Divides the requested page in two; `None` if one reader is as fast.
     ///
     /// # Errors
-    /// As [`Container::read_feed`].
+    /// The errors of [`Container::read_feed`].
     pub fn halves(&self, request: &FeedRequest) -> Result<Option<Halves>, FeedError> {
         let limit = request.page_limit();
         if limit.items < ITEMS_MIN {
@@ -79,18 +80,18 @@ impl Container {
 }
 
 impl Halves {
-    /// The first of them.
+    /// Reads the first half.
     ///
     /// # Errors
-    /// When the half is larger than the request takes, or the log cannot be read or is damaged.
+    /// When the half exceeds the request's limit, or the log cannot be read or is damaged.
     pub fn first(&self) -> Result<FeedPage, FeedError> {
         self.read(self.first)
     }
 
-    /// The other, which goes on where the first ends.
+    /// Reads the second half, which continues where the first one ends.
     ///
     /// # Errors
-    /// When the half is larger than the request takes, or the log cannot be read or is damaged.
+    /// When the half exceeds the request's limit, or the log cannot be read or is damaged.
     pub fn second(&self) -> Result<FeedPage, FeedError> {
         self.read(self.second)
     }

@@ -1,18 +1,18 @@
-//! How much history a container keeps: superseded versions and deletes, for readers of all versions.
+//! History of a container: how many superseded versions and deletes are kept for readers of all versions.
 //!
-//! One place decides. A `changeFeedPolicy` of the container is a guarantee of time. Without one, the
-//! store's options give a time and a bound in bytes, so that a container that is written hot cannot
-//! fill a disk:
+//! The only place that decides it. A `changeFeedPolicy` of the container guarantees a time. Without one, the
+//! store's options set a time and a limit in bytes, so that frequent writes to a container cannot fill the
+//! disk:
 //!
 //! ```text
 //! own history + shared history / 4 ≤ max(history_bytes_min, live bytes × history_percent / 100)
 //! ```
 //!
 //! for each range. Shared history is in files that a split or merge linked and compaction has not rewritten
-//! yet. It counts a quarter, so that a range keeps what its predecessors kept although its own bound is
-//! lower, and so that no sequence of splits and merges keeps more than four times the bound.
+//! yet. It counts a quarter. So a range keeps what its predecessors kept although its own limit is lower, and
+//! no sequence of splits and merges keeps more than four times the limit.
 //!
-//! Compaction carries it out, oldest segments first; nothing else removes history.
+//! Compaction applies the policy, the oldest segments first. Nothing else removes history.
 
 use crate::account::Options;
 use crate::container::{Container, ContainerState};
@@ -23,35 +23,36 @@ use headwater_log::{CompactionPolicy, LocalLog};
 use headwater_model::Timestamp;
 use std::time::Duration;
 
-/// The history of a container.
+/// Size and age of the history of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryStatistics {
-    /// Bytes of superseded versions and tombstones that readers of all versions can get. While ranges
-    /// share files after a split, each of them counts all of such a file.
+    /// Bytes of superseded versions and tombstones that readers of all versions can get. While ranges share
+    /// files after a split, each range counts the whole file.
     pub bytes: u64,
-    /// The most they may take, not counting three quarters of what is in files that were linked in a split
-    /// or merge; `None` if only time counts.
+    /// The limit of `bytes`, where history in files that were linked in a split or merge counts a quarter.
+    /// `None` if only time limits the history.
     pub bytes_max: Option<u64>,
-    /// How long they are kept.
+    /// The time that history is kept.
     pub retention: Duration,
-    /// Since when all versions of every range are there. `None` if nothing was written since.
+    /// Time of the oldest change from which on all versions of every range are kept. `None` if there is no
+    /// such change.
     pub oldest: Option<Timestamp>,
 }
 
-/// What a container keeps.
+/// The retention of a container.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
-    retention: Duration,
-    /// Whether bytes count too.
+struct Retention {
+    time: Duration,
+    /// Whether a limit in bytes applies too.
     is_bounded: bool,
 }
 
-impl Kept {
-    fn of(container: &ContainerState) -> Kept {
+impl Retention {
+    fn of_container(container: &ContainerState) -> Retention {
         let policy = container.settings.read().definition.all_versions_retention();
-        let retention = policy.unwrap_or(container.shared.options.history);
-        Kept { retention, is_bounded: policy.is_none() }
+        let time = policy.unwrap_or(container.shared.options.history);
+        Retention { time, is_bounded: policy.is_none() }
     }
 
     fn bytes_max(self, partition: &Partition, log: &LocalLog, options: &Options) -> u64 {
@@ -69,29 +70,29 @@ impl Kept {
     }
 }
 
-/// What `history_percent` allows for these live bytes.
+/// The bytes of history that `history_percent` allows for these live bytes.
 fn share_of(live_bytes: u64, options: &Options) -> u64 {
     let share = u128::from(live_bytes) * u128::from(options.history_percent) / 100;
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// What compaction of a partition has to leave.
+/// The policy that compaction of a partition must follow.
 pub(crate) fn compaction_policy(
     container: &ContainerState,
     partition: &Partition,
     log: &LocalLog,
 ) -> CompactionPolicy {
     let options = &container.shared.options;
-    let kept = Kept::of(container);
-    let retain_from = if kept.retention.is_zero() {
+    let retention = Retention::of_container(container);
+    let retain_from = if retention.time.is_zero() {
         Timestamp::from_millis(u64::MAX)
     } else {
-        let millis = u64::try_from(kept.retention.as_millis()).unwrap_or(u64::MAX);
+        let millis = u64::try_from(retention.time.as_millis()).unwrap_or(u64::MAX);
         Timestamp::from_millis(partition.now().as_millis().saturating_sub(millis))
     };
     // Counting items takes time the first time, and only matters where the share may be the bound and
     // files are shared.
-    let is_share_decisive = kept.is_bounded
+    let is_share_decisive = retention.is_bounded
         && share_of(log.live_bytes(), options) > options.history_bytes_min
         && partition.population.known().is_none()
         && log.statistics().shared;
@@ -102,31 +103,31 @@ pub(crate) fn compaction_policy(
     }
     CompactionPolicy {
         retain_from,
-        history_bytes_max: kept.bytes_max(partition, log, options),
+        history_bytes_max: retention.bytes_max(partition, log, options),
         dead_percent: options.compaction_dead_percent,
     }
 }
 
 impl Container {
-    /// How much history is kept, and how much may be.
+    /// Size, limits and age of the history.
     ///
     /// # Errors
     /// When a log cannot be read.
     pub fn history(&self) -> Result<HistoryStatistics, StorageError> {
         let state = self.state();
-        let kept = Kept::of(state);
+        let retention = Retention::of_container(state);
         let mut found = HistoryStatistics {
             bytes: 0,
-            bytes_max: kept.is_bounded.then_some(0),
-            retention: kept.retention,
+            bytes_max: retention.is_bounded.then_some(0),
+            retention: retention.time,
             oldest: None,
         };
         for partition in &state.topology().partitions {
             let log = partition.log()?;
             found.bytes = found.bytes.saturating_add(log.history_bytes());
-            let bytes_max = kept.bytes_max(partition, log, &state.shared.options);
+            let bytes_max = retention.bytes_max(partition, log, &state.shared.options);
             found.bytes_max = found.bytes_max.map(|sum| sum.saturating_add(bytes_max));
-            // The range that was cut last decides for all of them.
+            // The range with the shortest history decides for the container.
             found.oldest = found.oldest.max(log.oldest_complete()?);
         }
         Ok(found)

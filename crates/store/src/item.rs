@@ -1,4 +1,4 @@
-//! Items as callers see them: what they send, what they get back.
+//! Items and writes as callers see them, and the metadata of log records. Stores nothing.
 
 use crate::body::Patch;
 use bytes::Bytes;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// One version of an item, as bytes.
 ///
-/// The stored bytes end in `,"_lsn":7}`, because that is what the change feed shows; everybody else sees
-/// the item without it. [`Item::parts`] gives both pieces without copying.
+/// The stored bytes end in `,"_lsn":7}`, which the change feed returns. All other reads leave it out.
+/// [`Item::parts`] returns both pieces without copying.
 #[derive(Clone)]
 pub struct Item {
     stored: Bytes,
@@ -32,7 +32,7 @@ impl Item {
         Item { stored, lsn_at, position, timestamp, number }
     }
 
-    /// The item as JSON, in two pieces that follow each other.
+    /// The item as JSON, in two consecutive pieces.
     #[must_use]
     pub fn parts(&self) -> (&[u8], &'static [u8]) {
         (&self.stored[..self.lsn_at as usize], b"}")
@@ -48,7 +48,7 @@ impl Item {
         Bytes::from(bytes)
     }
 
-    /// The item as JSON with its `_lsn`, as the change feed shows it.
+    /// The item as JSON with its `_lsn`, as the change feed returns it.
     #[must_use]
     pub fn feed_bytes(&self) -> &Bytes {
         &self.stored
@@ -62,13 +62,13 @@ impl Item {
         serde_json::from_slice(&self.stored)
     }
 
-    /// Changes with every write of the item.
+    /// The etag, which changes with every write of the item.
     #[must_use]
     pub fn etag(&self) -> Etag {
         etag(self.position)
     }
 
-    /// The transaction that wrote this version.
+    /// The LSN of the transaction that wrote this version.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.position.lsn
@@ -80,7 +80,7 @@ impl Item {
         self.position.origin
     }
 
-    /// Its number within its container, which is part of its resource id and rises with creation.
+    /// The item's number within its container. It is part of the resource id and increases with creation.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
@@ -108,19 +108,19 @@ pub(crate) fn etag(position: Position) -> Etag {
     Etag::new(position.origin, position.lsn, position.ordinal)
 }
 
-/// Decides whether a patch is applied, given the item as JSON. The query engine provides one for SQL
-/// conditions; anything else will do.
+/// Decides whether a patch is applied, given the item as JSON. The query engine compiles one from SQL; any
+/// other function works too.
 pub type Condition = Arc<dyn Fn(&[u8]) -> Result<bool, String> + Send + Sync>;
 
-/// What must be true of an item for an operation on it to happen.
+/// A precondition on the item of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
-    /// Nothing.
+    /// No precondition.
     #[default]
     None,
-    /// It has this etag (quoted or not), or any for `*`.
+    /// The item has this etag (quoted or not); `*` matches any existing item.
     IfMatch(String),
-    /// It does not exist (`*`), or does not have this etag.
+    /// The item does not exist (`*`), or does not have this etag.
     IfNoneMatch(String),
 }
 
@@ -154,7 +154,7 @@ impl ItemWrite {
         ItemWrite { kind, partition_key: None, precondition: Precondition::None, keeps_id: false }
     }
 
-    /// Creates an item that must not exist yet. Without an `id` it is given one.
+    /// Creates an item that must not exist yet. The body must have an `id`.
     pub fn create(body: impl Into<Bytes>) -> ItemWrite {
         ItemWrite::new(WriteKind::Create(body.into()))
     }
@@ -174,31 +174,31 @@ impl ItemWrite {
         ItemWrite::new(WriteKind::Delete(id.to_owned())).partition_key(partition_key)
     }
 
-    /// Changes parts of an item that must exist.
+    /// Applies a patch to an item that must exist.
     pub fn patch(partition_key: impl Into<PartitionKey>, id: &str, patch: Patch) -> ItemWrite {
         ItemWrite::new(WriteKind::Patch(id.to_owned(), patch, None)).partition_key(partition_key)
     }
 
-    /// Reads an item inside a batch, as the operations before it have left it.
+    /// Reads an item inside a batch, after the operations before it.
     pub fn read(id: &str) -> ItemWrite {
         ItemWrite::new(WriteKind::Read(id.to_owned()))
     }
 
-    /// Says which partition key the item has; it must be the one in the body.
+    /// Sets the partition key of the item, which must equal the key in the body.
     #[must_use]
     pub fn partition_key(mut self, key: impl Into<PartitionKey>) -> ItemWrite {
         self.partition_key = Some(key.into());
         self
     }
 
-    /// Only if the item has this etag.
+    /// Requires that the item has this etag.
     #[must_use]
     pub fn if_match(mut self, etag: &str) -> ItemWrite {
         self.precondition = Precondition::IfMatch(etag.to_owned());
         self
     }
 
-    /// Only if the item does not exist (`*`), or does not have this etag.
+    /// Requires that the item does not exist (`*`), or does not have this etag.
     #[must_use]
     pub fn if_none_match(mut self, etag: &str) -> ItemWrite {
         self.precondition = Precondition::IfNoneMatch(etag.to_owned());
@@ -212,7 +212,7 @@ impl ItemWrite {
         self
     }
 
-    /// Only if this is true of the item (patch only).
+    /// Requires that a condition holds for the item (patch only).
     #[must_use]
     pub fn condition(mut self, holds: Condition) -> ItemWrite {
         if let WriteKind::Patch(_, _, condition) = &mut self.kind {
@@ -236,22 +236,22 @@ impl fmt::Debug for ItemWrite {
     }
 }
 
-/// What an operation did.
+/// The result of an operation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Written {
-    /// What happened to the item; `None` if it was only read.
+    /// The kind of change; `None` if the item was only read.
     pub change: Option<ChangeKind>,
-    /// The item as it is now; `None` if it is gone.
+    /// The item after the operation; `None` if it was deleted.
     pub item: Option<Item>,
-    /// The partition it is in.
+    /// The partition of the item.
     pub partition: PartitionId,
-    /// The newest LSN of the partition of which the caller has certainly seen everything of its own.
+    /// The visible LSN of the partition after the operation, for session consistency.
     pub lsn: Lsn,
 }
 
 impl Written {
-    /// The item as it is now.
+    /// The item after the operation.
     ///
     /// # Panics
     /// After a delete.
@@ -261,23 +261,23 @@ impl Written {
     }
 }
 
-/// What an entry says about the item it is about, beside the bytes of the item.
+/// Metadata of an item in a log record, stored next to the item's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meta<'a> {
     pub(crate) created: bool,
-    /// A delete because the item's time was over.
+    /// The delete was made by expiry.
     pub(crate) expired: bool,
     pub(crate) ttl: i32,
-    /// Second from which it is gone; 0 for never.
+    /// The second at which the item expires; 0 for never.
     pub(crate) expires: u64,
     pub(crate) rid: u64,
     pub(crate) lsn_at: u32,
     /// Encoded partition key, then id.
     pub(crate) tail: &'a [u8],
     pub(crate) key_bytes: u16,
-    /// Unique keys the item has from now on, 17 bytes each.
+    /// Unique keys the item claims, 17 bytes each.
     pub(crate) unique: &'a [u8],
-    /// Unique keys it no longer has.
+    /// Unique keys the item releases.
     pub(crate) freed: &'a [u8],
 }
 
@@ -347,12 +347,12 @@ pub(crate) fn item_of(record: &Record) -> Option<Item> {
     Meta::decode(record.meta()).map(|meta| item_with(record, &meta))
 }
 
-/// The item in a record that says this about it.
+/// The item in a record whose metadata is decoded already.
 pub(crate) fn item_with(record: &Record, meta: &Meta<'_>) -> Item {
     Item::new(record.body_bytes(), meta.lsn_at, record.position, record.timestamp, meta.rid)
 }
 
-/// Where an item lives: everything that finds its row.
+/// The address of an item: hashed key, partition key and id.
 #[derive(Clone, Debug)]
 pub(crate) struct ItemKey {
     pub(crate) epk: headwater_model::Epk,
@@ -378,7 +378,7 @@ impl ItemKey {
         &self.tail[usize::from(self.key_bytes)..] == id.as_bytes()
     }
 
-    /// Another item of the same partition key.
+    /// The key of another item of the same partition key.
     pub(crate) fn with_id(&self, id: &ItemId) -> ItemKey {
         let tail = [self.encoded_key(), id.as_str().as_bytes()].concat();
         ItemKey { epk: self.epk.clone(), tail, key_bytes: self.key_bytes }

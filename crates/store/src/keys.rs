@@ -1,8 +1,8 @@
-//! The byte layout of every row in the index, and nothing else.
+//! The byte layout of every row of the index.
 //!
-//! All rows of a container are adjacent, so that dropping it drops one range. So are the items of a
-//! partition key, and keys come in the order of their hashes, so a partition, a sub-range and a logical
-//! partition are each one range too:
+//! All rows of a container are adjacent, so dropping it removes one range. Keys are ordered by hash and the
+//! items of a partition key are adjacent, so a partition, a sub-range and a logical partition are each one
+//! range too:
 //!
 //! ```text
 //! container, kind i | hashed key, escaped | partition key | id   → ItemRow
@@ -10,29 +10,29 @@
 //! container, kind u | hashed key, escaped | partition key | constraint 1 | hash 16 → Position, id
 //! container, kind p | partition 4                                → PartitionRow
 //! container, kind t                                              → LSN of the applied definition
-//! container, kind d | index 4                                    → path of an index of values
-//! container, kind q | partition 4         | index 4              → how far that index is there
-//! container, kind s | index 4 | value     | hashed key … id      → Position of the version that had the value
+//! container, kind d | index 4                                    → path of a secondary index
+//! container, kind q | partition 4         | index 4              → LSN up to which that index is built
+//! container, kind s | index 4 | value     | hashed key … id      → Position of the version with the value
 //! ```
 //!
-//! Container and kind are two numbers in as few bytes as they need, mostly one each: `database`, and
-//! `container × 16 + kind`. Nearly all rows begin with the same ones, and the engine of the index compares
-//! four bytes of two keys before it looks where their other bytes are. Changing any of this needs a new
-//! [`LAYOUT`].
+//! Container and kind are two variable-length numbers, mostly one byte each: `database`, and
+//! `container × 16 + kind`. Nearly all rows start with the same bytes, and the engine of the index compares the
+//! first four bytes of two keys before it looks up the rest. Any change of this layout needs a new [`LAYOUT`].
+//! Nothing here reads or writes rows.
 
 use headwater_log::Position;
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId};
 use smallvec::SmallVec;
 
-/// A key in the index; short ones need no allocation.
+/// A key in the index; short keys need no allocation.
 pub(crate) type Key = SmallVec<[u8; 96]>;
 /// A value in the index.
 pub(crate) type Value = SmallVec<[u8; 48]>;
 
-/// An index whose rows lie otherwise is not read, but made anew.
+/// Version of the layout. An index with another version is rebuilt, not read.
 pub(crate) const LAYOUT: u32 = 3;
 
-/// Kinds of rows, at most [`KINDS`].
+/// Kinds of rows; fewer than [`KINDS`].
 const PATH_INDEX: u8 = 0;
 const EXPIRY: u8 = 1;
 const ITEM: u8 = 2;
@@ -43,23 +43,23 @@ const TTL: u8 = 6;
 const UNIQUE: u8 = 7;
 const KINDS: u8 = 16;
 
-/// Numbers below this are one byte; others are as many as they need, behind one that says how many.
+/// Numbers below this take one byte. Larger ones take a byte with their length, then their bytes.
 const ONE_BYTE: u8 = 0xF8;
 
-/// Tells the indexes of a container apart.
+/// Identifies a secondary index of a container.
 pub(crate) type IndexNumber = u32;
 
-/// Zero bytes are escaped, so that a shorter hashed key sorts before every longer one it begins.
+/// Zero bytes are escaped, so that a hashed key sorts before every longer one it is a prefix of.
 const ESCAPED_ZERO: [u8; 2] = [0, 0xFF];
 const END: [u8; 2] = [0, 1];
 
-/// Where an item is, and what must be known about it without reading it.
+/// Position of an item, and the properties needed without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemRow {
     pub(crate) position: Position,
-    /// Number of its resource id.
+    /// The item's number, part of its resource id.
     pub(crate) rid: u64,
-    /// Second of its last write.
+    /// The second of its last write.
     pub(crate) written: u64,
     /// Its own `ttl`: 0 for none, -1 for never.
     pub(crate) ttl: i32,
@@ -89,13 +89,13 @@ impl ItemRow {
     }
 }
 
-/// How far the index has applied a partition's log.
+/// State of a partition: the LSN up to which the index has applied its log, and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartitionRow {
     pub(crate) applied: Lsn,
-    /// The next resource id the partition gives out.
+    /// The number of the next item the partition creates.
     pub(crate) next_rid: u64,
-    /// See `partition/population.rs`.
+    /// The count of items, see `partition/population.rs`.
     pub(crate) tally: i64,
 }
 
@@ -111,7 +111,7 @@ impl PartitionRow {
     pub(crate) fn decode(value: &[u8]) -> Option<PartitionRow> {
         let (applied, rest) = value.split_first_chunk()?;
         let (next_rid, rest) = rest.split_first_chunk()?;
-        // Rows of earlier versions have no tally, and opening a partition begins it anew.
+        // Rows of earlier versions have no tally; opening the partition starts it again.
         let (tally, rest) = rest.split_first_chunk().unwrap_or((&[0; 8], rest));
         rest.is_empty().then_some(PartitionRow {
             applied: Lsn::new(u64::from_le_bytes(*applied)),
@@ -121,7 +121,7 @@ impl PartitionRow {
     }
 }
 
-/// What the rows of a kind begin with. The kind behind the last one is where the next container begins.
+/// The common prefix of the rows of a kind. The prefix after the last kind is that of the next container.
 fn start(container: ContainerRid, kind: u8) -> Key {
     let container_number = container.as_u64() & 0x7FFF_FFFF;
     let mut key = Key::new();
@@ -130,7 +130,7 @@ fn start(container: ContainerRid, kind: u8) -> Key {
     key
 }
 
-/// Appends a number such that smaller ones sort first, and none begins another.
+/// Appends a number such that smaller numbers sort first and no encoding is a prefix of another.
 fn push_number(key: &mut Key, number: u64) {
     match u8::try_from(number) {
         Ok(small) if small < ONE_BYTE => key.push(small),
@@ -143,7 +143,7 @@ fn push_number(key: &mut Key, number: u64) {
     }
 }
 
-/// What is behind the number a key begins with, and the last byte of the number.
+/// The last byte of the number a key starts with, and the rest of the key.
 fn split_number(key: &[u8]) -> Option<(u8, &[u8])> {
     let (first, rest) = key.split_first()?;
     match first.checked_sub(ONE_BYTE) {
@@ -155,14 +155,14 @@ fn split_number(key: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// The kind of a row, and what its key has behind container and kind.
+/// The kind of a row, and the rest of its key after container and kind.
 fn split(key: &[u8]) -> Option<(u8, &[u8])> {
     let (_, rest) = split_number(key)?;
     let (last, rest) = split_number(rest)?;
     Some((last % KINDS, rest))
 }
 
-/// What a key has behind container and kind.
+/// The rest of a key after container and kind.
 pub(crate) fn behind_kind(key: &[u8]) -> &[u8] {
     split(key).map_or(&[], |(_, rest)| rest)
 }
@@ -176,7 +176,7 @@ fn escape(key: &mut Key, bytes: &[u8]) {
     }
 }
 
-/// The row of an item. `tail` is its encoded partition key and its id.
+/// The key of an item's row. `tail` is the encoded partition key and the id.
 pub(crate) fn item(container: ContainerRid, epk: &[u8], tail: &[u8]) -> Key {
     let mut key = start(container, ITEM);
     escape(&mut key, epk);
@@ -185,12 +185,12 @@ pub(crate) fn item(container: ContainerRid, epk: &[u8], tail: &[u8]) -> Key {
     key
 }
 
-/// Whether a key is that of an item's row.
+/// Whether a key belongs to an item's row.
 pub(crate) fn is_item(key: &[u8]) -> bool {
     split(key).is_some_and(|(kind, _)| kind == ITEM)
 }
 
-/// Takes an item's key apart into hashed key and tail.
+/// Splits an item's key into hashed key and tail.
 pub(crate) fn parse_item(key: &[u8]) -> Option<(Epk, &[u8])> {
     let (_, mut rest) = split(key)?;
     let mut epk = SmallVec::<[u8; 48]>::new();
@@ -210,7 +210,8 @@ pub(crate) fn parse_item(key: &[u8]) -> Option<(Epk, &[u8])> {
     }
 }
 
-/// All items whose hashed key is in `range`: from the first key (included) to the second (excluded).
+/// The bounds of all items whose hashed key is in `range`: from the first key (included) to the second
+/// (excluded).
 pub(crate) fn items_in(container: ContainerRid, range: &KeyRange) -> (Key, Key) {
     let mut from = start(container, ITEM);
     escape(&mut from, range.min().as_bytes());
@@ -224,16 +225,16 @@ pub(crate) fn items_in(container: ContainerRid, range: &KeyRange) -> (Key, Key) 
     (from, to)
 }
 
-/// All items of one partition key. `encoded` is the encoded key.
+/// The bounds of all items of one partition key. `encoded` is the encoded key.
 pub(crate) fn items_of(container: ContainerRid, epk: &[u8], encoded: &[u8]) -> (Key, Key) {
     let from = item(container, epk, encoded);
     let mut to = from.clone();
-    // An id never has 0xFF in it: it is UTF-8.
+    // An id is UTF-8, so it never contains 0xFF.
     to.push(0xFF);
     (from, to)
 }
 
-/// The row that says when an item expires. `item` is its own row's key.
+/// The key of an item's expiry row. `item` is the key of the item's row.
 pub(crate) fn expiry(container: ContainerRid, second: u64, item: &[u8]) -> Key {
     let mut key = start(container, EXPIRY);
     key.extend_from_slice(&second.to_be_bytes());
@@ -241,26 +242,26 @@ pub(crate) fn expiry(container: ContainerRid, second: u64, item: &[u8]) -> Key {
     key
 }
 
-/// All rows of items that expire up to `second`.
+/// The bounds of the expiry rows up to `second`.
 pub(crate) fn expired_until(container: ContainerRid, second: u64) -> (Key, Key) {
     let mut to = start(container, EXPIRY);
     to.extend_from_slice(&second.saturating_add(1).to_be_bytes());
     (start(container, EXPIRY), to)
 }
 
-/// From the key of an expiry row to the key of its item.
+/// Converts the key of an expiry row to the key of its item.
 pub(crate) fn item_of_expiry(container: ContainerRid, key: &[u8]) -> Option<Key> {
     let mut item = start(container, ITEM);
     item.extend_from_slice(behind_kind(key).get(8..)?);
     Some(item)
 }
 
-/// All expiry rows of a container.
+/// The bounds of all expiry rows of a container.
 pub(crate) fn all_expiry(container: ContainerRid) -> (Key, Key) {
     (start(container, EXPIRY), start(container, EXPIRY + 1))
 }
 
-/// The row that keeps a combination of values unique within a partition key.
+/// The key of the row that keeps a combination of values unique within a partition key.
 pub(crate) fn unique(container: ContainerRid, epk: &[u8], encoded: &[u8], unique: &[u8]) -> Key {
     let mut key = start(container, UNIQUE);
     escape(&mut key, epk);
@@ -270,19 +271,19 @@ pub(crate) fn unique(container: ContainerRid, epk: &[u8], encoded: &[u8], unique
     key
 }
 
-/// The row of a partition's state.
+/// The key of a partition's state.
 pub(crate) fn partition(container: ContainerRid, partition: PartitionId) -> Key {
     let mut key = start(container, PARTITION);
     key.extend_from_slice(&partition.get().to_be_bytes());
     key
 }
 
-/// The row that says for which definition expiry rows were made.
+/// The key of the row with the LSN of the definition that the expiry rows were made for.
 pub(crate) fn ttl(container: ContainerRid) -> Key {
     start(container, TTL)
 }
 
-/// The row that says that there is an index of values, and of which.
+/// The key of the row that describes a secondary index.
 pub(crate) fn path_index(container: ContainerRid, number: IndexNumber) -> Key {
     let mut key = start(container, PATH_INDEX);
     key.extend_from_slice(&number.to_be_bytes());
@@ -297,7 +298,7 @@ pub(crate) fn number_of_path_index(key: &[u8]) -> Option<IndexNumber> {
     behind_kind(key).try_into().ok().map(IndexNumber::from_be_bytes)
 }
 
-/// The row that says how far an index has come in a partition.
+/// The key of the row that says how far an index is built in a partition.
 pub(crate) fn index_progress(
     container: ContainerRid,
     partition: PartitionId,
@@ -317,7 +318,7 @@ pub(crate) fn number_of_progress(key: &[u8]) -> Option<IndexNumber> {
     behind_kind(key).get(4..)?.try_into().ok().map(IndexNumber::from_be_bytes)
 }
 
-/// The row that says that an item had a value. `item` is its own row's key.
+/// The key of an index entry: an item had this value. `item` is the key of the item's row.
 pub(crate) fn index_entry(
     container: ContainerRid,
     number: IndexNumber,
@@ -331,28 +332,28 @@ pub(crate) fn index_entry(
     key
 }
 
-/// All entries of an index.
+/// The bounds of all entries of an index.
 pub(crate) fn index_entries(container: ContainerRid, number: IndexNumber) -> (Key, Key) {
     let from = index_entry(container, number, &[], &[]);
     let mut to = from.clone();
-    // No key of a value begins with this.
+    // No encoded value starts with 0xFF.
     to.push(0xFF);
     (from, to)
 }
 
-/// All entries of this index and of those with higher numbers.
+/// The bounds of all entries of this index and those with higher numbers.
 pub(crate) fn index_entries_from(container: ContainerRid, number: IndexNumber) -> (Key, Key) {
     (index_entry(container, number, &[], &[]), start(container, INDEX_ENTRY + 1))
 }
 
-/// From what an entry says behind its value to the key of the item.
+/// Converts the part of an index entry after its value to the key of the item.
 pub(crate) fn item_of_entry(container: ContainerRid, item: &[u8]) -> Key {
     let mut key = start(container, ITEM);
     key.extend_from_slice(item);
     key
 }
 
-/// Everything of a container.
+/// The bounds of all rows of a container.
 pub(crate) fn all(container: ContainerRid) -> (Key, Key) {
     (start(container, 0), start(container, KINDS))
 }

@@ -1,6 +1,6 @@
-//! Databases, containers, items and the change feed as a library: the whole of Headwater without HTTP.
+//! An embedded document database with a change feed: databases, containers and items as a library, without HTTP.
 //!
-//! Open an [`Account`], create a database and a container, write items, and listen:
+//! Open an [`Account`], create a database and a container, write items, and read the change feed:
 //!
 //! ```
 //! use headwater_store::{Account, ContainerDefinition, FeedRequest, FeedStart};
@@ -17,7 +17,7 @@
 //! let page = orders.read_feed(&FeedRequest::new(FeedStart::Beginning)).await?;
 //! assert_eq!(page.changes.len(), 2);
 //!
-//! // Later: only what is new, waiting for it if need be.
+//! // Later: read only what is new, and wait for it if necessary.
 //! orders.upsert(r#"{"id":"1","customer":"ann","total":150}"#).await?;
 //! let next = FeedRequest::after(page.continuation).wait(Duration::from_secs(1));
 //! let page = orders.read_feed(&next).await?;
@@ -28,10 +28,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A write that was acknowledged is on disk and in the feed. Every failure is a typed error that says
-//! what to do next.
+//! An acknowledged write is on disk and in the feed. Every failure is a typed error that says what to do next.
 //!
-//! This crate does not know HTTP, headers, or the name of an engine that replicates the log.
+//! This crate does not know HTTP, headers, or any engine that replicates the log.
 
 mod account;
 mod backup;

@@ -1,19 +1,21 @@
-//! The items of a scope in the order of their creation, which is that of their numbers.
+//! Lists the items of a scope in order of creation, which is the order of their numbers.
 //!
-//! Items lie in the order of their hashed keys, so this order has to be made, and nothing is done for it when an
-//! item is written:
+//! Items are stored in the order of their hashed keys, and writes do nothing for this order. It is made when
+//! listing:
 //!
 //! ```text
-//! few items     their rows are read, which know the numbers, and sorted; no item is looked at
-//! many          along an index of that order (see `secondary`), if there is one that has caught up
-//! many, no index    nobody begins such a listing, but one that was begun goes on: all rows are read, and those
-//!                   that come next are kept
+//! few items         their rows, which hold the numbers, are read and sorted; no item is read
+//! many items        walk an index of that order (see `secondary`), if there is one that has caught up
+//! many, no index    no such listing is started, but one that was started continues: all rows are read, and
+//! the next
+//!                   ones are kept
 //! ```
 //!
-//! An item keeps its number as long as it lives, and numbers do not depend on where the bounds of ranges are. So a
-//! number says where a listing goes on, through writes, restarts, splits and merges, whichever of the three ways the
-//! next page takes. An item that is there during the whole listing is seen exactly once; one that comes or goes
-//! meanwhile may or may not be. Items of several ranges come by the range they were created in.
+//! An item keeps its number for its whole life, and numbers do not depend on the bounds of ranges. So a
+//! number is a position that stays valid through writes, restarts, splits and merges, whichever of the three
+//! ways the next page takes. An item that exists during the whole listing is returned exactly once. One that
+//! is created or deleted meanwhile may or may not be returned. Items created in different ranges are ordered
+//! by range.
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
@@ -27,51 +29,52 @@ use headwater_query::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Entries taken from an index at once.
+/// Index entries read at once.
 const ENTRIES_AT_ONCE: usize = 256;
-/// Entries that may lead out of the scope before others have a turn.
+/// Index entries read for one page. They may all point outside the scope, and other tasks must get a turn.
 const ENTRIES_MAX: usize = 100_000;
-/// Rows that are sorted at once, at least; a listing that goes on without an index reads all others for it.
+/// Minimum number of rows sorted at once. A listing that continues without an index reads all other rows for
+/// them.
 const ROWS_AT_ONCE: usize = 4_000;
 
-/// See the head of this file.
+/// A listing in progress.
 pub(crate) struct Listing {
-    /// The items in question.
+    /// The bounds of the items to list.
     from: Key,
     to: Key,
-    /// The first number that was not handed out.
+    /// The first number that was not returned yet.
     next: u64,
-    /// What comes next, by number.
+    /// The next items, ordered by number.
     lot: VecDeque<Listed>,
-    /// From which number on there may be more; `None` if the lot is all.
+    /// The number from which on there may be more items; `None` if `lot` holds all of them.
     horizon: Option<u64>,
     along: Option<Along>,
-    /// Entries of an index that were looked at.
+    /// Index entries read so far.
     pub(crate) entries: usize,
 }
 
-/// An item whose turn will come.
+/// An item to be returned.
 pub(crate) struct Listed {
     pub(crate) number: u64,
     pub(crate) item: Proposed,
-    /// The item, where it was read already.
+    /// The item, if it was read already.
     pub(crate) read: Option<Item>,
 }
 
-/// An index to walk along.
+/// An index to walk, and the numbers to visit.
 struct Along {
     index: Arc<PathIndex>,
     ordering: Ordering,
-    /// The numbers that items of the scope may have, and the first behind them.
+    /// The first number that items of the scope may have. `end` is the first number after the last one.
     first: u64,
     end: u64,
 }
 
 impl Container {
-    /// Reads items in the order of their creation, a page at a time.
+    /// Reads a page of items in order of creation.
     ///
-    /// Where they are many and no index has that order yet, the listing is in the order of a
-    /// [scan](Container::scan) instead, to its end.
+    /// If there are many items and no index of that order yet, the whole listing is in the order of a
+    /// [scan](Container::scan) instead.
     ///
     /// # Errors
     /// When the scope or position is not one of this container, or the store fails.
@@ -101,7 +104,7 @@ impl Container {
         Ok(ScanPage { items, next })
     }
 
-    /// All items of a scope, from the first on; `None` if they are many and no index has them in order.
+    /// Starts a listing of a scope; `None` if it has many items and no index has them in order.
     pub(crate) fn begin_listing(
         &self,
         scope: &ScanScope,
@@ -115,7 +118,7 @@ impl Container {
         if self.is_long(&extent, most) {
             return Ok(None);
         }
-        // Some more than are sorted, so that it is not found out again whenever an item goes.
+        // Count some more than are sorted, so that the result stays valid after some deletes.
         let (room, gone) = (most.saturating_mul(2), extent.gone());
         let mut sorting = Sorting::new(0, most, room);
         self.sort_rows(&from, &to, &mut sorting, false)?;
@@ -128,7 +131,7 @@ impl Container {
         Ok(Some(listing))
     }
 
-    /// The items of a scope from a number on.
+    /// Continues the listing of a scope from a number on.
     pub(crate) fn resume_listing(
         &self,
         scope: &ScanScope,
@@ -139,7 +142,7 @@ impl Container {
         Ok(Listing::new((from, to), next, along))
     }
 
-    /// Notes that a listing was not in the order of creation.
+    /// Records that a listing could not be in order of creation, so that an index of it may be built.
     pub(crate) fn miss_listing(&self, scope: &ScanScope) -> Result<(), StorageError> {
         match self.creation(scope) {
             Some(ordering) => {
@@ -150,8 +153,8 @@ impl Container {
         }
     }
 
-    /// The order of creation in a scope, if there may be an index of it. Within a partition key it is one that
-    /// has each key's items together.
+    /// The order of creation in a scope, if the policy allows an index of it. Within a partition key it is
+    /// the order that keeps each key's items together.
     fn creation(&self, scope: &ScanScope) -> Option<Ordering> {
         let fixed = self.fixed_by(scope);
         let has_all = match scope {
@@ -163,7 +166,7 @@ impl Container {
         self.settings().indexing.allows(&of).then_some(ordering)
     }
 
-    /// An index of the order, if there is one that has caught up.
+    /// An index of the order to walk, if there is one that has caught up.
     fn along(
         &self,
         scope: &ScanScope,
@@ -181,8 +184,8 @@ impl Container {
         Ok(Some(Along { index, ordering, first, end }))
     }
 
-    /// The numbers that items between two keys may have: whoever gave them out is one of the partitions
-    /// there, or was one before.
+    /// The numbers that items between two keys may have. They were assigned by the partitions there or by
+    /// their ancestors.
     fn numbers(&self, from: &Key, to: &Key) -> (u64, u64) {
         let topology = self.state().topology();
         let there = topology.partitions.iter().filter(|partition| {
@@ -198,8 +201,7 @@ impl Container {
         (first_rid(PartitionId::new(lowest)), first_rid(PartitionId::new(behind)))
     }
 
-    /// Sorts the rows between two keys by their numbers. Unless all are wanted, it stops when there are too
-    /// many.
+    /// Sorts the rows between two keys by number. Stops at the limit unless `is_all_wanted`.
     fn sort_rows(
         &self,
         from: &Key,
@@ -224,7 +226,7 @@ impl Container {
         Ok(())
     }
 
-    /// The next items; fewer than asked for at the end, or when many entries led elsewhere.
+    /// The next items. Fewer than requested at the end, or when many index entries pointed outside the scope.
     pub(crate) async fn list_on(
         &self,
         listing: &mut Listing,
@@ -246,7 +248,7 @@ impl Container {
                 Some(item) => Some(item),
                 None => self.read_proposed(&listed.item).await?,
             };
-            // An item that was deleted and created anew is another one, and has its turn later.
+            // An item that was deleted and created again has another number, and is returned in its place.
             if let Some(item) = item.filter(|item| item.number() == listed.number) {
                 bytes += item.feed_bytes().len();
                 items.push(item);
@@ -255,7 +257,7 @@ impl Container {
         Ok(items)
     }
 
-    /// The number of a proposed item; `None` if it is gone.
+    /// The number of a candidate item; `None` if the item is gone.
     pub(crate) fn number_of(&self, proposed: &Proposed) -> Result<Option<u64>, StorageError> {
         let index = &self.state().shared.index;
         let Some(row) = index.get(&proposed.key)? else { return Ok(None) };
@@ -272,7 +274,7 @@ impl Listing {
         Listing { from, to, next, lot: VecDeque::new(), horizon, along, entries: 0 }
     }
 
-    /// These items and no others, in the order of their numbers.
+    /// A listing of exactly these items, in the order of their numbers.
     pub(crate) fn of(mut items: Vec<Listed>) -> Listing {
         items.sort_unstable_by_key(|listed| listed.number);
         let mut listing = Listing::new((Key::new(), Key::new()), 0, None);
@@ -281,7 +283,7 @@ impl Listing {
         listing
     }
 
-    /// The next number there is an item of, as far as is known; `None` at the end.
+    /// The next number that has an item, as far as known; `None` at the end.
     pub(crate) fn position(&mut self, container: &Container) -> Result<Option<u64>, StorageError> {
         if self.lot.is_empty() && self.horizon.is_some() && self.along.is_some() {
             self.fill(container)?;
@@ -292,22 +294,22 @@ impl Listing {
         })
     }
 
-    /// The first number that was not handed out.
+    /// The first number that was not returned yet.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// How many items it has not looked at; `None` if nobody knows.
+    /// The number of items left; `None` if unknown.
     pub(crate) fn left(&self) -> Option<usize> {
         self.horizon.is_none().then_some(self.lot.len())
     }
 
-    /// Whether there is nothing more.
+    /// Whether the listing is at its end.
     pub(crate) fn is_done(&self) -> bool {
         self.lot.is_empty() && self.horizon.is_none()
     }
 
-    /// The next item to be looked at; `None` at the end, or when many entries led elsewhere.
+    /// The next item to read; `None` at the end, or when many index entries pointed outside the scope.
     pub(crate) fn next_listed(
         &mut self,
         container: &Container,
@@ -322,7 +324,7 @@ impl Listing {
         Ok(listed)
     }
 
-    /// Finds what comes next.
+    /// Finds the next items.
     fn fill(&mut self, container: &Container) -> Result<(), StorageError> {
         let next = self.horizon.unwrap_or(self.next);
         if self.walk(container, next)? {
@@ -330,7 +332,7 @@ impl Listing {
         }
         let shared = &container.state().shared;
         let most = shared.options.sort_listings_up_to.max(ROWS_AT_ONCE);
-        // Twice as many as are wanted, so that they are not sorted again and again.
+        // Keep room for twice as many, so that the rows are not cut after every push.
         let mut sorting = Sorting::new(next, most, most.saturating_mul(2));
         let (from, to) = (&self.from, &self.to);
         shared.runtime.blocking(|| container.sort_rows(from, to, &mut sorting, true))?;
@@ -338,7 +340,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Takes the next entries of the index. False if there is none to be trusted.
+    /// Reads the next index entries. False if the index cannot be used.
     fn walk(&mut self, container: &Container, next: u64) -> Result<bool, StorageError> {
         let Some(along) = &self.along else { return Ok(false) };
         let next = next.max(along.first);
@@ -373,16 +375,16 @@ impl Listing {
     }
 }
 
-/// The rows that come next, by number, of all that are pushed.
+/// Collects the rows with the lowest numbers.
 struct Sorting {
     next: u64,
     most: usize,
-    /// How many may be found before those that are too many are left out.
+    /// The number of rows to collect before the highest are dropped.
     room: usize,
     found: Vec<Listed>,
-    /// How many were pushed.
+    /// The number of rows pushed.
     rows: usize,
-    /// The first number that was left out.
+    /// The lowest number that was dropped.
     horizon: Option<u64>,
 }
 
@@ -403,7 +405,7 @@ impl Sorting {
         }
     }
 
-    /// Leaves out what does not come next.
+    /// Drops the rows with the highest numbers.
     fn cut(&mut self) {
         if self.found.len() > self.most {
             self.found.select_nth_unstable_by_key(self.most, |listed| listed.number);

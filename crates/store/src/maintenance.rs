@@ -1,8 +1,8 @@
-//! What a store does by itself: deleting what has expired, compacting what is superseded, letting indexes
-//! catch up, splitting a range that has grown.
+//! Background maintenance: deletes expired items, compacts logs, lets secondary indexes catch up, and splits
+//! a range that has grown.
 //!
-//! Expiry is a logged event made by the owner of the partition, never a timer that silently changes
-//! state: an expired item is invisible at once, and its delete follows when the sweeper comes by.
+//! An expired item is invisible at once; the sweeper deletes it later. The delete is a log entry written by
+//! the partition's writer. No timer changes state without a log entry.
 
 use crate::account::Account;
 use crate::container::ContainerState;
@@ -20,17 +20,17 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// Expired items deleted before the next look at the clock.
+/// Expired items deleted between two reads of the clock.
 const SWEEP_ROWS: usize = 1_000;
 
-/// Starts the task that maintains a store, unless its options say otherwise.
+/// Starts the maintenance task, unless the options turn it off.
 pub(crate) fn start(account: &Account) {
     let interval = account.0.shared.options.maintenance_interval;
     if interval.is_zero() {
         return;
     }
     let runtime = account.0.shared.runtime.clone();
-    // Weak, or the task would keep a store alive that nobody uses any more.
+    // Weak, or the task would keep a store open that has no other users.
     let weak = Arc::downgrade(&account.0);
     let shared = account.0.shared.clone();
     let on_end = move |ended: Result<(), TaskFailure>| {
@@ -58,15 +58,15 @@ pub(crate) fn start(account: &Account) {
     tasks.spawn_watched("maintenance", run, on_end);
 }
 
-/// Sweeps and compacts every container as far as there is something to do.
+/// Runs one round of maintenance on all containers.
 pub(crate) async fn run_once(account: &Account) -> Result<(), StorageError> {
-    // What goes wrong in one container keeps no other from its turn.
+    // An error in one container does not stop the others.
     let mut first_error = None;
     for container in account.open_container_states() {
         if let Err(error) = maintain(&container).await {
             first_error.get_or_insert(error);
         }
-        // Other tasks may have waited while a segment was rewritten.
+        // Rewriting a segment can take long, so give other tasks a turn.
         tokio::task::yield_now().await;
     }
     if let Err(error) = split_by_size::split_largest(account).await {
@@ -79,16 +79,16 @@ async fn maintain(container: &Arc<ContainerState>) -> Result<(), StorageError> {
     let swept = sweep(container).await;
     let compacted = compact(container);
     let shared = &container.shared;
-    // Blocking may take another thread, so it is done only where there is work: there may be thousands of
-    // containers.
+    // `blocking` may start another thread, so it is called only where there is work: there may be thousands
+    // of containers.
     if !container.secondary.all().is_empty() {
         shared.runtime.blocking(|| container.secondary.maintain(container))?;
     }
     swept.and(compacted)
 }
 
-/// Compacts the logs of a container until nothing is worth it any more. A damaged log is left as it is:
-/// its files are what can be salvaged.
+/// Compacts the logs of a container as far as that is worthwhile. A damaged log is left alone: salvage reads
+/// its files.
 pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
     let shared = &container.shared;
     let mut has_compacted = false;
@@ -118,14 +118,14 @@ pub(crate) fn compact(container: &ContainerState) -> Result<(), StorageError> {
             }
         }
     }
-    // An index that has not applied what a log no longer has would have to be made anew after a crash.
+    // The index must be durable up to the entries that compaction removed, or a crash would force a rebuild.
     if has_compacted {
         shared.runtime.blocking(|| shared.index.settle())?;
     }
     Ok(())
 }
 
-/// Deletes the items whose time is over.
+/// Deletes expired items.
 async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
     if container.settings.read().definition.default_ttl().is_none() {
         return Ok(());
@@ -171,14 +171,14 @@ async fn sweep(container: &Arc<ContainerState>) -> Result<(), StorageError> {
     }
 }
 
-/// How much of an item's tail is its partition key.
+/// The length of the partition key in an item's tail.
 fn key_bytes(tail: &[u8]) -> u16 {
     let length = PartitionKey::decode_prefix(tail).map_or(0, |(_, length)| length);
     u16::try_from(length).unwrap_or(0)
 }
 
-/// Hands what is due to the writers, those of one partition together: each delete is an entry of its
-/// own all the same. False when some of it was not done, because a partition was split or merged away.
+/// Sends expired items to the writers, one request per partition. Each delete is still an entry of its own.
+/// False if a split or merge prevented some of them.
 async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<bool, StorageError> {
     let topology = container.topology();
     let mut by_partition: BTreeMap<u32, (&Arc<Partition>, SmallVec<[Operation; 1]>)> =
@@ -193,8 +193,8 @@ async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<bool,
     }
     let mut all = true;
     for (partition, operations) in by_partition.into_values() {
-        // Not through the container, which would follow a split: the operations belong to different
-        // children then, and go wrong together. The next sweep goes by the new map.
+        // Not through the container, which follows splits: the operations would belong to different children
+        // and fail together. The next sweep uses the new topology.
         match partition.submit(Work::Transaction(operations)).await {
             Ok(_) | Err(Refusal::Operation(..)) => {}
             Err(Refusal::Gone(_)) => all = false,
@@ -204,7 +204,7 @@ async fn expire(container: &ContainerState, due: Vec<Operation>) -> Result<bool,
     Ok(all)
 }
 
-/// Makes the expiry rows again when the container's default has changed since they were made.
+/// Rebuilds the expiry rows if the container's default time to live has changed since they were made.
 pub(crate) fn reindex_expiry_if_needed(
     container: &ContainerState,
     index: &dyn Index,

@@ -1,7 +1,7 @@
-//! From what a caller sends to what a writer needs, in the caller's own task.
+//! Validates writes and encodes them for the writer, in the caller's task.
 //!
-//! Everything that can be checked without knowing the other items is checked here: the JSON, the id,
-//! the partition key, the time to live. What comes out is bytes and keys; the writer parses nothing.
+//! Checks everything that does not depend on other items: the JSON, the id, the partition key, the time to
+//! live. The result is bytes and keys, so the writer parses nothing. Never reads the index.
 
 use crate::body::{self, Patch, Scanned, Ttl, ValueKind, ValueSpan};
 use crate::definition::Settings;
@@ -19,21 +19,21 @@ pub(crate) struct Operation {
     pub(crate) key: ItemKey,
     pub(crate) action: Action,
     pub(crate) precondition: Precondition,
-    pub(crate) looked: Option<Looked>,
-    pub(crate) judged: Option<Box<Judged>>,
+    pub(crate) prefetched: Option<PrefetchedRow>,
+    pub(crate) condition_result: Option<Box<ConditionResult>>,
 }
 
-/// What the condition of a patch says of one version of its item, evaluated before the writer needs it.
+/// The result of a patch's condition on one version of its item, evaluated before the writer needs it.
 #[derive(Clone, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct ConditionResult {
     pub(crate) version: Position,
     pub(crate) holds: Result<bool, String>,
 }
 
-/// What whoever asks for a write has found in the index, so that the one who writes need not look.
+/// An item's row, read by the caller so that the writer need not read it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
-    /// What was visible before the look: the row is of this moment or a later one.
+pub(crate) struct PrefetchedRow {
+    /// The visible LSN before the row was read: the row is from this LSN or a later one.
     pub(crate) at: Lsn,
     pub(crate) row: Option<ItemRow>,
 }
@@ -46,11 +46,11 @@ pub(crate) enum Action {
     Delete,
     Patch(Patch, Option<Condition>),
     Read,
-    /// Delete it, if its time is over.
+    /// Delete the item if it has expired.
     Expire,
-    /// Refuse the transaction unless the item is still the one at this position, or still absent.
+    /// Refuse the transaction unless the item is at this position, or absent if `None`.
     Unchanged(Option<Position>),
-    /// Refuse the transaction if anything of the item's partition key was written later.
+    /// Refuse the transaction if an item of the same partition key was written after this LSN.
     Untouched(Lsn),
 }
 
@@ -67,10 +67,10 @@ pub(crate) struct Prepared {
 
 impl Operation {
     pub(crate) fn new(key: ItemKey, action: Action, precondition: Precondition) -> Operation {
-        Operation { key, action, precondition, looked: None, judged: None }
+        Operation { key, action, precondition, prefetched: None, condition_result: None }
     }
 
-    /// How many bytes it brings.
+    /// Bytes of the operation's body.
     pub(crate) fn byte_count(&self) -> usize {
         match &self.action {
             Action::Create(body) | Action::Upsert(body) | Action::Replace(body) => {
@@ -81,14 +81,15 @@ impl Operation {
     }
 }
 
-/// Bytes of the items that a transaction of several writes, and of those that it replaces or deletes. Readers of the
-/// feed get them on one page.
+/// Limit for the bytes of the items that a transaction of several operations writes, and for those it
+/// replaces or deletes. Readers of the feed get them on one page.
 pub(crate) const TRANSACTION_BYTES_MAX: usize = 16 << 20;
 
-/// What a write does, in order and as one. The last step answers for it.
+/// The steps of a write, executed in order as one transaction. The result of the last one is the result of
+/// the write.
 pub(crate) type Steps = SmallVec<[Operation; 1]>;
 
-/// Checks a write. `key` is the partition key of the batch it is in, if it is in one.
+/// Checks a write and converts it to steps.
 pub(crate) fn prepare(settings: &Settings, write: ItemWrite) -> Result<Steps, WriteError> {
     let ItemWrite { kind, partition_key, precondition, keeps_id } = write;
     let given = partition_key.as_ref();
@@ -120,7 +121,7 @@ pub(crate) fn prepare(settings: &Settings, write: ItemWrite) -> Result<Steps, Wr
     Ok(smallvec![Operation::new(key, action, precondition)])
 }
 
-/// Checks a write that must be a single step, as those of scripts are.
+/// Checks a write that must be a single step, as scripts require.
 pub(crate) fn prepare_step(settings: &Settings, write: ItemWrite) -> Result<Operation, WriteError> {
     let mut steps = prepare(settings, write)?;
     let last = steps.pop().ok_or(WriteError::EmptyBatch)?;
@@ -130,7 +131,7 @@ pub(crate) fn prepare_step(settings: &Settings, write: ItemWrite) -> Result<Oper
     }
 }
 
-/// A replacement under another id: the item of the old id goes, and one of the new id comes.
+/// A replacement under another id: deletes the item with the old id and creates one with the new id.
 fn rename(
     key: ItemKey,
     body: Prepared,
@@ -144,7 +145,7 @@ fn rename(
     ])
 }
 
-/// The key of an item whose body is not at hand.
+/// The key of an item whose body is not given.
 pub(crate) fn key_of(
     settings: &Settings,
     partition_key: Option<&PartitionKey>,
@@ -180,7 +181,7 @@ fn prepare_body(
     Ok((ItemKey::new(epk, &key, &id), prepared))
 }
 
-/// Checks a body that a patch has made; it is still the item `key`.
+/// Checks the body produced by a patch, which cannot change the id or the partition key.
 pub(crate) fn prepare_patched(settings: &Settings, body: &Bytes) -> Result<Prepared, WriteError> {
     let scanned = body::scan(body, &settings.wanted)?;
     prepared_from(settings, body, &scanned, None)
@@ -255,7 +256,7 @@ fn unique_keys_in(settings: &Settings, scanned: &Scanned<'_>) -> Vec<u8> {
     out
 }
 
-/// A form in which equal values are equal bytes: `1` is `1.0`, and `"\u0061"` is `"a"`.
+/// Encodes a value such that equal values have equal bytes: `1` is `1.0`, and `"\u0061"` is `"a"`.
 fn encode_value(body: &[u8], span: Option<ValueSpan>, out: &mut Vec<u8>) {
     let Some(span) = span else {
         out.push(0);

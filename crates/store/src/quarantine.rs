@@ -1,8 +1,8 @@
-//! Quarantine: a partition whose files are damaged is set aside, and everything else is served.
+//! Quarantine: a partition with damaged files is set aside, and all others are served.
 //!
-//! A quarantined partition keeps its place in the container's map of ranges. Every request that needs
-//! it fails with [`StorageError::Quarantined`], which names the file and the way out; no answer leaves
-//! its items out silently. This file decides which errors quarantine a partition. It repairs nothing.
+//! A quarantined partition stays in the container's topology. Every request that needs it fails with
+//! [`StorageError::Quarantined`], which names the file and the remedy; no answer omits its items silently.
+//! This file decides which errors quarantine a partition. It repairs nothing.
 //!
 //! A partition is quarantined when it cannot be opened, or when its rows of a failed index cannot be rebuilt
 //! because its log is damaged too (see `rebuild`). It stays quarantined until the store is opened again.
@@ -31,12 +31,12 @@ pub struct Quarantine {
     pub partition: PartitionId,
     /// The data directory.
     pub data: PathBuf,
-    /// The file, where in it, and what is wrong.
+    /// The damage: file, offset and description.
     pub damage: Damage,
 }
 
 impl Quarantine {
-    /// Why this partition is set aside, written to the log.
+    /// Creates the quarantine of a partition from the error that caused it, and logs it.
     ///
     /// # Errors
     /// Returns errors that are not about this partition.
@@ -57,7 +57,7 @@ impl Quarantine {
     }
 }
 
-/// The damage that keeps one partition from being opened.
+/// The damage that prevents one partition from being opened.
 ///
 /// # Errors
 /// Returns errors that are not about this partition: a full disk, a failing index, a newer format.
@@ -90,7 +90,7 @@ pub(crate) fn damage_of(error: OpenError, dir: &Path) -> Result<Damage, OpenErro
     }
 }
 
-/// Whether an I/O error says something about a file, not about the whole machine.
+/// Whether an I/O error is about a single file, not about the whole machine.
 pub(crate) fn is_about_one_file(error: &io::Error) -> bool {
     /// Too many open files, in this process or on this machine.
     const NO_FILE_HANDLES: [i32; 2] = [24, 23];

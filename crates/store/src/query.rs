@@ -1,13 +1,16 @@
-//! Queries over the items of a container, a page at a time.
+//! Queries over the items of a container, one page at a time.
 //!
-//! A query that answers item by item does so in the order of creation, or in that of a scan where that cannot be had
-//! at once, and goes on in the same order from where its last page ended, through restarts and splits. A sorted one goes on behind the sort keys of its last row, and looks at no more than its
-//! page where an index has the items in that order. One that needs every item before its first row in another
-//! way is run again, and the rows that were shown are left out. Rows found beyond a page are kept for the next
-//! one, so that it usually costs no more than itself.
+//! * A streaming query returns rows item by item: in order of creation, or in the order of a scan if there
+//!   are too many items to sort and no index. Later pages continue in the same order, through restarts and
+//!   splits.
+//! * A sorted query continues after the sort keys of its last row. With an index in its order it reads only
+//!   the items of its page.
+//! * Any other query needs every item before its first row. Each page runs it again and skips the rows that
+//!   were returned.
 //!
-//! What a query means is not decided here; see the crate `headwater-query`. Which items it looks at is
-//! decided in `source`.
+//! Rows found beyond a page are cached for the next one, so a page usually costs only its own rows. The meaning
+//! of a query is defined by the crate `headwater-query`; the items to read are chosen in `source`. Nothing here
+//! parses SQL.
 
 mod continuation;
 mod lanes;
@@ -47,61 +50,61 @@ pub(crate) use understood::Understood;
 pub use watch::QueryLimits;
 pub(crate) use watch::QueryWatch;
 
-/// Items read for one page; a page that ends for that reason may be empty and goes on.
+/// Items read for one page. A page that ends at this limit may be empty although there are more rows.
 const ITEMS_READ_MAX: usize = 20_000;
-/// How long a sweep may take. It finds the rows of many pages at once.
+/// Time limit of a sweep, which finds the rows of many pages at once.
 const SWEEP_TIME_MAX: Duration = Duration::from_secs(15);
-/// Rows a sorted query finds beyond its page.
+/// Rows that a sorted query finds beyond its page.
 const ROWS_AHEAD: usize = 1_000;
-/// Items a query that needs all of them may read.
+/// Items that a query that needs all items may read.
 const ITEMS_COLLECTED_MAX: usize = 10_000_000;
-/// Items taken from the index at once.
+/// Items read from the index at once.
 const SCAN_ITEMS: u32 = 256;
 const SCAN_BYTES: u32 = 4 << 20;
-/// Steps the condition of a patch may take: the writer of the partition evaluates it, and other writes wait.
+/// Limit of evaluation steps of a patch's condition. The partition's writer may evaluate it while other writes wait.
 const CONDITION_STEPS_MAX: u64 = 20_000;
-/// Bytes it may hold meanwhile.
+/// Memory limit of a patch's condition, in bytes.
 const CONDITION_BYTES_MAX: usize = 8 << 20;
 /// Units of 100 ns in a millisecond.
 const TICKS_PER_MILLISECOND: u64 = 10_000;
 
-/// A page of rows.
+/// A page of query results.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct QueryPage {
     /// The rows, as JSON.
     pub rows: Vec<Bytes>,
-    /// Where to go on; `None` at the end.
+    /// The continuation token; `None` at the end.
     pub next: Option<String>,
-    /// How many items were read for it.
+    /// Items read for the page.
     pub items_read: usize,
-    /// How many bytes they had.
+    /// Bytes of these items.
     pub bytes_read: usize,
-    /// How many steps of evaluation it took.
+    /// Evaluation steps of the page.
     pub steps: u64,
-    /// Which indexes were used.
+    /// Indexes that were used, or could have been.
     pub index: IndexUsage,
-    /// The memory the rows count for, until the page is dropped.
+    /// The memory accounted to the rows, until the page is dropped.
     memory: Arc<MemoryLease>,
 }
 
-/// Why a query has no answer.
+/// Errors of a query.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryFailure {
-    /// It cannot be evaluated.
+    /// The query cannot be evaluated.
     #[error(transparent)]
     Evaluation(#[from] EvaluationError),
-    /// Items cannot be read.
+    /// The items cannot be read.
     #[error(transparent)]
     Read(#[from] ItemReadError),
-    /// A position that no page of this query has returned.
+    /// The continuation token was not returned by a page of this query.
     #[error("Invalid Continuation Token: it is not one of this query's; start again without it")]
     BadContinuation,
     /// Too many scripts are running, and the query calls user-defined functions.
     #[error("too many scripts are running; try again in a moment")]
     Busy,
-    /// More items than a query that needs all of them may read.
+    /// A query that needs all items has too many.
     #[error("the query needs more than {ITEMS_COLLECTED_MAX} items; narrow it by partition key")]
     TooManyItems,
 }
@@ -113,10 +116,10 @@ impl From<StorageError> for QueryFailure {
 }
 
 impl Container {
-    /// Answers a page of a query.
+    /// Reads a page of a query.
     ///
     /// # Errors
-    /// When the query cannot be evaluated, the continuation is not its own, or the store fails.
+    /// When the query cannot be evaluated, the continuation belongs to another query, or the store fails.
     pub async fn query(
         &self,
         query: &Query,
@@ -127,10 +130,10 @@ impl Container {
         self.query_with(query, scope, after, limit, &[]).await
     }
 
-    /// Answers a page of a query that may call these user-defined functions.
+    /// Reads a page of a query that may call these user-defined functions.
     ///
     /// # Errors
-    /// Also when a function fails or takes too long.
+    /// Those of [`query`](Container::query); also when a function fails or takes too long.
     pub async fn query_with(
         &self,
         query: &Query,
@@ -139,7 +142,7 @@ impl Container {
         limit: PageLimit,
         functions: &[Script],
     ) -> Result<QueryPage, QueryFailure> {
-        // Where the caller names a key, the filter need not.
+        // With a key in the scope, the filter need not be examined.
         let only_key = match scope {
             ScanScope::Key(_) => None,
             _ => self.only_key(query),
@@ -169,7 +172,7 @@ impl Container {
         };
         self.check_served(&scope)?;
         if names_key {
-            // Items lie in the order of their partition keys, which is an index too.
+            // Items are stored in the order of their partition keys, which counts as an index too.
             let settings = self.settings();
             let paths = settings.definition.partition_key().paths.iter();
             page.index.used.extend(paths.map(|path| format!("{}/?", path.as_str())));
@@ -177,8 +180,7 @@ impl Container {
         Ok(page)
     }
 
-    /// What of the scope can hold matching items: one partition key, if the filter names one. `None` if
-    /// that key lies outside.
+    /// Narrows the scope to one partition key, if the filter fixes one. `None` if that key is outside the scope.
     fn narrowed(
         &self,
         query: &Query,
@@ -201,12 +203,12 @@ impl Container {
         match settings.definition.partition_key().epk(&key) {
             Ok(epk) if bounds.contains(epk.as_bytes()) => Ok(Some(ScanScope::Key(key))),
             Ok(_) if query.is_streaming() => Ok(None),
-            // A count of nothing is a row too, and a key we cannot hash is nobody's.
+            // An aggregate over no items still has a row. A key that cannot be hashed matches nothing.
             _ => Ok(Some(scope.clone())),
         }
     }
 
-    /// The one partition key all matching items have, if the filter says so.
+    /// The partition key that every matching item must have, if the filter fixes one.
     fn only_key(&self, query: &Query) -> Option<PartitionKey> {
         let settings = self.settings();
         let paths = &settings.definition.partition_key().paths;
@@ -279,7 +281,7 @@ impl Container {
         Ok(page)
     }
 
-    /// Who may see rows that were left over.
+    /// The owner of cached rows: only the same query and scope of the container may read them.
     fn owner_of(&self, query: &Query, scope: &ScanScope) -> Owner {
         Owner { container: self.rid(), what: format!("{scope:?} {}", query.identity()) }
     }
@@ -296,14 +298,14 @@ impl Container {
     ) -> Result<Rows, QueryFailure> {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (skip, take) = query.window();
-        // Without a mark, counting from the first row on.
+        // Without a mark, the position counts from the first row.
         let skip = if mark.is_some() { 0 } else { count(skip.saturating_add(shown)) };
         let left = take.map_or(usize::MAX, |take| count(take.saturating_sub(shown)));
         let wanted = (limit.items as usize).saturating_add(ROWS_AHEAD).min(left);
         let ordering = self.ordering(query, scope);
         let walk = ordering.as_ref().map(|ordering| self.walk(ordering, scope)).transpose()?;
         if let Some(walk) = walk.flatten() {
-            // Another page costs no more than this one, so nothing is looked for beyond it.
+            // With an index the next page costs no more than this one, so find nothing beyond it.
             let wanted = (limit.items as usize).min(left);
             let reach = skip.saturating_add(wanted);
             let run = query.start(context.clone()).for_page(mark.clone(), reach);
@@ -328,7 +330,7 @@ impl Container {
         sorted_page(run, skip, left, wanted, page)
     }
 
-    /// The rows of a query that is neither streaming nor only sorted, without those that were shown.
+    /// The rows of a query that is neither streaming nor only sorted, after those that were returned.
     async fn other_rows(
         &self,
         query: &Query,
@@ -354,7 +356,7 @@ impl Container {
         Ok(Rows { rows, ..Rows::default() })
     }
 
-    /// Starts a run and pushes every item it has to look at. Returns also where they came from.
+    /// Starts a run and pushes every candidate item. Also returns their source.
     async fn push_all(
         &self,
         query: &Query,
@@ -392,8 +394,8 @@ impl Container {
         Ok((run, source))
     }
 
-    /// Pushes whole partitions in the order of their logs, from the beginning of a scan on, and moves the
-    /// scan behind them. False if something may have been missed, so that all has to be pushed again.
+    /// Pushes whole partitions in log order, from the start of a scan on, and advances the scan past them.
+    /// False if items may be missing, so that everything must be pushed again.
     async fn push_swept(
         &self,
         query: &Query,
@@ -425,8 +427,8 @@ impl Container {
                     source.end();
                     return Ok(true);
                 }
-                // A partition may go away while it is read; a scan then follows its items, and meets
-                // any other failure again.
+                // The partition may be split or dropped during the sweep. A scan then follows its items, and
+                // meets any other error again.
                 Ok(Swept::GivenUp) | Err(QueryFailure::Read(_)) => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -434,14 +436,14 @@ impl Container {
         Ok(true)
     }
 
-    /// How far indexes that are being built have come, in percent; 100 if none is.
+    /// Progress of secondary indexes under construction, in percent; 100 if there are none.
     #[must_use]
     pub fn index_percent(&self) -> u64 {
         self.state().secondary.percent(self.state())
     }
 }
 
-/// The rows of a run for a page, without the first `skip` and those behind `left` more.
+/// The rows of a run for a page: skips the first `skip` and takes at most `left`.
 fn sorted_page(
     mut run: Run,
     skip: usize,
@@ -456,7 +458,7 @@ fn sorted_page(
     Ok(Rows { rows, is_more: is_more && wanted < left, ..Rows::default() })
 }
 
-/// The time and chance an evaluation sees, and what it may take.
+/// The context of an evaluation: time, random seed and budget.
 pub(crate) fn query_context(shared: &Shared, watch: Arc<QueryWatch>) -> Context {
     let ticks = shared.runtime.unix_millis().saturating_mul(TICKS_PER_MILLISECOND);
     let memory_bytes = shared.options.queries.memory_bytes;
@@ -467,10 +469,10 @@ pub(crate) fn query_context(shared: &Shared, watch: Arc<QueryWatch>) -> Context 
 }
 
 impl Account {
-    /// Answers a query over documents that are all at hand.
+    /// Evaluates a query over documents in memory.
     ///
     /// # Errors
-    /// When it cannot be evaluated.
+    /// When the query cannot be evaluated.
     pub fn query_documents(
         &self,
         query: &Query,
@@ -494,10 +496,10 @@ impl Account {
     }
 }
 
-/// The condition of a patch: a query's `from … where …` that one item passes or not.
+/// Compiles the condition of a patch: the `from … where …` of a query, which a single item matches or not.
 ///
 /// # Errors
-/// When it cannot be understood.
+/// When the condition is not valid.
 pub fn condition(text: &str) -> Result<crate::item::Condition, QueryError> {
     let mut limits = Limits::default();
     (limits.steps, limits.memory_bytes) = (CONDITION_STEPS_MAX, CONDITION_BYTES_MAX);
@@ -510,7 +512,7 @@ pub fn condition(text: &str) -> Result<crate::item::Condition, QueryError> {
     }))
 }
 
-/// The partition key with these values; `None` if one is open, or no value of a key.
+/// The partition key of these values; `None` if a value is not fixed or cannot be part of a key.
 fn key_of(candidate: &[Option<Value<'static>>]) -> Option<PartitionKey> {
     let values = candidate.iter().map(|value| {
         let value = value.as_ref()?;

@@ -1,15 +1,15 @@
-//! Rebuilds an index that has failed, while the store is in use.
+//! Rebuilds a failed index while the store is in use.
 //!
 //! ```text
 //! 1  every log is applied to a new index; reads and writes use the old one
-//! 2  the writers pause, and what they have written meanwhile is applied too
-//! 3  the new index replaces the old one, indexes of values are forgotten, the writers continue
+//! 2  the writers pause, and the entries written meanwhile are applied too
+//! 3  the new index replaces the old one, secondary indexes are dropped, the writers continue
 //! ```
 //!
-//! A request that meets the damage gets [`StorageError::Index`] and may be sent again. A partition whose log is
-//! damaged too is quarantined before the new index is used, because its rows are not in it: its requests get
-//! [`StorageError::Quarantined`], and all other partitions are served. Any other error, such as a full disk,
-//! replaces nothing.
+//! A request that meets the damage fails with [`StorageError::Index`] and can be repeated. A partition whose
+//! log is damaged too is quarantined before the new index is used, because its rows are missing there. Its
+//! requests fail with [`StorageError::Quarantined`]; all other partitions are served. After any other error,
+//! such as a full disk, the old index stays.
 
 use crate::account::Account;
 use crate::container::ContainerState;
@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long to wait after a rebuild that failed.
+/// Pause after a failed rebuild.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Starts the task that rebuilds the index when it fails.
@@ -64,7 +64,7 @@ pub(crate) fn start(account: &Account) {
             }
             tracing::error!(
                 %error,
-                "the index cannot be rebuilt and is tried again in a minute. If this stays, stop the \
+                "the index cannot be rebuilt; the next attempt is in a minute. If this repeats, stop the \
                  server and run `headwater doctor --data`"
             );
             tokio::select! {
@@ -80,10 +80,10 @@ pub(crate) fn start(account: &Account) {
 async fn rebuild(account: &Account, stop: &Stop) -> Result<(), OpenError> {
     let shared = &account.0.shared;
     let begun = shared.runtime.elapsed();
-    // No container is created or dropped, and no partition split or merged, until it is done.
+    // Until the rebuild ends, no container is created or dropped, and no partition split or merged.
     let _creating = account.0.creating.lock().await;
     let mut containers = account.open_container_states();
-    // A backup locks them in the same order.
+    // The same lock order as a backup.
     containers.sort_by_key(|container| container.rid);
     let mut held = Vec::new();
     for container in &containers {
@@ -120,7 +120,7 @@ async fn rebuild(account: &Account, stop: &Stop) -> Result<(), OpenError> {
                 reindex_expiry_if_needed(container, &*successor, entry.stamp.lsn)?;
             }
         }
-        // The new index has no entries of values. A look-up in it would find nothing.
+        // The new index has no entries of secondary indexes, so a look-up would find nothing.
         let _forgotten: Vec<_> =
             containers.iter().map(|container| container.secondary.forget_all()).collect();
         shared.index.replace_by(successor)?;
@@ -135,8 +135,8 @@ async fn rebuild(account: &Account, stop: &Stop) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Pauses the writer of a partition until the sender is used or dropped. Returns how far the log is
-/// written. A partition that was split or merged away, or whose writer stopped, changes no more.
+/// Pauses the writer of a partition until the sender is used or dropped. Returns the end of the log. A
+/// partition that was split or merged, or whose writer stopped, changes no more.
 async fn pause(partition: &Partition) -> (Lsn, Option<oneshot::Sender<()>>) {
     let (resume, until) = oneshot::channel();
     match partition.submit(Work::Pause(until)).await {
@@ -148,7 +148,7 @@ async fn pause(partition: &Partition) -> (Lsn, Option<oneshot::Sender<()>>) {
 /// Applies the log of a partition to a new index. Quarantines the partition if its log is damaged.
 ///
 /// # Errors
-/// Returns errors that are not about this partition's log.
+/// Errors that are not about this partition's log.
 fn replay_or_quarantine(
     container: &ContainerState,
     partition: &Partition,
@@ -171,7 +171,7 @@ fn replay(
     stop: &Stop,
 ) -> Result<(), OpenError> {
     let log = partition.log()?.clone();
-    // Dead bits that were lost are restored before a partition is served.
+    // Lost dead bits were restored before the partition was first served.
     let opened = Opened { log, liveness_lost: false, torn_bytes: 0 };
     let tally = partition.population.tally();
     let target = Target { index, upto, tally, stop: Some(stop) };

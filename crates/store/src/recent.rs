@@ -1,17 +1,18 @@
-//! Items that were read a moment ago: reading one again asks neither the index nor the log.
+//! A cache of items that were read recently, in front of index and log.
 //!
 //! ```text
 //! reader   ticket ─► index ─► log ─► keep, unless a write came after the ticket
 //! writer   log ─► index ─► forget ─► visible ─► answer
 //! ```
 //!
-//! What is kept is never older than the newest answered write: a writer forgets what it wrote after the
-//! index knows it and before anybody is told, and whoever has looked at the index before that finds its
-//! ticket void. It never decides anything; writers look at the index alone.
+//! A cached item is never older than the newest acknowledged write. The writer removes written items after
+//! the index has the new versions and before they are visible. A reader that looked at the index before that
+//! has a stale ticket, and its item is not cached. Writers never read the cache.
 //!
-//! Room is bounded in bytes. An item is kept when it is read for the second time within a while, so that
-//! reading everything once costs nothing; it stays while half of the room is filled, and longer if it is
-//! read meanwhile.
+//! The size is limited in bytes. An item enters the cache at its second read within a while, so a full scan
+//! does not evict others. Entries are in two generations: when the young one fills half of the space, it
+//! becomes the old one, and the previous old one is dropped. A read moves an item back to the young
+//! generation.
 
 use crate::keys::{ItemRow, Key};
 use headwater_log::Record;
@@ -20,41 +21,41 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Parts with a lock of their own.
+/// Shards, each with a lock of its own.
 const SHARDS: usize = 16;
-/// What an item takes beside its bytes, about.
+/// Estimated overhead of an item, in bytes.
 const ITEM_BYTES: usize = 320;
-/// Places in which a shard remembers what was read once.
+/// Slots in which a shard remembers keys that were read once.
 const SEEN_PLACES: usize = 4096;
 
-/// See the head of this file.
+/// The cache of recently read items.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct ItemCache {
     shards: [Mutex<Shard>; SHARDS],
     hash: RandomState,
-    /// Bytes of half a shard.
+    /// Byte limit of one generation of a shard.
     half: usize,
-    /// Whether anybody has ever looked. While nobody has, a writer has nothing to forget.
+    /// Whether any reader has used the cache. Until then, writers have nothing to remove.
     is_used: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Shard {
-    /// Moves with every write of one of its items.
+    /// Counts writes of items of this shard.
     writes: u64,
-    /// By the hash of their keys. Two keys of one hash take turns.
+    /// Items by the hash of their keys. Of two keys with the same hash only one is cached.
     young: Items,
-    /// What was young until the young filled half of the room.
+    /// The previous young generation.
     old: Items,
     young_bytes: usize,
     old_bytes: usize,
-    /// Parts of the hashes of keys that were read and not kept.
+    /// Parts of the hashes of keys that were read but not cached.
     seen: Box<[u16]>,
 }
 
-type Items = HashMap<u64, (Key, Kept), BuildHasherDefault<Hashed>>;
+type Items = HashMap<u64, (Key, CachedItem), BuildHasherDefault<Hashed>>;
 
-/// Hashes what is a hash already.
+/// A hasher for keys that are hashes already.
 #[derive(Default)]
 struct Hashed(u64);
 
@@ -74,25 +75,25 @@ impl Hasher for Hashed {
     }
 }
 
-/// An item as it was read.
+/// A cached item.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CachedItem {
     pub(crate) row: ItemRow,
     pub(crate) record: Record,
 }
 
-/// From when a reader has looked.
+/// The state of the cache when a reader looked at it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     hash: u64,
     writes: u64,
-    /// Whether somebody has read it a while ago.
+    /// Whether the key was read before, a while ago.
     again: bool,
 }
 
-impl Recent {
-    pub(crate) fn new(bytes: usize) -> Recent {
-        Recent {
+impl ItemCache {
+    pub(crate) fn new(bytes: usize) -> ItemCache {
+        ItemCache {
             shards: std::array::from_fn(|_| Mutex::new(Shard::new())),
             hash: RandomState::new(),
             half: bytes / SHARDS / 2,
@@ -100,8 +101,8 @@ impl Recent {
         }
     }
 
-    /// The item of this key, or what is needed to keep it.
-    pub(crate) fn look(&self, key: &Key) -> Result<Kept, Ticket> {
+    /// The cached item of this key, or a ticket to cache it.
+    pub(crate) fn look(&self, key: &Key) -> Result<CachedItem, Ticket> {
         let hash = self.hash.hash_one(key);
         let mut shard = self.shard(hash).lock();
         if let Some(kept) = shard.find(hash, key, self.half) {
@@ -113,24 +114,24 @@ impl Recent {
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::SeqCst);
         }
-        // Either the writer sees that somebody looks, or the reader sees what the writer wrote.
+        // Either the writer sees that the cache is used, or the reader sees the writer's rows.
         fence(Ordering::SeqCst);
         Err(ticket)
     }
 
-    /// Keeps what was read since the ticket was given out, unless it may be out of date already.
+    /// Caches an item read after the ticket was issued, unless it may be stale.
     pub(crate) fn keep(&self, ticket: Ticket, key: Key, row: ItemRow, record: &Record) {
         if !ticket.again {
             return;
         }
-        let kept = Kept { row, record: record.detached() };
+        let kept = CachedItem { row, record: record.detached() };
         let mut shard = self.shard(ticket.hash).lock();
         if shard.writes == ticket.writes {
             shard.keep(ticket.hash, key, kept, self.half);
         }
     }
 
-    /// Forgets what was written. The index must know the new versions, and nobody else yet.
+    /// Removes written items. Called when the index has the new versions and before they are visible.
     pub(crate) fn forget<'k>(&self, keys: impl IntoIterator<Item = &'k Key>) {
         fence(Ordering::SeqCst);
         if !self.is_used.load(Ordering::SeqCst) {
@@ -144,7 +145,7 @@ impl Recent {
         }
     }
 
-    /// Bytes of the items in it, about.
+    /// Estimated bytes of the cached items.
     pub(crate) fn byte_count(&self) -> usize {
         let bytes = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
@@ -154,7 +155,7 @@ impl Recent {
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        // Tables use the highest and the lowest bits.
+        // Hash tables use the highest and the lowest bits, so take others.
         &self.shards[usize::from(hash.to_le_bytes()[6]) % SHARDS]
     }
 }
@@ -171,7 +172,7 @@ impl Shard {
         }
     }
 
-    fn find(&mut self, hash: u64, key: &Key, half: usize) -> Option<Kept> {
+    fn find(&mut self, hash: u64, key: &Key, half: usize) -> Option<CachedItem> {
         if let Some((known, kept)) = self.young.get(&hash) {
             return (known == key).then(|| kept.clone());
         }
@@ -183,7 +184,7 @@ impl Shard {
         Some(kept)
     }
 
-    /// Remembers that a key was read. True if it was a while ago, too.
+    /// Records the read of a key. True if it was read before, a while ago.
     fn note(&mut self, hash: u64) -> bool {
         let bytes = hash.to_le_bytes();
         let place =
@@ -192,12 +193,12 @@ impl Shard {
         std::mem::replace(place, part) == part
     }
 
-    fn keep(&mut self, hash: u64, key: Key, kept: Kept, half: usize) {
+    fn keep(&mut self, hash: u64, key: Key, kept: CachedItem, half: usize) {
         let bytes = weight(&key, &kept);
         if bytes > half {
             return;
         }
-        // Two readers may have read the same item.
+        // Another reader may have cached the same item.
         self.forget(hash);
         if self.young_bytes + bytes > half {
             self.old = std::mem::take(&mut self.young);
@@ -214,14 +215,14 @@ impl Shard {
         self.take_old(hash);
     }
 
-    fn take_old(&mut self, hash: u64) -> Option<(Key, Kept)> {
+    fn take_old(&mut self, hash: u64) -> Option<(Key, CachedItem)> {
         let (key, kept) = self.old.remove(&hash)?;
         self.old_bytes -= weight(&key, &kept);
         Some((key, kept))
     }
 }
 
-fn weight(key: &Key, kept: &Kept) -> usize {
+fn weight(key: &Key, kept: &CachedItem) -> usize {
     ITEM_BYTES + key.len() + kept.record.content_bytes()
 }
 
@@ -252,7 +253,7 @@ mod tests {
         Key::from_slice(&number.to_be_bytes())
     }
 
-    fn read(recent: &Recent, number: u32, body: &[u8]) -> bool {
+    fn read(recent: &ItemCache, number: u32, body: &[u8]) -> bool {
         match recent.look(&key(number)) {
             Ok(kept) => {
                 assert_eq!(kept.record.body(), body);
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_write_is_not_kept_after_it() {
-        let recent = Recent::new(1 << 20);
+        let recent = ItemCache::new(1 << 20);
         assert!(!read(&recent, 1, b"old"));
         let ticket = recent.look(&key(1)).unwrap_err();
         recent.forget(&[key(1)]);
@@ -280,7 +281,7 @@ mod tests {
 
     #[test]
     fn room_is_bounded_and_what_is_read_again_stays() {
-        let recent = Recent::new(1 << 20);
+        let recent = ItemCache::new(1 << 20);
         assert!(!read(&recent, 0, &[0; 1000]));
         assert!(!read(&recent, 0, &[0; 1000]), "what was read once is not kept");
         for number in 1..10_000 {
@@ -300,7 +301,7 @@ mod tests {
         };
         let items: usize = recent.shards.iter().map(kept).sum();
         assert!((300..=(1 << 20) / 1300).contains(&items), "{items} items");
-        // One that would fill the room alone is not kept.
+        // An item larger than a generation is not cached.
         for _ in 0..3 {
             assert!(!read(&recent, 10_001, &[0; 100_000]));
         }

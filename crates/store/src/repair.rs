@@ -1,13 +1,13 @@
-//! Makes a damaged catalog again, in a data directory that is not open.
+//! Rebuilds a damaged catalog in a data directory that is not open.
 //!
 //! ```text
 //! CATALOG.json      the copy of the catalog, up to some LSN
-//! catalog/          the entries after that LSN that can be read; all of them if there is no copy
+//! catalog/          readable entries after that LSN; all readable ones if there is no copy
 //! CONTAINER.json    next to the partitions of each container: what neither of the two has
 //! ```
 //!
-//! The old files are kept. Resource ids stay, etags of everything in the catalog change. Users, permissions,
-//! scripts and offers are lost only if neither the copy nor a readable entry has them.
+//! The old files are kept. Resource ids stay; the etags of everything in the catalog change. Users,
+//! permissions, scripts and offers are lost only if neither the copy nor a readable entry has them.
 
 use crate::catalog::{self, Event, Resources, Stamp};
 use crate::catalog_snapshot::CatalogSnapshot;
@@ -22,27 +22,27 @@ use headwater_runtime::Runtime;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a repaired catalog has.
+/// Content of a repaired catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedCatalog {
-    /// Databases.
+    /// Number of databases.
     pub databases: usize,
-    /// Containers.
+    /// Number of containers.
     pub containers: usize,
-    /// Those of them that only their own file knew.
+    /// Containers that were found only in their own `CONTAINER.json`.
     pub from_files: usize,
     /// The LSN of the copy of the catalog that was used.
     pub copy_lsn: Option<Lsn>,
-    /// Users, permissions, scripts and offers.
+    /// Number of users, permissions, scripts and offers.
     pub resources: usize,
-    /// What of the old catalog could not be read.
+    /// Parts of the old catalog that could not be read.
     pub holes: Vec<Hole>,
-    /// Where the old catalog is now.
+    /// The directory the old catalog was moved to.
     pub damaged_files: PathBuf,
 }
 
-/// See the head of this file.
+/// Rebuilds the catalog from its copy, its readable entries and the files of containers.
 ///
 /// # Errors
 /// When the data directory is open, or files cannot be written.
@@ -69,7 +69,7 @@ pub async fn repair_catalog(data: &Path) -> Result<RepairedCatalog, OpenError> {
     let in_copy: Vec<u64> = resources.containers.keys().copied().collect();
     events.retain(|(stamp, _)| copy_lsn.is_none_or(|lsn| stamp.lsn > lsn));
     for (stamp, event) in &events {
-        // An event whose object was made by an unreadable one has nothing to change.
+        // An event may refer to an object created by an unreadable event; then there is nothing to change.
         let _ = resources.apply(event, *stamp);
     }
     let is_dropped = |file: &ContainerFile| {
@@ -94,7 +94,7 @@ pub async fn repair_catalog(data: &Path) -> Result<RepairedCatalog, OpenError> {
         .find(|path| !path.exists())
         .unwrap_or_else(|| data.join("catalog.damaged"));
     match std::fs::rename(&dir, &damaged_files) {
-        // It was the directory that was lost, or this was interrupted once already.
+        // The directory was lost, or an earlier attempt was interrupted after the rename.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         other => other.map_err(io)?,
     }
@@ -112,8 +112,8 @@ pub async fn repair_catalog(data: &Path) -> Result<RepairedCatalog, OpenError> {
     })
 }
 
-/// Adds what a container's own file says, where it knows more than the catalog. True if the catalog did
-/// not know the container.
+/// Adds the content of a container's own file if it is newer than the catalog's. True if the container was
+/// not in the catalog.
 fn adopt(resources: &mut Resources, file: &ContainerFile) -> bool {
     let stamp = Stamp { lsn: Lsn::new(file.lsn), timestamp: Timestamp::from_millis(0) };
     if !resources.databases.contains_key(&file.database) {

@@ -1,8 +1,8 @@
-//! Resources that an account keeps for its clients and does not act on by itself: throughput offers,
-//! users and their permissions, client encryption keys, scripts.
+//! Resources that an account stores for clients: throughput offers, users, permissions, client encryption
+//! keys and scripts.
 //!
-//! Each is a JSON document with an owner and a resource id. They live in the catalog, so they are as
-//! durable as containers, and they go with their owner. What the documents mean is not decided here.
+//! Each is a JSON document with an owner and a resource id. They are stored in the catalog, so they are as
+//! durable as containers, and they are dropped with their owner. This file never interprets the documents.
 
 use crate::account::Account;
 use crate::catalog::{Event, ResourceEntry, Resources};
@@ -14,19 +14,19 @@ use headwater_model::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The longest document: a stored procedure of some size.
+/// The longest document, enough for a large stored procedure.
 const JSON_BYTES_MAX: usize = 2 << 20;
-/// Resources of all owners together; beyond it somebody is using the wrong container.
+/// Limit on the resources of all owners together.
 const RESOURCES_MAX: usize = 100_000;
-/// The documents of all of them together: they are kept in memory.
+/// Limit on the bytes of all documents together: they are kept in memory.
 const ALL_BYTES_MAX: usize = 64 << 20;
-/// Ids are as long as those of databases and containers.
+/// The longest id, as for databases and containers.
 const ID_CHARS_MAX: usize = 255;
 
 const WRONG_OWNER: CatalogError =
     CatalogError::BadResource("a resource of this kind does not belong to such an owner");
 
-/// What a resource is.
+/// The kind of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResourceType {
@@ -34,9 +34,9 @@ pub enum ResourceType {
     Offer,
     /// A user of a database.
     User,
-    /// What a user may do.
+    /// The rights of a user on a resource.
     Permission,
-    /// A wrapped key with which clients of a database encrypt; it is never unwrapped here.
+    /// A wrapped key with which clients of a database encrypt. The store never unwraps it.
     ClientEncryptionKey,
     /// A stored procedure of a container.
     StoredProcedure,
@@ -47,7 +47,7 @@ pub enum ResourceType {
 }
 
 impl ResourceType {
-    /// How errors call it.
+    /// The name of the kind in error messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,28 +62,28 @@ impl ResourceType {
     }
 }
 
-/// A resource as it is now.
+/// A stored resource.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Resource {
-    /// What it is.
+    /// The kind of the resource.
     pub kind: ResourceType,
-    /// The database, container or user it belongs to, and goes with.
+    /// The database, container or user it belongs to. It is dropped with its owner.
     pub owner: ResourceId,
-    /// Its resource id.
+    /// The resource id.
     pub rid: ResourceId,
-    /// Its id among its siblings.
+    /// The id, unique among resources of the same kind and owner.
     pub id: String,
-    /// The document, as its client sent it.
+    /// The document as the client sent it.
     pub json: String,
-    /// Changes with every change of it.
+    /// The etag, which changes with every change of the resource.
     pub etag: Etag,
-    /// When it was last changed.
+    /// The time of the last change.
     pub timestamp: Timestamp,
 }
 
 impl Resource {
-    fn of(entry: &Arc<ResourceEntry>) -> Resource {
+    fn from_entry(entry: &Arc<ResourceEntry>) -> Resource {
         Resource {
             kind: entry.kind,
             owner: entry.owner,
@@ -97,11 +97,11 @@ impl Resource {
 }
 
 impl Account {
-    /// Creates a resource. `conflicts` finds siblings beside which it cannot be, in addition to one of
-    /// the same id. An offer's id is its resource id.
+    /// Creates a resource. `conflicts` finds siblings that exclude it, in addition to one with the same id.
+    /// An offer's id is its resource id.
     ///
     /// # Errors
-    /// When its owner does not exist, or something is in its place.
+    /// When the owner does not exist, or a conflicting sibling exists.
     pub async fn create_resource(
         &self,
         kind: ResourceType,
@@ -125,7 +125,7 @@ impl Account {
                 .others
                 .values()
                 .filter(|other| other.kind == kind && other.owner == owner);
-            if siblings.any(|other| other.id == id || conflicts(&Resource::of(other))) {
+            if siblings.any(|other| other.id == id || conflicts(&Resource::from_entry(other))) {
                 return Err(CatalogError::AlreadyExists { what: kind.as_str(), id });
             }
             created = Some(rid);
@@ -137,10 +137,10 @@ impl Account {
         found.ok_or_else(|| not_found(kind, id))
     }
 
-    /// Changes the document of a resource, and its id if `id` is another one.
+    /// Replaces the document of a resource, and its id if `id` differs.
     ///
     /// # Errors
-    /// When it is gone, has another etag than `if_match`, or its new id is taken.
+    /// When it does not exist, its etag does not match `if_match`, or its new id is taken.
     pub async fn replace_resource(
         &self,
         rid: ResourceId,
@@ -172,10 +172,10 @@ impl Account {
         self.resource_by_rid(rid).ok_or_else(|| gone(rid))
     }
 
-    /// Drops a resource, and those it owns.
+    /// Drops a resource and the resources it owns.
     ///
     /// # Errors
-    /// When it is gone already, or has another etag than `if_match`.
+    /// When it does not exist, or its etag does not match `if_match`.
     pub async fn drop_resource(
         &self,
         rid: ResourceId,
@@ -188,24 +188,23 @@ impl Account {
         event.await.map(|_| ())
     }
 
-    /// The resource with this id, among those of its kind and owner.
+    /// Finds a resource by kind, owner and id.
     #[must_use]
     pub fn resource(&self, kind: ResourceType, owner: ResourceId, id: &str) -> Option<Resource> {
         let resources = self.0.catalog.resources();
         let is_it = |entry: &&Arc<ResourceEntry>| {
             entry.kind == kind && entry.owner == owner && entry.id == id
         };
-        resources.others.values().find(is_it).map(Resource::of)
+        resources.others.values().find(is_it).map(Resource::from_entry)
     }
 
-    /// The resource with this resource id.
+    /// Finds a resource by its resource id.
     #[must_use]
     pub fn resource_by_rid(&self, rid: ResourceId) -> Option<Resource> {
-        self.0.catalog.resources().others.get(&rid).map(Resource::of)
+        self.0.catalog.resources().others.get(&rid).map(Resource::from_entry)
     }
 
-    /// The resource ids of a kind and an owner, each with the bytes of its document, in the order of their
-    /// creation.
+    /// The resource ids of a kind and an owner, each with the bytes of its document, in order of creation.
     #[must_use]
     pub fn resource_sizes(
         &self,
@@ -218,14 +217,14 @@ impl Account {
         wanted.map(|entry| (entry.rid, entry.json.len())).collect()
     }
 
-    /// All resources of a kind, or of one owner, in the order of their creation.
+    /// All resources of a kind, or those of one owner, in order of creation.
     #[must_use]
     pub fn resources(&self, kind: ResourceType, owner: Option<ResourceId>) -> Vec<Resource> {
         let resources = self.0.catalog.resources();
         let wanted = |entry: &&Arc<ResourceEntry>| {
             entry.kind == kind && owner.is_none_or(|owner| entry.owner == owner)
         };
-        resources.others.values().filter(wanted).map(Resource::of).collect()
+        resources.others.values().filter(wanted).map(Resource::from_entry).collect()
     }
 }
 
@@ -262,7 +261,7 @@ fn check_room(
     Ok(())
 }
 
-/// A resource id that is not in use. In a repaired catalog the next number may be.
+/// An unused resource id. In a repaired catalog, the next number may be in use.
 fn next_rid(kind: ResourceType, owner: ResourceId, resources: &Resources) -> Option<ResourceId> {
     let first = resources.next_resource();
     (first..=first.saturating_add(u32::try_from(RESOURCES_MAX).unwrap_or(0)))

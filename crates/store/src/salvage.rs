@@ -1,8 +1,8 @@
 //! Checks the files of a store byte by byte, and exports what is readable.
 //!
-//! Serving stops at damage; this reads on behind it. [`Account::inspect`] says what is lost: file, bytes,
-//! LSNs, changes and items. [`Account::salvage`] writes the newest readable version of every item and
-//! every readable change as JSON lines. Neither changes the store.
+//! The server stops serving a log at damage; the functions here continue after it. [`Account::inspect`]
+//! reports the loss: file, bytes, LSNs, changes and items. [`Account::salvage`] writes the newest readable
+//! version of every item and every readable change as JSON lines. Neither changes the store.
 
 use crate::account::Account;
 use crate::container::ContainerState;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
-/// What was found in the files of one partition, or of the catalog.
+/// The result of checking the files of one partition, or of the catalog.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PartitionReport {
@@ -31,42 +31,42 @@ pub struct PartitionReport {
     pub rid: Option<ContainerRid>,
     /// The partition.
     pub partition: PartitionId,
-    /// Where its files are.
+    /// The directory of its files.
     pub dir: PathBuf,
-    /// What can and cannot be read.
+    /// Readable and damaged parts of the files.
     pub found: Inspection,
-    /// Items whose newest version is lost; `None` when the index does not know.
+    /// Items whose newest version is lost; `None` when the index does not have the partition.
     pub items_lost: Option<u64>,
-    /// Why it is not served, if it is not.
+    /// The quarantine of the partition, if it is not served.
     pub quarantine: Option<Arc<Quarantine>>,
 }
 
 impl PartitionReport {
-    /// Whether something is wrong with its files.
+    /// Whether its files are damaged or the partition is quarantined.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         !self.found.holes.is_empty() || self.quarantine.is_some()
     }
 }
 
-/// What was exported of one container.
+/// The export of one container.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Salvaged {
     /// Database and container.
     pub container: String,
-    /// Its items, one per line.
+    /// The file of items, one per line.
     pub items_file: PathBuf,
-    /// Items in it.
+    /// The number of items in the file.
     pub items: u64,
-    /// Its changes, one per line.
+    /// The file of changes, one per line.
     pub changes_file: PathBuf,
-    /// Changes in it.
+    /// The number of changes in the file.
     pub changes: u64,
 }
 
 impl Account {
-    /// How many bytes [`Account::inspect`] reads.
+    /// The number of bytes that [`Account::inspect`] reads.
     #[must_use]
     pub fn bytes_to_inspect(&self) -> u64 {
         let disk = &*self.0.shared.disk;
@@ -80,8 +80,8 @@ impl Account {
         bytes
     }
 
-    /// Reads every segment of every partition and of the catalog. `progress` is told how many bytes were
-    /// read since it was last told.
+    /// Reads every segment of every partition and of the catalog. Calls `progress` with the number of bytes
+    /// read since the last call.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -129,11 +129,11 @@ impl Account {
         named
     }
 
-    /// Writes what is readable into a directory: per container the newest readable version of each
-    /// item, every readable change, and its definition.
+    /// Exports everything readable to a directory: for each container its definition, the newest readable
+    /// version of each item, and every readable change.
     ///
     /// # Errors
-    /// When the directory is not empty, or cannot be written.
+    /// When the directory is not empty or cannot be written.
     pub fn salvage(&self, out: &Path, progress: &mut dyn FnMut(u64)) -> io::Result<Vec<Salvaged>> {
         std::fs::create_dir_all(out)?;
         if std::fs::read_dir(out)?.next().is_some() {
@@ -148,7 +148,7 @@ impl Account {
     }
 }
 
-/// Items whose row points into a hole.
+/// The number of items whose row points to damaged bytes.
 fn items_lost(
     container: &ContainerState,
     partition: &Partition,
@@ -184,7 +184,7 @@ fn salvage_container(
     out: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<Salvaged> {
-    // Ids may hold any character but slashes; the number in front keeps `..` from meaning anything.
+    // Ids may hold any character but slashes. The number in front keeps a name like `..` harmless.
     let stem = format!("{:016x}-{}", container.rid.as_u64(), name.replace('/', "-"));
     let create = |ending: &str| {
         let path = out.join(format!("{stem}.{ending}"));
@@ -246,7 +246,7 @@ fn salvage_container(
     })
 }
 
-/// The same for every version of an item.
+/// A hash of an item's key, equal for all its versions.
 fn identity(record: &Record, meta: &Meta<'_>) -> u128 {
     let mut hash = Xxh3::new();
     hash.update(&(record.epk().len() as u64).to_le_bytes());
@@ -283,7 +283,7 @@ fn write_change(out: &mut impl Write, record: &Record, meta: &Meta<'_>) -> io::R
     write_line(out, &line)
 }
 
-/// Writes JSON on one line. A line break in JSON is only ever white space.
+/// Writes JSON on one line. A line break in JSON is always white space, so it becomes a space.
 fn write_line(out: &mut impl Write, json: &[u8]) -> io::Result<()> {
     for part in json.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
         match part.split_last() {

@@ -1,8 +1,8 @@
-//! Reading all items in a stable order: by hashed key, then partition key, then id.
+//! Scans items in a stable order: by hashed key, then partition key, then id.
 //!
-//! The order does not depend on partitions, so a scan goes on where it was after a split, a merge or a
-//! restart. An item that is there during the whole scan is seen exactly once; one that comes or goes
-//! meanwhile may or may not be. Who wants items in the order of their creation asks for a `listing`.
+//! The order does not depend on partitions, so a scan continues at its position after a split, a merge or a
+//! restart. An item that exists during the whole scan is returned exactly once. One that is created or
+//! deleted meanwhile may or may not be returned. For items in order of creation see `listing`.
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
@@ -15,29 +15,28 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use headwater_model::{KeyRange, PageLimit, PartitionId, PartitionKey};
 use std::fmt;
 
-/// What the text of a position among numbers begins with; no base 64 does.
+/// The first character of a position in order of creation. It does not occur in base 64.
 const NUMBER: char = '~';
 
-/// Where a scan or a listing goes on. Opaque; survives restarts, splits and merges.
+/// The position where a scan or a listing continues. Opaque; stays valid through restarts, splits and merges.
 ///
-/// It says in which order it is a position, so that whoever goes on does so in that order: the next key in
-/// base 64, or `~` and the next number.
+/// Its form tells the order: the next key in base 64 for a scan, or `~` and the next number for a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPosition(String);
 
 impl ScanPosition {
-    /// Takes a position back from its text. Whether it is one is found out when it is used.
+    /// Creates a position from its text. The text is validated when the position is used.
     #[must_use]
     pub fn from_text(text: &str) -> ScanPosition {
         ScanPosition(text.to_owned())
     }
 
-    /// Before the item of this number, in the order of creation.
+    /// The position before the item with this number, in order of creation.
     pub(crate) fn of_number(number: u64) -> ScanPosition {
         ScanPosition(format!("{NUMBER}{number}"))
     }
 
-    /// The number of the next item, if it is a position in the order of creation.
+    /// The number of the next item, if this is a position in order of creation.
     pub(crate) fn number(&self) -> Result<Option<u64>, ItemReadError> {
         let number = self.0.strip_prefix(NUMBER).map(str::parse);
         number.transpose().map_err(|_| ItemReadError::BadPosition)
@@ -50,17 +49,17 @@ impl fmt::Display for ScanPosition {
     }
 }
 
-/// Which items a scan reads.
+/// The items that a scan reads.
 #[derive(Clone, Debug, Default)]
 pub enum ScanScope {
-    /// All of them.
+    /// All items.
     #[default]
     Container,
-    /// Those of one range.
+    /// The items of one range.
     Range(PartitionId),
-    /// Those whose hashed key is within bounds.
+    /// The items whose hashed key is within bounds.
     Hashes(KeyRange),
-    /// Those of one partition key, or of all that start with it if it is a prefix.
+    /// The items of one partition key, or of all keys with this prefix.
     Key(PartitionKey),
 }
 
@@ -70,15 +69,15 @@ pub enum ScanScope {
 pub struct ScanPage {
     /// The items.
     pub items: Vec<Item>,
-    /// Where to go on; `None` at the end.
+    /// The position to continue from; `None` at the end.
     pub next: Option<ScanPosition>,
 }
 
 impl Container {
-    /// Reads items in a stable order, a page at a time.
+    /// Reads a page of items in a stable order.
     ///
     /// # Errors
-    /// When the scope or position is not one of this container, or the store fails.
+    /// When the scope or position does not belong to this container, or the store fails.
     pub async fn scan(
         &self,
         scope: &ScanScope,
@@ -94,8 +93,8 @@ impl Container {
         Ok(ScanPage { items, next: is_more.then(|| position_text(&from)) })
     }
 
-    /// Reads items between two keys and moves the first behind them; `keys` gets the key of each. True if
-    /// there are more.
+    /// Reads items between two keys and moves `from` past them. Adds the key of each to `keys`. True if there
+    /// are more.
     pub(crate) async fn scan_keys(
         &self,
         from: &mut Key,
@@ -110,7 +109,7 @@ impl Container {
             if wanted == 0 || bytes >= limit.bytes as usize {
                 return Ok((items, self.is_more(from, to)?));
             }
-            // A few rows at a time: items may be large, and rows must not go stale meanwhile.
+            // Read a few rows at a time: items may be large, and rows must not become stale meanwhile.
             let rows = self.rows(from, to, wanted.min(256))?;
             if rows.is_empty() {
                 return Ok((items, false));
@@ -129,8 +128,8 @@ impl Container {
         }
     }
 
-    /// The rows of a scope. Refuses a scope that reaches into a quarantined partition: what is missing
-    /// there must not look like items that do not exist.
+    /// The bounds of a scope's rows. Refuses a scope that overlaps a quarantined partition: its missing items
+    /// must not look deleted.
     pub(crate) fn bounds(&self, scope: &ScanScope) -> Result<(Key, Key), ItemReadError> {
         let range = match scope {
             ScanScope::Container => KeyRange::full(),
@@ -158,12 +157,12 @@ impl Container {
         Ok(keys::items_in(self.rid(), &range))
     }
 
-    /// Refuses an answer about a scope that reaches into a partition quarantined since [`Container::bounds`]:
-    /// the rebuilt index lacks its rows.
+    /// Refuses a result whose scope overlaps a partition quarantined since [`Container::bounds`]: the rebuilt
+    /// index lacks its rows.
     pub(crate) fn check_served(&self, scope: &ScanScope) -> Result<(), ItemReadError> {
         match self.bounds(scope) {
             Err(error @ ItemReadError::Storage(StorageError::Quarantined(_))) => Err(error),
-            // A range that was split meanwhile was read to its end.
+            // A range that was split meanwhile was still read to its end.
             _ => Ok(()),
         }
     }
@@ -194,7 +193,7 @@ impl Container {
         self.read_key(&ItemKey { epk, tail: tail.to_vec(), key_bytes: 0 }).await
     }
 
-    /// Reads a proposed item as it is now.
+    /// Reads the current version of a candidate item.
     pub(crate) async fn read_proposed(
         &self,
         proposed: &Proposed,
@@ -205,7 +204,7 @@ impl Container {
         }
     }
 
-    /// Looks for a proposed item where an index knows of it, which needs no row.
+    /// Reads a candidate item at the position that its index entry names, without reading its row.
     pub(crate) fn look_at(&self, proposed: &Proposed) -> Result<Look, ItemReadError> {
         let Some(position) = proposed.position else { return Ok(Look::Moved) };
         let malformed = || self.state().shared.index.doubt("an entry is malformed");
@@ -217,7 +216,7 @@ impl Container {
     }
 }
 
-/// The first key behind this one.
+/// The first key after this one.
 pub(crate) fn successor(mut key: Key) -> Key {
     key.push(0);
     key

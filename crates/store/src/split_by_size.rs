@@ -1,8 +1,8 @@
-//! Splits a range that has grown beyond [`Options::split_at_bytes`], while it is used.
+//! Splits a range that has grown beyond [`Options::split_at_bytes`], while it is in use.
 //!
-//! The size of a range is the bytes of its live items. After each round of maintenance at most one range of the
-//! store is split, the largest. It is split between two partition keys, in the middle of its items; a range of
-//! a single partition key cannot be split and is left alone until it has grown by half.
+//! The size of a range is the bytes of its live items. Each round of maintenance splits at most one range of
+//! the store, the largest. It is split between two partition keys, near the middle of its items. A range of a
+//! single partition key cannot be split; it is tried again when it has grown by half. Never merges ranges.
 //!
 //! [`Options::split_at_bytes`]: crate::Options::split_at_bytes
 
@@ -20,32 +20,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a range whose split failed is left alone.
+/// The pause after a failed split of a range.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// Ranges that could not be split, until they are tried again. Lives as long as the store is open.
+/// Ranges that could not be split, with the time of the next attempt. Kept while the store is open.
 #[derive(Debug, Default)]
-pub(crate) struct Postponed(Mutex<HashMap<(ContainerRid, PartitionId), Retry>>);
+pub(crate) struct PostponedSplits(Mutex<HashMap<(ContainerRid, PartitionId), Retry>>);
 
-/// When a range is tried again.
+/// The condition for the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retry {
-    /// When it has this size.
+    /// When the range has this size.
     Bytes(u64),
     /// At this time.
     At(Duration),
 }
 
-/// A range, for the decision.
+/// A range with the properties that decide about a split.
 #[derive(Clone, Copy, Debug)]
 struct RangeSize {
     bytes: u64,
-    /// Ranges of its container.
+    /// The number of ranges of its container.
     siblings: usize,
     retry: Option<Retry>,
 }
 
-/// Which range to split now, if any: the largest of those that are beyond the limit and may be tried.
+/// The range to split now, if any: the largest that exceeds the limit and may be tried.
 fn choose(ranges: &[RangeSize], limit_bytes: u64, now: Duration) -> Option<usize> {
     let may_split = |range: &RangeSize| {
         let is_due = match range.retry {
@@ -60,7 +60,7 @@ fn choose(ranges: &[RangeSize], limit_bytes: u64, now: Duration) -> Option<usize
     candidates.max_by_key(|(_, range)| range.bytes).map(|(number, _)| number)
 }
 
-/// Splits the largest range that is too large, if there is one.
+/// Splits the largest range above the limit, if there is one.
 pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError> {
     let shared = &account.0.shared;
     let limit_bytes = shared.options.split_at_bytes;
@@ -72,7 +72,8 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
     for container in account.open_container_states() {
         let topology = container.topology();
         for partition in &topology.partitions {
-            let retry = account.0.postponed.0.lock().get(&(container.rid, partition.id)).copied();
+            let retry =
+                account.0.postponed_splits.0.lock().get(&(container.rid, partition.id)).copied();
             let bytes = size_of(&shared.runtime, partition, limit_bytes)?;
             sizes.push(RangeSize { bytes, siblings: topology.partitions.len(), retry });
             found.push((container.clone(), partition.clone()));
@@ -85,8 +86,8 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
         return Ok(());
     };
     let postpone = |retry: Retry| {
-        let mut postponed = account.0.postponed.0.lock();
-        // Ranges that are gone are not looked up again.
+        let mut postponed = account.0.postponed_splits.0.lock();
+        // Forget ranges that no longer exist.
         postponed.retain(|known, _| {
             found.iter().any(|(container, partition)| (container.rid, partition.id) == *known)
         });
@@ -104,15 +105,15 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
     };
     match Container::new(container.clone(), account.0.clone()).split(id, Some(at)).await {
         Ok(_) => {
-            tracing::info!(container = %container.rid, range = %id, bytes, "split a range that has grown");
+            tracing::info!(container = %container.rid, range = %id, bytes, "split a range above the size limit");
             Ok(())
         }
-        // It was split, merged or dropped meanwhile.
+        // The range was split, merged or dropped meanwhile.
         Err(CatalogError::Topology(_)) => Ok(()),
         Err(error) => {
             tracing::warn!(
                 container = %container.rid, range = %id, %error,
-                "cannot split a range that has grown; tried again in ten minutes"
+                "cannot split a range above the size limit; the next attempt is in ten minutes"
             );
             postpone(Retry::At(shared.runtime.elapsed() + RETRY_AFTER));
             Ok(())
@@ -120,7 +121,7 @@ pub(crate) async fn split_largest(account: &Account) -> Result<(), StorageError>
     }
 }
 
-/// Bytes of the live items of a partition; of one that is far too small, an estimate that is too high.
+/// Bytes of the live items of a partition. Below the limit, this may be an overestimate.
 fn size_of(
     runtime: &Runtime,
     partition: &Partition,
@@ -132,7 +133,7 @@ fn size_of(
     let Ok(log) = partition.log() else { return Ok(0) };
     let figures = log.statistics();
     let most = figures.bytes.saturating_sub(figures.dead_bytes);
-    // Counting items takes time the first time, and is only needed where files are shared.
+    // Only shared files need a count of items, which takes time at the first call.
     if most <= limit_bytes || !figures.shared {
         return Ok(most);
     }
@@ -140,8 +141,8 @@ fn size_of(
     Ok(live_bytes_of(&figures, items))
 }
 
-/// The hashed key that divides the items of a range most evenly, with items on both sides. `None` if all of them
-/// have one key.
+/// The hashed key that divides the items of a range most evenly, with items on both sides. `None` if all
+/// items have the same key.
 fn middle_key(
     container: &ContainerState,
     partition: &Partition,
@@ -163,12 +164,12 @@ fn middle_key(
     Ok(middle.best.map(|(_, epk)| epk))
 }
 
-/// Looks for the boundary between two keys that is nearest to the middle of the items, in one pass.
+/// Finds, in one pass, the boundary between two keys that is nearest to the middle of the items.
 struct Middle {
     count: u64,
     before: u64,
     newest: Option<Epk>,
-    /// How uneven the best boundary is, and where.
+    /// The best boundary: the difference of items between both sides, and the key.
     best: Option<(u64, Epk)>,
 }
 
@@ -177,7 +178,7 @@ impl Middle {
         Middle { count, before: 0, newest: None, best: None }
     }
 
-    /// Looks at the next item; whether there may be a better boundary behind it.
+    /// Adds the next item. False when no better boundary can follow.
     fn visit(&mut self, epk: Epk) -> bool {
         let begins_key = self.newest.as_ref() != Some(&epk);
         if begins_key && self.newest.is_some() {
@@ -208,14 +209,14 @@ mod tests {
             (vec![range(101, None)], 100, second, Some(0)),
             (vec![range(u64::MAX, None)], 0, second, None),
             (vec![range(101, None), range(300, None), range(200, None)], 100, second, Some(1)),
-            // A range of one key, until it has grown by half.
+            // A range of one key, until it has grown to the noted size.
             (vec![range(300, Some(Retry::Bytes(301)))], 100, second, None),
             (vec![range(301, Some(Retry::Bytes(301)))], 100, second, Some(0)),
             (vec![range(300, Some(Retry::Bytes(301))), range(150, None)], 100, second, Some(1)),
             // A split that failed, until its time has come.
             (vec![range(300, Some(Retry::At(second * 2)))], 100, second, None),
             (vec![range(300, Some(Retry::At(second * 2)))], 100, second * 2, Some(0)),
-            // A container with as many ranges as it can have.
+            // A container with the maximum number of ranges.
             (vec![full, range(150, None)], 100, second, Some(1)),
         ] {
             assert_eq!(choose(&ranges, limit, now), expected, "{ranges:?} {limit} {now:?}");

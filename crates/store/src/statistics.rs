@@ -1,8 +1,7 @@
-//! How much is in each range, and which partition keys take most of it. Estimates: nothing
-//! decides by them but whether a range is split.
+//! Statistics of ranges: bytes, items and largest partition keys. Estimates, used only to decide about splits.
 //!
-//! Items are counted in the index, which does not know how long they are; the bytes of a partition key
-//! are its share of the items. An item whose time is over counts until it is deleted.
+//! Items are counted in the index, which does not know their lengths. The bytes of a partition key are
+//! estimated as its share of the items. An expired item counts until it is deleted.
 
 use crate::container::Container;
 use crate::error::StorageError;
@@ -11,39 +10,39 @@ use crate::partition::Partition;
 use headwater_log::LogStatistics;
 use headwater_model::{PartitionId, PartitionKey};
 
-/// Counting more would take longer than anybody waits for an estimate.
+/// Rows counted at most, so that an estimate does not take too long.
 const ROWS_MAX: u64 = 1_000_000;
-/// Partition keys that are named.
+/// Partition keys that are reported.
 const KEYS_MAX: usize = 10;
 
-/// How much is in a range.
+/// Statistics of one range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeStatistics {
     /// The range.
     pub id: PartitionId,
-    /// Whether it is set aside because its files are damaged; nothing is counted then.
+    /// Whether the range is quarantined because its files are damaged. Then nothing is counted.
     pub is_quarantined: bool,
-    /// Bytes of what exists in its log.
+    /// Bytes of live entries in its log.
     pub bytes: u64,
-    /// Items; at least so many if there are a million or more.
+    /// Items of the range. A lower bound from a million on.
     pub items: u64,
-    /// Partition keys they have.
+    /// Distinct partition keys of these items.
     pub distinct_keys: u64,
-    /// The partition keys with most items, and about how many bytes these are.
+    /// The partition keys with the most items, and their estimated bytes.
     pub largest_keys: Vec<(PartitionKey, u64)>,
 }
 
-/// The rows of one partition key, which lie side by side.
+/// The rows of one partition key, which are adjacent.
 struct Run {
-    /// How all of them begin.
+    /// The common prefix of their keys.
     prefix: Vec<u8>,
     key: PartitionKey,
     items: u64,
 }
 
 impl Container {
-    /// How much is in each range, in ascending order.
+    /// Statistics of each range, in the order of the ranges.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -93,18 +92,18 @@ impl Container {
     }
 }
 
-/// Bytes of what exists in a partition's log.
+/// Estimated bytes of live entries in a partition's log.
 pub(crate) fn live_bytes_of(log: &LogStatistics, items: u64) -> u64 {
     let live = log.bytes.saturating_sub(log.dead_bytes);
     if !log.shared {
         return live;
     }
-    // After a split both halves have all of the old files. Theirs is what their items take on average.
+    // After a split both halves share the old files. Estimate each half's bytes by its items.
     let share = u128::from(live) * u128::from(items) / u128::from(log.live_records.max(1));
     u64::try_from(share).unwrap_or(u64::MAX).min(live)
 }
 
-/// A run that begins with this row.
+/// A run that starts with this row.
 fn first_of(row: &[u8]) -> Option<Run> {
     let (_, tail) = keys::parse_item(row)?;
     let (key, length) = PartitionKey::decode_prefix(tail).ok()?;
@@ -112,7 +111,7 @@ fn first_of(row: &[u8]) -> Option<Run> {
     Some(Run { prefix, key, items: 1 })
 }
 
-/// Keeps a run if it is among the largest.
+/// Adds a run to the list if it is among the largest.
 fn keep(largest: &mut Vec<Run>, run: Option<Run>) {
     let Some(run) = run else { return };
     let place = largest.partition_point(|other| other.items >= run.items);

@@ -1,7 +1,7 @@
-//! The change feed as a stream of pages, for a program that follows it.
+//! The change feed as an endless stream of pages.
 //!
-//! A page of it is a page of [`Container::read_feed`], and nothing else happens here: what is missing in a
-//! stream is only the loop around it. It keeps no position of its own; each page brings the one behind it.
+//! Each page is a page of [`Container::read_feed`]; this file only adds the loop. Stores no position: each
+//! page holds the one to continue from.
 
 use crate::container::Container;
 use crate::error::FeedError;
@@ -9,15 +9,15 @@ use crate::feed::{FeedPage, FeedRequest};
 use futures_util::stream::{Stream, try_unfold};
 use std::time::Duration;
 
-/// How long one look waits. Looking again costs next to nothing, and a wake-up may have been lost.
+/// How long one read waits for changes. Reading again is cheap, and a wake-up may have been lost.
 const LOOK: Duration = Duration::from_secs(600);
 
 impl Container {
-    /// Follows the change feed, from the start of a request on and for ever: each page has changes, and
-    /// the stream waits for the next one.
+    /// Follows the change feed from the start of a request, without end. Every page has changes; the stream
+    /// waits for the next one.
     ///
-    /// A page's [continuation](FeedPage::continuation) is where to begin again after what it holds was
-    /// handled. [`FeedRequest::wait`] has no meaning here.
+    /// A page's [continuation](FeedPage::continuation) is the position to resume from once its changes are
+    /// handled. [`FeedRequest::wait`] is ignored here.
     ///
     /// ```no_run
     /// # use headwater_store::{Container, FeedError, FeedRequest, FeedStart};
@@ -35,7 +35,7 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`read_feed`](Container::read_feed); the stream ends with one.
+    /// Those of [`read_feed`](Container::read_feed). The stream ends after an error.
     pub fn changes(
         &self,
         request: FeedRequest,

@@ -1,15 +1,15 @@
-//! Which partitions a container has, and how they split and merge while it is in use.
+//! Topology: the partitions of a container, and how they split and merge while in use.
 //!
 //! ```text
-//! split  1  the parent's writer appends a last entry that names the children, and seals the log
-//!        2  the children take over the parent's segments by hard links, with its dead bits
-//!        3  the catalog says so: from here on the children are the truth
-//!        4  the map of the container changes, and waiting callers go to the children
+//! split  1  the parent's writer appends a control entry that names the children, and seals the log
+//!        2  the children get the parent's segments by hard links, with its dead bits
+//!        3  the catalog records the children: this commits the split
+//!        4  the topology of the container is replaced, and waiting callers go to the children
 //! ```
 //!
-//! A crash after the first step is finished at the next open, because the last entry says how. Children
-//! start their LSNs behind the parent's last, so every position a reader of the parent holds is good in
-//! both; a merged partition starts behind both parents.
+//! After a crash that follows step 1, the next open finishes the split as the control entry says. The LSNs of
+//! children start after the parent's last, so every position of a reader of the parent is valid in both; a
+//! merged partition starts after both parents. Moves no items.
 
 use crate::account::Shared;
 use crate::catalog::{Catalog, Event, PartitionEntry};
@@ -33,7 +33,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The partitions of a container at one moment, in the order of their ranges, without gaps.
+/// The partitions of a container in the order of their ranges, without gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) partitions: Vec<Arc<Partition>>,
@@ -42,17 +42,17 @@ pub(crate) struct Topology {
     pub(crate) next_partition: u32,
 }
 
-/// A range of a container as callers see it.
+/// A range of a container and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeInfo {
-    /// Never reused within the container.
+    /// The id, which is never reused within the container.
     pub id: PartitionId,
-    /// The hashed keys in it.
+    /// The hashed keys of the range.
     pub range: KeyRange,
-    /// The ranges it came from, oldest first.
+    /// Ranges this one was split or merged from, the oldest first.
     pub ancestors: Vec<PartitionId>,
-    /// Its newest visible change.
+    /// The newest visible LSN.
     pub lsn: Lsn,
 }
 
@@ -63,14 +63,14 @@ impl Topology {
         self.partitions.get(behind.checked_sub(1)?).filter(|found| found.range.contains(epk))
     }
 
-    /// A split or merge that failed halfway may have written what is to become of its parents, under
-    /// ids nobody else may have. Only the next open finishes it.
+    /// Refuses a new split or merge after one that failed halfway: it may have written a control entry with
+    /// the next ids. Only the next open finishes it.
     fn refuse_if_interrupted(&self) -> Result<(), StorageError> {
         let interrupted = self.partitions.iter().any(|partition| partition.is_abandoned());
         if interrupted { Err(StorageError::Interrupted) } else { Ok(()) }
     }
 
-    /// Refuses when a quarantined partition has a part of this range.
+    /// Fails if a quarantined partition overlaps this range.
     pub(crate) fn check_served(&self, range: &KeyRange) -> Result<(), StorageError> {
         let asked = |one: &&Arc<Partition>| one.range.intersect(range).is_some();
         self.partitions.iter().filter(asked).try_for_each(|partition| partition.check_served())
@@ -94,7 +94,7 @@ impl Topology {
     }
 }
 
-/// Opens all partitions of a container, finishing what a crash has interrupted. Sets damaged ones aside.
+/// Opens all partitions of a container and finishes interrupted splits and merges. Quarantines damaged partitions.
 pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Result<(), OpenError> {
     let resources = catalog.resources();
     let Some(entry) = resources.containers.get(&state.rid.as_u64()) else {
@@ -124,7 +124,7 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
         Topology { partitions, next_partition: entry.next_partition, ..Topology::default() };
     state.install(topology);
     let interrupted = unfinished(state, sealed).await?;
-    // Directories next to a damaged partition may be all that is left of it.
+    // With damage, do not remove unknown directories: they may be all that is left of a partition.
     let is_whole = state.topology().check_served(&KeyRange::full()).is_ok();
     if interrupted.is_empty() && is_whole {
         remove_strangers(state, &entry.partitions);
@@ -145,7 +145,7 @@ pub(crate) async fn open(state: &Arc<ContainerState>, catalog: &Catalog) -> Resu
     Ok(())
 }
 
-/// Opens one partition. With what its last entry says, if that sealed it.
+/// Opens one partition, and returns its control entry if the partition is sealed.
 fn open_partition(
     state: &ContainerState,
     entry: &PartitionEntry,
@@ -153,7 +153,7 @@ fn open_partition(
     let opened = open_log(&state.shared, state.rid, PartitionId::new(entry.id))?;
     let seal = if opened.log.is_sealed() { None } else { last_seal(&opened.log)? };
     if seal.is_some() {
-        // The last entry was written, but the log was not closed behind it yet.
+        // The control entry was written, but a crash came before the log was sealed.
         opened.log.seal().map_err(StorageError::from)?;
     }
     let seal = seal.map_or_else(|| last_seal(&opened.log), |seal| Ok(Some(seal)))?;
@@ -161,7 +161,7 @@ fn open_partition(
     Ok((prepared, seal.filter(|_| opened.log.is_sealed())))
 }
 
-/// Sets a partition aside that could not be opened, if the error is about this partition alone.
+/// Quarantines a partition that could not be opened, if the error is about this partition alone.
 fn quarantine(
     state: &ContainerState,
     entry: &PartitionEntry,
@@ -181,7 +181,7 @@ fn identity_of(state: &ContainerState, entry: &PartitionEntry) -> Identity {
     }
 }
 
-/// Splits and merges whose last step is missing, with all their parents sealed.
+/// Splits and merges to finish, with all their parents sealed.
 async fn unfinished(
     state: &Arc<ContainerState>,
     mut sealed: BTreeMap<u32, (Arc<Partition>, Seal)>,
@@ -201,7 +201,7 @@ async fn unfinished(
                     let other = topology.partition(PartitionId::new(*with));
                     let other = other.ok_or(StorageError::Closed)?.clone();
                     if other.quarantine().is_some() {
-                        // The merge waits for its other half. Until then this one is only read.
+                        // The merge cannot be finished without its other half. Until then this half is read-only.
                         state.abandon(&parents);
                         continue;
                     }
@@ -235,7 +235,7 @@ fn last_seal(log: &LocalLog) -> Result<Option<Seal>, OpenError> {
     Ok(control.and_then(|record| Seal::decode(record.meta())))
 }
 
-/// Writes the empty logs of a new container, and the name of its directory.
+/// Creates the empty logs of a new container, and syncs the name of its directory.
 pub(crate) fn create_logs(
     shared: &Shared,
     container: ContainerRid,
@@ -297,7 +297,7 @@ fn open_log(
     })
 }
 
-/// Removes the directories of partitions the catalog does not list: replaced, or never finished.
+/// Removes directories of partitions that the catalog does not list: replaced, or never completed.
 fn remove_strangers(state: &ContainerState, entries: &[PartitionEntry]) {
     let dir = state.shared.container_dir(state.rid);
     for name in state.shared.disk.list(&dir).unwrap_or_default() {
@@ -305,7 +305,7 @@ fn remove_strangers(state: &ContainerState, entries: &[PartitionEntry]) {
         let replaced = id.is_some_and(|id| entries.iter().all(|entry| entry.id != id));
         if replaced && let Err(error) = state.shared.disk.remove_dir(&dir.join(&name)) {
             let dir = dir.join(name);
-            tracing::warn!(dir = %dir.display(), %error, "could not remove a replaced partition");
+            tracing::warn!(dir = %dir.display(), %error, "cannot remove a replaced partition; the next open retries");
         }
     }
 }
@@ -334,7 +334,7 @@ async fn seal_partition(partition: &Partition, seal: Seal) -> Result<Lsn, Storag
     }
 }
 
-/// Steps 2 to 4 for parents that are sealed.
+/// Executes steps 2 to 4 for sealed parents.
 async fn finish(
     state: &Arc<ContainerState>,
     catalog: &Catalog,
@@ -369,7 +369,7 @@ async fn finish(
             .shared
             .runtime
             .blocking(|| inherit_log(&state.shared, state.rid, id, &ancestors, start))?;
-        // The index already has the rows of these items: a child has only its own future to apply.
+        // The index has the rows of these items already, so a child applies only its own entries.
         let next_rid = first_rid(PartitionId::new(entry.id));
         let row = PartitionRow { applied: start, next_rid, tally: 0 };
         let key = keys::partition(state.rid, PartitionId::new(entry.id));
@@ -399,8 +399,8 @@ async fn finish(
         parent.retire().await;
         let dir = state.shared.partition_dir(state.rid, parent.id);
         if let Err(error) = state.shared.disk.remove_dir(&dir) {
-            // Only space is lost, and the next open of the container tries again.
-            tracing::warn!(dir = %dir.display(), %error, "could not remove a replaced partition");
+            // Only disk space is lost; the next open of the container tries again.
+            tracing::warn!(dir = %dir.display(), %error, "cannot remove a replaced partition; the next open retries");
         }
         let mut batch = Batch::default();
         batch.remove(keys::partition(state.rid, parent.id));
@@ -439,7 +439,7 @@ fn successors(
     }
 }
 
-/// Partitions whose successors do not come unless this is disarmed.
+/// Marks parents as abandoned when dropped, unless disarmed.
 struct AbandonOnDrop<'a> {
     state: &'a ContainerState,
     parents: Option<&'a [Arc<Partition>]>,
@@ -454,7 +454,7 @@ impl Drop for AbandonOnDrop<'_> {
 }
 
 impl Container {
-    /// The ranges of the container, in the order of their keys, without gaps.
+    /// The ranges of the container in key order, without gaps.
     #[must_use]
     pub fn ranges(&self) -> Vec<RangeInfo> {
         let info = |partition: &Arc<Partition>| RangeInfo {
@@ -466,7 +466,7 @@ impl Container {
         self.state().topology().partitions.iter().map(info).collect()
     }
 
-    /// Splits a range in two, at a hashed key or in the middle, while it is being read and written.
+    /// Splits a range in two, at a hashed key or in the middle, while it is in use.
     ///
     /// # Errors
     /// When the range is gone or cannot be split there, or the store fails.
@@ -500,10 +500,10 @@ impl Container {
         self.reshape(vec![parent], seal).await
     }
 
-    /// Merges two neighbouring ranges into one, while they are being read and written.
+    /// Merges two adjacent ranges into one, while they are in use.
     ///
     /// # Errors
-    /// When a range is gone, they are not neighbours, or the store fails.
+    /// When a range is gone, the ranges are not adjacent, or the store fails.
     pub async fn merge(
         &self,
         one: PartitionId,
@@ -513,8 +513,8 @@ impl Container {
         self.carry_through(async move { container.merge_now(one, two).await }).await
     }
 
-    /// Goes on also when the caller does not wait for it: a partition that is sealed without successors
-    /// would take no more writes.
+    /// Runs a split or merge to its end even if the caller stops waiting: a partition that is sealed without
+    /// successors would take no more writes.
     async fn carry_through(
         &self,
         reshape: impl Future<Output = Result<Vec<RangeInfo>, CatalogError>> + Send + 'static,
@@ -563,7 +563,7 @@ impl Container {
         parents: Vec<Arc<Partition>>,
         seal: Seal,
     ) -> Result<Vec<RangeInfo>, CatalogError> {
-        // Dropped also when this panics: callers must not wait for successors that do not come.
+        // Also dropped when this panics: callers must not wait for successors that never come.
         let mut unfinished = AbandonOnDrop { state: self.state(), parents: Some(&parents) };
         let replaced = self.seal_and_replace(&parents, &seal).await;
         let nothing_written =

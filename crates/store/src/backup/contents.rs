@@ -1,7 +1,7 @@
-//! `BACKUP.json`: what a backup holds.
+//! `BACKUP.json`: the list of the parts and partitions of a backup.
 //!
-//! Format 1 lists files that are one object each, under their own path. Format 2 has files in parts. Both are
-//! read; 2 is written. Nothing here reads a store.
+//! Format 1 lists files that are single objects under their own path. Format 2 divides files into parts. Both
+//! are read; format 2 is written. Never reads a store.
 
 use super::BackupError;
 use futures_util::TryStreamExt;
@@ -15,23 +15,23 @@ use xxhash_rust::xxh3::Xxh3;
 const FORMAT: u32 = 2;
 const NAME: &str = "BACKUP.json";
 
-/// What a backup holds.
+/// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupSummary {
-    /// Partitions in it.
+    /// Partitions of the backup.
     pub partitions: usize,
-    /// Items in it.
+    /// Items of the backup.
     pub items: u64,
     /// Bytes of its files.
     pub bytes: u64,
-    /// Bytes of them that were copied by this backup; the place had the others. Zero after a restore.
+    /// Bytes that this backup copied; the others were in the place before. Zero after a restore.
     pub copied_bytes: u64,
-    /// One hash over the state of everything in it.
+    /// A hash over the state of all partitions.
     pub state_hash: String,
 }
 
-/// A partition of a backup, and what is in it.
+/// A partition of a backup, with its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupPartition {
     pub(super) container: u64,
@@ -39,7 +39,7 @@ pub struct BackupPartition {
     pub(super) range: KeyRange,
     pub(super) lsn: u64,
     pub(super) items: u64,
-    /// A hash of its items with their versions.
+    /// A hash of its items and their versions.
     pub(super) state: String,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct FileEntry {
     pub(super) parts: Vec<Part>,
 }
 
-/// An object of the place: a stretch of a file.
+/// A part of a file: one object of the place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Part {
     pub(super) object: String,
@@ -83,7 +83,7 @@ impl FileEntry {
         FileEntry { path: path.to_owned(), bytes, identity, xxh3: None, parts }
     }
 
-    /// A path inside of a directory, whatever the list says.
+    /// The path, checked to be inside a directory.
     pub(super) fn safe_path(&self) -> Result<&Path, BackupError> {
         safe_path(&self.path)
     }
@@ -125,7 +125,7 @@ impl Contents {
         }
     }
 
-    /// The list of the place and the version to replace; a list that is damaged has a version alone.
+    /// The list of the place, and the version to replace. A damaged list yields only the version.
     pub(super) async fn load_to_replace(
         place: &dyn ObjectStore,
         prefix: &str,
@@ -162,7 +162,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Replaces the list of the place, in one step.
+    /// Replaces the list of the place atomically.
     pub(super) async fn save(
         &self,
         place: &dyn ObjectStore,
@@ -172,9 +172,9 @@ impl Contents {
         put(place, prefix, NAME, json, PutMode::Overwrite).await
     }
 
-    /// Replaces the list of the place, unless another backup did so since `version` was read.
+    /// Replaces the list of the place, unless another backup has replaced it since `version` was read.
     ///
-    /// A place without conditional puts gets the list in any case.
+    /// In a place without conditional puts, the list is replaced in any case.
     pub(super) async fn save_if_unchanged(
         &self,
         place: &dyn ObjectStore,
@@ -187,7 +187,7 @@ impl Contents {
         match put(place, prefix, NAME, json, mode).await {
             Err(BackupError::Place(Error::NotImplemented { .. })) => self.save(place, prefix).await,
             Err(BackupError::Place(Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
-                // A put whose answer was lost is sent again, and finds itself.
+                // A put whose answer was lost is repeated and then conflicts with itself.
                 let (now, _) = Contents::load_to_replace(place, prefix).await?;
                 if now.as_ref() == Some(self) { Ok(()) } else { Err(BackupError::Overtaken) }
             }
@@ -200,7 +200,7 @@ impl Contents {
     }
 }
 
-/// One hash over the states of partitions, in the order of their containers.
+/// A hash over the states of partitions, in the order of their containers.
 pub(super) fn state_hash(partitions: &[BackupPartition]) -> String {
     let mut hash = Xxh3::new();
     for partition in partitions {
@@ -210,7 +210,7 @@ pub(super) fn state_hash(partitions: &[BackupPartition]) -> String {
     format!("{:032x}", hash.digest128())
 }
 
-/// Where the files of a partition are in a data directory.
+/// The directory of a partition's files, relative to the data directory.
 pub(super) fn partition_dir(container: ContainerRid, partition: PartitionId) -> String {
     format!("containers/{:016x}/{:08}", container.as_u64(), partition.get())
 }
@@ -244,7 +244,7 @@ pub(super) async fn get(
     Ok(result.bytes().await?.to_vec())
 }
 
-/// The bytes of a part, checked.
+/// Reads a part and verifies its size and checksum.
 pub(super) async fn get_part(
     place: &dyn ObjectStore,
     prefix: &str,

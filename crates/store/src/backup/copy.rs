@@ -1,19 +1,19 @@
-//! Copies a cut into a place, and only what the place does not have.
+//! Copies a cut into a place: only the parts the place does not have.
 //!
-//! A file is kept in parts of [`PART_BYTES`], each an object of its own that never changes:
+//! A file is stored in parts of [`PART_BYTES`]. Each part is an immutable object:
 //!
 //! ```text
 //! parts/containers/…/00000007.seg/0000000000-<checksum>
-//! parts/containers/…/00000007.seg/0004194304-<checksum>   grew by the next backup? then a new object
+//! parts/containers/…/00000007.seg/0004194304-<checksum>   if the file grows, the next backup writes a new object
 //! ```
 //!
-//! A file whose identity is the one in the last list is taken over unread. Of others, each part that the place
-//! has is compared with the source by its checksum. So a backup that was interrupted continues where it was.
-//! Objects that the new list does not name are removed after it is written.
+//! A file with the same identity as in the last list is kept without reading it. For other files, each part
+//! in the place is compared with the source by checksum. So a backup that was interrupted continues where it
+//! stopped. Objects that the new list does not name are removed after the list is written.
 //!
-//! Two backups into one place would remove what the other has copied. A directory is locked by the caller;
-//! in an object store, `CopyOptions::conditional` lets only the first of them replace the list. A backup removes
-//! nothing before it has replaced the list, and nothing that came after it began.
+//! Two concurrent backups into one place would remove each other's objects. The caller locks a directory; in
+//! an object store, `CopyOptions::conditional` lets only the first backup replace the list. A backup removes
+//! nothing before it has replaced the list, and no object that was written after the backup listed the place.
 
 use super::BackupError;
 use super::contents::{
@@ -26,24 +26,24 @@ use futures_util::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use std::collections::{HashMap, HashSet};
 
-/// How long a part is, except the last of a file.
+/// The length of a part, except the last one of a file.
 pub const PART_BYTES: usize = 4 << 20;
 
-/// Directories of a place that hold objects of backups, of this format and the one before.
+/// Directories of a place that hold objects of backups, in both formats.
 const OURS: [&str; 3] = ["parts", "catalog", "containers"];
 
-/// Where a backup comes from: the cut itself, or a server that holds one.
+/// The source of a backup: a cut in this process, or a server that holds one.
 pub trait BackupSource: Sync {
-    /// What there is to copy.
+    /// The files and partitions to copy.
     fn plan(&self) -> &BackupPlan;
 
-    /// What is in a partition.
+    /// The state of a partition.
     fn partition(
         &self,
         number: usize,
     ) -> impl Future<Output = Result<BackupPartition, BackupError>> + Send;
 
-    /// A stretch of a file, at most [`PART_BYTES`]; `None` if its checksum is the known one.
+    /// Reads at most [`PART_BYTES`] of a file; `None` if their checksum equals `known`.
     fn read(
         &self,
         file: usize,
@@ -53,14 +53,14 @@ pub trait BackupSource: Sync {
     ) -> impl Future<Output = Result<Option<Bytes>, BackupError>> + Send;
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Compares all that the place has with the source, byte by byte, and replaces what is damaged.
+    /// Compares every part in the place with the source byte by byte, and replaces damaged ones.
     pub verify: bool,
-    /// Replaces the list only if no other backup did so meanwhile, with the conditional put of the object store.
-    /// For places that cannot be locked.
+    /// Replaces the list only if no other backup has replaced it meanwhile, by a conditional put of the
+    /// object store. For places that cannot be locked.
     pub conditional: bool,
 }
 
@@ -80,22 +80,22 @@ impl CopyOptions {
     }
 }
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupProgress {
     /// Bytes of all files.
     pub bytes: u64,
-    /// Bytes that are in the place.
+    /// Bytes that are in the place so far.
     pub done_bytes: u64,
-    /// Bytes of those that were copied.
+    /// Bytes of those that this backup copied.
     pub copied_bytes: u64,
 }
 
-/// Copies a cut under `prefix` of a place.
+/// Copies a cut to a place, under `prefix`.
 ///
 /// # Errors
-/// When the source or the place fails; the last complete backup of the place stays as it is.
+/// When the source or the place fails. The last complete backup of the place stays valid.
 pub async fn copy_backup<S: BackupSource>(
     source: &S,
     place: &dyn ObjectStore,
@@ -106,7 +106,7 @@ pub async fn copy_backup<S: BackupSource>(
     let plan = source.plan();
     let bytes = plan.files.iter().map(|file| file.bytes).sum();
     let mut copy = Copy {
-        known: Known::load(place, prefix).await?,
+        known: PlaceContents::load(place, prefix).await?,
         progress: BackupProgress { bytes, done_bytes: 0, copied_bytes: 0 },
         report: progress,
         source,
@@ -114,7 +114,7 @@ pub async fn copy_backup<S: BackupSource>(
         prefix,
         options,
     };
-    // First: rows of a cut are held until its states are known.
+    // First the states: a cut holds index rows until they are known.
     let mut partitions = Vec::new();
     for number in 0..plan.partitions {
         partitions.push(source.partition(number).await?);
@@ -131,33 +131,34 @@ pub async fn copy_backup<S: BackupSource>(
     }
     let copied_bytes = copy.progress.copied_bytes;
     let known = copy.known;
-    // The backup is complete without it; the next one tries again.
-    if let Err(error) = known.remove_others(place, prefix, &contents).await {
+    // The backup is complete without this step; the next one tries again.
+    if let Err(error) = known.remove_unnamed(place, prefix, &contents).await {
         tracing::warn!(%error, "cannot remove parts of an older backup");
     }
     Ok(contents.summary(copied_bytes))
 }
 
-/// What the place has.
-struct Known {
+/// The content of the place before the copy.
+struct PlaceContents {
     /// Files of the last complete backup, by path.
     files: HashMap<String, FileEntry>,
-    /// Of the list that those are in.
+    /// The version of the list with these files.
     version: Option<UpdateVersion>,
-    /// Parts by directory and offset, the longest first come.
+    /// The longest part at each path and offset.
     parts: HashMap<(String, u64), Part>,
-    /// Every object, and how long it is.
+    /// The length of every object, by path.
     objects: HashMap<String, u64>,
 }
 
-impl Known {
-    async fn load(place: &dyn ObjectStore, prefix: &str) -> Result<Known, BackupError> {
-        // Before the objects: a list that is replaced in between is noticed at the end.
-        // One that is damaged is no reason to make no new backup.
+impl PlaceContents {
+    async fn load(place: &dyn ObjectStore, prefix: &str) -> Result<PlaceContents, BackupError> {
+        // Read the list before the objects: if it is replaced in between, that is detected at the end. A
+        // damaged list does not prevent a new backup.
         let (contents, version) = Contents::load_to_replace(place, prefix).await?;
         let by_path = |file: FileEntry| (file.path.clone(), file);
         let files = contents.into_iter().flat_map(|contents| contents.files).map(by_path).collect();
-        let mut known = Known { files, version, parts: HashMap::new(), objects: HashMap::new() };
+        let mut known =
+            PlaceContents { files, version, parts: HashMap::new(), objects: HashMap::new() };
         let root = object_path(prefix, "");
         let mut listed = place.list(Some(&root));
         while let Some(meta) = listed.try_next().await? {
@@ -186,7 +187,7 @@ impl Known {
         (is_same && entry.bytes == file.bytes && has_parts()).then_some(entry)
     }
 
-    async fn remove_others(
+    async fn remove_unnamed(
         self,
         place: &dyn ObjectStore,
         prefix: &str,
@@ -209,7 +210,7 @@ struct Copy<'a, S> {
     place: &'a dyn ObjectStore,
     prefix: &'a str,
     options: CopyOptions,
-    known: Known,
+    known: PlaceContents,
     progress: BackupProgress,
     report: &'a mut (dyn FnMut(BackupProgress) + Send),
 }
@@ -232,7 +233,7 @@ impl<S: BackupSource> Copy<'_, S> {
         Ok(FileEntry::new(&file.path, file.bytes, file.identity.as_deref(), parts))
     }
 
-    /// A part of a file: the one the place has, or what it has and the rest, or all of it.
+    /// Provides a part of a file: keeps the one in the place, extends it, or copies all of it.
     async fn part(
         &mut self,
         number: usize,
@@ -288,7 +289,7 @@ fn part_object(path: &str, offset: u64, xxh3: &str) -> String {
     format!("parts/{path}/{offset:010}-{xxh3}")
 }
 
-/// Which stretch of which file an object is, by its name.
+/// Parses the name of an object to path, offset and part.
 fn parse_part(object: &str, bytes: u64) -> Option<((String, u64), Part)> {
     let (path, name) = object.strip_prefix("parts/")?.rsplit_once('/')?;
     let (offset, xxh3) = name.split_once('-')?;

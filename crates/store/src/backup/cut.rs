@@ -1,8 +1,8 @@
-//! A consistent moment of a whole store, held for a backup.
+//! A consistent snapshot of a whole store, held for a backup.
 //!
-//! The catalog and every partition at one exact LSN, taken by the partition's own writer between two groups.
-//! A cut holds the files it needs: compaction, splits and drops may replace them meanwhile, and they stay
-//! readable until the cut is dropped. What is written later is not in it.
+//! Holds the catalog and every partition at one exact LSN, taken by the partition's writer between two
+//! groups. Compaction, splits and drops may replace the files meanwhile; the cut keeps them readable until it
+//! is dropped. Later writes are not part of it.
 
 use super::contents::{BackupPartition, checksum};
 use super::copy::BackupSource;
@@ -22,13 +22,13 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
-/// What there is to copy.
+/// The files and partitions to copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BackupPlan {
     /// The files, in any order.
     pub files: Vec<BackupFile>,
-    /// How many partitions have a state to compare.
+    /// The number of partitions, each with a state to compare.
     pub partitions: usize,
 }
 
@@ -38,13 +38,13 @@ pub struct BackupPlan {
 pub struct BackupFile {
     /// Its path in the data directory.
     pub path: String,
-    /// How long it is.
+    /// The length of the file.
     pub bytes: u64,
-    /// The same for two files of the same path and length only if their bytes are the same.
+    /// Equal for two files of the same path and length only if their bytes are equal.
     pub identity: Option<String>,
 }
 
-/// One moment of a store, with the files it needs.
+/// A snapshot of a store, with the files it needs.
 pub struct BackupCut {
     plan: BackupPlan,
     files: Vec<SnapshotFile>,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for BackupCut {
     }
 }
 
-/// A partition, and the rows of its items until their state is known.
+/// A partition, and its index rows until its state is computed.
 struct PartitionCut {
     container: ContainerRid,
     state: BackupPartition,
@@ -66,15 +66,15 @@ struct PartitionCut {
 }
 
 impl Account {
-    /// Takes a moment of everything, to be copied while writes continue.
+    /// Takes a snapshot of the whole store, to be copied while writes continue.
     ///
     /// # Errors
-    /// When a partition is quarantined or its store fails.
+    /// When a partition is quarantined or the store fails.
     pub async fn begin_backup(&self) -> Result<BackupCut, BackupError> {
-        // In this order everywhere: no container is made, no range moves, nothing is dropped.
+        // The lock order everywhere: no container is created or dropped, and no range split or merged.
         let _creating = self.0.creating.lock().await;
         let mut containers = self.open_container_states();
-        // In the order of a state hash, which is compared with the one of this backup.
+        // The order of the state hash, which is compared with that of this backup.
         containers.sort_by_key(|container| container.rid);
         let mut reshaping = Vec::new();
         for container in &containers {
@@ -90,7 +90,7 @@ impl Account {
         };
         cut.add("catalog", self.0.catalog.log().snapshot());
         for container in &containers {
-            // One that was dropped may still be closing.
+            // A container that was dropped may still be closing.
             if resources.containers.contains_key(&container.rid.as_u64()) {
                 cut.add_container(container).await?;
             }
@@ -123,16 +123,16 @@ impl Account {
 }
 
 impl BackupCut {
-    /// What there is to copy.
+    /// The files and partitions to copy.
     #[must_use]
     pub fn plan(&self) -> &BackupPlan {
         &self.plan
     }
 
-    /// A stretch of a file, with its checksum. `None` if the cut has no such file or stretch.
+    /// Reads bytes of a file, with their checksum. `None` if the cut has no such file or bytes.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn read(
         &self,
         file: usize,
@@ -149,7 +149,7 @@ impl BackupCut {
         Ok(Some((buffer.into(), checksum)))
     }
 
-    /// What is in a partition. Looks at the row of every item the first time.
+    /// The state of a partition. The first call reads the row of every item.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -227,7 +227,7 @@ impl BackupSource for BackupCut {
     }
 }
 
-/// Everything that is in the range, as one hash over keys and the versions they have.
+/// The number of items in a range, and a hash over their keys and versions.
 fn state_of(
     index: &dyn IndexView,
     container: ContainerRid,
@@ -237,7 +237,7 @@ fn state_of(
     let mut hash = Xxh3::new();
     let mut items = 0;
     index.scan(&from, &to, &mut |key, row| {
-        // In the form that keys had when the first backups were made, and their hashes with them.
+        // Hash the key in the form of the first layout, so that hashes of old backups still match.
         let rest = keys::behind_kind(key);
         hash.update(&(rest.len() as u64 + 9).to_le_bytes());
         hash.update(&container.as_u64().to_be_bytes());

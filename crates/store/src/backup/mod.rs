@@ -1,14 +1,14 @@
-//! Backup of a store in use, incremental, and restore with proof.
+//! Incremental backups of a store in use, and verified restores.
 //!
 //! ```text
-//! cut       a moment: the catalog, and every partition at one exact LSN; writes continue
-//! copy      a cut, here or on a server, into a place: parts first, the list of them last
-//! contents  that list, BACKUP.json: which parts make up which file, and the state of every partition
-//! restore   the files of a backup, each part checked, opened, and compared with the state in the list
+//! cut       a snapshot: the catalog, and every partition at one exact LSN; writes continue
+//! copy      copies a cut, from here or from a server, to a place: first the parts, last their list
+//! contents  that list, BACKUP.json: the parts of each file, and the state of every partition
+//! restore   writes the files, checks each part, opens the store and compares its state with the list
 //! ```
 //!
-//! A place holds one backup, the newest that is complete. Until its list is replaced, the one before can be
-//! restored: no part of it is changed or removed earlier. A part that the place has is not copied again.
+//! A place holds one backup: the newest complete one. It stays valid until its list is replaced; its parts
+//! are not changed or removed earlier. A part that the place has is not copied again.
 
 mod contents;
 mod copy;
@@ -35,22 +35,22 @@ pub enum BackupError {
     /// Reading from the server failed.
     #[error("cannot read from the server; what was copied is kept: start the backup again")]
     Source(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The server sent something that is no backup.
+    /// The answer of the server is not part of a backup.
     #[error("the server's answer is no backup: {0}; check its version")]
     Answer(String),
-    /// Reading or writing the place of the backup failed.
+    /// The place of the backup cannot be read or written.
     #[error("cannot read or write the place of the backup")]
     Place(#[from] object_store::Error),
-    /// Another backup replaced the list of the place meanwhile.
+    /// Another backup has replaced the list of the place meanwhile.
     #[error(
-        "another backup into the same place was completed meanwhile and counts. Back up again if this moment \
-         matters, one at a time: what was copied is kept"
+        "another backup into the same place was completed meanwhile and is the valid one. If this snapshot \
+         matters, back up again, one backup at a time: copied parts are kept"
     )]
     Overtaken,
-    /// There is no backup, or it is not finished, or it is not one of ours.
+    /// There is no backup, it is not finished, or its list is not valid.
     #[error("there is no complete backup here: {0}")]
     Contents(String),
-    /// A file of the backup is not what was written.
+    /// A file of the backup differs from what was written.
     #[error(
         "{file} of the backup is damaged: {what}. Restore another backup, or repair this one from the \
          running server with `headwater backup --verify`"
@@ -58,7 +58,7 @@ pub enum BackupError {
     Damaged {
         /// The file.
         file: String,
-        /// What was wrong with it.
+        /// What is wrong with it.
         what: String,
     },
     /// The directory to restore into is not empty.
@@ -70,7 +70,7 @@ pub enum BackupError {
     /// The restored store could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What was restored is not what was there.
+    /// The restored partition differs from the backup.
     #[error(
         "partition {partition} of container {container} differs from the backup after restoring; restore \
          another backup and report this"
@@ -90,11 +90,11 @@ impl From<ReadError> for BackupError {
 }
 
 impl Account {
-    /// Copies everything, as it is at this moment, under `prefix` of an object store. Writes go on. A
-    /// second backup to the same place copies only what is new.
+    /// Copies a snapshot of the whole store to an object store, under `prefix`. Writes continue meanwhile. A
+    /// second backup to the same place copies only new parts.
     ///
     /// # Errors
-    /// When reading or copying fails; the last complete backup of the place stays as it is.
+    /// When reading or copying fails. The last complete backup of the place stays valid.
     pub async fn backup(
         &self,
         place: &dyn ObjectStore,
@@ -104,7 +104,7 @@ impl Account {
         copy_backup(&cut, place, prefix, CopyOptions::default(), &mut |_| ()).await
     }
 
-    /// One hash over the state of everything in the store, comparable with a backup's.
+    /// A hash over the state of the whole store, comparable with [`BackupSummary::state_hash`].
     ///
     /// # Errors
     /// When reading fails.

@@ -1,8 +1,8 @@
 //! Restores a backup, whole or one partition of it.
 //!
-//! Restoring writes the files, checks each part, opens the store (which builds the index from the logs) and
-//! compares the state of every partition: what was restored is what was there. A directory whose restore was
-//! not finished says so in a file, and does not open.
+//! A restore writes the files and checks each part. It then opens the store, which builds the index from the
+//! logs, and compares the state of every partition with the backup. A file marks a directory whose restore is
+//! not finished; such a directory does not open. Never changes a backup.
 
 use super::BackupError;
 use super::contents::{Contents, FileEntry, get_part, partition_dir, safe_path};
@@ -16,7 +16,7 @@ use object_store::ObjectStore;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Restores a backup into a new directory, proves that it is what was backed up, and opens it.
+/// Restores a backup into a new directory, verifies its state, and opens it.
 ///
 /// # Errors
 /// When the backup is incomplete or damaged, or the directory is not empty or cannot be written.
@@ -41,7 +41,7 @@ pub async fn restore(
         write_file(place, prefix, file, &target).await?;
     }
     drop(lock);
-    // Without maintenance: it would delete what has expired and split what is large before it is compared.
+    // Without maintenance, which would delete expired items and split ranges before the comparison.
     let quiet = Options { maintenance_interval: Duration::ZERO, ..options.clone() };
     let account = Account::open_unfinished(dir, quiet).await?;
     let restored = account.partition_states()?;
@@ -58,21 +58,21 @@ pub async fn restore(
     Ok((Account::open(dir, options).await?, contents.summary(0)))
 }
 
-/// A partition that was taken from a backup.
+/// Result of restoring one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RestoredPartition {
-    /// The newest change in the backup. Everything behind it is lost to the store.
+    /// The newest change in the backup. Later changes are lost to the store.
     pub lsn: Lsn,
-    /// Changes behind it that the damaged files still had.
+    /// Later changes that were readable in the damaged files.
     pub newer_changes: u64,
-    /// The newest of them.
+    /// The newest of these changes.
     pub newest: Lsn,
-    /// Where the damaged files are now.
+    /// The directory the damaged files were moved to.
     pub damaged_files: PathBuf,
 }
 
-/// Puts the files of a backup in the place of a partition's, in a data directory that is not open.
+/// Replaces the files of a partition by those of a backup, in a data directory that is not open.
 ///
 /// The damaged files are kept next to them. The index is rebuilt at the next open.
 ///
@@ -125,7 +125,7 @@ pub async fn restore_partition(
         .find(|path| !path.exists())
         .unwrap_or_else(|| dir.with_extension("damaged"));
     match std::fs::rename(&dir, &damaged_files) {
-        // It was the directory that was lost, or this was interrupted once already.
+        // The directory was lost, or an earlier attempt was interrupted after the rename.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         other => other?,
     }
@@ -135,7 +135,7 @@ pub async fn restore_partition(
     Ok(RestoredPartition { lsn, newer_changes, newest, damaged_files })
 }
 
-/// Writes a file of a backup part by part, each checked.
+/// Writes a file of a backup part by part, and verifies each.
 async fn write_file(
     place: &dyn ObjectStore,
     prefix: &str,

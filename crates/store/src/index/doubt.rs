@@ -1,15 +1,15 @@
-//! What the engine of the index does not find out about its own files.
+//! Integrity checks of the index files that the engine does not make itself.
 //!
-//! Rows are checked where they lie, in blocks of tables and in batches of the journal. Three things are
-//! not, and each of them can make an old row look like the newest one without any error:
+//! The engine verifies rows, in blocks of tables and in batches of the journal. Three things it does not
+//! verify, and each can make an old row look like the newest one without any error:
 //!
-//! * that there is a journal at all: a missing one is taken for an empty one, and new rows are then
-//!   numbered below those in the tables, which hide them;
+//! * the existence of a journal: a missing one counts as empty, and new rows then get lower numbers than those in
+//!   the tables, which hide them;
 //! * the number of a batch in the journal, by which it is sorted or skipped;
-//! * the list of tables, whose checksum is written down beside it and never compared.
+//! * the list of tables, whose checksum is stored next to it and never compared.
 //!
-//! The index is rebuilt from the log when one of them is in doubt. This reads the journal once more
-//! and no table; it knows the files of the one version the workspace pins.
+//! If one of these checks fails, the index is rebuilt from the log. They read the journal once and no table.
+//! They know the file format of the one version that the workspace pins.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -20,7 +20,7 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
 
-/// Why not to believe the index in this directory, if there is a reason. None when it is not there.
+/// The reason why the index in this directory cannot be used, if there is one. `None` also if it does not exist.
 pub(super) fn reason(dir: &Path) -> io::Result<Option<&'static str>> {
     let keyspaces = dir.join("keyspaces");
     if !keyspaces.exists() {
@@ -48,7 +48,7 @@ pub(super) fn reason(dir: &Path) -> io::Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// The journals of the index, oldest first.
+/// The journals of the index, the oldest first.
 pub(super) fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found: Vec<(u64, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -64,8 +64,8 @@ pub(super) fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Whether the batches of a journal are numbered upwards, from `last` on. What is behind the last whole
-/// entry is the engine's to judge: after a crash it may be torn.
+/// Whether the batches of a journal have increasing numbers, continuing from `last`. The engine judges bytes
+/// after the last whole entry: a crash may have torn them.
 fn is_in_order(journal: &mut impl BufRead, last: &mut Option<u64>) -> io::Result<bool> {
     loop {
         match next_batch(journal) {
@@ -78,7 +78,7 @@ fn is_in_order(journal: &mut impl BufRead, last: &mut Option<u64>) -> io::Result
     }
 }
 
-/// The number of the next batch; nothing at the first byte that begins no entry.
+/// The number of the next batch; `None` at the first byte that starts no entry.
 fn next_batch(journal: &mut impl BufRead) -> io::Result<Option<u64>> {
     loop {
         let [tag] = array(journal)?;
@@ -114,8 +114,8 @@ fn skip(journal: &mut impl BufRead, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is a directory among the tables. The engine panics there with a lock held, and again
-/// because of that lock, which ends the process.
+/// Whether a directory is in the place of a table. It would make the engine panic with a lock held, then
+/// panic again on the poisoned lock, which ends the process.
 fn has_directory(tables: &Path) -> io::Result<bool> {
     if !tables.is_dir() {
         return Ok(false);
@@ -128,10 +128,10 @@ fn has_directory(tables: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether the list of a keyspace's tables is the one that was written.
+/// Whether the list of a keyspace's tables matches its checksum.
 fn lists_its_tables(keyspace: &Path) -> io::Result<bool> {
     let Ok(current) = std::fs::read(keyspace.join("current")) else {
-        return Ok(true); // The engine removes such a keyspace, and its rows are missed.
+        return Ok(true); // The engine removes such a keyspace; recovery finds its rows missing.
     };
     let Some((number, rest)) = current.split_first_chunk() else {
         return Ok(false);

@@ -1,12 +1,12 @@
-//! The durable index: the newest rows in memory, all others in tables of fjall.
+//! The durable index: a memtable of our own in front of tables of fjall.
 //!
-//! The engine has a memory and a journal of its own for new rows, and we use neither. The log is a journal
-//! already, and rows that are on their way need no versions: a tree of them is found and filled in a
-//! fraction of the time. When it has grown enough, its rows are given to the engine in order, as tables.
-//! What a crash takes with it is applied from the log again.
+//! The memtable and journal of the engine are not used. The log already is a write-ahead log, and new rows
+//! need no versions, so a plain tree is several times faster. A full memtable is written to the engine in
+//! order, as a table. Rows that a crash loses are applied from the log again. Never reads the log;
+//! `partition/recover.rs` does.
 
-use super::front::{Front, Rows};
 use super::generation::{self, Generation};
+use super::memtable::{Memtable, Rows};
 use super::{Batch, Index, IndexMemory, IndexView, doubt};
 use crate::error::StorageError;
 use crate::keys::{self, Key, Value};
@@ -25,16 +25,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Blocks of the index kept in memory.
+/// Size of the block cache.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Rows collected in memory before they are written to a table.
+/// Size of the memtable at which it is written to a table.
 const YOUNG_BYTES: usize = 16 << 20;
-/// Rows in memory that a scan takes at once.
+/// Rows of the memtable that a scan copies at once.
 const ROWS_AT_ONCE: usize = 128;
-/// Tables of new rows that the engine has not merged yet; beyond that rows wait for it, as every look-up
-/// would have to ask each of them.
+/// New tables that the engine has not compacted yet. Beyond that, writing tables waits for it: every look-up
+/// would have to read each of them.
 const UNMERGED_TABLES_MAX: usize = 16;
-/// How long they wait at a time, and how many times at most.
+/// The length of one pause, and the number of pauses before giving up waiting.
 const PAUSES: (Duration, u32) = (Duration::from_millis(2), 5_000);
 
 #[derive(Debug)]
@@ -44,9 +44,9 @@ pub(crate) struct FjallIndex {
 }
 
 struct Shared {
-    /// `None` once it is closed: a handle somebody kept must not keep the files locked.
+    /// `None` once it is closed, so that a remaining handle does not keep the files locked.
     open: RwLock<Option<Open>>,
-    front: RwLock<Front>,
+    memtable: RwLock<Memtable>,
     /// Held while rows are written to tables.
     settling: Mutex<()>,
     young_bytes_max: usize,
@@ -57,12 +57,12 @@ struct Shared {
 struct Open {
     database: Database,
     rows: Keyspace,
-    /// Dropped last: it may remove the files.
+    /// Dropped last, because that may remove the files.
     generation: Arc<Generation>,
 }
 
 impl Open {
-    /// The error for a caller. Damage has the index rebuilt; a full disk does not.
+    /// Converts an error of the engine. Damage triggers a rebuild of the index; a full disk does not.
     fn failed(&self, error: &fjall::Error) -> StorageError {
         failed(&self.generation, error)
     }
@@ -75,8 +75,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl FjallIndex {
-    /// Opens the index, or starts an empty one in its place when it is missing or damaged. The caller
-    /// notices an empty index by its missing partition rows and applies the log again.
+    /// Opens the index, or creates an empty one if it is missing or damaged. The caller finds an empty index
+    /// by its missing partition rows, and applies the log again.
     pub(crate) fn open(dir: &Path, runtime: Runtime) -> Result<FjallIndex, StorageError> {
         FjallIndex::open_with(dir, runtime, YOUNG_BYTES)
     }
@@ -94,7 +94,7 @@ impl FjallIndex {
     fn with(open: Open, runtime: Runtime, young_bytes_max: usize, failures: Bell) -> FjallIndex {
         let shared = Shared {
             open: RwLock::new(Some(open)),
-            front: RwLock::default(),
+            memtable: RwLock::default(),
             settling: Mutex::default(),
             young_bytes_max,
             failures,
@@ -102,18 +102,18 @@ impl FjallIndex {
         FjallIndex { shared: Arc::new(shared), runtime }
     }
 
-    /// Lets the rows in memory go on to tables, elsewhere. Where tables are made more slowly than rows are
-    /// written, whoever writes waits.
+    /// Writes the full memtable to tables in a background task. If rows arrive faster than tables are
+    /// written, the caller waits (backpressure).
     fn make_room(&self) -> Result<(), StorageError> {
         let (has_begun, is_crowded) = {
-            let mut front = self.shared.front.write();
-            (front.freeze(), front.young_bytes() >= 2 * self.shared.young_bytes_max)
+            let mut memtable = self.shared.memtable.write();
+            (memtable.freeze(), memtable.young_bytes() >= 2 * self.shared.young_bytes_max)
         };
         if has_begun {
             let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
             let settled = async move {
                 if let Err(error) = runtime.blocking(|| shared.settle_frozen()) {
-                    tracing::warn!(%error, "rows of the index stay in memory; tried again with the next");
+                    tracing::warn!(%error, "cannot write index rows to tables; they stay in memory until the next attempt");
                 }
             };
             let shared = self.shared.clone();
@@ -131,7 +131,7 @@ impl Shared {
         self.open.read().clone().ok_or(StorageError::Closed)
     }
 
-    /// Has the index rebuilt when the task that writes tables panicked: what is in them is not known.
+    /// Fails the index, which triggers its rebuild, if the task that writes tables panicked: their content is unknown.
     fn note_end(&self, ended: Result<(), TaskFailure>) {
         if let (Err(failure), Ok(open)) = (ended, self.opened()) {
             let _ = open.generation.fail(&failure);
@@ -140,14 +140,14 @@ impl Shared {
 
     fn settle_frozen(&self) -> Result<(), StorageError> {
         let _settling = self.settling.lock();
-        let frozen = self.front.read().frozen();
+        let frozen = self.memtable.read().frozen();
         match frozen {
             Some(rows) => self.write_tables(&self.opened()?, &rows),
             None => Ok(()),
         }
     }
 
-    /// Writes rows to tables, all or none. Whoever asks for them finds them in memory until they are there.
+    /// Writes rows to tables, all or none. Reads find them in the memtable until then.
     fn write_tables(&self, open: &Open, rows: &Rows) -> Result<(), StorageError> {
         let written = || {
             let (pause, pauses) = PAUSES;
@@ -169,19 +169,19 @@ impl Shared {
             tables.finish()
         };
         written().map_err(|error: fjall::Error| open.failed(&error))?;
-        self.front.write().forget_frozen();
+        self.memtable.write().forget_frozen();
         Ok(())
     }
 
-    /// Writes everything in memory to tables.
+    /// Writes the whole memtable to tables.
     fn settle(&self, open: &Open) -> Result<(), StorageError> {
         let _settling = self.settling.lock();
-        // Those that were frozen before, and then the others.
+        // Rows that were frozen before, then all others.
         for _ in 0..2 {
             let frozen = {
-                let mut front = self.front.write();
-                front.freeze();
-                front.frozen()
+                let mut memtable = self.memtable.write();
+                memtable.freeze();
+                memtable.frozen()
             };
             if let Some(rows) = frozen {
                 self.write_tables(open, &rows)?;
@@ -197,7 +197,7 @@ fn open_engine(dir: &Path, failures: Bell) -> Result<Open, StorageError> {
     let generation = Arc::new(Generation::new(dir, failures));
     let doubted = generation::is_doubted(dir).then_some("it failed when it was last open");
     let doubted =
-        doubted.or(is_of_another_layout(dir).then_some("its rows lie as in another version"));
+        doubted.or(is_of_another_layout(dir).then_some("its layout is of another version"));
     let found = match doubt::reason(dir) {
         Err(error) if is_about_one_file(&error) => Some(format!("it cannot be read: {error}")),
         found => found.map_err(io)?.map(str::to_owned),
@@ -215,7 +215,7 @@ fn open_engine(dir: &Path, failures: Bell) -> Result<Open, StorageError> {
             Err(_) => "its engine panicked".to_owned(),
         },
     };
-    tracing::warn!(dir = %dir.display(), reason, "the index is not believed and rebuilt from the log");
+    tracing::warn!(dir = %dir.display(), reason, "the index cannot be used and is rebuilt from the log");
     generation::remove(dir).map_err(io)?;
     try_open(generation).map_err(|error| StorageError::Index(describe(&error)))
 }
@@ -228,12 +228,11 @@ fn try_open(generation: Arc<Generation>) -> fjall::Result<Open> {
     Ok(Open { database, rows, generation })
 }
 
-/// How rows are kept.
+/// Options of the engine for index rows.
 ///
-/// A filter says at once that a new item is not there yet, and is asked at every write. Its 10 bits per row
-/// stay in memory: as one block of a megabyte for each table, they would push each other out of the cache
-/// as soon as there are ten million rows, and every write would read some of them again. Where in a table
-/// a row is, is looked up in small pieces for the same reason.
+/// Every write of a new item asks the bloom filter. Its 10 bits per row stay in memory. As single blocks of a
+/// megabyte per table, filters would evict each other from the cache from ten million rows on. Then every write
+/// would read some of them again. For the same reason the block indexes of the larger levels are partitioned.
 fn row_options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .filter_block_pinning_policy(PinningPolicy::all(true))
@@ -241,12 +240,12 @@ fn row_options() -> KeyspaceCreateOptions {
         .index_block_partitioning_policy(PartitioningPolicy::new([false, false, true]))
 }
 
-/// The name of the file that tells how rows lie.
+/// The name of the file that marks the layout of the rows.
 fn layout_file() -> String {
     format!("LAYOUT-{}", keys::LAYOUT)
 }
 
-/// Whether there are rows that must not be read.
+/// Whether there are rows of another layout, which must not be read.
 fn is_of_another_layout(dir: &Path) -> bool {
     dir.join("keyspaces").exists() && !dir.join(layout_file()).exists()
 }
@@ -258,18 +257,18 @@ fn io_of(error: &fjall::Error) -> Option<&std::io::Error> {
     }
 }
 
-/// What the engine reports, in words.
+/// Describes an error of the engine.
 fn describe(error: &fjall::Error) -> String {
     match error {
         fjall::Error::Storage(LsmError::ChecksumMismatch { .. }) => {
-            "a block of a table does not have its checksum".to_owned()
+            "the checksum of a block of a table does not match".to_owned()
         }
         fjall::Error::Poisoned => "the engine stopped after an error in a table".to_owned(),
         _ => io_of(error).map_or_else(|| error.to_string(), |io| format!("a table: {io}")),
     }
 }
 
-/// The error for a caller. Damage has the index rebuilt; a full disk does not.
+/// Converts an error of the engine. Damage triggers a rebuild of the index; a full disk does not.
 fn failed(generation: &Generation, error: &fjall::Error) -> StorageError {
     match io_of(error) {
         Some(io) if !is_about_one_file(io) => StorageError::Index(describe(error)),
@@ -277,7 +276,7 @@ fn failed(generation: &Generation, error: &fjall::Error) -> StorageError {
     }
 }
 
-/// Rows of tables, as far as they have not been visited.
+/// Iterates over rows of tables.
 struct Tables<I: Iterator>(Peekable<I>);
 
 fn tables(
@@ -287,7 +286,7 @@ fn tables(
 }
 
 impl<I: Iterator<Item = fjall::Result<fjall::KvPair>>> Tables<I> {
-    /// Visits rows up to a key, excluded. False if whoever visits has seen enough.
+    /// Visits rows up to a key, excluded. False if the visitor has stopped.
     fn visit_until(
         &mut self,
         end: &[u8],
@@ -306,8 +305,8 @@ impl<I: Iterator<Item = fjall::Result<fjall::KvPair>>> Tables<I> {
         Ok(true)
     }
 
-    /// Visits rows up to a key, excluded, and the newer ones of memory, which are right where both have a
-    /// key. False if whoever visits has seen enough.
+    /// Visits rows up to a key, excluded, merged with the newer rows of the memtable. False if the visitor
+    /// has stopped.
     fn visit_with(
         &mut self,
         newer: &[(Key, Option<Value>)],
@@ -327,7 +326,7 @@ impl<I: Iterator<Item = fjall::Result<fjall::KvPair>>> Tables<I> {
     }
 }
 
-/// Where the rows end that a scan has taken from memory: there is none before it that was not taken.
+/// The end of the interval that a batch of memtable rows covers completely.
 fn end_of(taken: &[(Key, Option<Value>)], to: &[u8]) -> Key {
     match taken.last() {
         Some((last, _)) if taken.len() == ROWS_AT_ONCE => crate::scan::successor(last.clone()),
@@ -335,12 +334,12 @@ fn end_of(taken: &[(Key, Option<Value>)], to: &[u8]) -> Key {
     }
 }
 
-/// The rows at one moment.
+/// A snapshot of the rows.
 struct FjallView {
-    front: Front,
+    memtable: Memtable,
     snapshot: Snapshot,
     rows: Keyspace,
-    /// Dropped last: it may remove the files.
+    /// Dropped last, because that may remove the files.
     generation: Arc<Generation>,
 }
 
@@ -358,7 +357,7 @@ impl IndexView for FjallView {
             let mut tables = tables(self.snapshot.range(&self.rows, from..to));
             let mut from = Key::from_slice(from);
             while from[..] < *to {
-                let newer = self.front.rows(&from, to, ROWS_AT_ONCE);
+                let newer = self.memtable.rows(&from, to, ROWS_AT_ONCE);
                 from = end_of(&newer, to);
                 if !tables.visit_with(&newer, &from, visit)? {
                     break;
@@ -371,7 +370,7 @@ impl IndexView for FjallView {
 }
 
 impl IndexView for FjallIndex {
-    /// What is written meanwhile may be seen or not; every other row is seen once.
+    /// Rows written during the scan may or may not be visited. Every other row is visited once.
     fn scan(
         &self,
         from: &[u8],
@@ -384,14 +383,14 @@ impl IndexView for FjallIndex {
             let newer = {
                 let open = self.shared.open.read();
                 let open = open.as_ref().ok_or(StorageError::Closed)?;
-                let front = self.shared.front.read();
-                // Rows that have gone on to tables since, or to another index, are looked for there.
-                let moves = front.moves();
+                let memtable = self.shared.memtable.read();
+                // Rows moved to tables or to another index since the last batch, so read those again.
+                let moves = memtable.moves();
                 if of_tables.as_ref().is_none_or(|(known, ..)| *known != moves) {
                     let rows = tables(open.rows.range(&from[..]..to));
                     of_tables = Some((moves, rows, open.generation.clone()));
                 }
-                front.rows(&from, to, ROWS_AT_ONCE)
+                memtable.rows(&from, to, ROWS_AT_ONCE)
             };
             let Some((_, rows, generation)) = &mut of_tables else { break };
             from = end_of(&newer, to);
@@ -405,18 +404,18 @@ impl IndexView for FjallIndex {
 }
 
 impl FjallIndex {
-    /// A view of the tables and of what is taken from memory.
+    /// A snapshot of the tables and of a part of the memtable.
     fn view_of(
         &self,
-        front: impl FnOnce(&Front) -> Front,
+        select: impl FnOnce(&Memtable) -> Memtable,
     ) -> Result<Arc<dyn IndexView>, StorageError> {
         let open = self.shared.open.read();
         let Open { database, rows, generation } = open.as_ref().ok_or(StorageError::Closed)?;
-        // Locked until the snapshot is taken, so that both are of one moment.
-        let memory = self.shared.front.read();
-        let (front, snapshot) = (front(&memory), database.snapshot());
+        // Hold the lock until the snapshot is taken, so that both are of the same moment.
+        let rows_in_memory = self.shared.memtable.read();
+        let (memtable, snapshot) = (select(&rows_in_memory), database.snapshot());
         let (rows, generation) = (rows.clone(), generation.clone());
-        Ok(Arc::new(FjallView { front, snapshot, rows, generation }))
+        Ok(Arc::new(FjallView { memtable, snapshot, rows, generation }))
     }
 }
 
@@ -424,7 +423,7 @@ impl Index for FjallIndex {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError> {
         let open = self.shared.open.read();
         let open = open.as_ref().ok_or(StorageError::Closed)?;
-        if let Some(row) = self.shared.front.read().get(key) {
+        if let Some(row) = self.shared.memtable.read().get(key) {
             return Ok(row.cloned());
         }
         let row = open.rows.get(key).map_err(|error| open.failed(&error))?;
@@ -432,11 +431,11 @@ impl Index for FjallIndex {
     }
 
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError> {
-        self.view_of(Front::clone)
+        self.view_of(Memtable::clone)
     }
 
     fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError> {
-        self.view_of(|front| front.between(from, to))
+        self.view_of(|memtable| memtable.between(from, to))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
@@ -445,9 +444,9 @@ impl Index for FjallIndex {
             return Err(StorageError::Closed);
         }
         let is_full = {
-            let mut front = self.shared.front.write();
-            front.write(batch);
-            front.young_bytes() >= self.shared.young_bytes_max
+            let mut memtable = self.shared.memtable.write();
+            memtable.write(batch);
+            memtable.young_bytes() >= self.shared.young_bytes_max
         };
         drop(open);
         if is_full { self.make_room() } else { Ok(()) }
@@ -493,7 +492,7 @@ impl Index for FjallIndex {
             let mut open = self.shared.open.write();
             let open = open.as_mut().ok_or(StorageError::Closed)?;
             new.generation.discard(false);
-            self.shared.front.write().clear();
+            self.shared.memtable.write().clear();
             std::mem::replace(open, new)
         };
         old.generation.discard(true);
@@ -501,7 +500,7 @@ impl Index for FjallIndex {
     }
 
     fn memory(&self) -> IndexMemory {
-        let row_bytes = self.shared.front.read().bytes() as u64;
+        let row_bytes = self.shared.memtable.read().bytes() as u64;
         let Ok(Open { database, rows, .. }) = self.shared.opened() else {
             return IndexMemory { row_bytes, ..IndexMemory::default() };
         };
@@ -576,7 +575,7 @@ mod tests {
             } else {
                 index.settle().unwrap();
                 index.write(&rows(0, 1_000, 99)).unwrap();
-                // As if the process had ended here: the last batch is lost as a whole.
+                // As if the process had ended here: the whole last batch is lost.
             }
             drop(index);
             assert_eq!(doubt::reason(dir.path()).unwrap(), None);
@@ -604,14 +603,14 @@ mod tests {
         found
     }
 
-    /// Batches of puts and removes while rows go on to tables, read back in every way.
+    /// Writes batches of puts and removes while rows move to tables, and reads them back in every way.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_index_with_tables_answers_as_one_in_memory() {
         for seed in 0..3 {
             let dir = tempfile::tempdir().unwrap();
             let mut random = Random::seeded(seed);
             let model = MemoryIndex::default();
-            // A few hundred rows fill the memory.
+            // A few hundred rows fill the memtable.
             let reopen = || FjallIndex::open_with(dir.path(), Runtime::system(), 60_000).unwrap();
             let mut index = reopen();
             for step in 0..300_u32 {
@@ -621,7 +620,7 @@ mod tests {
                     let key = Key::from_slice(&number.to_be_bytes());
                     match random.index(4) {
                         0 => batch.remove(key),
-                        // Some are larger than a row has room for.
+                        // Some values are larger than the inline space of a row.
                         kind => {
                             batch.put(key, Value::from_slice(&step.to_be_bytes().repeat(10 * kind)))
                         }
@@ -667,7 +666,7 @@ mod tests {
         }
     }
 
-    /// Every row is visited once, in order, while others are written and all of them go on to tables.
+    /// Every row is visited once, in order, while others are written and all of them move to tables.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_scan_misses_no_row_that_goes_on_to_a_table_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
@@ -690,7 +689,7 @@ mod tests {
         assert_eq!(visited, (0..1_000).collect::<Vec<_>>());
     }
 
-    /// The engine merges tables in a thread of its own, which ends at the first damaged block.
+    /// The engine compacts tables in a thread of its own, which ends at the first damaged block.
     #[test]
     fn damage_that_only_a_merge_of_tables_meets_is_noticed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,14 +1,13 @@
-//! Generations of the index: the directory an index lies in, whether it has failed, and which one the
-//! next open takes.
+//! Generations of the index: directories of an index, failure marks, and the choice at the next open.
 //!
 //! ```text
 //! index      the index that was opened
 //! index-1    its successor, rebuilt from the log while the store was in use
 //! ```
 //!
-//! A failed index cannot be replaced in its own directory: readers may still have its files open. The next
-//! open takes the newest generation and gives it the plain name. A generation that was never finished may
-//! be taken as well: it lacks the rows of partitions, and the log is applied to it.
+//! A failed index cannot be replaced in its own directory, because readers may have its files open. The next
+//! open takes the newest generation and renames it to the plain name. That may be an unfinished one: it lacks
+//! the rows of some partitions, and their logs are applied to it. Knows no rows.
 
 use crate::error::StorageError;
 use headwater_log::private;
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name of the index in a data directory.
 pub(crate) const INDEX: &str = "index";
-/// Marks an index that must be rebuilt at the next open.
+/// The file that marks an index to be rebuilt at the next open.
 const DOUBT: &str = "DOUBTED";
 
 /// One directory of an index.
@@ -29,9 +28,9 @@ pub(super) struct Generation {
     /// The directory with the plain name.
     first: PathBuf,
     failed: AtomicBool,
-    /// Rings when a generation fails.
+    /// Rung when a generation fails.
     failures: Bell,
-    /// The directory is removed with the last handle.
+    /// Whether the directory is removed with the last handle.
     is_discarded: AtomicBool,
 }
 
@@ -47,7 +46,7 @@ impl Generation {
         }
     }
 
-    /// An empty directory for a successor. It is removed unless the successor is used.
+    /// Creates an empty directory for a successor. It is removed unless the successor is used.
     pub(super) fn successor(&self) -> io::Result<Generation> {
         let (parent, name) = split(&self.first);
         let newest = successors(&parent, &name)?.last().map_or(0, |(number, _)| *number);
@@ -62,7 +61,7 @@ impl Generation {
         })
     }
 
-    /// Whether the directory is removed with the last handle.
+    /// Sets whether the directory is removed with the last handle.
     pub(super) fn discard(&self, is_discarded: bool) {
         self.is_discarded.store(is_discarded, Ordering::Release);
     }
@@ -71,11 +70,11 @@ impl Generation {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Notes that the index has failed: it is rebuilt now, or else at the next open.
+    /// Marks the index as failed, so that it is rebuilt now or at the next open. Returns the error.
     pub(super) fn fail(&self, error: &dyn std::fmt::Display) -> StorageError {
         if !self.failed.swap(true, Ordering::AcqRel) {
             let dir = self.dir.display();
-            tracing::error!(%dir, %error, "the index failed; a new one is made from the log");
+            tracing::error!(%dir, %error, "the index failed; a rebuild from the log follows");
             let _ = std::fs::write(self.dir.join(DOUBT), b"");
         }
         self.failures.ring();
@@ -89,17 +88,17 @@ impl Drop for Generation {
             && let Err(error) = std::fs::remove_dir_all(&self.dir)
         {
             let dir = self.dir.display();
-            tracing::warn!(%dir, %error, "cannot remove an index that was replaced; the next start does");
+            tracing::warn!(%dir, %error, "cannot remove an index that was replaced; the next start removes it");
         }
     }
 }
 
-/// Whether an index was marked as failed.
+/// Whether an index is marked as failed.
 pub(crate) fn is_doubted(dir: &Path) -> bool {
     dir.join(DOUBT).exists()
 }
 
-/// Has every generation of the index in this directory rebuilt from the log at the next open.
+/// Marks every generation of the index, so that the next open rebuilds it from the log.
 pub(crate) fn doubt_files(dir: &Path) -> io::Result<()> {
     let (parent, name) = split(dir);
     let successors = successors(&parent, &name)?.into_iter().map(|(_, dir)| dir);
@@ -107,7 +106,7 @@ pub(crate) fn doubt_files(dir: &Path) -> io::Result<()> {
     all.try_for_each(|dir| std::fs::write(dir.join(DOUBT), b""))
 }
 
-/// Gives the newest generation the plain name and removes the others.
+/// Renames the newest generation to the plain name and removes the others.
 pub(super) fn settle(dir: &Path) -> io::Result<()> {
     let (parent, name) = split(dir);
     let mut successors = successors(&parent, &name)?;
@@ -118,7 +117,7 @@ pub(super) fn settle(dir: &Path) -> io::Result<()> {
     successors.iter().try_for_each(|(_, dir)| remove(dir))
 }
 
-/// Removes an index, whatever is in its place.
+/// Removes an index directory, or the file in its place.
 pub(super) fn remove(dir: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(dir) {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(dir),
@@ -128,7 +127,7 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a name in a data directory is that of an index or a successor.
+/// Whether a name in a data directory is that of an index or of a successor.
 pub(crate) fn is_index(name: &str) -> bool {
     name == INDEX || number_of(name, INDEX).is_some()
 }
@@ -143,7 +142,7 @@ fn number_of(name: &str, base: &str) -> Option<u64> {
     name.strip_prefix(base)?.strip_prefix('-')?.parse().ok()
 }
 
-/// The successors of an index, newest last.
+/// The successors of an index, the newest last.
 fn successors(parent: &Path, base: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(parent)? {

@@ -1,4 +1,4 @@
-//! The index in memory, with an optional history so that a simulation can crash it.
+//! The index in memory, with an optional undo history for simulated crashes. Writes no file.
 
 use super::{Batch, Index, IndexMemory, IndexView};
 use crate::error::StorageError;
@@ -8,26 +8,26 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Ordered rows in memory. Clones are the same index.
+/// An index in memory. Clones share the same rows.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryIndex(Arc<RwLock<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     rows: BTreeMap<Key, Value>,
-    /// What each batch since rows were last made durable replaced, oldest first; kept only for crashes.
+    /// The previous values of each batch since the last `settle`, the oldest first; only for simulated crashes.
     undo: Option<Vec<Batch>>,
 }
 
 impl MemoryIndex {
-    /// An empty index that can crash.
+    /// Creates an empty index that can simulate crashes.
     #[must_use]
     pub fn with_history() -> MemoryIndex {
         let state = State { undo: Some(Vec::new()), ..State::default() };
         MemoryIndex(Arc::new(RwLock::new(state)))
     }
 
-    /// Loses a random number of the newest batches, as an index that is never synced does.
+    /// Undoes a random number of the newest batches, like a crash of an index that was not synced.
     pub fn crash(&self, random: &mut Random) {
         let mut state = self.0.write();
         let Some(mut undo) = state.undo.take() else {
@@ -45,14 +45,14 @@ impl MemoryIndex {
         state.undo = Some(undo);
     }
 
-    /// A copy of all rows as another index that can crash.
+    /// Copies all rows to another index that can simulate crashes.
     #[must_use]
     pub fn fork(&self) -> MemoryIndex {
         let state = State { rows: self.0.read().rows.clone(), undo: Some(Vec::new()) };
         MemoryIndex(Arc::new(RwLock::new(state)))
     }
 
-    /// Loses everything.
+    /// Removes all rows.
     pub fn clear(&self) {
         let mut state = self.0.write();
         state.rows.clear();
@@ -61,7 +61,7 @@ impl MemoryIndex {
         }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     #[must_use]
     pub fn row_count(&self) -> usize {
         self.0.read().rows.len()

@@ -1,15 +1,15 @@
 //! The index: ordered rows derived from the log, behind a narrow trait.
 //!
-//! The index is a cache of the log. It needs no sync of its own: the LSN up to which a partition was
-//! applied is written in the same batch as the effects, and what is missing after a crash is applied
-//! again. If it is lost or fails, it is rebuilt. [`MemoryIndex`] serves ephemeral stores and is
-//! the model the durable one is tested against.
+//! The index is a cache of the log and needs no sync of its own. The LSN up to which a partition was applied
+//! is in the same batch as the rows, and entries missing after a crash are applied again. An index that is
+//! lost or fails is rebuilt. [`MemoryIndex`] serves ephemeral stores and is the model for tests of the
+//! durable one.
 
 mod doubt;
 mod fjall;
-mod front;
 mod generation;
 mod memory;
+mod memtable;
 
 use crate::error::StorageError;
 use crate::keys::{Key, Value};
@@ -21,7 +21,7 @@ pub(crate) use fjall::FjallIndex;
 pub(crate) use generation::{INDEX, doubt_files, is_doubted, is_index};
 pub use memory::MemoryIndex;
 
-/// Rows to put and keys to remove, all or nothing.
+/// Rows to put and keys to remove, applied atomically.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) changes: Vec<(Key, Option<Value>)>,
@@ -41,20 +41,20 @@ impl Batch {
     }
 }
 
-/// Memory an index uses, in bytes, estimated.
+/// Estimated memory of an index, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexMemory {
-    /// Blocks of tables that were read.
+    /// Block cache.
     pub(crate) cache_bytes: u64,
-    /// Filters and indexes of tables.
+    /// Filters and block indexes of tables, which stay in memory.
     pub(crate) table_bytes: u64,
-    /// Rows that are not in tables.
+    /// Rows that are not in tables yet.
     pub(crate) row_bytes: u64,
 }
 
-/// Ordered rows to read.
+/// Read access to ordered rows.
 pub(crate) trait IndexView: Send + Sync + 'static {
-    /// Rows from `from` (included) to `to` (excluded), in order, until `visit` returns false.
+    /// Visits the rows from `from` (included) to `to` (excluded), in order, until `visit` returns false.
     fn scan(
         &self,
         from: &[u8],
@@ -63,37 +63,37 @@ pub(crate) trait IndexView: Send + Sync + 'static {
     ) -> Result<(), StorageError>;
 }
 
-/// Ordered rows.
+/// An index of ordered rows.
 pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
-    /// One row.
+    /// Reads one row.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StorageError>;
 
-    /// The rows as they are now, whatever is written later.
+    /// A snapshot of all rows.
     fn view(&self) -> Result<Arc<dyn IndexView>, StorageError>;
 
-    /// The same, of the rows from `from` (included) to `to` (excluded) only: copies none of the others.
+    /// A snapshot of the rows from `from` (included) to `to` (excluded). Copies no other rows from memory.
     fn view_between(&self, from: &[u8], to: &[u8]) -> Result<Arc<dyn IndexView>, StorageError>;
 
-    /// Applies a batch as a whole: no reader sees half of it, no crash leaves half of it.
+    /// Applies a batch atomically: no reader sees half of it, no crash leaves half of it.
     fn write(&self, batch: &Batch) -> Result<(), StorageError>;
 
-    /// Makes everything that was written so far durable, so that the next open need not find it in the log.
+    /// Makes all rows written so far durable, so that the next open need not read them from the log.
     ///
     /// # Errors
-    /// When it cannot be written; nothing is lost by that.
+    /// When the rows cannot be written. No data is lost.
     fn settle(&self) -> Result<(), StorageError> {
         Ok(())
     }
 
-    /// The error for rows that make no sense. The index is rebuilt.
+    /// Reports malformed rows and returns the error. A durable index is then rebuilt.
     fn doubt(&self, what: &str) -> StorageError {
         StorageError::Index(what.to_owned())
     }
 
-    /// Memory it uses.
+    /// The memory the index uses.
     fn memory(&self) -> IndexMemory;
 
-    /// Rings when the index may have failed; `None` if it cannot fail.
+    /// A listener for failures; `None` if the index cannot fail.
     fn failures(&self) -> Option<Listener> {
         None
     }
@@ -103,17 +103,17 @@ pub(crate) trait Index: IndexView + Any + std::fmt::Debug {
         false
     }
 
-    /// An empty index that can replace this one.
+    /// Creates an empty index that can replace this one.
     fn successor(&self) -> Result<Arc<dyn Index>, StorageError> {
         Err(StorageError::Index("an index in memory has no successor".to_owned()))
     }
 
-    /// Uses the rows of a successor instead of its own. The caller keeps all writers away.
+    /// Replaces the rows by those of a successor. The caller has paused all writers.
     fn replace_by(&self, _successor: Arc<dyn Index>) -> Result<(), StorageError> {
         Err(StorageError::Index("an index in memory has no successor".to_owned()))
     }
 
-    /// Makes everything durable and lets go of the files.
+    /// Makes all rows durable and closes the files.
     fn close(&self) -> Result<(), StorageError>;
 }
 

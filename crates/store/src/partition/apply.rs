@@ -1,4 +1,4 @@
-//! From a record to index rows. Deterministic: no clock, no chance, nothing that is not in the record.
+//! Converts a log record to index rows. Deterministic: no clock, no randomness, no input but the record.
 
 use crate::index::Batch;
 use crate::item::{Meta, UNIQUE_BYTES};
@@ -6,7 +6,7 @@ use crate::keys::{self, ItemRow, Value};
 use headwater_log::{Record, RecordKind};
 use headwater_model::ContainerRid;
 
-/// Adds what a record does to the index. False when the record's meta makes no sense.
+/// Adds the rows of a record to a batch. False when the record's metadata cannot be decoded.
 pub(crate) fn apply(container: ContainerRid, record: &Record, batch: &mut Batch) -> bool {
     if record.kind == RecordKind::Control {
         return true;
@@ -29,7 +29,7 @@ pub(crate) fn apply(container: ContainerRid, record: &Record, batch: &mut Batch)
         batch.put(keys::unique(container, record.epk(), meta.key(), unique), owner);
     }
     if meta.expires > 0 {
-        // The row of an earlier version stays behind; the sweeper sees that it is stale.
+        // The expiry row of an earlier version is not removed; the sweeper finds it stale.
         let mut position = Value::new();
         keys::encode_position(&mut position, record.position);
         batch.put(keys::expiry(container, meta.expires, &key), position);

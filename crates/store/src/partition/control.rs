@@ -1,18 +1,18 @@
-//! Facts about a partition that stand in its own log: why it takes no more writes.
+//! Control records: why a partition takes no more writes.
 //!
-//! The last entry of a partition that was split or merged away says what replaced it. If a crash comes
-//! between this entry and the catalog's, the next open finishes what it says.
+//! The last entry of a partition that was split or merged names its successors. If a crash comes between this
+//! entry and the catalog's, the next open finishes the split or merge. Decides nothing itself.
 
 use headwater_model::{Epk, PartitionId};
 use serde::{Deserialize, Serialize};
 
-/// Why a partition is sealed.
+/// The reason why a partition is sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Seal {
-    /// It became two, divided at a hashed key.
+    /// Split in two at a hashed key.
     Split { at: Epk, low: u32, high: u32 },
-    /// It became one with a neighbour.
+    /// Merged with an adjacent partition.
     Merge { with: u32, into: u32 },
 }
 

@@ -1,8 +1,7 @@
-//! Deciding writes: requests in order, against the index and what the group has decided before them.
+//! Evaluates writes in order, against the index and the earlier decisions of the same group.
 //!
-//! Evaluate first, then log the effects. What comes out of here is a group of entries with post-images,
-//! ids, times and etags in them; applying it later decides nothing any more. A refused request takes no
-//! LSN and leaves no trace.
+//! The result is a group of log entries with post-images, ids, times and etags. Applying the group later
+//! decides nothing. A refused request takes no LSN and has no effect. Writes neither log nor index.
 
 use super::newest::Newest;
 use super::{Answer, Partition, Refusal};
@@ -20,11 +19,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Why a request is not decided in this group.
+/// Reasons why a request has no effect in this group.
 pub(crate) enum Postponed {
-    /// An operation was refused: nothing of its transaction happened.
+    /// An operation was refused, and with it its transaction.
     Refused(Refusal),
-    /// It needs the bytes of something this group is about to write: decide it in the next one.
+    /// The request needs the bytes of an item that this group writes; it is evaluated in the next group.
     NextGroup,
 }
 
@@ -40,7 +39,7 @@ impl From<headwater_log::ReadError> for Postponed {
     }
 }
 
-/// The effects of one operation, once its group is written.
+/// The result of one operation, complete once its group is written.
 pub(crate) struct Effect {
     change: Option<ChangeKind>,
     item: ItemSource,
@@ -50,7 +49,7 @@ pub(crate) struct Effect {
 
 enum ItemSource {
     None,
-    /// In the bytes of the group.
+    /// Inside the bytes of the group.
     Group {
         bytes: Range<usize>,
         lsn_at: u32,
@@ -59,13 +58,13 @@ enum ItemSource {
     Read(Item),
 }
 
-/// The id of the item that holds a unique key.
+/// The id of the item that claims a unique key.
 type Owner = String;
 
-/// What a group has decided, by key.
+/// Decisions of a group, by key.
 type Decided<T> = HashMap<Key, T, RandomState>;
 
-/// A group in the making.
+/// A group under construction.
 pub(crate) struct Evaluation<'a> {
     partition: &'a Partition,
     settings: Arc<Settings>,
@@ -80,10 +79,10 @@ pub(crate) struct Evaluation<'a> {
     texts: Texts,
 }
 
-/// System properties as text, in buffers that are used again for every item.
+/// System properties as text, in buffers reused for every item.
 #[derive(Default)]
 struct Texts {
-    /// `dbs/…/colls/…/docs/` and the resource id and a slash.
+    /// `dbs/…/colls/…/docs/`, the resource id and a slash.
     self_link: Vec<u8>,
     rid_at: usize,
     etag: Vec<u8>,
@@ -113,16 +112,16 @@ impl Texts {
     }
 }
 
-/// What a transaction has changed so far; forgotten if it fails.
+/// Changes of the transaction so far; dropped if it fails.
 #[derive(Default)]
 struct Draft {
     rows: Newest<Option<ItemRow>>,
     unique: Newest<Option<Owner>>,
-    /// The unique keys of each item written so far.
+    /// Unique keys of each item written so far.
     held: Newest<Vec<u8>>,
-    /// Bodies written so far, if a later operation of the transaction may want to read them.
+    /// Bodies written so far, if a later operation of the transaction may read them.
     bodies: Option<Newest<Item>>,
-    /// Versions that it replaces or deletes, its own not among them.
+    /// Versions that it replaces or deletes, except its own.
     superseded: Vec<Position>,
     records: u16,
 }
@@ -132,7 +131,7 @@ impl<'a> Evaluation<'a> {
         Evaluation::with_capacity(partition, after, next_rid, 0)
     }
 
-    /// The same, for a group of about so many bytes.
+    /// Creates an evaluation with room for a group of about `bytes` bytes.
     pub(crate) fn with_capacity(
         partition: &'a Partition,
         after: Tail,
@@ -159,7 +158,7 @@ impl<'a> Evaluation<'a> {
         self.builder.byte_count()
     }
 
-    /// The finished group, and the next resource id.
+    /// The finished group, and the number of the next item.
     pub(crate) fn finish(self) -> (Group, u64) {
         (self.builder.build(), self.next_rid)
     }
@@ -169,7 +168,7 @@ impl<'a> Evaluation<'a> {
         self.builder.begin(self.now, self.next_batch)
     }
 
-    /// Decides all operations of a transaction, or none.
+    /// Evaluates all operations of a transaction, or none.
     pub(crate) fn transaction(
         &mut self,
         operations: &[Operation],
@@ -217,8 +216,8 @@ impl<'a> Evaluation<'a> {
         Ok(effects)
     }
 
-    /// Refuses a transaction of several operations whose items, before or after it, are too large for one page of
-    /// the feed. `whole` is its draft once all operations are decided.
+    /// Refuses a transaction of several operations whose items, before or after it, are too large for one
+    /// page of the feed. `whole` is the complete draft, given with the last operation.
     fn check_size(
         &self,
         operation: &Operation,
@@ -239,8 +238,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// An expired item that is about to be touched is deleted first, in an entry of its own, so that
-    /// readers of all versions see the delete before whatever comes next.
+    /// Deletes an expired item before an operation writes it. The delete is an entry of its own, so that
+    /// readers of all versions see it before the new version.
     fn bury_if_expired(&mut self, operation: &Operation) -> Result<(), Postponed> {
         let only_looks =
             matches!(operation.action, Action::Read | Action::Unchanged(_) | Action::Untouched(_));
@@ -295,9 +294,9 @@ impl<'a> Evaluation<'a> {
                 check_precondition(operation, &row)?;
                 let item = self.current_item(&key, &row, operation, draft)?.to_bytes();
                 if let Some(holds) = condition {
-                    let judged = operation.judged.as_ref();
-                    let holds = match judged.filter(|judged| judged.version == row.position) {
-                        Some(judged) => judged.holds.clone(),
+                    let evaluated = operation.condition_result.as_ref();
+                    let holds = match evaluated.filter(|result| result.version == row.position) {
+                        Some(result) => result.holds.clone(),
                         None => holds(&item),
                     };
                     if !holds.map_err(|what| refuse(WriteError::Condition(what)))? {
@@ -315,7 +314,7 @@ impl<'a> Evaluation<'a> {
                 check_precondition(operation, &row)?;
                 self.delete(operation, key, &row, timestamp, draft)
             }
-            // What was due has been buried before the transaction began.
+            // The expired item was deleted before the transaction began.
             Action::Expire => Ok(self.nothing(timestamp, draft)),
             Action::Unchanged(seen) => {
                 let row =
@@ -351,15 +350,15 @@ impl<'a> Evaluation<'a> {
         Effect { change: None, item: ItemSource::None, position, timestamp }
     }
 
-    /// Whether anything of a partition key may have been written after `since`, in this group or before.
+    /// Whether an item of a partition key may have been written after `since`, in this group or before.
     fn is_touched(&self, operation: &Operation, since: Lsn) -> bool {
         let (epk, encoded) = (operation.key.epk.as_bytes(), operation.key.encoded_key());
         let (from, to) = keys::items_of(self.partition.container, epk, encoded);
-        self.partition.touched.newest(epk) > since
+        self.partition.last_writes.newest(epk) > since
             || self.rows.keys().any(|key| *key >= from && *key < to)
     }
 
-    /// Writes a new version.
+    /// Writes a new version of an item.
     fn put(
         &mut self,
         operation: &Operation,
@@ -460,7 +459,7 @@ impl<'a> Evaluation<'a> {
         });
     }
 
-    /// Puts the stored bytes of the item into `self.body`; returns where its `_lsn` begins.
+    /// Composes the stored bytes of the item in `self.body`. Returns the offset of its `_lsn`.
     fn stamp(&mut self, members: &[u8], rid: u64, position: Position, written: u64) -> u32 {
         self.texts.set(
             &self.partition.self_prefix,
@@ -490,17 +489,17 @@ impl<'a> Evaluation<'a> {
         keys::item(self.partition.container, operation.key.epk.as_bytes(), &operation.key.tail)
     }
 
-    /// The row of an item this group has decided about.
+    /// The row of an item after the decisions of this group, if they concern it.
     fn decided_row(&self, key: &Key, draft: &Draft) -> Option<Option<ItemRow>> {
         draft.rows.get(key).or_else(|| self.rows.get(key)).copied()
     }
 
-    /// The row as it will be when everything decided so far is applied.
+    /// The row of an item after all decisions so far are applied.
     fn current_row(&self, key: &Key, draft: &Draft) -> Result<Option<ItemRow>, StorageError> {
         self.decided_row(key, draft).map_or_else(|| self.partition.row(key), Ok)
     }
 
-    /// The same of the item an operation is about, which the caller may have looked up already.
+    /// Like [`current_row`](Self::current_row), but uses the row that the caller has read if it is still current.
     fn row_of(
         &self,
         operation: &Operation,
@@ -510,18 +509,22 @@ impl<'a> Evaluation<'a> {
         if let Some(row) = self.decided_row(key, draft) {
             return Ok(row);
         }
-        let touched = || self.partition.touched.newest(operation.key.epk.as_bytes());
-        match operation.looked {
-            // Nobody has written there since the caller looked.
-            Some(looked) if touched() <= looked.at => {
-                debug_assert_eq!(looked.row, self.partition.row(key)?, "a row that was looked up");
-                Ok(looked.row)
+        let last_write = || self.partition.last_writes.newest(operation.key.epk.as_bytes());
+        match operation.prefetched {
+            // The key was not written since the caller read the row.
+            Some(prefetched) if last_write() <= prefetched.at => {
+                debug_assert_eq!(
+                    prefetched.row,
+                    self.partition.row(key)?,
+                    "a row that was looked up"
+                );
+                Ok(prefetched.row)
             }
             _ => self.partition.row(key),
         }
     }
 
-    /// The item a row points to.
+    /// The item that a row points to.
     fn current_item(
         &self,
         key: &Key,
@@ -542,7 +545,7 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    /// The unique keys that are free again when this version is gone.
+    /// The unique keys that become free when this version is removed.
     fn freed_by_removing(
         &self,
         row: &ItemRow,
@@ -559,7 +562,7 @@ impl<'a> Evaluation<'a> {
         if self.rows.contains_key(&key) {
             return Err(Postponed::NextGroup);
         }
-        // Once it has expired, another item may have taken a value of its over, and keeps it.
+        // After the item expired, another item may have claimed one of its values, and keeps it.
         let id = operation.key.id();
         let mut freed = Vec::new();
         let held = self.partition.unique_keys_of(row, operation.key.epk.as_bytes())?;
@@ -577,7 +580,7 @@ impl<'a> Evaluation<'a> {
         keys::unique(self.partition.container, epk, encoded, unique)
     }
 
-    /// Refuses values another item has; returns those the item no longer has.
+    /// Refuses values that another item has. Returns the keys the item releases.
     fn check_unique(
         &self,
         operation: &Operation,
@@ -602,7 +605,8 @@ impl<'a> Evaluation<'a> {
         Ok(difference(&held, &prepared.unique))
     }
 
-    /// Who a unique key's row names, and which version of it: `None` for one this group writes.
+    /// The owner named by a unique key's row, and the version that claimed it: `None` for a version this
+    /// group writes.
     fn named_owner(
         &self,
         operation: &Operation,
@@ -621,7 +625,7 @@ impl<'a> Evaluation<'a> {
         Ok(named.map(|(position, id)| (String::from_utf8_lossy(id).into_owned(), Some(position))))
     }
 
-    /// The item that has a unique key now.
+    /// The item that currently holds a unique key.
     fn owner_of(
         &self,
         operation: &Operation,
@@ -632,7 +636,7 @@ impl<'a> Evaluation<'a> {
             Some((id, Some(position))) => (id, position),
             decided => return Ok(decided.map(|(id, _)| id)),
         };
-        // The row counts only while its owner is the version that wrote it and is alive.
+        // A row is stale unless its owner is still the version that wrote it and has not expired.
         let mut tail = operation.key.encoded_key().to_vec();
         tail.extend_from_slice(id.as_bytes());
         let owner_key = keys::item(self.partition.container, operation.key.epk.as_bytes(), &tail);
@@ -657,7 +661,7 @@ impl<'a> Evaluation<'a> {
         draft.held.push(self.row_key(operation), taken.to_vec());
     }
 
-    /// Deletes items found by their rows, in one entry. The group must be empty before.
+    /// Deletes items given by their rows, in one entry. The group must be empty.
     pub(crate) fn delete_rows(&mut self, rows: &[(Operation, ItemRow)]) -> Result<(), Postponed> {
         let mut freed = Vec::with_capacity(rows.len());
         for (operation, row) in rows {
@@ -671,7 +675,7 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Writes the entry after which the partition takes no more.
+    /// Writes the control entry that seals the partition.
     pub(crate) fn control(&mut self, meta: &[u8]) {
         self.begin();
         self.builder.record(&NewRecord {
@@ -686,7 +690,7 @@ impl<'a> Evaluation<'a> {
 }
 
 impl Effect {
-    /// What to tell the caller, now that the group is written.
+    /// The result for the caller, once the group is written.
     pub(crate) fn into_written(self, group: &Group, partition: &Partition) -> Written {
         let item = match self.item {
             ItemSource::None => None,
@@ -700,7 +704,7 @@ impl Effect {
     }
 }
 
-/// The answer to a transaction.
+/// The result of a transaction.
 pub(crate) fn answer(effects: Vec<Effect>, group: &Group, partition: &Partition) -> Answer {
     Answer::Transaction(
         effects.into_iter().map(|effect| effect.into_written(group, partition)).collect(),

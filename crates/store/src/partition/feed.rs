@@ -1,8 +1,8 @@
-//! One page of a partition's change feed.
+//! Reads one page of a partition's change feed.
 //!
-//! A page is a sequential read of the log: live records only in latest-version mode, everything in
-//! all-versions mode, where the versions before the changes count too. It ends at the end of a transaction,
-//! never inside one, and it never shows anything that is not visible yet.
+//! A page is a sequential read of the log. Latest-version mode reads live records only. All-versions mode
+//! reads every record; the versions before the changes count towards the limit. A page ends after a whole
+//! transaction and holds nothing beyond the visible LSN. Never waits; `crate::feed` does.
 //!
 //! ```text
 //! log      5:a  6:b  7:a' 8:(c,d) 9:✗b 10:e      visible 10
@@ -28,13 +28,13 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Change {
     record: Record,
-    /// Boxed: a page holds a thousand changes, and most have none.
+    /// The item before the change. Boxed to keep changes small: most have none, and a page holds up to a thousand.
     previous: Option<Box<Item>>,
-    /// What a filter shows of it instead of all.
+    /// The projection of a filter, which replaces the whole item.
     shown: Option<Box<Shown>>,
 }
 
-/// The parts of an item that a filter shows, after and before a change.
+/// The projection of an item, after and before a change.
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) after: Option<Bytes>,
@@ -54,8 +54,8 @@ impl AsRef<Record> for Change {
 }
 
 impl Change {
-    /// What happened. In latest-version mode an item that was created and then replaced shows its
-    /// newest change, so `Create` means that it was never replaced.
+    /// The kind of change. Latest-version mode returns only the newest change of an item, so `Create` there
+    /// means that the item was never replaced.
     #[must_use]
     pub fn kind(&self) -> ChangeKind {
         match self.record.kind {
@@ -65,7 +65,7 @@ impl Change {
         }
     }
 
-    /// The transaction. Changes of one transaction share it.
+    /// The LSN, which all changes of a transaction share.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.record.position.lsn
@@ -77,13 +77,13 @@ impl Change {
         self.record.position.ordinal
     }
 
-    /// The partition whose log first had it.
+    /// The partition that wrote the change, which may be an ancestor of the one read.
     #[must_use]
     pub fn partition(&self) -> PartitionId {
         self.record.position.origin
     }
 
-    /// When it happened.
+    /// The time of the change.
     #[must_use]
     pub fn timestamp(&self) -> Timestamp {
         self.record.timestamp
@@ -96,7 +96,7 @@ impl Change {
     }
 
     /// The item after the change as JSON, with its `_lsn`; empty for a delete. Not copied. With
-    /// [`FeedFilter::showing`](crate::FeedFilter::showing), what that shows of it.
+    /// [`FeedFilter::showing`](crate::FeedFilter::showing), its projection.
     #[must_use]
     pub fn body(&self) -> Bytes {
         match &self.shown {
@@ -105,8 +105,8 @@ impl Change {
         }
     }
 
-    /// The same, for whoever only looks at it: to share memory is to count who does, twice for every item
-    /// of a page.
+    /// Like [`body`](Change::body), borrowed. Avoids the reference counting of [`Bytes`], twice for every
+    /// item of a page.
     #[must_use]
     pub fn body_slice(&self) -> &[u8] {
         match &self.shown {
@@ -115,8 +115,8 @@ impl Change {
         }
     }
 
-    /// The item after the change as the all-versions feed shows it: without `_lsn`, or what a filter
-    /// shows of it. `None` for a delete.
+    /// The item after the change as the all-versions feed returns it: without `_lsn`, or its projection by a
+    /// filter. `None` for a delete.
     #[must_use]
     pub fn current_bytes(&self) -> Option<Bytes> {
         match &self.shown {
@@ -125,7 +125,7 @@ impl Change {
         }
     }
 
-    /// The item before the change, likewise.
+    /// The item before the change, in the form of [`current_bytes`](Change::current_bytes).
     #[must_use]
     pub fn previous_bytes(&self) -> Option<Bytes> {
         match &self.shown {
@@ -134,13 +134,13 @@ impl Change {
         }
     }
 
-    /// The item before the change, where it is still kept. All-versions mode only.
+    /// The item before the change, if it is still kept. All-versions mode only.
     #[must_use]
     pub fn previous(&self) -> Option<&Item> {
         self.previous.as_deref()
     }
 
-    /// Bytes of the versions after and before it, as far as they are shown.
+    /// Bytes of the versions after and before the change, or of their projections.
     pub(crate) fn byte_count(&self) -> usize {
         let before = match &self.shown {
             Some(shown) => shown.before.as_ref().map_or(0, Bytes::len),
@@ -149,13 +149,13 @@ impl Change {
         self.body_slice().len() + before
     }
 
-    /// The transaction that wrote the version before this one.
+    /// The LSN of the version before this one.
     #[must_use]
     pub fn previous_lsn(&self) -> Option<Lsn> {
         self.record.supersedes.map(|prior| prior.lsn)
     }
 
-    /// Whether it is a delete because the item's time was over.
+    /// Whether the change is a delete by expiry.
     #[must_use]
     pub fn is_expiry(&self) -> bool {
         self.meta().is_some_and(|meta| meta.expired)
@@ -180,7 +180,7 @@ impl Change {
         self.record.epk()
     }
 
-    /// Whether the item's time was over before anybody deleted it.
+    /// Whether the item has expired, although it is not deleted yet.
     pub(super) fn is_expired(&self, settings: &Settings, now: Timestamp) -> bool {
         let ttl = self.meta().map(|meta| meta.ttl);
         ttl.is_some_and(|ttl| settings.is_expired(self.timestamp().as_seconds(), ttl, now))
@@ -205,24 +205,24 @@ impl fmt::Debug for Change {
 /// A page of one partition.
 pub(crate) struct PartitionPage {
     pub(crate) changes: Vec<Change>,
-    /// Everything up to here has been seen.
+    /// Everything up to this LSN was read.
     pub(crate) position: Lsn,
-    /// It ended before its limit because a filter had looked at enough; more may be there already.
+    /// The page ended before its limit because a filter reached its limit of work; there may be more changes.
     pub(crate) unfinished: bool,
 }
 
-/// What to read from a partition.
+/// A request for one page of a partition.
 pub(crate) struct PartitionRequest<'a> {
     pub(crate) after: Lsn,
     pub(crate) mode: FeedMode,
     pub(crate) range: Option<&'a KeyRange>,
     pub(crate) limit: PageLimit,
     pub(crate) filter: Option<&'a FeedFilter>,
-    /// About how many bytes a filter may look at.
+    /// Target for the bytes that a filter may evaluate.
     pub(crate) scan_bytes: usize,
-    /// Latest versions behind this are somebody else's to read.
+    /// Latest versions after this LSN belong to another reader of the same page.
     pub(crate) until: Option<Lsn>,
-    /// A page with more bytes than this is refused.
+    /// The page is refused if it has more bytes than this.
     pub(crate) refuse_above: usize,
 }
 
@@ -308,14 +308,14 @@ impl Partition {
             if may_expire {
                 changes.retain(|change| !change.is_expired(&settings, now));
             }
-            // What is visible was acknowledged by the log, so it must be there.
+            // The log has acknowledged every visible entry, so the read must make progress.
             if batch.scanned <= after {
                 return Err(ReadError::Unavailable.into());
             }
             after = batch.scanned;
             let end = request.until.map_or(visible, |until| until.min(visible));
-            // The position of a page is its last change, so that a reader who compares both agrees;
-            // only an empty page moves to where the scan ended.
+            // The position of a page is its last change, so that both agree for a reader that compares them.
+            // Only an empty page advances to where the scan ended.
             if let Some(last) = changes.last() {
                 return Ok(PartitionPage { position: last.lsn(), changes, unfinished: false });
             }
@@ -358,7 +358,7 @@ impl Partition {
         Ok(PartitionPage { changes, position, unfinished: false })
     }
 
-    /// Reads records, unless there are more of them than the page may have. Mostly tables tell that in advance.
+    /// Reads records, unless they exceed the limit of the page. Offset tables usually tell that in advance.
     pub(super) fn read_batch(
         &self,
         request: &PartitionRequest<'_>,
@@ -385,15 +385,14 @@ impl Partition {
     }
 }
 
-/// Adds to changes the versions before them.
+/// Adds the previous versions to changes.
 pub(super) struct EarlierVersions<'a> {
     reader: RecordReader<'a>,
     request: &'a PartitionRequest<'a>,
 }
 
 impl EarlierVersions<'_> {
-    /// Adds the versions before the changes of a transaction, where they are still kept. They are read in the
-    /// order in which they lie in the log.
+    /// Adds the previous versions to the changes of a transaction, if they are still kept. Reads them in log order.
     pub(super) fn add_to(&mut self, transaction: &mut [Change]) -> Result<(), FeedError> {
         let mut changes: Vec<&mut Change> = transaction.iter_mut().collect();
         changes.sort_by_key(|change| change.record.supersedes);

@@ -1,14 +1,14 @@
-//! One page of a partition's change feed through a filter.
+//! Reads one page of a partition's change feed through a filter.
 //!
-//! The log is read in the same order and by whole transactions as without a filter; what is not wanted is
-//! left out on the way. A page ends when it is full, when there is no more, or when enough was looked at:
-//! a filter that matches nothing must not keep a reader, or everyone beside it, waiting for the whole log.
-//! In every case its position is the last transaction that was looked at completely.
+//! Reads the log in the same order and by whole transactions as without a filter, and leaves out changes that
+//! are not selected. A page ends when it is full, at the end of the feed, or at a limit of work: a filter
+//! that matches nothing must not make readers wait for the whole log. The position is always the last
+//! transaction that was read completely.
 
 use super::Partition;
 use super::feed::{Change, EarlierVersions, PartitionPage, PartitionRequest, Shown};
 use crate::error::FeedError;
-use crate::filter::Filtering;
+use crate::filter::FilterRun;
 use headwater_log::{ReadError, ReadRequest, Which};
 use headwater_model::{ChangeKind, FeedMode, Lsn, PageLimit};
 use headwater_query::EvaluationError;
@@ -16,24 +16,24 @@ use headwater_query::EvaluationError;
 /// Records read from the log at once.
 const RECORDS_AT_ONCE: usize = 512;
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// Records looked at for one page, whatever their size.
+/// Records evaluated for one page, whatever their size.
 const RECORDS_PER_PAGE: usize = 16_384;
 
-/// Steps of evaluation after which a page ends. Far below what a single run may take, so that only a
-/// transaction that is hopeless by itself fails.
+/// Evaluation steps after which a page ends. Far below the limit of a single run, so that only a transaction
+/// that exceeds the limit alone fails.
 const STEPS_PER_PAGE: u64 = 20_000_000;
 
-/// A page that is being filled.
-struct Filling<'r> {
+/// A page under construction.
+struct PageBuilder<'r> {
     limit: PageLimit,
-    filtering: Filtering<'r>,
+    filtering: FilterRun<'r>,
     changes: Vec<Change>,
     bytes: usize,
-    /// Bytes that may still be looked at.
+    /// Bytes that may still be evaluated.
     bytes_left: usize,
 }
 
-impl Filling<'_> {
+impl PageBuilder<'_> {
     fn is_full(&self) -> bool {
         self.changes.len() >= self.limit.items as usize
             || self.bytes >= self.limit.bytes as usize
@@ -46,11 +46,11 @@ impl Partition {
     pub(super) fn read_filtered(
         &self,
         request: &PartitionRequest<'_>,
-        filtering: Filtering<'_>,
+        filtering: FilterRun<'_>,
         visible: Lsn,
     ) -> Result<PartitionPage, FeedError> {
         let (limit, bytes_left) = (request.limit, request.scan_bytes);
-        let mut filling = Filling { limit, filtering, changes: Vec::new(), bytes: 0, bytes_left };
+        let mut page = PageBuilder { limit, filtering, changes: Vec::new(), bytes: 0, bytes_left };
         let which = match request.mode {
             FeedMode::LatestVersion => Which::Live,
             FeedMode::AllVersionsAndDeletes => Which::AllVersions,
@@ -58,7 +58,7 @@ impl Partition {
         let (settings, now) = (self.current_settings(), self.now());
         let mut records_left = RECORDS_PER_PAGE;
         let mut after = request.after;
-        while after < visible && records_left > 0 && !filling.is_full() {
+        while after < visible && records_left > 0 && !page.is_full() {
             let batch = self.read_batch(
                 request,
                 &ReadRequest {
@@ -67,10 +67,10 @@ impl Partition {
                     which,
                     range: request.range,
                     records_max: RECORDS_AT_ONCE.min(records_left),
-                    bytes_max: BYTES_AT_ONCE.min(filling.bytes_left),
+                    bytes_max: BYTES_AT_ONCE.min(page.bytes_left),
                 },
             )?;
-            // What is visible was acknowledged by the log, so it must be there.
+            // The log has acknowledged every visible entry, so the read must make progress.
             if batch.scanned <= after {
                 return Err(ReadError::Unavailable.into());
             }
@@ -79,35 +79,34 @@ impl Partition {
             if request.mode == FeedMode::LatestVersion {
                 changes.retain(|change| !change.is_expired(&settings, now));
             }
-            after = self.take_wanted(changes, request, &mut filling)?.unwrap_or(batch.scanned);
+            after = self.take_wanted(changes, request, &mut page)?.unwrap_or(batch.scanned);
         }
         let unfinished = after < visible;
-        Ok(PartitionPage { changes: filling.changes, position: after, unfinished })
+        Ok(PartitionPage { changes: page.changes, position: after, unfinished })
     }
 
-    /// Adds what is wanted of some changes, transaction by transaction. Returns where it stopped if it
-    /// did not take them all.
+    /// Adds the selected changes, transaction by transaction. Returns the last transaction read if it stopped early.
     fn take_wanted(
         &self,
         changes: Vec<Change>,
         request: &PartitionRequest<'_>,
-        filling: &mut Filling<'_>,
+        page: &mut PageBuilder<'_>,
     ) -> Result<Option<Lsn>, FeedError> {
         let mut earlier = self.earlier_versions(request)?;
         let mut last = None;
         for transaction in changes.chunk_by(|one, next| one.lsn() == next.lsn()) {
-            if let Some(last) = last.filter(|_| filling.is_full()) {
+            if let Some(last) = last.filter(|_| page.is_full()) {
                 return Ok(Some(last));
             }
             last = transaction.first().map(Change::lsn);
-            filling.take_wanted(transaction, request.mode, &mut earlier)?;
+            page.take_wanted(transaction, request.mode, &mut earlier)?;
         }
         Ok(None)
     }
 }
 
-impl Filling<'_> {
-    /// Adds what is wanted of a transaction.
+impl PageBuilder<'_> {
+    /// Adds the selected changes of a transaction.
     fn take_wanted(
         &mut self,
         transaction: &[Change],
@@ -147,11 +146,11 @@ fn failed(change: &Change) -> impl Fn(EvaluationError) -> FeedError + use<> {
     move |error| FeedError::FilterFailed { lsn, error }
 }
 
-/// A change with only those parts of its items that a reader asked for.
+/// Replaces the items of a change by their projections.
 fn shaped(
     change: Change,
     mode: FeedMode,
-    filtering: &mut Filtering<'_>,
+    filtering: &mut FilterRun<'_>,
 ) -> Result<Change, EvaluationError> {
     if !filtering.has_shape() {
         return Ok(change);

@@ -4,19 +4,19 @@
 //! requests ─► writer ─► log ─► apply ─► visible ─► readers
 //! ```
 //!
-//! Only [`writer`] decides a write and gives out an LSN; [`apply`] turns an entry into index rows and
-//! reads neither clock nor chance; [`feed`] reads. `visible` moves after the index has applied an
-//! entry, so whoever sees a change in the feed also finds the item.
+//! Only [`writer`] decides writes and assigns LSNs. [`apply`] turns an entry into index rows and is
+//! deterministic. [`feed`] reads. `visible` advances after the index has applied an entry, so a reader that
+//! sees a change in the feed also finds the item.
 
 pub(crate) mod apply;
 pub(crate) mod control;
 mod evaluate;
 pub(crate) mod feed;
 mod filtered;
+mod last_writes;
 mod newest;
 pub(crate) mod population;
 pub(crate) mod recover;
-mod touched;
 pub(crate) mod writer;
 
 use crate::account::Shared;
@@ -24,9 +24,9 @@ use crate::definition::Settings;
 use crate::error::StorageError;
 use crate::item::{Item, ItemKey, Meta, Written, item_of, item_with};
 use crate::keys::{self, ItemRow};
-use crate::prepare::{Action, Judged, Looked, Operation};
+use crate::prepare::{Action, ConditionResult, Operation, PrefetchedRow};
 use crate::quarantine::Quarantine;
-use crate::recent::Kept;
+use crate::recent::CachedItem;
 use headwater_log::{Damage, LocalLog, PartitionLog, Position, RecordKind, Tail};
 use headwater_model::{ContainerRid, Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use headwater_runtime::{Bell, Listener, TaskFailure};
@@ -37,49 +37,49 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that may wait for a writer before callers have to wait to be let in.
+/// Capacity of the writer's queue. When it is full, callers wait (backpressure).
 const QUEUE_REQUESTS_MAX: usize = 1024;
-/// How long a caller waits for the report of a writer that has ended.
+/// How long a caller waits for the result of a writer that has ended.
 const ENDING_MAX: Duration = Duration::from_secs(1);
-/// How long a reader waits for the index before it looks again.
+/// How long a reader waits for the index before it reads again.
 const APPLYING_MAX: Duration = Duration::from_millis(50);
 
-/// What a writer is asked to do.
+/// Requests to the writer.
 pub(crate) enum Work {
-    /// All of these, or none.
+    /// Execute all operations, or none.
     Transaction(SmallVec<[Operation; 1]>),
-    /// Delete some of the items of one partition key that were there at `upto`.
+    /// Delete some of the items of a partition key that existed at `upto`.
     DeleteKey { epk: Epk, encoded: Vec<u8>, upto: Lsn },
-    /// Take no more writes.
+    /// Seal the log: take no more writes.
     Seal(control::Seal),
-    /// Cut through log and index at the same LSN.
+    /// Take a snapshot of log and index at the same LSN.
     Cut,
-    /// Write nothing until the index was replaced, or until the sender is dropped.
+    /// Write nothing until the index is replaced, or until the sender is dropped.
     Pause(oneshot::Receiver<()>),
-    /// Finish what was asked before, and end.
+    /// Finish earlier requests, then end.
     Retire,
 }
 
-/// What a writer answers.
+/// Results of the writer.
 pub(crate) enum Answer {
     Transaction(Vec<Written>),
     Deleted(usize),
     Sealed(Lsn),
     Cut(Cut),
-    /// The writer writes no more; the log ends here.
+    /// The writer is paused; the log ends at this LSN.
     Paused(Lsn),
     Retired,
 }
 
-/// A partition at one exact LSN, while writes go on.
+/// A consistent snapshot of a partition at one LSN. Writes continue meanwhile.
 pub(crate) struct Cut {
     pub(crate) log: headwater_log::Snapshot,
     pub(crate) index: Arc<dyn crate::index::IndexView>,
 }
 
-/// Why a writer did not do it.
+/// Reasons why the writer refused a request.
 pub(crate) enum Refusal {
-    /// The partition was split or merged away; the work is for whoever replaced it.
+    /// The partition was split, merged or dropped; the work belongs to its successors.
     Gone(Box<Work>),
     /// An operation of a transaction failed.
     Operation(usize, crate::error::WriteError),
@@ -95,50 +95,51 @@ pub(crate) struct Request {
 pub(crate) struct Partition {
     pub(crate) id: PartitionId,
     pub(crate) range: KeyRange,
-    /// Oldest first.
+    /// Partitions this one was split or merged from, the oldest first.
     pub(crate) ancestors: Vec<PartitionId>,
     pub(crate) container: ContainerRid,
-    /// Its log, or why there is none.
+    /// The log, or the quarantine of a partition that could not be opened.
     log: Result<Arc<LocalLog>, Arc<Quarantine>>,
-    /// Why it is no longer served, though it was opened.
+    /// The quarantine of a partition that was opened and failed later.
     set_aside: OnceLock<Arc<Quarantine>>,
-    /// Damage that a read has met since the partition was opened.
+    /// Damage that a read found since the partition was opened.
     damage: OnceLock<Damage>,
     pub(crate) settings: Arc<RwLock<Arc<Settings>>>,
-    /// What the `_self` of every item here begins with.
+    /// The common prefix of the `_self` link of all items.
     self_prefix: String,
     shared: Arc<Shared>,
     visible: AtomicU64,
-    /// Carries no data: a reader that misses one only looks later.
+    /// Rung when `visible` advances. Carries no data: a reader that misses it only reads later.
     changed: Bell,
-    /// For transactions that have read a whole partition key.
-    pub(crate) touched: touched::Touched,
+    /// The last write of each partition key, for transactions that have read a whole key.
+    pub(crate) last_writes: last_writes::LastWrites,
     pub(crate) population: population::Population,
     requests: mpsc::Sender<Request>,
     writer_end: OnceLock<Result<(), TaskFailure>>,
     writer_ended: Bell,
-    /// The latest time this partition has acted on, so that a clock set back brings nothing back.
+    /// The latest time this partition has used. It never decreases, so a clock that jumps back cannot
+    /// resurrect expired items.
     newest_millis: AtomicU64,
-    /// It takes no more writes, and whoever was to replace it did not come.
+    /// Set when a split or merge of this partition failed: it takes no more writes and gets no successors.
     abandoned: AtomicBool,
 }
 
-/// What a look for an item finds.
+/// Result of reading an item.
 pub(crate) enum Look {
     Found(Option<Item>),
-    /// The item is not where somebody thought it is: it was written again, and the next row knows the new
-    /// place, here or in whoever replaced this partition.
+    /// The item is not at the expected position because it was written again. Read its row again, in this
+    /// partition or its successor.
     Moved,
 }
 
-/// A partition whose writer has not been started.
+/// A partition whose writer is not started yet.
 pub(crate) struct Prepared {
     pub(crate) partition: Arc<Partition>,
     pub(crate) writer: writer::Writer,
 }
 
 impl Partition {
-    /// A partition on its log, and the writer to start for it.
+    /// Creates a partition on its log, and the writer to start.
     pub(crate) fn prepare(
         identity: Identity,
         shared: Arc<Shared>,
@@ -154,7 +155,7 @@ impl Partition {
         Prepared { partition, writer }
     }
 
-    /// A partition that is not served. It has no writer.
+    /// Creates a partition that is not served. It has no writer.
     pub(crate) fn quarantined(
         identity: Identity,
         shared: Arc<Shared>,
@@ -187,7 +188,7 @@ impl Partition {
             newest_millis: AtomicU64::new(tail.timestamp.as_millis()),
             abandoned: AtomicBool::new(false),
             changed: Bell::default(),
-            touched: touched::Touched::since(tail.lsn),
+            last_writes: last_writes::LastWrites::since(tail.lsn),
             population: population::Population::new(tail.lsn == Lsn::ZERO),
             damage: OnceLock::new(),
             set_aside: OnceLock::new(),
@@ -201,7 +202,7 @@ impl Partition {
         (partition, queue)
     }
 
-    /// The partition's log.
+    /// The log of the partition.
     ///
     /// # Errors
     /// When the partition is quarantined.
@@ -214,24 +215,24 @@ impl Partition {
         }
     }
 
-    /// Refuses when the partition is quarantined. Called before the index is asked for its rows, and again
-    /// behind a read that found none: a rebuild may have left them out meanwhile.
+    /// Fails when the partition is quarantined. Called before its index rows are read, and again after a read
+    /// that found none: a rebuild may have omitted them meanwhile.
     pub(crate) fn check_served(&self) -> Result<(), StorageError> {
         self.log().map(|_| ())
     }
 
-    /// Why the partition is not served, if it is not.
+    /// The quarantine of the partition, if it is not served.
     pub(crate) fn quarantine(&self) -> Option<&Arc<Quarantine>> {
         self.set_aside.get().or(self.log.as_ref().err())
     }
 
-    /// Quarantines a partition that is in use. Called before its rows are missing in the index.
+    /// Quarantines a partition in use. Called before its rows disappear from the index.
     pub(crate) fn set_aside(&self, quarantine: Arc<Quarantine>) {
         let _ = self.set_aside.set(quarantine);
         self.wake_waiters();
     }
 
-    /// Remembers damage that was met while the partition was in use, and logs it once.
+    /// Records damage found while the partition is in use. Only the first is kept and logged.
     pub(crate) fn note_damage(&self, error: &StorageError) {
         if let StorageError::Damaged(damage) = error
             && self.damage.set(damage.clone()).is_ok()
@@ -240,23 +241,23 @@ impl Partition {
         }
     }
 
-    /// Damage that was met while the partition was in use.
+    /// Damage found while the partition is in use.
     pub(crate) fn known_damage(&self) -> Option<&Damage> {
         self.damage.get()
     }
 
-    /// How often the partition has changed hands.
+    /// The fencing epoch of the log.
     pub(crate) fn epoch(&self) -> u32 {
         self.log.as_ref().map_or(0, |log| log.epoch())
     }
 
-    /// Everything up to here can be read.
+    /// The newest LSN that can be read.
     pub(crate) fn visible(&self) -> Lsn {
         Lsn::new(self.visible.load(Ordering::Acquire))
     }
 
     fn publish(&self, lsn: Lsn) {
-        debug_assert!(lsn >= self.visible(), "a partition never takes back what was seen");
+        debug_assert!(lsn >= self.visible(), "the visible LSN never decreases");
         self.visible.store(lsn.get(), Ordering::Release);
         self.changed.ring_spread(&self.shared.runtime);
     }
@@ -269,17 +270,17 @@ impl Partition {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// Wakes whoever waits here, for it to find out that the partition is gone.
+    /// Wakes waiting readers, so that they find the partition gone.
     pub(crate) fn wake_waiters(&self) {
         self.changed.ring();
     }
 
-    /// Tells when something may have become visible.
+    /// A listener for changes of the visible LSN.
     pub(crate) fn listen(&self) -> Listener {
         self.changed.listen()
     }
 
-    /// The time, which does not go back here.
+    /// The current time, which never decreases within a partition.
     pub(crate) fn now(&self) -> Timestamp {
         let clock = self.shared.runtime.unix_millis();
         let before = self.newest_millis.fetch_max(clock, Ordering::AcqRel);
@@ -290,10 +291,10 @@ impl Partition {
         self.settings.read().clone()
     }
 
-    /// Hands work to the writer and waits for its answer.
+    /// Sends work to the writer and waits for its result.
     pub(crate) async fn submit(&self, mut work: Work) -> Result<Answer, Refusal> {
         if let Work::Transaction(operations) = &mut work {
-            operations.iter_mut().for_each(|operation| self.look_ahead(operation));
+            operations.iter_mut().for_each(|operation| self.prefetch(operation));
         }
         let (reply, answer) = oneshot::channel();
         if let Err(mpsc::error::SendError(request)) =
@@ -307,18 +308,18 @@ impl Partition {
         }
     }
 
-    /// Ends the writer of a partition that was dropped or replaced. The writer keeps the partition in memory and its
-    /// files open until it ends.
+    /// Ends the writer of a partition that was dropped or replaced. Until it ends, it keeps the partition in
+    /// memory and its files open.
     pub(crate) async fn retire(&self) {
         self.wake_waiters();
-        // One that is refused has ended already.
+        // The submit fails if the writer has ended already.
         let _ = self.submit(Work::Retire).await;
     }
 
-    /// Why the writer no longer answers: the store closes, or the writer panicked.
+    /// The reason why the writer does not answer: the store closes, or the writer panicked.
     pub(crate) async fn stopped(&self) -> StorageError {
         let mut ended = self.writer_ended.listen();
-        // What the writer owned is dropped a moment before its end is reported.
+        // The writer's channels are dropped shortly before its end is reported, so wait for the report.
         if self.writer_end.get().is_none() {
             let _ = self.shared.runtime.timeout(ENDING_MAX, ended.rang()).await;
         }
@@ -344,24 +345,27 @@ impl Partition {
         self.writer_ended.ring();
     }
 
-    /// Looks in the caller's task for the row the writer will ask for, and evaluates the condition of a
-    /// patch: there is one writer and many callers. If the row is written meanwhile, the writer notices and
-    /// looks itself.
-    fn look_ahead(&self, operation: &mut Operation) {
+    /// Reads the row that the writer will need, and evaluates the condition of a patch, in the caller's task:
+    /// there is one writer and many callers. If the row changes meanwhile, the writer notices and reads it
+    /// again.
+    fn prefetch(&self, operation: &mut Operation) {
         let key = keys::item(self.container, operation.key.epk.as_bytes(), &operation.key.tail);
         let at = self.visible();
-        // What goes wrong here goes wrong there too, and is reported then.
-        operation.looked = self.row(&key).ok().map(|row| Looked { at, row });
-        if let (Action::Patch(_, Some(holds)), Some(Looked { row: Some(row), .. })) =
-            (&operation.action, operation.looked)
+        // An error here also occurs in the writer, which reports it.
+        operation.prefetched = self.row(&key).ok().map(|row| PrefetchedRow { at, row });
+        if let (Action::Patch(_, Some(holds)), Some(PrefetchedRow { row: Some(row), .. })) =
+            (&operation.action, operation.prefetched)
         {
             let record = self.log().ok().and_then(|log| {
                 log.record(row.position, operation.key.epk.as_bytes()).ok().flatten()
             });
-            operation.judged = record
+            operation.condition_result = record
                 .as_ref()
                 .and_then(item_of)
-                .map(|item| Judged { version: row.position, holds: holds(&item.to_bytes()) })
+                .map(|item| ConditionResult {
+                    version: row.position,
+                    holds: holds(&item.to_bytes()),
+                })
                 .map(Box::new);
         }
     }
@@ -372,7 +376,7 @@ impl Partition {
         row.map(|value| ItemRow::decode(&value).ok_or_else(malformed)).transpose()
     }
 
-    /// Looks for one item as it is now.
+    /// Reads the current version of an item.
     pub(crate) fn look(&self, key: &ItemKey) -> Result<Look, StorageError> {
         self.find_newest(key).inspect_err(|error| self.note_damage(error))
     }
@@ -381,8 +385,8 @@ impl Partition {
         let log = self.log()?;
         let row_key = keys::item(self.container, key.epk.as_bytes(), &key.tail);
         let ticket = match self.shared.recent.look(&row_key) {
-            Ok(Kept { row, .. }) if self.is_expired(&row) => return Ok(Look::Found(None)),
-            Ok(Kept { record, .. }) => return Ok(Look::Found(item_of(&record))),
+            Ok(CachedItem { row, .. }) if self.is_expired(&row) => return Ok(Look::Found(None)),
+            Ok(CachedItem { record, .. }) => return Ok(Look::Found(item_of(&record))),
             Err(ticket) => ticket,
         };
         let Some(row) = self.row(&row_key)?.filter(|row| !self.is_expired(row)) else {
@@ -396,8 +400,9 @@ impl Partition {
         Ok(Look::Found(item_of(&record)))
     }
 
-    /// Looks for an item where an index has once seen it. While that record lives, it is what everybody sees:
-    /// an index sees nothing before the others do, and what replaces a record kills it first.
+    /// Reads an item at a position taken from a secondary index. While that record is live it is the current
+    /// version: an index only has visible entries, and a record is marked dead before the one that replaces
+    /// it is visible.
     pub(crate) fn look_at(
         &self,
         position: Position,
@@ -418,13 +423,13 @@ impl Partition {
     }
 
     fn has_expired(&self, written: u64, ttl: i32) -> bool {
-        // The clock is asked only where time matters.
+        // Read the clock only if the item can expire.
         let expires = self.settings.read().expires_at(written, ttl);
         expires.is_some_and(|second| second <= self.now().as_seconds())
     }
 
-    /// Waits for the index to have applied what is in the log, but not for long: whoever waits looks
-    /// again anyway.
+    /// Waits until the index has applied the end of the log, for at most [`APPLYING_MAX`]. Callers read again
+    /// in any case.
     pub(crate) async fn until_applied(&self) {
         let Ok(log) = self.log() else { return };
         let mut changed = self.listen();
@@ -433,7 +438,7 @@ impl Partition {
         }
     }
 
-    /// The unique keys an item holds, as its record says.
+    /// The unique keys that an item claims, read from its record.
     pub(crate) fn unique_keys_of(
         &self,
         row: &ItemRow,
@@ -446,8 +451,8 @@ impl Partition {
         Ok(unique.unwrap_or_default())
     }
 
-    /// Whether items of one key have more bytes than this. Tables answer unless entries with several items leave it
-    /// open.
+    /// Whether items of one key have more bytes than this in total. Offset tables answer unless entries of
+    /// several items make the sum uncertain.
     pub(crate) fn do_items_exceed(
         &self,
         positions: &[Position],
@@ -476,7 +481,7 @@ impl Partition {
     }
 }
 
-/// What a partition is, before it has a log.
+/// The identity of a partition, independent of its log.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) container: ContainerRid,

@@ -1,17 +1,18 @@
-//! What a transaction has changed so far: a list with the newest value of each key.
+//! A list of changes with look-up of the newest value of each key.
 //!
-//! Nearly all transactions are one operation, for which a look through the list is cheapest. A script may
-//! make thousands, and then the list gets an index.
+//! Used for the changes of one transaction. Nearly all transactions are a single operation, for which a
+//! linear search is cheapest. A script may make thousands; then the list gets an index. Never removes an
+//! entry.
 
 use crate::keys::Key;
 use std::collections::HashMap;
 
-/// Entries that are looked through without an index.
+/// Entries that are searched without an index.
 const LINEAR_MAX: usize = 16;
 
 pub(super) struct Newest<T> {
     list: Vec<(Key, T)>,
-    /// Where the newest value of a key is; empty while the list is short.
+    /// Position of the newest value of each key; empty while the list is short.
     index: HashMap<Key, usize>,
 }
 
@@ -40,7 +41,7 @@ impl<T> Newest<T> {
         self.index.get(key).and_then(|place| self.list.get(*place)).map(|(_, value)| value)
     }
 
-    /// Everything that was pushed, oldest first.
+    /// All entries, the oldest first.
     pub(super) fn into_changes(self) -> impl Iterator<Item = (Key, T)> {
         self.list.into_iter()
     }
@@ -55,7 +56,7 @@ mod tests {
         for count in [1, LINEAR_MAX - 1, LINEAR_MAX, LINEAR_MAX + 1, 5 * LINEAR_MAX] {
             let mut newest = Newest::default();
             for number in 0..count {
-                // Every key is written at least twice in the longer lists.
+                // In the longer lists every key is written at least twice.
                 let name = u8::try_from(number % 10).unwrap();
                 newest.push(Key::from_slice(&[name]), number);
             }

@@ -1,18 +1,18 @@
-//! How many items a partition has, known without reading one.
+//! The number of items of a partition, without reading them.
 //!
-//! The writer keeps a tally: one up for an item that came, one down for one that went. A tally says nothing by
-//! itself, because a partition that was opened or split off does not know how many items it began with. That is
-//! found out once, when it is first asked for, by counting rows:
+//! The writer keeps a tally: plus one for each new item, minus one for each deleted item. The tally alone is
+//! not the count, because a partition that was opened or split off starts it at zero. The difference is
+//! determined once, at the first request, by counting rows:
 //!
 //! ```text
-//! rows in a view of the index − tally in the same view  = what the tally lacks
-//! tally now + what it lacks                             = items now
+//! rows in a view of the index − tally in the same view  = offset
+//! tally now + offset                                    = items now
 //! ```
 //!
-//! The tally is in the row that says how far the index is, so that a view has rows and tally of one moment while
-//! writes go on. Nothing but differences of tallies counts, so it does not matter at what it begins.
+//! The tally is stored in the row with the applied LSN, so a view has rows and tally of the same moment while
+//! writes continue. Only differences of tallies count, so the start value does not matter.
 //!
-//! An item whose time is over counts until it is deleted.
+//! An expired item counts until it is deleted.
 
 use super::Partition;
 use crate::error::StorageError;
@@ -21,17 +21,17 @@ use headwater_log::{Record, RecordKind};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// See the head of this file.
+/// The item counter of a partition.
 #[derive(Debug, Default)]
 pub(crate) struct Population {
     tally: AtomicI64,
-    /// How many items have gone since the partition was opened.
+    /// Items deleted since the partition was opened.
     gone: AtomicU64,
-    /// Held while it is found out, so that nobody else counts the same.
+    /// The offset between tally and count. Locked while it is determined, so that only one caller counts.
     lacking: Mutex<Option<i64>>,
 }
 
-/// What the records of a group do to a tally.
+/// The effect of a group on the tally.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change {
     came: u32,
@@ -49,34 +49,34 @@ impl Change {
 }
 
 impl Population {
-    /// Of a partition that has never been written to, if so.
+    /// The counter of a partition. `is_empty` means that the partition was never written to.
     pub(crate) fn new(is_empty: bool) -> Population {
         Population { lacking: Mutex::new(is_empty.then_some(0)), ..Population::default() }
     }
 
-    /// The tally after a change, for the row that is written with it. Only the writer changes it.
+    /// The tally after a change, for the row written with it. Only the writer changes the tally.
     pub(crate) fn tally_after(&self, change: Change) -> i64 {
         self.tally.load(Ordering::Relaxed) + i64::from(change.came) - i64::from(change.gone)
     }
 
-    /// The tally as it is in the partition's row.
+    /// The tally, as stored in the partition's row.
     pub(crate) fn tally(&self) -> i64 {
         self.tally.load(Ordering::Acquire)
     }
 
-    /// The change is in the index.
+    /// Records a change that the index has applied.
     pub(crate) fn changed(&self, change: Change) {
         self.tally.store(self.tally_after(change), Ordering::Release);
         let gone = self.gone.load(Ordering::Relaxed) + u64::from(change.gone);
         self.gone.store(gone, Ordering::Release);
     }
 
-    /// How many items have gone since the partition was opened.
+    /// Items deleted since the partition was opened.
     pub(crate) fn gone(&self) -> u64 {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// How many items there are, if that is known already.
+    /// The number of items, if the offset is known.
     pub(crate) fn known(&self) -> Option<u64> {
         let lacking = (*self.lacking.try_lock()?)?;
         Some(self.with(lacking))
@@ -88,13 +88,12 @@ impl Population {
 }
 
 impl Partition {
-    /// How many rows of items there are, if they were counted already.
+    /// The number of item rows, if they were counted already.
     pub(crate) fn known_item_count(&self) -> Option<u64> {
         self.population.known()
     }
 
-    /// How many rows of items there are. The first time they are counted, which takes as long as they are many;
-    /// then they are known.
+    /// The number of item rows. The first call counts them, which takes time in proportion; later calls do not.
     pub(crate) fn item_count(&self) -> Result<u64, StorageError> {
         let mut lacking = self.population.lacking.lock();
         if let Some(lacking) = *lacking {

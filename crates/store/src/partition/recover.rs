@@ -1,12 +1,12 @@
-//! Bringing the index up to the end of a partition's log.
+//! Recovery: applies a partition's log to the index.
 //!
-//! Usually a few entries after the last applied LSN. If the index does not know the partition, or its
-//! dead bits are lost, everything is applied again, by key: what an item's newest record is, the log
-//! itself says.
+//! Usually that is a few entries after the last applied LSN. If the index does not know the partition, or the
+//! dead bits of the log are lost, all entries are applied again. Without dead bits, the newest record of an
+//! item is found by its key.
 //!
-//! An index can be ahead of its log. Where every append was synced, the log has lost entries: damage.
-//! With durability `os` a power cut may take the end of the log, and the index is rebuilt from the rest. That
-//! the old rows are invalid is made durable first.
+//! An index can be ahead of its log. Where every append was synced, the log has lost entries: damage. With
+//! durability `os` a power cut may remove the end of the log; then the index is rebuilt from the rest. The
+//! old rows are durably invalidated first. Never writes the log, except for dead bits.
 
 use super::apply::apply;
 use crate::account::Shared;
@@ -21,26 +21,26 @@ use std::collections::HashMap;
 
 /// Records applied in one batch.
 const RECORDS_AT_ONCE: usize = 4_096;
-/// Resource ids carry the partition that gave them out in their upper bits, so they stay unique over
-/// splits and merges, and grow with the partition number.
+/// Item numbers hold the creating partition in their upper bits, so they stay unique over splits and merges
+/// and increase with the partition number.
 const RID_PARTITION_SHIFT: u32 = 36;
 
-/// The first resource id a partition gives out.
+/// The first item number of a partition.
 pub(crate) fn first_rid(partition: PartitionId) -> u64 {
     (u64::from(partition.get()) << RID_PARTITION_SHIFT) + 1
 }
 
-/// The index to bring up to date, and how far.
+/// The index to update, and the LSN to stop at.
 pub(crate) struct Target<'a> {
     pub(crate) index: &'a dyn Index,
     pub(crate) upto: Lsn,
-    /// The tally of items that the partition's row gets.
+    /// The tally of items to store in the partition's row.
     pub(crate) tally: i64,
-    /// Ends the work early.
+    /// Interrupts the work when requested.
     pub(crate) stop: Option<&'a Stop>,
 }
 
-/// Applies what the index of an open store has not applied yet; returns the next resource id.
+/// Applies pending entries to the index of an open store. Returns the next item number.
 pub(crate) fn catch_up(
     shared: &Shared,
     container: ContainerRid,
@@ -52,10 +52,10 @@ pub(crate) fn catch_up(
     catch_up_to(shared, container, range, opened, &target)
 }
 
-/// The same for any index.
+/// Like [`catch_up`], for any index.
 ///
 /// # Errors
-/// [`StorageError::Closed`] when it was asked to stop.
+/// [`StorageError::Closed`] when a stop was requested.
 pub(crate) fn catch_up_to(
     shared: &Shared,
     container: ContainerRid,
@@ -77,7 +77,7 @@ pub(crate) fn catch_up_to(
             format!("the log ends at LSN {tail}, but LSN {} had been written", state.applied);
         return Err(Damage { file, offset: 0, lsn: Some(tail.next()), what }.into());
     }
-    // An index from before a compaction missed entries that the log no longer has.
+    // Compaction has removed entries that an index older than `complete_after` never applied.
     let complete_after = log.complete_after().max(log.start());
     let known =
         state.filter(|state| state.applied >= complete_after && !opened.liveness_lost && !is_ahead);
@@ -91,39 +91,39 @@ pub(crate) fn catch_up_to(
     match known {
         Some(state) => replay.run(state.applied, Which::Everything, false)?,
         None => {
-            // A backup has no index, so a restore builds it; that is no damage.
+            // A backup has no index, so a restore builds it. That is no damage and logs no warning.
             let is_restore = crate::directory::is_unfinished(&shared.root);
             if tail > Lsn::ZERO && target.stop.is_none() && !is_restore {
                 tracing::warn!(
                     partition = %log.partition(),
-                    "the index does not know the partition or does not fit its log, rebuilt from the log"
+                    "the index does not know the partition or does not match its log; it is rebuilt from the log"
                 );
             }
-            // First of all the index forgets the partition: a crash halfway must start over.
+            // First remove the partition's row: after a crash halfway, the work must start again.
             let mut forget = Batch::default();
             forget.remove(keys::partition(container, log.partition()));
             index.write(&forget)?;
             if is_ahead {
-                // The log gives the LSNs of the lost entries out again. Without this, a crash before the
-                // next table would restore rows of the lost entries, at LSNs that the log has by then.
+                // The log assigns the LSNs of the lost entries again. Without this, a crash before the next
+                // table is written would restore rows of lost entries at LSNs that are in use by then.
                 index.settle()?;
             }
-            // Indexes of values have read a log that may not have been this one, and say where in it items
-            // are. Their entries do not know partitions.
+            // Secondary indexes may have followed a log that ended differently, and their entries hold
+            // positions. The entries do not tell which partition they belong to, so all are removed.
             let (from, to) = keys::all_index_progress(container);
             remove_range(index, &from, &to)?;
             let (from, to) = keys::index_entries_from(container, 0);
             remove_range(index, &from, &to)?;
-            // Rows of a later state would make older records look superseded by newer ones.
+            // Remove rows of a later state: replaying an older record of an item would mark the newer record dead.
             let (from, to) = keys::items_in(container, range);
             remove_range(index, &from, &to)?;
-            // With good dead bits only live records matter; without, every record does.
+            // With valid dead bits, live records suffice; without them every record is needed.
             let which = if opened.liveness_lost { Which::Everything } else { Which::Live };
             replay.run(Lsn::ZERO, which, opened.liveness_lost)?;
             if opened.liveness_lost {
                 log.liveness_restored();
             }
-            // Ids of deleted items may be unknown now; never give out one that may have been used.
+            // Numbers of deleted items may be unknown now; skip every number that may have been used.
             replay.next_rid += tail.get();
             replay.next_rid = replay.next_rid.max(state.map_or(0, |state| state.next_rid));
         }
@@ -138,7 +138,7 @@ struct Replay<'a> {
     container: ContainerRid,
     opened: &'a Opened,
     next_rid: u64,
-    /// Rows of the batch being collected, which the index does not show yet.
+    /// Rows of the current batch, which the index does not have yet.
     rows: HashMap<Key, Option<ItemRow>>,
 }
 
@@ -176,7 +176,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Marks what this record replaces, going by its key.
+    /// Marks the record that this one replaces as dead, found by its key.
     fn mark_superseded(&mut self, record: &Record) -> Result<(), OpenError> {
         if record.kind == RecordKind::Control {
             return Ok(());
@@ -220,9 +220,8 @@ impl Replay<'_> {
     }
 }
 
-/// A record whose bytes are as they were written and mean nothing to this version.
+/// The error for a record with a valid checksum whose content cannot be decoded.
 fn unapplied(log: &LocalLog, record: &Record) -> OpenError {
-    let what =
-        "the record cannot be applied: its checksum is right, but its content is not understood";
+    let what = "the record cannot be applied: its checksum is valid, but this version cannot decode its content";
     log.damage_at(record.position, record.epk(), what).into()
 }

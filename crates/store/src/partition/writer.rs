@@ -1,11 +1,10 @@
-//! The one task that writes to a partition.
+//! The writer: the only task that writes to a partition and assigns its LSNs.
 //!
-//! It collects waiting requests (a group grows by itself while the previous one is being synced),
-//! decides them in order, appends the accepted ones with one sync, applies them to the index, moves
-//! `visible`, and answers. Nobody else gives out an LSN.
+//! Group commit: requests that arrive during a sync form the next group. The writer evaluates them in order,
+//! appends the accepted ones with one sync, applies them to the index, advances `visible`, and answers.
 //!
-//! Small and large transactions are in groups of their own, which alternate while both wait: a client that
-//! writes megabytes delays its neighbours by one such write, not by all of them.
+//! Small and large transactions form separate groups, which alternate while both wait. A client that writes
+//! megabytes delays other clients by one such group, not by all of them.
 
 use super::apply::apply;
 use super::control::Seal;
@@ -25,19 +24,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests decided together.
+/// Most requests taken from the queue at once.
 const GROUP_REQUESTS_MAX: usize = 512;
-/// A group that has grown to this takes no more requests.
+/// A group of this size takes no more requests.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// A transaction of this many bytes takes longer to write than to sync.
+/// From this size on, writing a transaction takes longer than syncing it.
 const LARGE_BYTES: usize = 256 << 10;
-/// A group of large transactions that has grown to this takes no more.
+/// A group of large transactions of this size takes no more.
 const LARGE_GROUP_BYTES_MAX: usize = 1 << 20;
-/// What the envelope of an item and its system properties take, or a little more.
+/// An upper estimate of the bytes of an item's envelope and system properties.
 const ENVELOPE_BYTES: usize = 512;
-/// How long requests wait while the index is being replaced.
+/// How long requests wait while the index is replaced, before they are refused.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Items deleted in one entry when a whole partition key goes.
+/// Items deleted in one entry when a whole partition key is deleted.
 const DELETES_PER_ENTRY: usize = 1_000;
 
 type Reply = oneshot::Sender<Result<Answer, Refusal>>;
@@ -49,20 +48,20 @@ pub(crate) struct Writer {
     queue: mpsc::Receiver<Request>,
     tail: Tail,
     next_rid: u64,
-    /// Whether the last group went before a large transaction that waited.
+    /// Whether the last group preceded a large transaction that waits.
     has_passed_large: bool,
     state: State,
 }
 
 enum State {
     Open,
-    /// Split or merged away, or dropped with its container.
+    /// The partition was split, merged, or dropped with its container.
     Sealed,
-    /// The log and what we know of it may differ; only reopening tells.
+    /// The log may differ from the state in memory; reopening resolves it.
     Broken,
-    /// An entry is in the log and cannot be applied to the index: the reason.
+    /// An entry in the log cannot be applied to the index, for this reason.
     Unapplied(String),
-    /// The index failed after the last entry was written. A rebuilt index has that entry.
+    /// The index failed after the last entry was written. A rebuilt index will have that entry.
     Unindexed,
 }
 
@@ -79,7 +78,7 @@ impl Writer {
         Writer { partition, local, log, queue, tail, next_rid, has_passed_large: false, state }
     }
 
-    /// Starts the task of this writer; its partition learns how it ends.
+    /// Starts the task of this writer. The partition records how it ends.
     pub(crate) fn start(self) {
         let partition = self.partition.clone();
         let shared = partition.shared.clone();
@@ -87,7 +86,7 @@ impl Writer {
         shared.writers.spawn_watched("partition writer", |stop| self.run(stop), on_end);
     }
 
-    /// Works until told to stop, or until nobody can ask for anything any more.
+    /// Serves requests until the queue is closed and empty.
     pub(crate) async fn run(mut self, mut stop: Stop) {
         let mut arrived = Vec::new();
         let mut waiting = VecDeque::new();
@@ -106,7 +105,7 @@ impl Writer {
                     }
                 }
                 () = stop.requested(), if !stopping => {
-                    // What was already asked for is still done.
+                    // Requests already in the queue are still served.
                     stopping = true;
                     self.queue.close();
                 }
@@ -114,7 +113,7 @@ impl Writer {
         }
     }
 
-    /// Adds what has arrived since, so that it need not wait for all that waits already.
+    /// Adds requests that arrived meanwhile, so that small ones need not wait for all earlier ones.
     fn take_arrived(&mut self, waiting: &mut VecDeque<Request>) {
         while !waiting.is_empty() && waiting.len() < GROUP_REQUESTS_MAX {
             let Ok(request) = self.queue.try_recv() else { break };
@@ -122,7 +121,7 @@ impl Writer {
         }
     }
 
-    /// Serves the request at the front, and with it what fits into the same group.
+    /// Serves the request at the front, and the ones that fit in the same group.
     async fn serve(&mut self, requests: &mut VecDeque<Request>) {
         if let Some(request) = requests.pop_front() {
             let ends = matches!(request.work, Work::Retire);
@@ -170,7 +169,7 @@ impl Writer {
                         request.reply.send(result.map(Answer::Deleted).map_err(Refusal::Storage));
                 }
                 (State::Open, Work::Cut) => {
-                    // Between two groups log and index agree.
+                    // Between two groups, log and index are at the same LSN.
                     let log = self.local.snapshot();
                     let (from, to) =
                         keys::items_in(self.partition.container, &self.partition.range);
@@ -187,7 +186,7 @@ impl Writer {
         }
     }
 
-    /// Writes nothing while the index is being replaced. Requests wait for a while and are then refused.
+    /// Writes nothing while the index is replaced. Requests wait up to [`PAUSE_MAX`] and are then refused.
     async fn pause(&mut self, mut until: oneshot::Receiver<()>, requests: &mut VecDeque<Request>) {
         let runtime = self.partition.shared.runtime.clone();
         let mut resumed = runtime.timeout(PAUSE_MAX, &mut until).await;
@@ -209,8 +208,8 @@ impl Writer {
         }
     }
 
-    /// Whether the next group is of large transactions. Moves those of its size to the front: the order within
-    /// each size stays, and no transaction passes another kind of request.
+    /// Decides whether the next group is of large transactions, and moves those of its size to the front. The
+    /// order within each size stays, and no transaction passes another kind of request.
     fn choose_size(&mut self, requests: &mut VecDeque<Request>) -> bool {
         let is_transaction = |request: &Request| matches!(request.work, Work::Transaction(_));
         let end = requests.iter().position(|request| !is_transaction(request));
@@ -227,7 +226,7 @@ impl Writer {
         is_large_group
     }
 
-    /// Decides and writes as many transactions from the front as make one group.
+    /// Evaluates and writes one group of transactions from the front.
     async fn serve_group(&mut self, requests: &mut VecDeque<Request>) {
         let partition = self.partition.clone();
         let is_large_group = self.choose_size(requests);
@@ -249,8 +248,7 @@ impl Writer {
                 Err(Postponed::Refused(refusal)) if evaluation.byte_count() == 0 => {
                     let _ = request.reply.send(Err(refusal));
                 }
-                // Perhaps because of what this group is about to write, which nobody may know of
-                // before it is durable.
+                // The refusal may depend on writes of this group, which must not be known before they are durable.
                 Err(Postponed::Refused(refusal)) => decided.push((request.reply, Err(refusal))),
                 Err(Postponed::NextGroup) => {
                     let work = Work::Transaction(operations);
@@ -268,22 +266,22 @@ impl Writer {
                 for (reply, decision) in decided {
                     let _ = reply.send(decision.map(|effects| answer(effects, &group, &partition)));
                 }
-                // Those who were answered go on before this thread waits for the disk again, and may
-                // be in time for the next group. With nothing to do this task waits anyhow, and
-                // yielding would wake another thread for it.
+                // Let clients that were answered continue before this thread waits for the disk again, so
+                // that they can join the next group. With an empty queue this task waits anyway, and yielding
+                // would wake another thread.
                 if !self.queue.is_empty() || !requests.is_empty() {
                     tokio::task::yield_now().await;
                 }
             }
             Err(error) => {
                 for (reply, _) in decided {
-                    let _ = reply.send(Err(Refusal::Storage(again(&error))));
+                    let _ = reply.send(Err(Refusal::Storage(copy_error(&error))));
                 }
             }
         }
     }
 
-    /// Appends, applies, publishes.
+    /// Appends a group, applies it to the index and publishes it.
     async fn commit(&mut self, group: &Group, next_rid: u64) -> Result<(), StorageError> {
         if group.entries().is_empty() {
             return Ok(());
@@ -295,7 +293,7 @@ impl Writer {
                 AppendError::DiskFull | AppendError::Io(_) | AppendError::TooLarge { .. }
             );
             if !nothing_written || self.local.is_poisoned() {
-                tracing::error!(partition = %self.partition.id, %error, "partition refuses writes until reopened");
+                tracing::error!(partition = %self.partition.id, %error, "the partition refuses writes until it is reopened");
                 self.state = State::Broken;
             }
             return Err(error.into());
@@ -303,7 +301,7 @@ impl Writer {
         self.tail = group.tail();
         self.next_rid = next_rid;
         if let Err(error) = self.apply(group) {
-            // It is written and stays written; the index catches up when it is rebuilt.
+            // The entry is in the log and stays there; a rebuilt index will have it.
             self.state = match &error {
                 StorageError::Stopped { message, .. } => State::Unapplied(message.clone()),
                 _ if self.partition.shared.index.has_failed() => State::Unindexed,
@@ -324,7 +322,7 @@ impl Writer {
             let mut unapplied = None;
             let read = entry::decode_header(&bytes).and_then(|header| {
                 entry::for_each_record(&bytes, &header, |record| {
-                    self.partition.touched.note(record.epk(), record.position.lsn);
+                    self.partition.last_writes.note(record.epk(), record.position.lsn);
                     change.note(&record);
                     if !apply(container, &record, &mut batch) {
                         unapplied = Some(record.position.lsn);
@@ -332,16 +330,18 @@ impl Writer {
                 })
             });
             if let Err(what) = read {
-                return Err(self.unapplied(&format!("an entry cannot be read back: {what:?}")));
+                return Err(self.report_unapplied(&format!("an entry cannot be read back: {what}")));
             }
             if let Some(lsn) = unapplied {
-                return Err(self.unapplied(&format!("the record at LSN {lsn} cannot be applied")));
+                return Err(
+                    self.report_unapplied(&format!("the record at LSN {lsn} cannot be applied"))
+                );
             }
         }
         let tally = self.partition.population.tally_after(change);
         let state = PartitionRow { applied: group.tail().lsn, next_rid: self.next_rid, tally };
         batch.put(keys::partition(container, self.partition.id), state.encode());
-        // An index that fails here has the rows in memory and cannot write a table of others.
+        // An index that fails here has these rows in memory; it failed to write a table of older rows.
         let applied = self.partition.shared.index.write(&batch);
         self.partition.population.changed(change);
         let written = batch.changes.iter().map(|(key, _)| key);
@@ -349,15 +349,16 @@ impl Writer {
         applied
     }
 
-    /// A defect: this writer does not understand what it wrote. The index must not miss it.
-    fn unapplied(&self, what: &str) -> StorageError {
+    /// Reports a defect: this writer cannot apply an entry it wrote. It stops, so that the index does not
+    /// miss the entry.
+    fn report_unapplied(&self, what: &str) -> StorageError {
         let error = self.partition.stopped_with(what.to_owned());
-        tracing::error!(%error, "a partition refuses writes until the store is opened again");
+        tracing::error!(%error, "the partition refuses writes until the store is opened again");
         self.partition.shared.note_stopped(&error);
         error
     }
 
-    /// Deletes up to [`DELETES_PER_ENTRY`] items of a partition key that were there at `upto`.
+    /// Deletes up to [`DELETES_PER_ENTRY`] items of a partition key that existed at `upto`.
     async fn delete_key(
         &mut self,
         epk: &Epk,
@@ -380,7 +381,7 @@ impl Writer {
         Ok(rows.len())
     }
 
-    /// Writes the last entry and closes the log behind it.
+    /// Writes the control entry and seals the log.
     async fn seal(&mut self, seal: &Seal) -> Result<Lsn, StorageError> {
         let partition = self.partition.clone();
         let mut evaluation = Evaluation::new(&partition, self.tail, self.next_rid);
@@ -401,7 +402,7 @@ impl Writer {
     }
 }
 
-/// About how many bytes of a group a request takes.
+/// Estimated bytes of a request in a group.
 fn room_of(request: &Request) -> usize {
     match &request.work {
         Work::Transaction(operations) => {
@@ -429,7 +430,7 @@ fn rows_of_key(
             malformed = true;
             return false;
         };
-        // Also of items that ancestors wrote: LSNs go on where theirs ended.
+        // Valid also for items that ancestors wrote: LSNs continue after theirs.
         let there = row.position.lsn <= upto;
         if there {
             let key_bytes = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
@@ -447,7 +448,7 @@ fn rows_of_key(
     Ok(rows)
 }
 
-/// Leaves the first rows, at least one, whose entries have at most [`TRANSACTION_BYTES_MAX`].
+/// Keeps the first rows, at least one, whose entries have at most [`TRANSACTION_BYTES_MAX`].
 fn truncate_to_bytes(
     partition: &Partition,
     rows: &mut Vec<(Operation, ItemRow)>,
@@ -467,8 +468,8 @@ fn truncate_to_bytes(
     Ok(())
 }
 
-/// The same error for everybody in the group.
-fn again(error: &StorageError) -> StorageError {
+/// Copies an error for each request of the group.
+fn copy_error(error: &StorageError) -> StorageError {
     match error {
         StorageError::Append(AppendError::DiskFull) => AppendError::DiskFull.into(),
         StorageError::Append(AppendError::Undecided) => AppendError::Undecided.into(),
@@ -543,7 +544,7 @@ mod tests {
             }
             lsns
         };
-        // On one thread all of them wait before the writer begins.
+        // On one thread, all of them are queued before the writer begins.
         let (a, b, c, small) = tokio::join!(large(1), large(2), large(3), small(5));
         assert_eq!(small, [1, 3, 5, 7, 8]);
         assert_eq!([a, b, c], [2, 4, 6]);

@@ -1,12 +1,12 @@
-//! The newest rows of an index, in memory and in order.
+//! The memtable of an index: its newest rows, in memory and in order.
 //!
 //! ```text
-//! write ─► young ── has grown enough ─► frozen ── is in tables ─► gone
-//! read     young, then frozen, then the tables: who knows the key first is right
+//! write ─► young ── full ─► frozen ── written to tables ─► dropped
+//! read     young, then frozen, then the tables: the first that has the key is right
 //! ```
 //!
-//! Nothing here is durable and nothing needs to be: the log knows every row that is lost with it. It knows
-//! no tables and starts no work; whoever owns it decides when rows go on.
+//! Nothing here is durable: rows that a crash loses are applied from the log again. Starts no work and does
+//! not know tables; the owner decides when rows are written to them.
 
 use super::Batch;
 use crate::keys::{Key, Value};
@@ -16,27 +16,27 @@ use std::ops::Bound;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Rows in order. One without a value was removed: older ones of its key do not count.
+/// Rows in order. `None` marks a removed key (a tombstone), which hides older rows of the key.
 pub(super) type Rows = BTreeMap<Key, Option<Value>>;
 
-/// What a row takes, about: nodes of the tree are two thirds full.
+/// Estimated bytes of a row: nodes of the tree are two thirds full.
 const ROW_BYTES: usize = size_of::<(Key, Option<Value>)>() * 3 / 2;
 
-/// See the head of this file.
+/// A memtable in two parts: one that takes writes, and a frozen one that is written to tables.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Front {
+pub(super) struct Memtable {
     young: Rows,
     young_keys: Filter,
     young_bytes: usize,
     frozen: Option<Arc<Rows>>,
     frozen_keys: Filter,
     frozen_bytes: usize,
-    /// How often rows have gone on to somewhere else.
+    /// Counts how often rows have left a part of the memtable.
     moves: u64,
 }
 
-impl Front {
-    /// What is known of a key, if anything is: its value, or that it was removed.
+impl Memtable {
+    /// The value of a key, or `Some(None)` if it was removed; `None` if the memtable does not have the key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Value>> {
         let hash = xxh3_64(key);
         let frozen = || self.frozen.as_ref().filter(|_| self.frozen_keys.may_have(hash))?.get(key);
@@ -58,27 +58,27 @@ impl Front {
         }
     }
 
-    /// The rows of an interval alone, as they are now. For scans: it has no filter of keys.
-    pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Front {
+    /// A copy of the rows between two keys, for scans: it has no bloom filter.
+    pub(super) fn between(&self, from: &[u8], to: &[u8]) -> Memtable {
         if from >= to {
-            return Front::default();
+            return Memtable::default();
         }
         let young = self.rows(from, to, usize::MAX).into_iter().collect();
-        Front { young, ..Front::default() }
+        Memtable { young, ..Memtable::default() }
     }
 
-    /// Bytes of what is still written to, about. A row that is written again counts once.
+    /// Estimated bytes of the part that takes writes. A row that is written again counts once.
     pub(super) fn young_bytes(&self) -> usize {
         self.young_bytes
     }
 
-    /// Bytes of all rows, about.
+    /// Estimated bytes of all rows.
     pub(super) fn bytes(&self) -> usize {
         self.young_bytes + self.frozen_bytes
     }
 
-    /// What is written from now on is apart from what was written before. False if that is nothing, or
-    /// if older rows still wait for their tables.
+    /// Freezes the rows and starts an empty part for new ones. False if there are no rows, or the frozen ones
+    /// are not in tables yet.
     pub(super) fn freeze(&mut self) -> bool {
         if self.frozen.is_some() || self.young.is_empty() {
             return false;
@@ -94,7 +94,7 @@ impl Front {
         self.frozen.clone()
     }
 
-    /// The frozen rows are in tables.
+    /// Drops the frozen rows after they were written to tables.
     pub(super) fn forget_frozen(&mut self) {
         self.frozen = None;
         self.frozen_keys = Filter::default();
@@ -102,18 +102,17 @@ impl Front {
         self.moves += 1;
     }
 
-    /// Forgets all rows, because another index has them.
+    /// Drops all rows, because another index has them.
     pub(super) fn clear(&mut self) {
-        *self = Front { moves: self.moves + 1, ..Front::default() };
+        *self = Memtable { moves: self.moves + 1, ..Memtable::default() };
     }
 
-    /// While this stays the same, rows that were here and not written again are still here.
+    /// Counts moves of rows. While the count is unchanged, every row is still in the part where it was.
     pub(super) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// The first rows from `from` (included) to `to` (excluded), in order; fewer than `most` only if that
-    /// is all.
+    /// The first rows from `from` (included) to `to` (excluded), in order. Fewer than `most` only at the end.
     pub(super) fn rows(&self, from: &[u8], to: &[u8], most: usize) -> Vec<(Key, Option<Value>)> {
         let bounds = (Bound::Included(from), Bound::Excluded(to));
         let empty = Rows::new();
@@ -125,12 +124,12 @@ impl Front {
     }
 }
 
-/// Which keys are certainly not there. Most new items are looked for once and found nowhere, and a search through
-/// the tree for each would cost as much as its row.
+/// A bloom filter of keys. Most new items are looked up once without success, and a search of the tree for
+/// each would cost as much as its insertion.
 #[derive(Clone, Debug, Default)]
 struct Filter(Vec<u64>);
 
-/// 128 KiB, for the sixty thousand rows or so of a front: one key in fifty is looked for in vain.
+/// 128 KiB. With some 60,000 rows in the memtable, about 2 % of look-ups of absent keys pass the filter.
 const FILTER_WORDS: usize = 1 << 14;
 
 impl Filter {
@@ -147,7 +146,7 @@ impl Filter {
         self.0.get(word).is_some_and(|found| found & bits == bits)
     }
 
-    /// The word of a hash, and three bits in it.
+    /// The word of a hash, and its three bits.
     fn place(hash: u64) -> (usize, u64) {
         let bit = |shift: u32| 1_u64 << ((hash >> shift) % 64);
         let word = usize::try_from(hash >> 32).unwrap_or(0) % FILTER_WORDS;
@@ -157,7 +156,7 @@ impl Filter {
 
 type Range<'a> = Peekable<btree_map::Range<'a, Key, Option<Value>>>;
 
-/// Two ranges as one. Where both have a key, the newer is right.
+/// Merges two ranges. Where both have a key, the newer row counts.
 struct InOrder<'a> {
     newer: Range<'a>,
     older: Range<'a>,
@@ -191,27 +190,27 @@ mod tests {
         Batch { changes: rows.iter().map(change).collect() }
     }
 
-    fn shown(front: &Front, from: u8, to: u8, most: usize) -> Vec<(u8, Option<u8>)> {
-        let rows = front.rows(&[from], &[to], most);
+    fn shown(memtable: &Memtable, from: u8, to: u8, most: usize) -> Vec<(u8, Option<u8>)> {
+        let rows = memtable.rows(&[from], &[to], most);
         rows.into_iter().map(|(key, value)| (key[0], value.map(|value| value[0]))).collect()
     }
 
     #[test]
     fn the_newest_version_of_a_row_is_shown_wherever_the_others_are() {
-        let mut front = Front::default();
-        front.write(&batch(&[(1, Some(10)), (2, Some(20)), (4, Some(40))]));
-        assert!(front.freeze());
-        front.write(&batch(&[(2, None), (3, Some(31)), (5, None)]));
+        let mut memtable = Memtable::default();
+        memtable.write(&batch(&[(1, Some(10)), (2, Some(20)), (4, Some(40))]));
+        assert!(memtable.freeze());
+        memtable.write(&batch(&[(2, None), (3, Some(31)), (5, None)]));
         let all = [(1, Some(10)), (2, None), (3, Some(31)), (4, Some(40)), (5, None)];
-        assert_eq!(shown(&front, 0, 9, 9), all);
-        assert_eq!(shown(&front, 2, 5, 9), all[1..4]);
-        assert_eq!(shown(&front, 0, 9, 2), all[..2]);
-        assert_eq!(front.get(&[2]), Some(None), "it was removed");
-        assert_eq!(front.get(&[1]), Some(Some(&Value::from_slice(&[10]))));
-        assert_eq!(front.get(&[7]), None, "nobody here knows");
-        assert!(!front.freeze(), "older rows are still there");
-        front.forget_frozen();
-        assert_eq!(shown(&front, 0, 9, 9), [all[1], all[2], all[4]]);
+        assert_eq!(shown(&memtable, 0, 9, 9), all);
+        assert_eq!(shown(&memtable, 2, 5, 9), all[1..4]);
+        assert_eq!(shown(&memtable, 0, 9, 2), all[..2]);
+        assert_eq!(memtable.get(&[2]), Some(None), "it was removed");
+        assert_eq!(memtable.get(&[1]), Some(Some(&Value::from_slice(&[10]))));
+        assert_eq!(memtable.get(&[7]), None, "the key was never written");
+        assert!(!memtable.freeze(), "older rows are still there");
+        memtable.forget_frozen();
+        assert_eq!(shown(&memtable, 0, 9, 9), [all[1], all[2], all[4]]);
     }
 
     #[test]
@@ -227,15 +226,15 @@ mod tests {
 
     #[test]
     fn rows_count_once_and_moves_are_noticed() {
-        let mut front = Front::default();
-        assert!(!front.freeze(), "there is nothing");
+        let mut memtable = Memtable::default();
+        assert!(!memtable.freeze(), "there is nothing");
         for version in 0..10 {
-            front.write(&batch(&[(1, Some(version)), (2, None)]));
+            memtable.write(&batch(&[(1, Some(version)), (2, None)]));
         }
-        assert_eq!(front.young_bytes(), 2 * ROW_BYTES);
-        let moves = front.moves();
-        assert!(front.freeze());
-        assert_eq!((front.young_bytes(), front.bytes()), (0, 2 * ROW_BYTES));
-        assert_ne!(front.moves(), moves);
+        assert_eq!(memtable.young_bytes(), 2 * ROW_BYTES);
+        let moves = memtable.moves();
+        assert!(memtable.freeze());
+        assert_eq!((memtable.young_bytes(), memtable.bytes()), (0, 2 * ROW_BYTES));
+        assert_ne!(memtable.moves(), moves);
     }
 }
