@@ -158,7 +158,7 @@ impl Budgets {
     ///
     /// # Errors
     /// With the address, if it has as many connections as it may have.
-    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Result<Connected, Arc<Peer>> {
+    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Result<CountedConnection, Arc<Peer>> {
         let address = owner_of(address);
         let mut peers = self.peers.lock();
         let peer = peers.entry(address).or_insert_with(|| {
@@ -170,7 +170,7 @@ impl Budgets {
         }
         peer.connections.fetch_add(1, Ordering::Relaxed);
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(Connected(peer.clone()))
+        Ok(CountedConnection(peer.clone()))
     }
 
     /// The number of open connections.
@@ -373,7 +373,7 @@ mod tests {
         Budgets::new(&limits)
     }
 
-    fn connect(budgets: &Arc<Budgets>, text: &str) -> Option<Connected> {
+    fn connect(budgets: &Arc<Budgets>, text: &str) -> Option<CountedConnection> {
         budgets.connect(text.parse().unwrap()).ok()
     }
 

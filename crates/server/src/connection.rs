@@ -12,7 +12,7 @@
 //! An address that has all its connections gets a new one at the expense of those that have been longest in a
 //! head or body ([`Connections::make_room`]): stalled senders do not lock out the other programs of their machine.
 
-use crate::budget::{Connected, Exceeded, Held, Peer, Resource};
+use crate::budget::{CountedConnection, Exceeded, Held, Peer, Resource};
 use crate::config::Limits;
 use headwater_runtime::{Bell, Runtime};
 use parking_lot::Mutex;
@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     body_waits: Mutex<BodyWaits>,
     uncounted_heads: AtomicUsize,
     /// Its place among the connections of its address, until it ends or another one gets it.
-    place: Mutex<Option<Connected>>,
+    place: Mutex<Option<CountedConnection>>,
     is_closed: AtomicBool,
     /// Rung when it is closed.
     closing: Bell,
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// Takes the place that was counted for it.
-    pub(crate) fn keep_place(&self, place: Connected) {
+    pub(crate) fn keep_place(&self, place: CountedConnection) {
         *self.place.lock() = Some(place);
     }
 

@@ -4,7 +4,7 @@
 //! to read it, to answer it or to send the response. Operations that may take long run elsewhere (see
 //! `gateway`), so they do not delay the other connections of the thread.
 
-use crate::budget::{Connected, Resource};
+use crate::budget::{CountedConnection, Resource};
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
 use crate::connection::Connection;
@@ -277,7 +277,7 @@ async fn accept(
 }
 
 /// Counts a connection. Where its address has all it may have, the slowest senders among them make room.
-fn count(gateway: &Gateway, address: IpAddr) -> Option<Connected> {
+fn count(gateway: &Gateway, address: IpAddr) -> Option<CountedConnection> {
     gateway
         .budgets
         .connect(address)
