@@ -217,8 +217,8 @@ impl LocalLog {
 
     /// Makes the new file and its table durable, before anything names them.
     fn finish_file(&self, run: &Run, fresh: &Segment, copy: &Copy) -> io::Result<()> {
-        // What the copy leaves out is dead by entries that must not be lost any more, and whose word
-        // must be on disk before the first of them can be left out.
+        // The copy leaves out records that later entries superseded. Those entries and their dead bits must be
+        // durable first.
         self.sync_active()?;
         let last = run.segments.last().and_then(|segment| segment.sealed());
         if last.is_none_or(|last| self.checkpointed() < last.last_lsn) {
@@ -329,7 +329,7 @@ impl Run {
         let gain = segment.dead.dead_bytes() + tombstones;
         let dead_enough =
             gain > 0 && gain * 100 >= u64::from(sealed.bytes) * limits.policy.dead_percent;
-        // Two small neighbours make one: a lane must not become a heap of crumbs.
+        // Merges two small neighbours, so that a lane does not consist of many small files.
         let crumbs = self.segments.get(1).is_some_and(|next| {
             segment.info.compacted
                 && next.info.compacted

@@ -87,7 +87,7 @@ impl LocalLog {
                 refuse_if_written(&disk, dir, partition)?;
                 create_files(&disk, dir, partition, ancestors, start).map_err(io)?;
             }
-            // Not being able to look is no reason to start anew.
+            // A manifest that cannot be read is not a missing manifest: do not create a new log.
             Err(source) => return Err(OpenError::Io { dir: manifest::path(dir), source }),
         }
         LocalLog::open(disk, dir, partition, options, runtime)
@@ -189,7 +189,7 @@ impl LocalLog {
 }
 
 impl Appender {
-    /// Goes on behind what a segment holds. Returns the bytes of a torn write.
+    /// Recovers the active segment and continues after its last entry. Returns the bytes of a torn write.
     fn adopt(
         &mut self,
         segment: &Arc<Segment>,
@@ -317,7 +317,7 @@ fn create_files(
     }
     let taken: Vec<KeyRange> = ancestors.iter().map(|ancestor| ancestor.range.clone()).collect();
     manifest.floors.simplify(&taken);
-    // An ancestor that does not know what is dead must not pass on what it believes.
+    // An ancestor with missing dead bits must not pass them on.
     if !bits.is_empty() && bits_are_known {
         let bits = bits.iter().map(|(number, bits)| (*number, bits));
         let bytes = liveness::encode_checkpoint(partition, start, bits);
