@@ -1,8 +1,8 @@
-//! Compaction: sealed segments are written again without what nothing needs any more.
+//! Compaction: rewrites sealed segments without the records that nothing needs any more.
 //!
 //! A run of neighbouring segments of one lane becomes one new file, which the manifest swaps in with a
-//! single write. Readers keep the segments they are in; positions are found by LSN, so nobody else
-//! notices. What stays:
+//! single write. Readers keep the segments they are in, and LSNs do not change, so no position becomes
+//! invalid. Compaction keeps:
 //!
 //! * every live record that belongs to this partition;
 //! * a tombstone, as long as an older segment still has a dead record in it: replay would
@@ -230,7 +230,7 @@ impl LocalLog {
         fresh.file.sync()?;
         let table = segment::table_path(&self.dir, fresh.info.number);
         replace_file(&*self.disk, &table, &copy.table.encode())?;
-        // The lane goes on where the run ended, whether or not its last entries are still there.
+        // The lane continues where the run ended, even if its last entries were dropped.
         if let Some(last) = last {
             fresh.seal(Sealed {
                 bytes: copy.table.end(),

@@ -281,7 +281,7 @@ mod tests {
             ("offset goes back", change(|table| table.rows[4].offset = 70)),
             ("offset behind the end", change(|table| table.end = 214)),
             ("a sibling is missing", change(|table| table.rows.truncate(3))),
-            ("nobody is there", change(|table| table.rows[0].siblings = 0)),
+            ("an entry without records", change(|table| table.rows[0].siblings = 0)),
             ("an ordinal twice", change(|table| table.rows[2].ordinal = 0)),
             ("an LSN twice", change(|table| table.rows[4].lsn_delta = 1)),
             ("beyond all numbers", change(|table| table.base = u64::MAX - 2)),

@@ -63,8 +63,9 @@ impl LocalLog {
         LocalLog::inherit(disk, dir, partition, &[], Lsn::ZERO, options, runtime)
     }
 
-    /// Creates the log of a partition that takes over (parts of) sealed logs. Its LSNs go on behind
-    /// `start`, which is not before the end of any of them. Done twice, it does nothing the second time.
+    /// Creates the log of a partition that takes over (parts of) sealed logs.
+    ///
+    /// Its LSNs start after `start`, which must not be before the end of any of them. Idempotent.
     ///
     /// # Errors
     /// When the files cannot be written or linked, or the directory holds a log without a manifest.
