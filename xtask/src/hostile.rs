@@ -1,7 +1,8 @@
 //! The hostile day: every test that plays an attacker or a disaster, in release and for longer.
 //!
 //! What each does and how it is judged is in its own file; this only says which and for how long. `cargo xtask
-//! test` runs all of them in a short form.
+//! test` runs all of them in a short form. Two variables ask for the long form: `HEADWATER_HOSTILE_SECONDS` and
+//! `HEADWATER_MATRIX`. A test that reads one of them must be listed here.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +16,7 @@ const TESTS: &[&str] = &[
     "tokens",
     "web_pages",
     "hostile_connections",
+    "leaving_clients",
     "query_costs",
     // Scripts in the engine, in its workers and in a server.
     "hostile",
@@ -22,12 +24,25 @@ const TESTS: &[&str] = &[
     "scripts",
     // Memory of a server process, and its neighbours.
     "attacks",
+    "large_transactions",
+    "memory",
     // Damaged files, power cuts under the rules of POSIX, kills during everything.
     "damage",
+    "damage_matrix",
+    "damaged_index",
     "power_cuts",
     "torn_writes",
     "kill",
+    "stopping",
 ];
+
+/// Unit tests with a long form, by package and by a part of their path.
+const UNIT_TESTS: &[(&str, &str)] = &[("headwater-server", "certificate::damage_matrix")];
+
+/// Asks for the long form of the damage matrices: every file instead of one of each kind.
+const MATRIX: &str = "HEADWATER_MATRIX";
+/// The seconds of each attack.
+const SECONDS: &str = "HEADWATER_HOSTILE_SECONDS";
 
 /// How long each attack takes.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,15 +71,79 @@ impl Settings {
     }
 }
 
-/// `false` when an attack succeeded.
+/// `false` when an attack succeeded. All tests run, whatever the first of them say.
 pub(crate) fn run(root: &Path, settings: &Settings) -> Result<bool> {
-    let mut command = Command::new("cargo");
-    command.args(["test", "--release", "--workspace", "--no-fail-fast"]);
-    for test in TESTS {
-        command.args(["--test", test]);
+    let mut arguments = vec!["--workspace", "--no-fail-fast"];
+    arguments.extend(TESTS.iter().flat_map(|test| ["--test", *test]));
+    let mut passed = cargo_test(root, settings, &arguments, None)?;
+    for (package, path) in UNIT_TESTS {
+        passed &= cargo_test(root, settings, &["--package", package, "--lib"], Some(path))?;
     }
-    command.args(["--", "--nocapture"]);
-    command.env("HEADWATER_HOSTILE_SECONDS", settings.seconds.to_string());
+    Ok(passed)
+}
+
+fn cargo_test(
+    root: &Path,
+    settings: &Settings,
+    arguments: &[&str],
+    only: Option<&str>,
+) -> Result<bool> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--release"]).args(arguments).args(["--", "--nocapture"]).args(only);
+    command.env(SECONDS, settings.seconds.to_string()).env(MATRIX, "1");
     let status = command.current_dir(root).status().context("cargo cannot be started")?;
     Ok(status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The paths of all files below a folder of the repository, from its root.
+    fn files(root: &Path, folder: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => files(root, &path, found),
+                false => found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()),
+            }
+        }
+    }
+
+    #[test]
+    fn every_test_with_a_long_form_is_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut paths = Vec::new();
+        files(root, &root.join("crates"), &mut paths);
+        let mut with_long_form = BTreeSet::new();
+        for path in paths.iter().filter(|path| path.ends_with(".rs")) {
+            let text = std::fs::read_to_string(root.join(path)).unwrap();
+            if !text.contains(MATRIX) && !text.contains(SECONDS) {
+                continue;
+            }
+            let parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
+            let (package, inside) = (format!("headwater-{}", parts[1]), &parts[3..]);
+            let is_listed = match parts[2] {
+                "tests" => TESTS.contains(&inside[0]),
+                _ => UNIT_TESTS.contains(&(package.as_str(), inside.join("::").as_str())),
+            };
+            assert!(is_listed, "{path} has a long form and is missing in TESTS or UNIT_TESTS");
+            with_long_form.insert(inside[0].to_owned());
+        }
+        let expected = ["attacks", "certificate", "damage_matrix"].map(str::to_owned);
+        assert_eq!(with_long_form, BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn every_listed_test_exists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut paths = Vec::new();
+        files(root, &root.join("crates"), &mut paths);
+        for test in TESTS {
+            let names = [format!("/tests/{test}.rs"), format!("/tests/{test}/main.rs")];
+            let exists = |path: &String| names.iter().any(|name| path.ends_with(name));
+            assert!(paths.iter().any(exists), "there is no test {test}");
+        }
+    }
 }

@@ -61,9 +61,11 @@ commands:
                   from the seeds in fuzz/seeds. Needs a nightly toolchain and cargo-fuzz; see
                   fuzz/README.md.
   hostile [--seconds N]
-                  Attacks, damaged files, power cuts and kills, on a release build. Each attack takes five
-                  seconds unless told otherwise and prints the server's memory and the latency of a
-                  neighbour. Short forms are part of test. Needs a quiet machine.
+                  Attacks, damage to every file, power cuts and kills, on a release build. Each attack takes
+                  five seconds unless told otherwise and prints what it sent, the server's memory and the
+                  latency of a neighbour. It fails when the neighbour's p99 is more than five times what it
+                  was before the attack; 2 ms or less always passes. Short forms are part of test. Needs a
+                  quiet machine.
   help            This text.
 
 To add a suite, add an entry to xtask/src/test/suites.rs.

@@ -204,6 +204,67 @@ fn leases_list_tells_running_from_ownerless_and_paused() {
 }
 
 #[test]
+fn leases_of_a_killed_host_are_ownerless_after_their_expiration() {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("seen");
+    let served = Served::in_memory(&[]);
+    import(&served, &items(0..5));
+    let running = start(&served, "only", &into, &[]);
+    until(&served, || seen(&into).len() == 5);
+    let leases = format!("{}/shop/leases", served.url);
+    let list = || ok(&["leases", "list", &leases]);
+    until(&served, || list().contains("running"));
+    running.kill();
+    until(&served, || list().contains("ownerless"));
+    assert!(!list().contains("running"), "{}", list());
+    let watched = ok(&["watch", &served.orders(), "--once"]);
+    assert!(watched.contains("ownerless") && !watched.contains("running"), "{watched}");
+}
+
+#[test]
+fn a_key_ends_watch_also_while_the_server_does_not_answer() {
+    let served = Served::in_memory(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("seen");
+    import(&served, &items(0..5));
+    let running = start(&served, "only", &into, &[]);
+    until(&served, || seen(&into).len() == 5);
+    let watch = format!("{} watch {}", env!("CARGO_BIN_EXE_headwater"), served.orders());
+    let mut script = support::without_settings(std::process::Command::new("script"));
+    script.args(["--quiet", "--flush", "--return", "--command", &watch, "/dev/null"]);
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    // The picture is there once its footer is.
+    let mut shown = child.stdout.take().unwrap();
+    let mut text = Vec::new();
+    while !String::from_utf8_lossy(&text).contains("q quits") {
+        let mut bytes = [0; 4096];
+        let count = std::io::Read::read(&mut shown, &mut bytes).unwrap();
+        assert!(count > 0, "watch ended: {}", String::from_utf8_lossy(&text));
+        text.extend_from_slice(&bytes[..count]);
+    }
+    let stop = |name: &str| {
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args([name, &served.pid().to_string()]).status().unwrap().success());
+    };
+    stop("-STOP");
+    let clock = headwater_runtime::Runtime::system();
+    // Long enough for the next look to be under way: it waits for an answer that does not come.
+    let _ = std::process::Command::new("sleep").arg("1.5").status();
+    let pressed = clock.elapsed();
+    std::io::Write::write_all(&mut keys, b"q").unwrap();
+    let status = child.wait().unwrap();
+    let took = clock.elapsed() - pressed;
+    stop("-CONT");
+    assert!(status.success());
+    assert!(
+        took < std::time::Duration::from_secs(5),
+        "{took:?}: less than any time-out of a request"
+    );
+    running.kill();
+}
+
+#[test]
 fn watch_uses_the_alternate_screen_and_quits_by_q() {
     let directory = tempfile::tempdir().unwrap();
     let into = directory.path().join("seen");

@@ -53,6 +53,11 @@ fn the_line_at_the_start_says_where_data_is_and_that_authentication_is_off() {
     let ready: serde_json::Value =
         serde_json::from_str(&line(&["--data", data, "--no-auth", "--ready-json"])).unwrap();
     assert_eq!((&ready["authentication"], &ready["data"]), (&false.into(), &data.into()));
+    for (more, expected) in [(&["--any-identity"][..], false), (&[], true)] {
+        let said = line(&[&["--ephemeral", "--ready-json"], more].concat());
+        let ready: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(ready["authentication"], expected, "{more:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,13 @@
 
 mod support;
 
+use headwater_runtime::Runtime;
+use headwater_server::{Config, Server};
+use headwater_store::{
+    Account, ContainerDefinition, Continuation, FeedError, FeedRequest, FeedStart, Lsn, Options,
+};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use support::{Running, Served, fails, headwater, ids, import, items, ok, run};
 
 /// Changes of one customer come in the order in which they were written.
@@ -269,4 +275,75 @@ fn tail_filters_in_the_server_and_its_positions_stay_good() {
     assert_eq!(lines[2..], ["1 | c.n = = 1", "  |       ^"], "{refused}");
     let refused = complaint("--select", "c.id, STARTWITH(c.id, 'a')");
     assert!(refused.contains("Did you mean 'STARTSWITH'?"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_position_that_tail_prints_works_also_where_history_of_several_ranges_has_ended() {
+    let mut options = Options::default();
+    (options.history, options.segment_bytes) = (Duration::ZERO, 4 << 10);
+    options.maintenance_interval = Duration::from_millis(20);
+    let account = Account::ephemeral_with(options).await.unwrap();
+    let shop = account.create_database_if_absent("shop").await.unwrap();
+    let definition = ContainerDefinition::new("orders", "/customer").unwrap();
+    let orders = shop.create_container_with(definition, 2).await.unwrap();
+    let mut config = Config::emulator().unwrap();
+    config.http = Some(([127, 0, 0, 1], 0).into());
+    config.https = None;
+    let runtime = Runtime::system();
+    let server = Server::start(config, account.clone(), runtime.clone()).await.unwrap();
+    let address = format!("http://{}/shop/orders", server.http().unwrap());
+    let tail = |from: &str| {
+        let all = ["tail", &address, "--mode", "all", "--format", "text", "--limit", "1"];
+        run(&[&all[..], &["--from", from]].concat())
+    };
+    let printed = |output: &std::process::Output| {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (_, position) = said.rsplit_once("--from ").unwrap_or_else(|| panic!("{said}"));
+        position.lines().next().unwrap().to_owned()
+    };
+    let write = async |round: u32| {
+        for customer in 0..8 {
+            let pad = "p".repeat(400);
+            let body =
+                format!(r#"{{"id":"1","customer":"c{customer}","n":{round},"pad":"{pad}"}}"#);
+            orders.upsert(body).await.unwrap();
+        }
+    };
+    write(0).await;
+    let old = printed(&tail("beginning"));
+    // Until neither range has its first changes any more.
+    let is_trimmed = async |id: headwater_store::PartitionId| {
+        let start = FeedStart::After(Continuation::Single(Lsn::ZERO));
+        let request = FeedRequest::new(start).all_versions().of_range(id);
+        matches!(orders.read_feed(&request).await, Err(FeedError::BeforeRetention { .. }))
+    };
+    let mut rounds = 1..2_000;
+    for range in orders.ranges() {
+        while !is_trimmed(range.id).await {
+            write(rounds.next().expect("history ends")).await;
+        }
+    }
+    // Until maintenance has nothing left to drop.
+    let oldest = async || {
+        let start = FeedStart::After(Continuation::Single(Lsn::ZERO));
+        match orders.read_feed(&FeedRequest::new(start).all_versions()).await {
+            Err(FeedError::BeforeRetention { position, .. }) => position.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut before = String::new();
+    while before != oldest().await {
+        before = oldest().await;
+        runtime.sleep(Duration::from_millis(300)).await;
+    }
+    let refused = tail(&old);
+    assert!(!refused.status.success(), "{refused:?}");
+    let resumed = tail(&printed(&refused));
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    // Nothing was read of one of the ranges here, and its position is printed all the same.
+    let from_beginning = tail("beginning");
+    assert!(from_beginning.status.success());
+    let again = tail(&printed(&from_beginning));
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    drop(server);
 }

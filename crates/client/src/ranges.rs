@@ -36,6 +36,8 @@ pub struct Partition {
     pub range: Range,
     /// The newest position in its log.
     pub lsn: Lsn,
+    /// Bytes of its live items, where the server says so.
+    pub live_bytes: Option<u64>,
 }
 
 /// The ranges as they were last known.
@@ -58,6 +60,8 @@ struct Document {
     parents: Option<Vec<String>>,
     #[serde(default)]
     lsn: Option<u64>,
+    #[serde(default)]
+    live_bytes: Option<u64>,
 }
 
 impl Document {
@@ -71,7 +75,8 @@ impl Document {
         let parents = document.parents.unwrap_or_default();
         let parents = parents.iter().map(|text| id(text)).collect::<Result<_, _>>()?;
         let range = Range { id: id(&document.id)?, keys, parents };
-        Ok(Partition { range, lsn: Lsn::new(document.lsn.unwrap_or(0)) })
+        let lsn = Lsn::new(document.lsn.unwrap_or(0));
+        Ok(Partition { range, lsn, live_bytes: document.live_bytes })
     }
 }
 

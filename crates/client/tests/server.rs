@@ -208,7 +208,9 @@ async fn a_feed_goes_on_in_both_children_at_the_etag_of_the_parent() {
     let part = FeedScope::Part(merged[0].range.id, ranges[0].keys.clone());
     let page = orders.read_feed(&FeedRead::new(part, FeedFrom::Beginning)).await.unwrap();
     assert!((1..20).contains(&page.changes.len()));
-    assert!(orders.partitions().await.unwrap()[0].lsn.get() > 10);
+    let partitions = orders.partitions().await.unwrap();
+    assert!(partitions[0].lsn.get() > 10);
+    assert!(partitions[0].live_bytes.unwrap() > 100, "{partitions:?}");
     world.stop().await;
 }
 

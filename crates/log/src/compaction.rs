@@ -10,7 +10,7 @@
 //!   superseded it keeps the key from coming back;
 //! * control records that nothing supersedes;
 //! * segments with an entry younger than the retention, untouched, for readers of all versions, unless
-//!   history takes more bytes than the policy allows: then the oldest segments are released;
+//!   history takes more bytes than the policy allows: then the oldest segments of all lanes are released;
 //! * the log's own newest segment, because it knows where the log ends.
 //!
 //! Once an entry is left out, only the dead bits know what it superseded. They are written down first.
@@ -25,8 +25,15 @@ use crate::read::SegmentSet;
 use crate::segment::{self, HEADER_BYTES, Segment};
 use crate::table::Table;
 use headwater_model::{KeyRange, Lsn, Timestamp};
+use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
+
+/// A shared file counts with this fraction of its history (one divided by it). A child links all files of
+/// its parent, and a range merged from several takes over all they kept, so the full history exceeds the
+/// bound of the new range at once. A fraction keeps it, and still bounds what many splits and merges add
+/// up to: to this multiple of the policy's bytes.
+const SHARED_HISTORY_DIVISOR: u64 = 4;
 
 /// When a segment is worth writing again.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +41,8 @@ pub struct CompactionPolicy {
     /// Segments with an entry at or after this time are left alone.
     pub retain_from: Timestamp,
     /// The most bytes of superseded versions and tombstones kept by `retain_from`, newest segments first.
-    /// Older segments are compacted whatever their age.
+    /// Older segments are compacted whatever their age. A file that was linked in a split or merge, and not
+    /// yet rewritten, counts with a quarter of its bytes, and once.
     pub history_bytes_max: u64,
     /// A segment is written again when at least this share of it is dead, in percent.
     pub dead_percent: u64,
@@ -60,8 +68,8 @@ struct Limits {
     /// and one position must serve them all: what is old in one lane may lie behind what is young in
     /// another. `None` when nothing is young.
     retained_after: Option<Lsn>,
-    /// History up to here does not fit into the bytes it may take.
-    released_upto: Option<Lsn>,
+    /// Segments up to this age do not fit into the bytes that history may take.
+    released_upto: Option<Age>,
     segment_bytes: u64,
 }
 
@@ -400,23 +408,60 @@ fn retained_after(set: &SegmentSet, policy: &CompactionPolicy) -> Result<Option<
     }
 }
 
-/// The last LSN of the newest segment that exceeds `bytes_max` of history.
-fn released_upto(set: &SegmentSet, bytes_max: u64) -> Option<Lsn> {
-    let end = |segment: &&Arc<Segment>| segment.sealed().map(|sealed| sealed.last_lsn);
-    let mut segments: Vec<&Arc<Segment>> = set.segments().collect();
-    segments.sort_by_key(|segment| std::cmp::Reverse(end(segment).unwrap_or(Lsn::new(u64::MAX))));
-    let mut bytes = 0;
-    segments.into_iter().find_map(|segment| {
-        bytes += segment.history_bytes();
+/// The age of the newest segment with which history exceeds `bytes_max`. All older ones are released, in
+/// every lane: LSNs of merged lanes do not compare, times do.
+fn released_upto(set: &SegmentSet, bytes_max: u64) -> Option<Age> {
+    let (mut own_bytes, mut shared_bytes) = (0_u64, 0_u64);
+    files_newest_first(set.segments()).into_iter().find_map(|(segment, history_bytes)| {
+        let bytes = if segment.info.shared { &mut shared_bytes } else { &mut own_bytes };
+        *bytes = bytes.saturating_add(history_bytes);
+        let counted = own_bytes.saturating_add(shared_bytes / SHARED_HISTORY_DIVISOR);
         // The active segment counts, but cannot be compacted.
-        end(&segment).filter(|_| bytes > bytes_max)
+        segment.sealed().map(|sealed| Age::of(&sealed)).filter(|_| counted > bytes_max)
     })
+}
+
+/// When a sealed segment ended. Orders the segments of one lane as their LSNs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Age {
+    newest_millis: u64,
+    last_lsn: Lsn,
+}
+
+impl Age {
+    fn of(sealed: &Sealed) -> Age {
+        Age { newest_millis: sealed.newest_millis, last_lsn: sealed.last_lsn }
+    }
+}
+
+/// The files of these segments and the bytes of history in each, newest first. Lanes of a range that was
+/// split and merged again share files: such a file is listed once, with the lane that knows of the most
+/// history in it.
+pub(crate) fn files_newest_first<'a>(
+    segments: impl Iterator<Item = &'a Arc<Segment>>,
+) -> Vec<(&'a Arc<Segment>, u64)> {
+    let mut files: Vec<_> = segments
+        .map(|segment| {
+            let (info, sealed) = (&segment.info, segment.sealed());
+            // The active segment is the newest.
+            let age = sealed.map(|sealed| Reverse(Age::of(&sealed)));
+            let content = sealed.map(|sealed| (sealed.bytes, sealed.records));
+            let own_number = if info.shared { 0 } else { info.number };
+            let file = (age, info.origin, info.first_lsn, content, own_number);
+            (file, segment.history_bytes(), segment)
+        })
+        .collect();
+    files.sort_by(|(one, one_bytes, _), (two, two_bytes, _)| {
+        one.cmp(two).then_with(|| two_bytes.cmp(one_bytes))
+    });
+    files.dedup_by(|(later, ..), (kept, ..)| later == kept);
+    files.into_iter().map(|(_, history_bytes, segment)| (segment, history_bytes)).collect()
 }
 
 impl Limits {
     fn allow(&self, segment: &Segment) -> bool {
         segment.sealed().is_some_and(|sealed| {
-            if self.released_upto.is_some_and(|released| sealed.last_lsn <= released) {
+            if self.released_upto.is_some_and(|released| Age::of(&sealed) <= released) {
                 return true;
             }
             let newest = Timestamp::from_millis(sealed.newest_millis);

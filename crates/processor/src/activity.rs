@@ -2,6 +2,10 @@
 
 use crate::lease::LeaseState;
 use crate::unit::{LeaseInfo, Snapshot};
+use std::time::Duration;
+
+/// The default lease expiration of the .NET and Java processors. Their leases do not name the one in use.
+const EXPIRATION_OF_SHARED_LEASES: Duration = Duration::from_secs(60);
 
 /// Whether a host works on a lease, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +38,10 @@ impl Snapshot {
     /// The activity of one of its leases.
     #[must_use]
     pub fn activity(&self, info: &LeaseInfo) -> Activity {
-        // Hosts of .NET and Java keep no member documents, so an absent member proves nothing there.
-        let takes_part = |owner: &str| {
-            self.members.is_empty() || self.members.iter().any(|member| member.host.name == owner)
+        // Hosts of .NET and Java keep no member documents: they renew each lease instead.
+        let takes_part = |owner: &str| match info.lease.is_shared() {
+            true => info.age.is_none_or(|age| age <= EXPIRATION_OF_SHARED_LEASES),
+            false => self.is_beating(owner),
         };
         match info.lease.extra.state {
             LeaseState::Halted => Activity::Halted,

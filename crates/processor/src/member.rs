@@ -3,6 +3,28 @@
 use crate::lease::{Document, DocumentKey, HostId, Lease, Start};
 use headwater_model::{Epk, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How many lease expirations the document of a silent host is kept.
+const EXPIRATIONS_KEPT: u64 = 10;
+/// The shortest time to live of a member document.
+const KEPT_SECONDS_MIN: u64 = 60;
+
+/// The time to live of the member document of a host with this lease expiration.
+pub(crate) fn time_to_live_seconds(expiration: Duration) -> u64 {
+    expiration.as_secs().saturating_mul(EXPIRATIONS_KEPT).max(KEPT_SECONDS_MIN)
+}
+
+/// How old a member document may be before its host has lost its leases: at least the lease expiration of that
+/// host. Nothing if the document has no time to live.
+pub(crate) fn silence_max(body: &[u8]) -> Option<Duration> {
+    #[derive(Deserialize)]
+    struct Kept {
+        ttl: u64,
+    }
+    let kept: Kept = serde_json::from_slice(body).ok()?;
+    Some(Duration::from_secs(kept.ttl / EXPIRATIONS_KEPT))
+}
 
 /// A host that takes part, as it describes itself. Its heartbeat keeps all its leases alive at once.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,13 +9,13 @@ use crate::kept::Kept;
 use crate::lag::{Lag, Look};
 use crate::lease::{DocumentKey, Lease, LeaseState, Start};
 use crate::lease_store::{LeaseStore, Listing, NewDocument, StoreError, Stored};
-use crate::member::{Control, Member};
+use crate::member::{Control, Member, silence_max};
 use crate::namespace::{Kind, Namespace};
 use crate::promised::{self, Promise};
 use crate::source::{FeedSource, ReadRequest, SourceError};
 use headwater_model::{FeedMode, Timestamp};
 use headwater_runtime::Runtime;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,9 +41,16 @@ pub struct Snapshot {
     pub unreadable: Vec<String>,
     /// Leases that somebody was about to make.
     promises: Vec<Promise>,
+    /// Names of the hosts whose last heartbeat is younger than their lease expiration.
+    beating: HashSet<String>,
 }
 
 impl Snapshot {
+    /// Whether the heartbeat of a host is younger than its lease expiration.
+    pub(crate) fn is_beating(&self, host: &str) -> bool {
+        self.beating.contains(host)
+    }
+
     /// Leases that will be there as soon as somebody makes them.
     pub(crate) fn promised(&self) -> impl Iterator<Item = &Lease> {
         self.promises.iter().flat_map(|promise| &promise.missing)
@@ -177,6 +184,11 @@ impl Unit {
             control: Control::default(),
             unreadable: Vec::new(),
             promises: Vec::new(),
+            beating: HashSet::new(),
+        };
+        let age_of = |stored: &Stored| {
+            let times = listing.seconds.zip(stored.seconds);
+            times.map(|(now, then)| Duration::from_secs(now.saturating_sub(then)))
         };
         let (mut leases, mut marker) = (Vec::new(), None);
         for stored in listing.documents {
@@ -185,7 +197,14 @@ impl Unit {
                     Ok(lease) => leases.push((lease, stored)),
                     Err(_) => snapshot.unreadable.push(stored.key.id),
                 },
-                Kind::Member(_) => snapshot.members.extend(Member::parse(&stored.body)),
+                Kind::Member(_) => {
+                    let Some(member) = Member::parse(&stored.body) else { continue };
+                    let silence = age_of(&stored).zip(silence_max(&stored.body));
+                    if silence.is_none_or(|(silence, max)| silence <= max) {
+                        snapshot.beating.insert(member.host.name.clone());
+                    }
+                    snapshot.members.push(member);
+                }
                 Kind::Control => match Control::parse(&stored.body) {
                     Some(control) => snapshot.control = control,
                     None => {
@@ -201,8 +220,7 @@ impl Unit {
         snapshot.promises = promised::find(&self.namespace, &all, marker.as_ref());
         leases.retain(|(lease, _)| !lease.is_retired());
         snapshot.leases.extend(leases.into_iter().map(|(lease, stored)| {
-            let age = listing.seconds.zip(stored.seconds);
-            let age = age.map(|(now, then)| Duration::from_secs(now.saturating_sub(then)));
+            let age = age_of(&stored);
             LeaseInfo { lease, age, etag: stored.etag }
         }));
         snapshot.leases.sort_by(|one, other| {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use headwater_query::Query;
+use headwater_query::{Query, Value};
 
 /// The line and column, and the message.
 #[track_caller]
@@ -97,6 +97,22 @@ fn messages_say_where_what_was_expected_and_what_was_meant() {
         ("SELECT TOP 1.5 * FROM c", "1:12: TOP needs an integer from 0 to 4294967295."),
         ("SELECT TOP 4294967296 * FROM c", "1:12: TOP needs an integer from 0 to 4294967295."),
         (
+            "SELECT * FROM c OFFSET 4294967296 LIMIT 1",
+            "1:24: OFFSET needs an integer from 0 to 4294967295.",
+        ),
+        (
+            "SELECT * FROM c OFFSET 1 LIMIT 4294967296",
+            "1:32: LIMIT needs an integer from 0 to 4294967295.",
+        ),
+        (
+            "SELECT * FROM c OFFSET 0.5 LIMIT 1",
+            "1:24: OFFSET needs an integer from 0 to 4294967295.",
+        ),
+        (
+            "SELECT * FROM c OFFSET 1 LIMIT 0.5",
+            "1:32: LIMIT needs an integer from 0 to 4294967295.",
+        ),
+        (
             "SELECT * FROM c WHERE c.x IN (SELECT VALUE 1)",
             "1:31: Syntax error, incorrect syntax near 'SELECT'. Expected a list of values. Did you mean 'EXISTS(SELECT …)' or 'ARRAY_CONTAINS(ARRAY(SELECT …), …)'?",
         ),
@@ -127,6 +143,27 @@ fn messages_say_where_what_was_expected_and_what_was_meant() {
     ];
     for (text, expected) in cases {
         check(text, expected);
+    }
+}
+
+#[test]
+fn parameters_that_are_no_row_counts_are_refused() {
+    let values = [Value::number(4_294_967_296.0), Value::number(-1.0), Value::number(0.5)];
+    for value in values.into_iter().chain([Value::from("1"), Value::Undefined]) {
+        let parameters = [("@n".to_owned(), value.clone())];
+        for (text, place, clause) in [
+            ("SELECT TOP @n * FROM c", "1:12", "TOP"),
+            ("SELECT * FROM c OFFSET @n LIMIT 1", "1:24", "OFFSET"),
+            ("SELECT * FROM c OFFSET 1 LIMIT @n", "1:32", "LIMIT"),
+        ] {
+            let error = Query::parse(text, &parameters).map(|_| "no error").unwrap_err();
+            let expected = format!("{place}: {clause} needs an integer from 0 to 4294967295.");
+            assert_eq!(error.to_string(), expected, "{text} with {value:?}");
+        }
+    }
+    for text in ["SELECT TOP @n * FROM c", "SELECT * FROM c OFFSET @n LIMIT @n"] {
+        let most = [("@n".to_owned(), Value::number(4_294_967_295.0))];
+        assert!(Query::parse(text, &most).is_ok(), "{text}");
     }
 }
 

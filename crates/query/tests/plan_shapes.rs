@@ -6,7 +6,7 @@
 mod common;
 
 use headwater_model::{PartitionKey, PartitionKeyDefinition};
-use headwater_query::{PlanDocument, Query};
+use headwater_query::{PlanDocument, Query, Value};
 
 fn definition() -> PartitionKeyDefinition {
     PartitionKeyDefinition::hash("/town").unwrap()
@@ -103,6 +103,44 @@ fn one_partition_key_answers_offset_and_limit_itself() {
     }
     let top = plan("SELECT TOP 4 p.name FROM p WHERE p.town = 'Bern'").query_info;
     assert_eq!((top.top, top.rewritten_query.as_str()), (Some(4), ""));
+}
+
+#[test]
+fn the_largest_windows_are_rewritten_to_queries_that_parse() {
+    const MOST: u32 = u32::MAX;
+    for (offset, limit, rows) in [
+        (1, MOST, MOST),
+        (MOST, MOST, MOST),
+        (MOST, 0, MOST),
+        (0, MOST, MOST),
+        (MOST - 1, 1, MOST),
+        (2, 3, 5),
+    ] {
+        let parameters = [("@o", offset), ("@l", limit)]
+            .map(|(name, n)| (name.to_owned(), Value::number(n.into())));
+        let windows = [format!("OFFSET {offset} LIMIT {limit}"), "OFFSET @o LIMIT @l".to_owned()];
+        for (window, order) in windows.iter().flat_map(|w| [(w, ""), (w, "ORDER BY p.name ")]) {
+            let text = format!("SELECT p.name FROM p {order}{window}");
+            let info = Query::parse(&text, &parameters).unwrap();
+            let info = info.plan(&definition()).unwrap().query_info;
+            let expected = (Some(u64::from(offset)), Some(u64::from(limit)));
+            assert_eq!((info.offset, info.limit), expected, "{text}");
+            let rewritten = info.rewritten_query;
+            assert!(rewritten.ends_with(&format!(" OFFSET 0 LIMIT {rows}")), "{text}: {rewritten}");
+            let parsed = Query::parse(&rewritten, &parameters);
+            assert!(parsed.is_ok(), "{text}: {rewritten}: {}", parsed.unwrap_err());
+        }
+        for top in [limit.to_string(), "@l".to_owned()] {
+            let text = format!("SELECT TOP {top} p.name FROM p ORDER BY p.name");
+            let info = Query::parse(&text, &parameters).unwrap();
+            let info = info.plan(&definition()).unwrap().query_info;
+            assert_eq!(info.top, Some(u64::from(limit)), "{text}");
+            let rewritten = info.rewritten_query;
+            assert!(rewritten.starts_with(&format!("SELECT TOP {limit} ")), "{text}: {rewritten}");
+            let parsed = Query::parse(&rewritten, &parameters);
+            assert!(parsed.is_ok(), "{text}: {rewritten}: {}", parsed.unwrap_err());
+        }
+    }
 }
 
 #[test]

@@ -160,6 +160,18 @@ impl Runtime {
         self.0.spawn(name, Box::pin(watched));
     }
 
+    /// Runs a task within the current one. A panic is logged and returned.
+    ///
+    /// # Errors
+    /// When the task panicked.
+    pub async fn watch<T>(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = T>,
+    ) -> Result<T, TaskFailure> {
+        failure::watch(name, self.0.survives_panics(), task).await
+    }
+
     /// Runs a task on this runtime's executor and waits for its result, from any thread.
     ///
     /// The task ends when its caller stops waiting: at its next await, or earlier if it checks its [`Waiter`].

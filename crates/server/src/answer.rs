@@ -117,6 +117,14 @@ impl Answer {
         answer
     }
 
+    /// The status and headers alone, for which no memory is counted.
+    pub(crate) fn without_body(mut self) -> Answer {
+        self.payload = Payload::Whole(Bytes::new());
+        self.memory = None;
+        self.headers.remove(CONTENT_TYPE);
+        self
+    }
+
     #[inline]
     pub(crate) fn charged(mut self, charge: Charge) -> Answer {
         self.charge = charge;

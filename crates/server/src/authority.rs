@@ -139,6 +139,8 @@ pub(crate) fn certify_itself(
     params.distinguished_name = named("Headwater development authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    // Name constraints limit servers; without this, it could also sign for mail, code and clients.
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let permitted_subtrees = names.iter().map(|name| match name.parse::<IpAddr>() {
         Ok(address) => {
             let prefix = if address.is_ipv4() { 32 } else { 128 };
@@ -253,6 +255,21 @@ mod tests {
                 "{name}: {refused:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_authority_is_good_for_servers_alone() {
+        let key = KeyPair::generate().unwrap();
+        let pem = certify_itself(&key, &names_of(&[]), NOW).unwrap();
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let (_, authority) = X509Certificate::from_der(&der).unwrap();
+        let usage = authority.extended_key_usage().unwrap().expect("it is limited").value;
+        let others = [usage.any, usage.client_auth, usage.code_signing, usage.email_protection];
+        assert!(
+            usage.server_auth && !others.contains(&true) && usage.other.is_empty(),
+            "{usage:?}"
+        );
+        accepts(&pem, &key, "localhost").unwrap();
     }
 
     #[test]

@@ -154,8 +154,11 @@ impl Budgets {
         })
     }
 
-    /// Counts a connection; `None` if its address has as many as it may have.
-    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Option<Connected> {
+    /// Counts a connection.
+    ///
+    /// # Errors
+    /// With the address, if it has as many connections as it may have.
+    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Result<Connected, Arc<Peer>> {
         let address = owner_of(address);
         let mut peers = self.peers.lock();
         let peer = peers.entry(address).or_insert_with(|| {
@@ -163,11 +166,11 @@ impl Budgets {
             Arc::new(Peer { budgets, address, own, connections: AtomicUsize::new(0) })
         });
         if peer.connections.load(Ordering::Relaxed) >= self.connections_each {
-            return None;
+            return Err(peer.clone());
         }
         peer.connections.fetch_add(1, Ordering::Relaxed);
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Connected(peer.clone()))
+        Ok(Connected(peer.clone()))
     }
 
     /// Connections that are open.
@@ -224,6 +227,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Connections that are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     /// Takes the place of one request.
     pub(crate) fn take_request(
         &self,
@@ -329,6 +337,20 @@ impl Held {
         Ok(())
     }
 
+    /// Grows to an amount when there is enough. What it holds stays taken meanwhile.
+    pub(crate) async fn grow_when_free(
+        &mut self,
+        amount: usize,
+        runtime: &Runtime,
+        patience: Duration,
+    ) -> Result<(), Exceeded> {
+        let units = self.peer.units(self.resource, amount);
+        let missing = units.saturating_sub(self.units) * self.resource.unit();
+        let mut more = self.peer.take_when_free(self.resource, missing, runtime, patience).await?;
+        self.units += std::mem::take(&mut more.units);
+        Ok(())
+    }
+
     fn give_back(&self, units: usize) {
         self.peer.own.free(self.resource).add_permits(units);
         self.peer.budgets.all.free(self.resource).add_permits(units);
@@ -352,7 +374,7 @@ mod tests {
     }
 
     fn connect(budgets: &Arc<Budgets>, text: &str) -> Option<Connected> {
-        budgets.connect(text.parse().unwrap())
+        budgets.connect(text.parse().unwrap()).ok()
     }
 
     #[test]

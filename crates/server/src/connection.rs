@@ -8,8 +8,11 @@
 //! The socket reports what it reads, `frames` the heads over HTTP/2, requests their beginning and end, and
 //! [`Connection::expired`] completes when the connection has taken longer than it may. A request costs a few
 //! atomics and one look at the clock; the timer is armed once per deadline, not once per request.
+//!
+//! An address that has all its connections gets a new one at the expense of those that have been longest in a
+//! head or body ([`Connections::make_room`]): stalled senders do not lock out the other programs of their machine.
 
-use crate::budget::{Exceeded, Held, Peer, Resource};
+use crate::budget::{Connected, Exceeded, Held, Peer, Resource};
 use crate::config::Limits;
 use headwater_runtime::{Bell, Runtime};
 use parking_lot::Mutex;
@@ -23,6 +26,13 @@ const HEAD_STEP_BYTES: usize = 16 << 10;
 /// included: with less, a large request of moderate head would be refused while memory is scarce instead of
 /// waiting for its body's share.
 const HEAD_UNCOUNTED_BYTES: usize = 16 << 10;
+/// Heads of answers over HTTP/2 that wait for the socket without memory of their own.
+const UNCOUNTED_HEADS_MAX: usize = 8;
+/// Of the connections of an address, one in this many ends when it has too many. A search looks at all connections
+/// of the server, so that one search serves several new ones.
+const SHARE_ENDED: usize = 64;
+/// The time after a search that did not find as many as it should.
+const SEARCH_PAUSE: Duration = Duration::from_millis(2);
 /// Not a moment.
 const NEVER: u64 = u64::MAX;
 
@@ -47,6 +57,21 @@ pub(crate) struct Connection {
     idle_since: AtomicU64,
     /// Rung when a deadline became earlier.
     head_begun: Bell,
+    body_waits: Mutex<BodyWaits>,
+    uncounted_heads: AtomicUsize,
+    /// Its place among the connections of its address, until it ends or another one gets it.
+    place: Mutex<Option<Connected>>,
+    is_closed: AtomicBool,
+    /// Rung when it is closed.
+    closing: Bell,
+}
+
+/// Bodies whose senders are waited for.
+#[derive(Debug, Default)]
+struct BodyWaits {
+    count: usize,
+    /// Since when there is one, or when the last one ended.
+    since: Duration,
 }
 
 impl Connection {
@@ -71,7 +96,70 @@ impl Connection {
             head_since: AtomicU64::new(NEVER),
             idle_since: AtomicU64::new(NEVER),
             head_begun: Bell::default(),
+            body_waits: Mutex::default(),
+            uncounted_heads: AtomicUsize::new(0),
+            place: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            closing: Bell::default(),
         })
+    }
+
+    /// Takes the place that was counted for it.
+    pub(crate) fn keep_place(&self, place: Connected) {
+        *self.place.lock() = Some(place);
+    }
+
+    /// Gives its place up at once and ends the task that serves it.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        let place = self.place.lock().take();
+        drop(place);
+        self.closing.ring();
+    }
+
+    /// Completes when the connection was closed.
+    pub(crate) async fn closed(&self) {
+        let mut closing = self.closing.listen();
+        if !self.is_closed.load(Ordering::Acquire) {
+            closing.rang().await;
+        }
+    }
+
+    /// Since when it has been in the same head or body.
+    fn unfinished_since(&self) -> Option<Duration> {
+        if self.request_count() == 0 {
+            return Some(self.opened);
+        }
+        let head = match self.head_since.load(Ordering::Relaxed) {
+            NEVER => None,
+            since => Some(Duration::from_millis(since)),
+        };
+        let bodies = self.body_waits.lock();
+        let body = (bodies.count > 0).then_some(bodies.since);
+        head.into_iter().chain(body).min()
+    }
+
+    /// Keeps the memory of an answer's head until the head is with the socket. A client that leaves several
+    /// heads without memory unread is closed.
+    pub(crate) fn queue_head(self: &Arc<Connection>, memory: Option<Held>) -> QueuedHead {
+        let is_uncounted = memory.is_none();
+        if is_uncounted
+            && self.uncounted_heads.fetch_add(1, Ordering::Relaxed) >= UNCOUNTED_HEADS_MAX
+        {
+            self.close();
+        }
+        QueuedHead { connection: self.clone(), _memory: memory, is_uncounted }
+    }
+
+    /// Notes that the sender of a body is waited for until the returned value is dropped.
+    pub(crate) fn body_waits(&self) -> BodyWait<'_> {
+        let now = self.runtime.elapsed();
+        let mut bodies = self.body_waits.lock();
+        if bodies.count == 0 {
+            bodies.since = now;
+        }
+        bodies.count += 1;
+        BodyWait(self)
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -202,14 +290,48 @@ impl Connection {
     }
 }
 
-/// The open connections of a server, to tell how many are in which state. Requests do not touch it.
+/// The head of an answer over HTTP/2 that may still wait for the socket.
+#[derive(Debug)]
+pub(crate) struct QueuedHead {
+    connection: Arc<Connection>,
+    _memory: Option<Held>,
+    is_uncounted: bool,
+}
+
+impl Drop for QueuedHead {
+    fn drop(&mut self) {
+        if self.is_uncounted {
+            self.connection.uncounted_heads.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A body whose sender is waited for.
+#[derive(Debug)]
+pub(crate) struct BodyWait<'a>(&'a Connection);
+
+impl Drop for BodyWait<'_> {
+    fn drop(&mut self) {
+        let now = self.0.runtime.elapsed();
+        let mut bodies = self.0.body_waits.lock();
+        bodies.count -= 1;
+        bodies.since = now;
+    }
+}
+
+/// The open connections of a server, to tell how many are in which state and to find slow ones. Requests do not
+/// touch it.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(Mutex<Vec<Weak<Connection>>>);
+pub(crate) struct Connections {
+    open: Mutex<Vec<Weak<Connection>>>,
+    /// When the next search for slow ones may begin.
+    next_search: Mutex<Duration>,
+}
 
 impl Connections {
     /// Adds a connection until it is dropped.
     pub(crate) fn add(&self, connection: &Arc<Connection>) {
-        let mut open = self.0.lock();
+        let mut open = self.open.lock();
         // Dropped ones are removed when the list is full, so that adding takes constant time on average.
         if open.len() == open.capacity() {
             open.retain(|connection| connection.strong_count() > 0);
@@ -219,9 +341,31 @@ impl Connections {
         open.push(Arc::downgrade(connection));
     }
 
+    /// Closes the connections of an address that have been longest in the same head or body. Those that wait for
+    /// an answer or between two requests stay.
+    pub(crate) fn make_room(&self, peer: &Arc<Peer>, now: Duration) {
+        let mut next_search = self.next_search.lock();
+        if now < *next_search {
+            return;
+        }
+        let wanted = (peer.connections() / SHARE_ENDED).max(1);
+        let mut slow: Vec<(Duration, Arc<Connection>)> = {
+            let open = self.open.lock();
+            let of_peer = open.iter().filter_map(Weak::upgrade).filter(|connection| {
+                Arc::ptr_eq(&connection.peer, peer) && !connection.is_closed.load(Ordering::Relaxed)
+            });
+            of_peer.filter_map(|one| Some((one.unfinished_since()?, one))).collect()
+        };
+        if slow.len() < wanted {
+            *next_search = now + SEARCH_PAUSE;
+        }
+        slow.sort_unstable_by_key(|(since, _)| *since);
+        slow.iter().take(wanted).for_each(|(_, connection)| connection.close());
+    }
+
     /// How many connections have sent no request yet, have one under way, and wait for the next one.
     pub(crate) fn states(&self) -> [(&'static str, u64); 3] {
-        let mut open = self.0.lock();
+        let mut open = self.open.lock();
         open.retain(|connection| connection.strong_count() > 0);
         let (mut opening, mut busy, mut idle) = (0, 0, 0);
         for connection in open.iter().filter_map(Weak::upgrade) {
@@ -258,7 +402,9 @@ impl Drop for UnderWay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budgets;
     use headwater_runtime::Simulation;
+    use std::net::IpAddr;
 
     /// Runs a connection of a simulated server: heads may take 20 s, idle connections stay 120 s. Returns
     /// after how many seconds it expired.
@@ -305,8 +451,57 @@ mod tests {
         for _ in 0..1_000 {
             drop(open());
         }
-        assert!(connections.0.lock().capacity() < 100, "closed ones are forgotten");
+        assert!(connections.open.lock().capacity() < 100, "closed ones are forgotten");
         assert_eq!(states(), [0, 0, 1]);
+    }
+
+    #[test]
+    fn room_is_made_by_the_connections_that_have_been_longest_in_a_head_or_body() {
+        let simulation = Simulation::new(1);
+        let runtime = simulation.node().runtime();
+        simulation.run(async move {
+            let limits = Limits { connections: 6, address_share_percent: 100, ..Limits::default() };
+            let budgets = Budgets::new(&limits);
+            let connections = Connections::default();
+            let open = || {
+                let place = budgets.connect(IpAddr::from([127, 0, 0, 1])).ok()?;
+                let opened = Connection::new(place.peer().clone(), "http", runtime.clone(), limits);
+                opened.keep_place(place);
+                connections.add(&opened);
+                Some(opened)
+            };
+            let idle = open().unwrap();
+            drop(idle.begin());
+            let busy = open().unwrap();
+            let _request = busy.begin();
+            let silent = open().unwrap();
+            seconds(&runtime, 1).await;
+            let uploads = open().unwrap();
+            let (_upload, _body) = (uploads.begin(), uploads.body_waits());
+            seconds(&runtime, 1).await;
+            let in_head = open().unwrap();
+            drop(in_head.begin());
+            in_head.head_waits();
+            // One body after another, the last one a moment ago.
+            let works = open().unwrap();
+            let (_first, second) = (works.begin(), works.body_waits());
+            let third = works.body_waits();
+            seconds(&runtime, 1).await;
+            drop(second);
+            assert!(open().is_none());
+            let is_closed = |one: &Connection| one.is_closed.load(Ordering::Relaxed);
+            for expected in [&silent, &uploads, &in_head, &works] {
+                assert!(!is_closed(expected));
+                connections.make_room(&busy.peer, runtime.elapsed());
+                assert!(is_closed(expected));
+                expected.closed().await;
+            }
+            drop(third);
+            connections.make_room(&busy.peer, runtime.elapsed());
+            assert!(!is_closed(&idle) && !is_closed(&busy));
+            assert_eq!(budgets.connections(), 2);
+            assert!(open().is_some());
+        });
     }
 
     #[test]

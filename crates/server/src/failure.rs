@@ -269,6 +269,7 @@ impl From<CatalogError> for Failure {
             CatalogError::EtagMismatch { .. } => {
                 (Code::PreconditionFailed, "One of the specified pre-condition is not met: ")
             }
+            CatalogError::ResourcesFull { .. } => (Code::QuotaReached, ""),
             CatalogError::Storage(error) => (storage_code(error), ""),
             _ => (Code::BadRequest, ""),
         };

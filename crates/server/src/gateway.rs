@@ -5,7 +5,7 @@
 use crate::answer::{Answer, Payload};
 use crate::backups::Backups;
 use crate::body;
-use crate::budget::{Budgets, Held, Peer, Resource, UNCOUNTED_BYTES};
+use crate::budget::{Budgets, Exceeded, Held, Peer, Resource, UNCOUNTED_BYTES};
 use crate::certificate::Certificates;
 use crate::config::Config;
 use crate::connection::{Connection, Connections};
@@ -14,6 +14,7 @@ use crate::head::Head;
 use crate::metrics::Metrics;
 use crate::names;
 use crate::operations::{self, Place};
+use crate::pace::counted_value;
 use crate::request::{Call, Caller};
 use crate::throughput::Throughput;
 use crate::units::ContainerUnits;
@@ -22,18 +23,21 @@ use foldhash::fast::RandomState;
 use headwater_protocol::auth::{self, Access, AuthError, Token};
 use headwater_protocol::error::Code;
 use headwater_protocol::headers;
-use headwater_protocol::operation::{Extension, ItemOperation, Operation};
+use headwater_protocol::operation::{ItemOperation, Operation};
 use headwater_protocol::route::{self, Route};
-use headwater_runtime::{Bell, Runtime};
+use headwater_runtime::{Bell, Runtime, TaskFailure};
 use headwater_store::{Account, Container, Database};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, DATE, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::RwLock;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What each request is logged under, at the level `info`.
 const REQUESTS: &str = "headwater_server::requests";
@@ -45,6 +49,8 @@ const VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
 const SCHEMA_VERSION: HeaderValue = HeaderValue::from_static("1.16");
 const SERVICE: HeaderValue =
     HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
+/// A browser takes no answer for a script or a style sheet by its bytes.
+const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store, no-cache");
 
 type Names<T> = HashMap<String, T, RandomState>;
@@ -65,6 +71,8 @@ pub(crate) struct Gateway {
     pub(crate) backups: Backups,
     web: WebRules,
     pub(crate) is_stopping: AtomicBool,
+    /// Tasks of the server that panicked.
+    stopped_tasks: AtomicUsize,
     /// Rung when the server stops, for those who wait.
     pub(crate) stopping: Bell,
     /// Containers by the names in the path. A dropped one is noticed when it is asked.
@@ -121,6 +129,7 @@ impl Gateway {
             backups: Backups::default(),
             web: WebRules::new(&config),
             is_stopping: AtomicBool::new(false),
+            stopped_tasks: AtomicUsize::new(0),
             stopping: Bell::default(),
             names: RwLock::default(),
             config,
@@ -129,6 +138,18 @@ impl Gateway {
             background,
             certificates,
         }
+    }
+
+    /// Notes how a task of the server ended that should not end before the server.
+    pub(crate) fn note_end(&self, ended: Result<(), TaskFailure>) {
+        if ended.is_err() {
+            self.stopped_tasks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many background tasks panicked, of the server and of the store.
+    pub(crate) fn stopped_tasks(&self) -> usize {
+        self.account.stopped_tasks().len() + self.stopped_tasks.load(Ordering::Relaxed)
     }
 
     /// Answers a request, whatever it is.
@@ -144,15 +165,28 @@ impl Gateway {
         let cors_origin = self.web.cors_origin(request.headers());
         let (verb, is_http2) = (request.method().clone(), request.version() == Version::HTTP_2);
         let mut operation = None;
-        let answered = self.answer(request, connection, &mut operation).await;
-        let answer = match answered.and_then(|answer| count(answer, &connection.peer, is_http2)) {
-            Ok(answer) => answer,
-            Err(failure) => {
-                let activity = text_of(&activity);
-                tracing::debug!(activity, code = ?failure.code, message = failure.message, "refused");
-                failure.into_answer(activity)
-            }
+        let stream = is_http2.then(|| body::hold_stream(connection, request.headers()));
+        let (answered, stream) = match stream.transpose() {
+            Ok(stream) => (self.answer(request, connection, &mut operation).await, stream),
+            Err(failure) => (Err(failure), None),
         };
+        let count = |answer: &mut Answer| count(answer, &connection.peer, is_http2);
+        // A change that was made is not refused afterwards.
+        let may_refuse = operation.is_none_or(Operation::only_reads);
+        let answered = answered.and_then(|mut answer| match count(&mut answer) {
+            Ok(()) => Ok(answer),
+            Err(exceeded) if may_refuse => Err(exceeded.into()),
+            Err(_) => Ok(answer.without_body()),
+        });
+        let answer = answered.unwrap_or_else(|failure| {
+            let activity = text_of(&activity);
+            tracing::debug!(activity, code = ?failure.code, message = failure.message, "refused");
+            let mut refusal = failure.into_answer(activity);
+            match count(&mut refusal) {
+                Ok(()) => refusal,
+                Err(_) => refusal.without_body(),
+            }
+        });
         let took = self.runtime.elapsed().saturating_sub(started);
         self.metrics.observe(&verb, operation, answer.status, took);
         if let Some(path) = path {
@@ -165,6 +199,11 @@ impl Gateway {
         let mut answer = answer.header(&names::REQUEST_DURATION_MS, duration);
         let charge = answer.charge;
         answer = answer.header(&names::REQUEST_CHARGE, charge);
+        // Over HTTP/2 a head can wait for the socket while others are made.
+        let activity = match is_http2 {
+            true => counted_value(&activity, connection.queue_head(stream)),
+            false => activity,
+        };
         finish(&mut answer.headers, activity, cors_origin);
         answer.into_response()
     }
@@ -196,10 +235,6 @@ impl Gateway {
         };
         let (parts, body) = request.into_parts();
         let is_http2 = parts.version == Version::HTTP_2;
-        let _stream = match is_http2 {
-            true => Some(body::hold_stream(connection, &parts.headers)?),
-            false => None,
-        };
         let head = Head::from(parts.headers);
         let operation = Operation::classify(parts.method.as_str(), &route, |name| head.text(name))
             .ok_or_else(|| operations::not_supported(&format!("the method {}", parts.method)))?;
@@ -223,7 +258,9 @@ impl Gateway {
             peer: connection.peer.clone(),
         };
         let threads = match operations::place_of(&call) {
-            Place::Connection => return operations::answer(self, &call).await,
+            Place::Connection => {
+                return run_here(&self.runtime, pin!(operations::answer(self, &call))).await;
+            }
             Place::Shared => &self.runtime,
             Place::Background => &self.background,
         };
@@ -237,15 +274,26 @@ impl Gateway {
 
     /// Takes the memory of a page before it is made; others wait until it is sent.
     pub(crate) async fn hold_page(&self, peer: &Arc<Peer>) -> Result<Held, Failure> {
+        self.hold_answer(peer, PAGE_BYTES).await
+    }
+
+    /// Takes the memory of an answer before it is made.
+    pub(crate) async fn hold_answer(
+        &self,
+        peer: &Arc<Peer>,
+        bytes: usize,
+    ) -> Result<Held, Failure> {
         let patience = self.config.limits.memory_time;
-        let held = peer.take_when_free(Resource::Sending, PAGE_BYTES, &self.runtime, patience);
+        let held = peer.take_when_free(Resource::Sending, bytes, &self.runtime, patience);
         Ok(Box::pin(held).await?)
     }
 
     /// Answers what may take long, on threads that serve no connections.
     async fn answer_on(self: &Arc<Self>, threads: &Runtime, call: Call) -> Result<Answer, Failure> {
         let gateway = self.clone();
-        run_on(threads, "operation", async move { operations::answer(&gateway, &call).await }).await
+        // Boxed first: it is large, and each layer below would move it.
+        let work = Box::pin(async move { operations::answer(&gateway, &call).await });
+        run_on(threads, "operation", work).await
     }
 
     /// Does what computes for long before it can yield.
@@ -282,10 +330,17 @@ impl Gateway {
             Route::ChangeStream { .. } => operations::extension::token_of(request.uri()),
             _ => None,
         };
-        let header = text(&AUTHORIZATION).or_else(in_address);
-        let header = header.ok_or(AuthError::MissingAuthorization)?;
+        let token = match (text(&AUTHORIZATION), in_address()) {
+            (Some(header), _) => auth::parse_token(header)?,
+            // Any page can make a browser ask for an address, and some keys are known to all of them.
+            (None, Some(token)) => match auth::parse_token(token)? {
+                token @ Token::Resource { .. } => token,
+                Token::Master { .. } | Token::Aad { .. } => return Err(no_resource_token()),
+            },
+            (None, None) => return Err(AuthError::MissingAuthorization.into()),
+        };
         let now = self.runtime.unix_millis() / 1000;
-        let access = match auth::parse_token(header)? {
+        let access = match token {
             Token::Master { sig } => {
                 let (x_ms_date, date) = (text(&names::X_MS_DATE), text(&DATE));
                 let verb = request.method().as_str();
@@ -378,15 +433,33 @@ impl Gateway {
     }
 }
 
+/// An address carries a token of another kind.
+fn no_resource_token() -> Failure {
+    let message = "the token in the address is no resource token; send an account key's signature or an \
+                   identity token in the header authorization";
+    Failure::new(Code::Unauthorized, message)
+}
+
 async fn run_on<T: Send + 'static>(
     threads: &Runtime,
     name: &'static str,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    Box::pin(threads.run(name, work)).await.unwrap_or_else(|failure| {
-        let message = format!("the operation failed: {failure}; please report this defect");
-        Err(Failure::new(Code::InternalServerError, message))
-    })
+    Box::pin(threads.run(name, work)).await.unwrap_or_else(|failure| Err(panicked(&failure)))
+}
+
+/// Does something on this thread.
+async fn run_here<T>(
+    runtime: &Runtime,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let done = runtime.watch("operation", work).await;
+    done.unwrap_or_else(|failure| Err(panicked(&failure)))
+}
+
+fn panicked(failure: &TaskFailure) -> Failure {
+    let message = format!("the operation failed: {failure}; please report this defect");
+    Failure::new(Code::InternalServerError, message)
 }
 
 /// What was done elsewhere ended without an answer.
@@ -398,15 +471,11 @@ pub(crate) fn unfinished() -> Failure {
 /// Whether an operation answers with a page of unknown size. A read of the change feed takes the memory of its
 /// page itself: a reader that waits for changes holds none.
 fn makes_page(operation: Operation) -> bool {
-    if matches!(operation, Operation::Items(ItemOperation::ReadFeed { .. })) {
-        return false;
-    }
-    operation.access() == headwater_protocol::operation::Access::Read
-        || operation == Operation::Extension(Extension::ReadBackupFile)
+    !matches!(operation, Operation::Items(ItemOperation::ReadFeed { .. })) && operation.only_reads()
 }
 
-/// Counts the memory of an answer, or refuses to send it.
-fn count(mut answer: Answer, peer: &Arc<Peer>, is_http2: bool) -> Result<Answer, Failure> {
+/// Counts the memory of an answer's body.
+fn count(answer: &mut Answer, peer: &Arc<Peer>, is_http2: bool) -> Result<(), Exceeded> {
     let bytes = answer.payload.byte_count();
     let uncounted = if is_http2 { 0 } else { UNCOUNTED_BYTES };
     match &mut answer.memory {
@@ -414,7 +483,7 @@ fn count(mut answer: Answer, peer: &Arc<Peer>, is_http2: bool) -> Result<Answer,
         Some(memory) => memory.resize(bytes)?,
         memory => *memory = Some(peer.take(Resource::Sending, bytes)?),
     }
-    Ok(answer)
+    Ok(())
 }
 
 fn uuid_of(random: u128) -> HeaderValue {
@@ -467,6 +536,7 @@ fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<Heade
     head.insert(&names::SCHEMA_VERSION, SCHEMA_VERSION);
     head.insert(&names::SERVICE_VERSION, SERVICE);
     head.insert(CACHE_CONTROL, NO_STORE);
+    head.insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
     if let Some(origin) = cors_origin {
         operations::service::allow_cross_origin(head, origin);
     }
@@ -475,6 +545,14 @@ fn finish(head: &mut HeaderMap, activity: HeaderValue, cors_origin: Option<Heade
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_operation_that_panics_is_answered_500() {
+        let work = async { panic!("on the thread of its connection") };
+        let failure = run_here::<()>(&Runtime::system(), work).await.unwrap_err();
+        assert_eq!(failure.code, Code::InternalServerError);
+        assert!(failure.message.contains("on the thread of its connection"), "{}", failure.message);
+    }
 
     #[test]
     fn an_activity_id_has_all_its_digits() {

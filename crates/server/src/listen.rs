@@ -4,7 +4,7 @@
 //! other thread is woken to read it, to answer it or to send the answer. What may take long is done
 //! elsewhere (`gateway`), so that those who share the thread do not notice.
 
-use crate::budget::Resource;
+use crate::budget::{Connected, Resource};
 use crate::certificate::{CertificateError, Certificates};
 use crate::config::{Config, ConfigError};
 use crate::connection::Connection;
@@ -21,7 +21,7 @@ use hyper::{Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -117,7 +117,9 @@ impl Server {
             let tls =
                 gateway.certificates.as_ref().map(|known| TlsAcceptor::from(known.tls.clone()));
             let tls = tls.filter(|_| scheme == "https");
-            tasks.spawn("accept", |stop| accept(listener, tls, gateway, room, threads, stop));
+            let noted = gateway.clone();
+            let accepting = |stop| accept(listener, tls, gateway, room, threads, stop);
+            tasks.spawn_watched("accept", accepting, move |ended| noted.note_end(ended));
         }
         Ok(Server { gateway, tasks, threads, http: http_at, https: https_at })
     }
@@ -238,8 +240,8 @@ async fn accept(
                 continue;
             }
         };
-        // Beyond the limit of its address it is closed at once: if it waited, everybody would.
-        let Some(connected) = gateway.budgets.connect(peer.ip()) else {
+        // Without a place it is closed at once: if it waited, every other address would.
+        let Some(connected) = count(&gateway, peer.ip()) else {
             tracing::debug!(address = %peer.ip(), "an address has too many connections");
             continue;
         };
@@ -256,16 +258,34 @@ async fn accept(
             let scheme = if tls.is_some() { "https" } else { "http" };
             let (runtime, limits) = (gateway.runtime.clone(), gateway.config.limits);
             let connection = Connection::new(connected.peer().clone(), scheme, runtime, limits);
+            connection.keep_place(connected);
             gateway.connections.add(&connection);
             match TcpStream::from_std(stream) {
-                Ok(stream) => connect(stream, tls, &gateway, &connection, stop).await,
+                Ok(stream) => tokio::select! {
+                    () = connect(stream, tls, &gateway, &connection, stop) => {}
+                    () = connection.closed() => {
+                        tracing::debug!("a slow sender gave its place to a new connection");
+                    }
+                },
                 Err(error) => tracing::warn!(%error, "cannot serve a connection"),
             }
             // In this order: the next connection of the address may take the place at once.
-            drop(connected);
+            connection.close();
             drop(permit);
         });
     }
+}
+
+/// Counts a connection. Where its address has all it may have, the slowest senders among them make room.
+fn count(gateway: &Gateway, address: IpAddr) -> Option<Connected> {
+    gateway
+        .budgets
+        .connect(address)
+        .or_else(|peer| {
+            gateway.connections.make_room(&peer, gateway.runtime.elapsed());
+            gateway.budgets.connect(address)
+        })
+        .ok()
 }
 
 /// Where requests over HTTP/2 are answered: not on the thread of their connection, as one connection may

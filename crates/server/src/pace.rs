@@ -11,15 +11,19 @@
 //!            └ in the queue of HTTP/2 until the client's window lets it out, then dropped
 //! ```
 //!
+//! The head of an answer waits in that queue too while the socket is full, and an empty answer has nothing else.
+//! Its memory is that of its request, which is given back when the head is written.
+//!
 //! A stream that has nothing to send, such as events between two changes, has no piece and is left alone.
 
 use crate::answer::Payload;
 use crate::budget::Held;
-use crate::connection::{Connection, UnderWay};
+use crate::connection::{Connection, QueuedHead, UnderWay};
 use bytes::Bytes;
 use headwater_runtime::Bell;
 use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -187,6 +191,17 @@ impl<T> AsRef<[u8]> for Kept<T> {
 /// Bytes whose memory is counted until they are dropped.
 pub(crate) fn counted(bytes: Bytes, memory: Held) -> Bytes {
     Bytes::from_owner(Kept { bytes, _with: memory })
+}
+
+/// A value of an answer's head that is dropped when the head is written. HTTP/2 would keep a value for later
+/// answers, unless it is called sensitive.
+pub(crate) fn counted_value(value: &HeaderValue, head: QueuedHead) -> HeaderValue {
+    let bytes = Bytes::copy_from_slice(value.as_bytes());
+    let kept = HeaderValue::from_maybe_shared(Bytes::from_owner(Kept { bytes, _with: head }));
+    // The bytes are those of a value.
+    let mut kept = kept.unwrap_or_else(|_| value.clone());
+    kept.set_sensitive(true);
+    kept
 }
 
 /// The body of an answer, watched or, where the socket tells enough, as it is.

@@ -6,12 +6,14 @@
 use headwater_protocol::charge::Charge;
 use headwater_protocol::operation::ItemOperation;
 use headwater_protocol::route::Route;
-use headwater_store::ContainerDefinition;
+use headwater_store::{ContainerDefinition, Item, Written};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use serde::Deserialize;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -44,8 +46,10 @@ pub(crate) struct ContainerUnits {
     leases: Units,
     /// Whether leases can be kept there: by `/id`, by `/partitionKey` or without a partition key.
     may_hold_leases: bool,
-    /// Whether an item with the id of a lease was asked for.
+    /// Whether an item with the id of a lease was asked for or written.
     holds_leases: AtomicBool,
+    /// Hundredths of units that were spent before that.
+    earlier: AtomicU64,
 }
 
 impl UnitCounters {
@@ -78,6 +82,7 @@ impl UnitCounters {
             leases: self.leases.clone(),
             may_hold_leases,
             holds_leases: AtomicBool::new(false),
+            earlier: AtomicU64::new(0),
         }
     }
 }
@@ -89,19 +94,50 @@ impl ContainerUnits {
         let units = charge.hundredths() as f64 / 100.0;
         let spent = Spent { container: self.label.clone(), operation: name_of(operation) };
         self.spent.get_or_create(&spent).inc_by(units);
-        if self.may_hold_leases && self.is_lease_traffic(route) {
+        if !self.may_hold_leases {
+            return;
+        }
+        if let Route::Item { id, .. } = route {
+            self.note_item(id);
+        }
+        if self.holds_leases.load(Ordering::SeqCst) {
             self.leases.inc_by(units);
+            return;
+        }
+        // What a processor spends before its first lease is counted with it.
+        self.earlier.fetch_add(charge.hundredths(), Ordering::SeqCst);
+        if self.holds_leases.load(Ordering::SeqCst) {
+            self.count_earlier();
         }
     }
 
-    /// Every request to a container counts from the first one for an item that is a lease by its id.
-    fn is_lease_traffic(&self, route: &Route) -> bool {
-        if let Route::Item { id, .. } = route
-            && is_lease_id(id)
-        {
-            self.holds_leases.store(true, Ordering::Relaxed);
+    /// Looks at the id of an item that was written: a container with one lease holds leases.
+    pub(crate) fn note_written(&self, written: &Written) {
+        #[derive(Deserialize)]
+        struct Named<'i> {
+            #[serde(borrow)]
+            id: Cow<'i, str>,
         }
-        self.holds_leases.load(Ordering::Relaxed)
+        if !self.may_hold_leases || self.holds_leases.load(Ordering::Relaxed) {
+            return;
+        }
+        let item = written.item.as_ref().map(Item::feed_bytes);
+        if let Some(Ok(Named { id })) = item.map(|item| serde_json::from_slice(item)) {
+            self.note_item(&id);
+        }
+    }
+
+    fn note_item(&self, id: &str) {
+        if !self.holds_leases.load(Ordering::Relaxed) && is_lease_id(id) {
+            self.holds_leases.store(true, Ordering::SeqCst);
+            self.count_earlier();
+        }
+    }
+
+    /// Counts what was spent before the first lease, once.
+    fn count_earlier(&self) {
+        let hundredths = self.earlier.swap(0, Ordering::SeqCst);
+        self.leases.inc_by(hundredths as f64 / 100.0);
     }
 }
 

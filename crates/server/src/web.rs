@@ -1,11 +1,13 @@
 //! Which web pages may use this server.
 //!
 //! A browser sends the requests of any page to any address, also to loopback. While a request needs no
-//! secret (the well-known key, or no authentication), two headers that pages cannot choose protect the data:
+//! secret (the well-known key, or no authentication), three headers that pages cannot choose protect the data:
 //!
 //! * `Host` must name this server. Otherwise a page could let its own name point here (DNS rebinding) and
 //!   would then be of the same origin.
 //! * `Origin` must be a page of this machine or a listed one, with or without preflight.
+//! * `Sec-Fetch-Site` must not be that of another page unless `Origin` names an allowed one. Images, scripts
+//!   and `fetch` with `no-cors` send a GET without `Origin`, and a page sees whether they were served.
 //!
 //! With a key of its own, a server is protected by the key, and the list says only which pages may read
 //! answers. `/metrics` needs no key, so its `Host` is checked in any case.
@@ -17,13 +19,19 @@ use crate::failure::Failure;
 use crate::operations::service::METRICS;
 use headwater_protocol::error::Code;
 use hyper::Request;
-use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
+use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use std::net::IpAddr;
 
 /// The longest name of a host, from DNS.
 const HOST_BYTES_MAX: usize = 253;
 /// As much of a foreign name as a refusal repeats.
 const SHOWN_CHARS_MAX: usize = 100;
+
+/// Says which page made a request. Programs other than browsers do not send it.
+static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// A person who opens an address, and a page of this server itself. Pages of another port of this machine are
+/// `same-site`: those that are allowed have an `Origin`.
+const OWN_SITES: [&str; 2] = ["none", "same-origin"];
 
 /// The rules of one server.
 #[derive(Debug)]
@@ -48,10 +56,14 @@ impl WebRules {
         if self.admits_anyone || request.uri().path() == METRICS {
             self.check_host(request)?;
         }
-        let origin = request.headers().get(ORIGIN).filter(|_| self.admits_anyone);
-        match origin.filter(|_| self.cors_origin(request.headers()).is_none()) {
+        let head = request.headers();
+        if !self.admits_anyone || self.cors_origin(head).is_some() {
+            return Ok(());
+        }
+        match head.get(ORIGIN) {
             Some(foreign) => Err(foreign_origin(foreign)),
-            None => Ok(()),
+            None if head.get_all(&FETCH_SITE).iter().all(is_own_site) => Ok(()),
+            None => Err(foreign_site()),
         }
     }
 
@@ -99,6 +111,10 @@ fn host_of(authority: &str) -> Option<&str> {
         None => authority.split_once(':').unwrap_or((authority, "")),
     };
     port.bytes().all(|byte| byte.is_ascii_digit()).then_some(host)
+}
+
+fn is_own_site(site: &HeaderValue) -> bool {
+    OWN_SITES.iter().any(|own| site == own)
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -172,6 +188,12 @@ fn foreign_origin(origin: &HeaderValue) -> Failure {
              origin"
         ),
     };
+    Failure::new(Code::Forbidden, message)
+}
+
+fn foreign_site() -> Failure {
+    let message = "the request comes from another page and names no origin, and this server needs no secret \
+                   key. Use fetch() with the mode `cors` from a page of http://localhost or of a --cors-origin";
     Failure::new(Code::Forbidden, message)
 }
 
@@ -298,6 +320,35 @@ mod tests {
             ("origin", "https://evil.test"),
         ];
         assert!(!is_admitted(&rules, "/dbs", &twice));
+    }
+
+    #[test]
+    fn while_no_secret_is_needed_no_request_of_another_page_is_served_without_an_allowed_origin() {
+        let open = rules(|_| ());
+        let own = rules(own_key);
+        for (site, expected) in [
+            ("none", true),
+            ("same-origin", true),
+            ("same-site", false),
+            ("cross-site", false),
+            ("None", false),
+            ("", false),
+        ] {
+            let head = [("host", "localhost"), (FETCH_SITE.as_str(), site)];
+            assert_eq!(is_admitted(&open, "/dbs", &head), expected, "{site}");
+            assert_eq!(is_admitted(&open, METRICS, &head), expected, "{site}");
+            assert!(is_admitted(&own, "/dbs", &head), "{site}");
+            let allowed = [head[0], head[1], ("origin", "http://localhost:3000")];
+            assert!(is_admitted(&open, "/dbs", &allowed), "{site}");
+            let foreign = [head[0], head[1], ("origin", "https://evil.test")];
+            assert!(!is_admitted(&open, "/dbs", &foreign), "{site}");
+        }
+        let twice = [
+            ("host", "localhost"),
+            (FETCH_SITE.as_str(), "none"),
+            (FETCH_SITE.as_str(), "cross-site"),
+        ];
+        assert!(!is_admitted(&open, "/dbs", &twice));
     }
 
     #[test]

@@ -275,3 +275,37 @@ async fn policies_of_vectors_and_texts_that_do_not_fit_are_refused() {
     assert_eq!(world.send("PUT", "/dbs/db/colls/v", &[], &other).await.status, 400);
     world.stop().await;
 }
+
+/// A page of scripts ends at its bytes; so many large ones would not fit into one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_large_scripts_comes_in_pages_of_four_mib() {
+    let world = World::new().await.with_container().await;
+    let path = "/dbs/db/colls/c/sprocs";
+    let source = format!("function f() {{}} // {}", "x".repeat(1 << 20));
+    for number in 0..7 {
+        let script = json!({ "id": number.to_string(), "body": source }).to_string();
+        assert_eq!(world.send("POST", path, &[], &script).await.status, 201);
+    }
+    let (mut counts, mut continuation) = (Vec::new(), None::<String>);
+    loop {
+        let head: Vec<_> =
+            continuation.as_deref().map(|text| ("x-ms-continuation", text)).into_iter().collect();
+        let page = world.send("GET", path, &head, "").await;
+        assert_eq!(page.status, 200);
+        assert!(page.body.len() < (4 << 20) + 1_000, "{} bytes", page.body.len());
+        counts.push(page.json()["StoredProcedures"].as_array().unwrap().len());
+        match page.header("x-ms-continuation") {
+            Some(next) => continuation = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(counts, [3, 3, 1]);
+    let query = [
+        ("x-ms-documentdb-isquery", "True"),
+        ("content-type", "application/query+json"),
+        ("x-ms-max-item-count", "100"),
+    ];
+    let found = world.send("POST", path, &query, r#"{"query":"SELECT VALUE c.id FROM c"}"#).await;
+    assert_eq!(found.json()["StoredProcedures"].as_array().unwrap().len(), 7);
+    world.stop().await;
+}

@@ -13,6 +13,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::{Got, World, read_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -217,6 +219,16 @@ async fn batches_that_show_items_wait_for_memory_as_pages_do() {
 
 /// Opens a connection that grants no window to any stream, and asks for so many pages.
 async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Incoming>> {
+    ask_often_without_reading(world, streams, DOCS, &FEED).await
+}
+
+/// Opens a connection that grants no window to any stream, and asks for the same on each of them.
+async fn ask_often_without_reading(
+    world: &World,
+    streams: usize,
+    path: &str,
+    head: &[(&str, &str)],
+) -> Vec<Response<Incoming>> {
     let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(0)
         .handshake(TokioIo::new(connect_from(world, "127.0.0.1").await))
@@ -225,9 +237,9 @@ async fn ask_without_reading(world: &World, streams: usize) -> Vec<Response<Inco
     world.runtime.spawn("client", async move { drop(connection.await) });
     let mut answers = Vec::new();
     for _ in 0..streams {
-        let mut request = Request::get(format!("http://{}{DOCS}", world.address()));
-        for (name, value) in FEED {
-            request = request.header(name, value);
+        let mut request = Request::get(format!("http://{}{path}", world.address()));
+        for (name, value) in head {
+            request = request.header(*name, *value);
         }
         let request = request.body(Empty::<Bytes>::new()).unwrap();
         if sender.ready().await.is_err() {
@@ -752,4 +764,237 @@ async fn binary_bodies_that_unfold_are_decoded_within_the_budget() {
     }
     assert!(most < MEMORY_MAX / 2, "{} MiB for bodies of 3 MiB together", most >> 20);
     world.stop().await;
+}
+
+/// What a refusal of a wrong signature repeats of its request: each of these bytes takes six in JSON.
+fn long_path() -> String {
+    format!("/dbs/{}", "%01".repeat(2_600))
+}
+
+const WRONG_SIGNATURE: (&str, &str) = ("authorization", "type%3Dmaster%26ver%3D1.0%26sig%3DQUJD");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_that_no_client_reads_are_held_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.sending_bytes = 64 << 10).await;
+    let date = world.date();
+    let head = [WRONG_SIGNATURE, ("x-ms-date", date.as_str())];
+    let answers = ask_often_without_reading(&world, 50, &long_path(), &head).await;
+    assert_eq!(answers.len(), 50);
+    assert!(answers.iter().all(|answer| answer.status() == 401));
+    let has_body = |answer: &Response<Incoming>| answer.headers().contains_key("content-length");
+    assert!(has_body(&answers[0]));
+    assert!(!has_body(&answers[49]), "without memory a refusal has no body");
+    assert!(metric(&world, "headwater_sending_bytes").await >= 32 << 10);
+    drop(answers);
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_repeats_little_of_its_request() {
+    let _turn = turn().await;
+    let world = World::new().await;
+    let (path, date, date_too) = (long_path(), world.date(), "\u{1}".repeat(6_000));
+    for date in [&date, &date_too] {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\n{}: {}\r\nx-ms-date: {date}\r\n\r\n",
+            WRONG_SIGNATURE.0, WRONG_SIGNATURE.1
+        );
+        let refused = world.send_raw(request.as_bytes()).await;
+        assert!(matches!(refused.status, 400 | 401), "{refused:?}");
+        assert!(refused.body.len() < 8 << 10, "{} bytes", refused.body.len());
+    }
+    world.stop().await;
+}
+
+/// A write is answered for what it did, also when there is no memory for its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_was_done_is_never_refused() {
+    let _turn = turn().await;
+    let world = World::with(|config| {
+        config.limits.sending_bytes = 6 << 20;
+        config.limits.scarce_send_time = Duration::from_secs(60);
+        config.limits.memory_time = Duration::from_millis(200);
+    });
+    let world = world.await.with_container().await;
+    fill(&world).await;
+    let mut deaf = connect_from(&world, "127.0.0.1").await;
+    deaf.write_all(&world.request("GET", DOCS, &FEED, b"")).await.unwrap();
+    wait_for_metric(&world, "headwater_sending_bytes", |bytes| (1..5 << 20).contains(&bytes)).await;
+    let large = item("large", 3 << 19);
+    let created = ask_from(&world, "127.0.0.1", "POST", DOCS, &[KEY], &large).await;
+    let kept = ask_from(&world, "127.0.0.2", "GET", &format!("{DOCS}/large"), &[KEY], "").await;
+    assert_eq!((created.status, kept.status), (201, 200));
+    assert!(created.body.is_empty());
+    assert_eq!(created.header("etag"), kept.header("etag"));
+    let path = format!("{DOCS}/large");
+    let patch = r#"{"operations":[{"op":"set","path":"/n","value":1}]}"#;
+    let patched = ask_from(&world, "127.0.0.1", "PATCH", &path, &[KEY], patch).await;
+    let kept = ask_from(&world, "127.0.0.2", "GET", &path, &[KEY], "").await;
+    assert_eq!((patched.status, kept.json()["n"].as_i64()), (200, Some(1)));
+    // A batch has its results in its body, so it is not begun.
+    let batch =
+        format!(r#"[{{"operationType":"Create","resourceBody":{}}}]"#, item("other", 3 << 19));
+    let head =
+        [KEY, ("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", "True")];
+    let refused = ask_from(&world, "127.0.0.1", "POST", DOCS, &head, &batch).await;
+    let kept = ask_from(&world, "127.0.0.2", "GET", &format!("{DOCS}/other"), &[KEY], "").await;
+    assert_eq!((refused.status, kept.status), (429, 404));
+    drop(deaf);
+    world.stop().await;
+}
+
+/// A query in binary JSON of 3.9 MB, nearly all of it one string.
+fn large_binary_query() -> Vec<u8> {
+    let text = format!(r#"{{"a":"{}","query":"SELECT * FROM c"}}"#, "x".repeat(3_900_000));
+    headwater_protocol::binary::encode(text.as_bytes()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_binary_bodies_in_parallel_are_received_within_the_budget() {
+    let _turn = turn().await;
+    let world = World::new().await.with_container().await;
+    let head =
+        [KEY, ("x-ms-documentdb-isquery", "True"), ("Content-Type", "application/query+json")];
+    let request: Bytes = world.request("POST", DOCS, &head, &large_binary_query()).into();
+    let before = resident_bytes();
+    let mut senders = JoinSet::new();
+    for _ in 0..400 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let request = request.clone();
+        senders.spawn(async move {
+            let _ = stream.write_all(&request).await;
+            read_answer(&mut stream).await.map(|got| got.status)
+        });
+    }
+    let most = Arc::new(AtomicUsize::new(0));
+    let measuring = most.clone();
+    let runtime = world.runtime.clone();
+    let mut measurer = JoinSet::new();
+    measurer.spawn(async move {
+        loop {
+            let grown = resident_bytes().saturating_sub(before);
+            measuring.fetch_max(grown, Ordering::Relaxed);
+            runtime.sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let mut answered = 0;
+    while let Some(status) = senders.join_next().await {
+        // Which of them wait for too long depends on the machine.
+        answered += usize::from(matches!(status.unwrap(), Ok(200 | 429)));
+    }
+    let most = most.load(Ordering::Relaxed);
+    assert!(most < MEMORY_MAX, "{} MiB for binary bodies", most >> 20);
+    assert_eq!(answered, 400);
+    neighbour_is_served(&world).await;
+    world.stop().await;
+}
+
+/// A sender that has sent its first step and waits for the memory of the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_sender_has_sent_stays_counted_while_it_waits_for_more() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.receiving_bytes = 1 << 20).await;
+    let world = world.with_container().await;
+    let request = world.request("POST", DOCS, &[KEY], item("1", 700 << 10).as_bytes());
+    let mut first = connect_from(&world, "127.0.0.1").await;
+    first.write_all(&request[..300 << 10]).await.unwrap();
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes >= 700 << 10).await;
+    let mut second = connect_from(&world, "127.0.0.1").await;
+    second.write_all(&request[..50 << 10]).await.unwrap();
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes >= 764 << 10).await;
+    second.write_all(&request[50 << 10..200 << 10]).await.unwrap();
+    world.runtime.sleep(Duration::from_millis(300)).await;
+    let counted = metric(&world, "headwater_receiving_bytes").await;
+    assert!(counted >= 764 << 10, "{counted} bytes");
+    // It continues when the first one is done.
+    first.write_all(&request[300 << 10..]).await.unwrap();
+    assert_eq!(read_answer(&mut first).await.unwrap().status, 201);
+    second.write_all(&request[200 << 10..]).await.unwrap();
+    assert_eq!(read_answer(&mut second).await.unwrap().status, 409);
+    wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
+    world.stop().await;
+}
+
+/// Where an address has all the connections it may have, the one that has been longest in its head or body ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn stalled_senders_do_not_lock_out_their_own_address() {
+    let _turn = turn().await;
+    let world = World::with(|config| config.limits.connections = 50).await.with_container().await;
+    let body = world.request("POST", DOCS, &[KEY], item("1", 10_000).as_bytes());
+    let head = b"GET /health/live HTTP/1.1\r\nHost";
+    let wait = [FEED[0], ("If-None-Match", "*"), ("Prefer", "wait=50")];
+    let mut busy = connect_from(&world, "127.0.0.1").await;
+    busy.write_all(&world.request("GET", DOCS, &wait, b"")).await.unwrap();
+    wait_for_metric(&world, "headwater_waiting_readers", |readers| readers == 1).await;
+    let mut stalled = Vec::new();
+    for number in 0..39 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        let sent = if number % 2 == 0 { &body[..body.len() - 5_000] } else { &head[..] };
+        stream.write_all(sent).await.unwrap();
+        stalled.push(stream);
+    }
+    wait_for_metric(&world, "headwater_connections", |count| count >= 40).await;
+    for number in 0..5 {
+        let id = number.to_string();
+        let own = ask_from(&world, "127.0.0.1", "POST", DOCS, &[KEY], &item(&id, 100)).await;
+        assert_eq!(own.status, 201, "{own:?}");
+    }
+    // Ten more stay open: each takes the place of another one.
+    let mut more = Vec::new();
+    for _ in 0..10 {
+        let mut stream = connect_from(&world, "127.0.0.1").await;
+        stream.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        assert_eq!(read_answer(&mut stream).await.unwrap().status, 200);
+        more.push(stream);
+    }
+    let moment = Duration::from_millis(100);
+    assert!(is_closed_within(&world, &mut stalled[0], moment).await, "the oldest body");
+    assert!(is_closed_within(&world, &mut stalled[1], moment).await, "the oldest head");
+    assert!(!is_closed_within(&world, &mut stalled[38], moment).await, "the youngest");
+    assert!(!is_closed_within(&world, &mut busy, moment).await, "a reader that waits");
+    neighbour_is_served(&world).await;
+    world.stop().await;
+}
+
+/// Answers without a body are nothing but heads. They wait while the client reads nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_over_http2_that_no_client_reads_are_held_within_the_budget() {
+    let _turn = turn().await;
+    for (receiving_bytes, is_ended) in [(64 << 20, false), (256 << 10, true)] {
+        let world = World::with(|config| {
+            config.check_signatures = false;
+            config.limits.receiving_bytes = receiving_bytes;
+        });
+        let world = world.await;
+        let mut stream = connect_http2(&world, "127.0.0.1").await;
+        // Without a table of fields, each head is written whole: 3 KB.
+        stream.write_all(&frame(4, 0, 0, &[0, 1, 0, 0, 0, 0])).await.unwrap();
+        let mut fields =
+            fields_of("/dbs", &[("Host", "localhost"), ("Origin", "http://localhost")]);
+        fields = [&[0x02, 7][..], b"OPTIONS", &fields[1..]].concat();
+        // Few at a time: streams beyond the limit would be refused.
+        let asked = async {
+            for number in 0..20_000_u32 {
+                let head = frame(HEADERS, END_STREAM | END_HEADERS, 2 * number + 1, &fields);
+                if stream.write_all(&head).await.is_err() {
+                    return;
+                }
+                if number % 16 == 0 {
+                    world.runtime.sleep(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        let _ = world.runtime.timeout(Duration::from_secs(3), asked).await;
+        if is_ended {
+            assert!(ends_within(&world, &mut stream, Duration::from_secs(2)).await);
+        } else {
+            let counted = metric(&world, "headwater_receiving_bytes").await;
+            assert!(counted >= 100 * (3 << 10), "{counted} bytes");
+        }
+        drop(stream);
+        wait_for_metric(&world, "headwater_receiving_bytes", |bytes| bytes == 0).await;
+        world.stop().await;
+    }
 }

@@ -32,7 +32,7 @@ const QUERY: &str = r#"{"query":"SELECT VALUE COUNT(1) FROM c JOIN (SELECT VALUE
 const QUERY_BYTES: u64 = 2_000_000;
 /// Clients that leave at once, more than threads of the server.
 const CROWD: usize = 8;
-/// A busy machine delays single attempts, not all of them.
+/// A busy machine delays single attempts, not most of them.
 const ATTEMPTS: usize = 10;
 
 /// How a client asks and leaves.
@@ -156,8 +156,8 @@ async fn a_query_whose_client_has_left_ends_within_100_ms() {
             });
         }
         println!("{leaving:?}: {times:?}");
-        let is_in_time = times.iter().any(|time| *time < Duration::from_millis(100));
-        assert!(is_in_time, "{leaving:?}: {times:?}");
+        let in_time = times.iter().filter(|time| **time < Duration::from_millis(100)).count();
+        assert!(in_time > ATTEMPTS / 2, "{leaving:?}: {times:?}");
     }
     world.stop().await;
 }

@@ -22,6 +22,7 @@ const QUERY: [(&str, &str); 3] = [
     ("content-type", "application/query+json"),
     ("x-ms-documentdb-query-enablecrosspartition", "True"),
 ];
+const LARGEST: &str = "largest_partition_live_bytes{container=\"db/c\"}";
 const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// Waits of 50 ms before a test gives up: 30 s.
 const CHECKS: usize = 600;
@@ -160,6 +161,7 @@ async fn writes_and_reads(world: &World) {
             "group_writes_count",
             "request_units_total{container=\"db/c\",operation=\"write\"}",
             "live_bytes{container=\"db/c\"}",
+            LARGEST,
             "log_bytes{container=\"db/c\"}",
             "history_bytes_max{container=\"db/c\"}",
             "log_disk_bytes{container=\"db/c\"}",
@@ -298,10 +300,18 @@ async fn memory_of_requests(world: &World) {
 
 async fn partitions(world: &World) {
     let partitions = "partitions{container=\"db/c\"}";
-    assert_eq!(samples(world).await.get(partitions), 1.0);
+    let before = samples(world).await;
+    assert_eq!(before.get(partitions), 1.0);
+    assert_eq!(before.get(LARGEST), before.get("live_bytes{container=\"db/c\"}"), "of one range");
     let container = world.account.find_database("db").unwrap().find_container("c").unwrap();
     container.split(container.ranges()[0].id, None).await.unwrap();
-    assert_eq!(samples(world).await.get(partitions), 2.0);
+    let after = samples(world).await;
+    assert_eq!(after.get(partitions), 2.0);
+    let of_ranges: Vec<u64> =
+        container.ranges().iter().filter_map(|range| container.live_bytes_in(range.id)).collect();
+    assert_eq!(of_ranges.len(), 2);
+    assert_eq!(after.get(LARGEST), of_ranges.into_iter().max().unwrap() as f64);
+    assert!(after.get(LARGEST) < after.get("live_bytes{container=\"db/c\"}"), "{after:?}");
 }
 
 async fn memory_of_the_process(world: &World) {

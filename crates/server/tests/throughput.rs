@@ -144,22 +144,71 @@ async fn metrics_show_request_units_by_container_and_operation() {
     world.stop().await;
 }
 
+/// Creates a container by `/id` or `/partitionKey` and returns the path of its items.
+async fn container_by(world: &World, id: &str, path: &str) -> String {
+    let key = json!({"paths": [path], "kind": "Hash", "version": 2});
+    let definition = json!({"id": id, "partitionKey": key}).to_string();
+    assert_eq!(world.send("POST", COLLS, &[], &definition).await.status, 201);
+    format!("{COLLS}/{id}/docs")
+}
+
+async fn lease_units(world: &World) -> f64 {
+    metric(&metrics(world).await, "headwater_lease_request_units_total")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_show_the_request_units_of_lease_traffic() {
     let world = World::new().await.with_container().await;
-    let leases = r#"{"id":"leases","partitionKey":{"paths":["/id"],"kind":"Hash","version":2}}"#;
-    assert_eq!(world.send("POST", COLLS, &[], leases).await.status, 201);
-    let path = format!("{COLLS}/leases/docs");
+    let path = container_by(&world, "leases", "/id").await;
     let key = ("x-ms-documentdb-partitionkey", "[\"p..0\"]");
-    world.send("POST", &path, &[key], r#"{"id":"p..0"}"#).await;
+    let first = world.send("GET", &path, &[], "").await;
+    assert_eq!(lease_units(&world).await, 0.0, "an empty container may become one of data");
+    let created = world.send("POST", &path, &[key], r#"{"id":"p..0"}"#).await;
+    assert_eq!(created.status, 201);
+    let mut expected = charge(&first) + charge(&created);
+    let spent = lease_units(&world).await;
+    assert!((spent - expected).abs() < 1e-6, "{spent}, not {expected}");
     let renewed = world.send("PUT", &format!("{path}/p..0"), &[key], r#"{"id":"p..0"}"#).await;
     let listed = world.send("GET", &path, &[], "").await;
+    expected += charge(&renewed) + charge(&listed);
+    let spent = lease_units(&world).await;
+    assert!((spent - expected).abs() < 1e-6, "{spent}, not {expected}");
     // An id alone is not enough: a container by another key holds no leases.
     let key = ("x-ms-documentdb-partitionkey", "[\"a\"]");
     world.send("POST", DOCS, &[key], r#"{"id":"p..0","pk":"a"}"#).await;
     world.send("GET", &format!("{DOCS}/p..0"), &[key], "").await;
-    let spent = metric(&metrics(&world).await, "headwater_lease_request_units_total");
-    assert!((spent - charge(&renewed) - charge(&listed)).abs() < 1e-6, "{spent}");
+    // Nor is the key: a container without ids of leases holds data.
+    let orders = container_by(&world, "orders", "/id").await;
+    let key = ("x-ms-documentdb-partitionkey", "[\"order-1\"]");
+    world.send("POST", &orders, &[key], r#"{"id":"order-1"}"#).await;
+    world.send("GET", &format!("{orders}/order-1"), &[key], "").await;
+    assert_eq!(lease_units(&world).await, spent);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_of_leases_count_as_lease_traffic() {
+    let world = World::new().await.with_container().await;
+    let mut expected = 0.0;
+    for (id, path, atomic) in [
+        ("bulk", "/id", "False"),
+        ("one-key", "/partitionKey", "True"),
+        ("by-key", "/partitionKey", "False"),
+    ] {
+        let docs = container_by(&world, id, path).await;
+        let key = ("x-ms-documentdb-partitionkey", "[\"p.info\"]");
+        let operations = json!([
+            {"operationType": "Create", "partitionKey": key.1,
+             "resourceBody": {"id": "p.info", "partitionKey": "p.info"}},
+        ]);
+        let batch =
+            [key, ("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", atomic)];
+        let done = world.send("POST", &docs, &batch, &operations.to_string()).await;
+        assert_eq!((done.status, &done.json()[0]["statusCode"]), (200, &json!(201)), "{done:?}");
+        expected += charge(&done);
+        let spent = lease_units(&world).await;
+        assert!((spent - expected).abs() < 1e-6, "{id}: {spent}, not {expected}");
+    }
     world.stop().await;
 }
 

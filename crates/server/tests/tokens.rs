@@ -6,7 +6,7 @@ mod support;
 
 use serde_json::json;
 use std::time::Duration;
-use support::World;
+use support::{World, read_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const DOCS: &str = "/dbs/db/colls/c/docs";
@@ -141,6 +141,35 @@ async fn an_event_stream_ends_when_the_permission_of_its_token_is_deleted() {
     while read(&mut heard).await > 0 {
         assert!(!String::from_utf8_lossy(&heard).contains("secret"));
     }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_poll_ends_with_the_permission_of_its_token() {
+    let (world, token) = granted().await;
+    let feed = ("A-IM", "Incremental feed");
+    let now = world.send("GET", DOCS, &[feed, ("If-None-Match", "*")], "").await;
+    let etag = now.header("etag").unwrap();
+    let request = format!(
+        "GET {DOCS} HTTP/1.1\r\nHost: localhost\r\nauthorization: {token}\r\nA-IM: {}\r\n\
+         If-None-Match: {etag}\r\nPrefer: wait=30\r\n\r\n",
+        feed.1
+    );
+    let mut stream = world.connect().await;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    // Until it waits.
+    for _ in 0..100 {
+        let metrics = world.send_raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        if String::from_utf8_lossy(&metrics.body).contains("headwater_waiting_readers 1") {
+            break;
+        }
+        world.runtime.sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.send("DELETE", PERMISSION, &[], "").await.status, 204);
+    make(&world, DOCS, r#"{"id":"secret","pk":"a"}"#).await;
+    let answer = read_answer(&mut stream).await.unwrap();
+    assert_eq!(answer.status, 403, "{answer:?}");
+    assert!(!String::from_utf8_lossy(&answer.body).contains("secret"));
     world.stop().await;
 }
 

@@ -4,7 +4,9 @@
 
 mod support;
 
-use headwater_protocol::auth::{Key, Keys};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use headwater_protocol::auth::{EMULATOR_KEY, Key, Keys};
 use headwater_server::Config;
 use support::{Got, World};
 
@@ -130,6 +132,74 @@ async fn with_a_key_of_its_own_a_server_gives_leave_to_listed_pages_alone() {
     for (host, status) in [("10.0.0.7:8080", 200), ("evil.test", 403)] {
         let got = ask(&world, "GET /metrics", &format!("Host: {host}\r\n"), "").await;
         assert_eq!(got.status, status, "{host}");
+    }
+    world.stop().await;
+}
+
+/// An identity token that carries the well-known key, as a page can make it.
+fn forged_token() -> String {
+    let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let jwt = format!(
+        "{}.{}.{}",
+        encode(r#"{"alg":"RS256"}"#),
+        encode(r#"{"exp":4000000000}"#),
+        encode(EMULATOR_KEY)
+    );
+    format!("type%3Daad%26ver%3D1.0%26sig%3D{jwt}")
+}
+
+/// An image, a script or a `fetch` with `no-cors` sends a GET without `Origin`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_another_origin_can_not_probe_the_data_without_an_origin_header() {
+    let open = without_authentication().await;
+    let well_known = World::new().await;
+    for world in [open, well_known] {
+        for site in ["cross-site", "same-site", "anything"] {
+            for line in
+                ["GET /dbs", "GET /metrics", "GET /health/live", "GET /_headwater/changes/d/c"]
+            {
+                let head = format!("Host: localhost\r\nSec-Fetch-Site: {site}\r\n");
+                let got = ask(&world, line, &head, "").await;
+                assert_eq!(got.status, 403, "{site} {line}");
+                assert!(is_silent(&got), "{site} {line}: {got:?}");
+            }
+        }
+        for site in ["none", "same-origin"] {
+            let head = format!("Host: localhost\r\nSec-Fetch-Site: {site}\r\n");
+            assert_eq!(ask(&world, "GET /health/live", &head, "").await.status, 200, "{site}");
+        }
+        for (origin, status) in [("http://localhost:3000", 200), ("https://evil.test", 403)] {
+            let head =
+                format!("Host: localhost\r\nOrigin: {origin}\r\nSec-Fetch-Site: same-site\r\n");
+            let got = ask(&world, "GET /health/live", &head, "").await;
+            assert_eq!(got.status, status, "{origin}");
+        }
+        world.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_carries_only_resource_tokens() {
+    let world = World::new().await.with_container().await;
+    let path = "/_headwater/changes/db/c";
+    let master = world.signature("GET", path, &world.date());
+    for token in [forged_token(), forged_token().replace("%3D", "="), master] {
+        let line = format!("GET {path}?from=beginning&token={token}");
+        let got = ask(&world, &line, "Host: localhost\r\n", "").await;
+        assert_eq!(got.status, 401, "{token}: {got:?}");
+    }
+    // In the header it is as good as the key.
+    let head = format!("Host: localhost\r\nAuthorization: {}\r\n", forged_token());
+    assert_eq!(ask(&world, "GET /dbs", &head, "").await.status, 200);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_is_taken_for_a_script_by_its_bytes() {
+    let world = without_authentication().await;
+    for line in ["GET /dbs", "GET /metrics", "GET /nothing", "OPTIONS /dbs"] {
+        let got = ask(&world, line, "Host: localhost\r\n", "").await;
+        assert_eq!(got.header("x-content-type-options"), Some("nosniff"), "{line}");
     }
     world.stop().await;
 }

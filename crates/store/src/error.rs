@@ -283,6 +283,15 @@ pub enum CatalogError {
     /// A resource is not one.
     #[error("{0}")]
     BadResource(&'static str),
+    /// The account has as many resources as it may, or their documents are as large as they may be together.
+    #[error(
+        "an account keeps at most {limit} of offers, users, permissions, encryption keys and scripts; delete \
+         those that are not in use"
+    )]
+    ResourcesFull {
+        /// How many, or how many bytes.
+        limit: &'static str,
+    },
     /// The partition cannot be split or merged as asked.
     #[error(transparent)]
     Topology(#[from] TopologyError),

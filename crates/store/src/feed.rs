@@ -395,6 +395,17 @@ impl Container {
         Ok(FeedPage { changes, continuation, unfinished })
     }
 
+    /// Returns the position before the first change of a request, whatever the request starts with.
+    ///
+    /// # Errors
+    /// As [`read_feed`](Container::read_feed).
+    pub fn start_position(&self, request: &FeedRequest) -> Result<Continuation, FeedError> {
+        match &self.resolve(request)?[..] {
+            [part] => Ok(Continuation::Single(part.after)),
+            parts => Ok(Continuation::composite(self.rid(), positions_of(parts))?),
+        }
+    }
+
     /// The positions from which changes at or after `time` follow, for one range: one, or several where
     /// ranges were merged.
     ///

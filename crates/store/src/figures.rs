@@ -6,7 +6,11 @@
 use crate::account::Account;
 use crate::container::Container;
 use crate::error::StorageError;
+use crate::partition::Partition;
+use crate::statistics::live_bytes_of;
 use headwater_log::LogFigures;
+use headwater_model::PartitionId;
+use std::sync::Arc;
 
 /// The figures of a whole store.
 #[derive(Clone, Debug)]
@@ -47,6 +51,8 @@ pub struct ContainerFigures {
     pub partitions: u64,
     /// Bytes of log entries that nothing has superseded.
     pub live_bytes: u64,
+    /// The same of the range with most of them, estimated as by [`Container::live_bytes_in`].
+    pub largest_range_live_bytes: u64,
     /// Bytes of all log entries.
     pub log_bytes: u64,
     /// Bytes the log files take on the disk.
@@ -95,6 +101,8 @@ impl Container {
             index_lag: state.secondary.lag(state)?,
             ..ContainerFigures::default()
         };
+        let ranges = topology.partitions.iter().filter_map(live_bytes);
+        figures.largest_range_live_bytes = ranges.max().unwrap_or(0);
         for log in topology.partitions.iter().filter_map(|partition| partition.log().ok()) {
             let log = log.statistics();
             figures.live_bytes += log.bytes.saturating_sub(log.dead_bytes);
@@ -103,4 +111,21 @@ impl Container {
         }
         Ok(figures)
     }
+
+    /// Bytes of the live items of a range, which decide when it is split ([`Options::split_at_bytes`]); `None` if it
+    /// is gone or quarantined. While ranges share files after a split, this is their share by items, or all of the
+    /// files until the items of the range were counted.
+    ///
+    /// [`Options::split_at_bytes`]: crate::Options::split_at_bytes
+    #[must_use]
+    pub fn live_bytes_in(&self, range: PartitionId) -> Option<u64> {
+        live_bytes(self.state().topology().partition(range)?)
+    }
+}
+
+fn live_bytes(partition: &Arc<Partition>) -> Option<u64> {
+    let log = partition.log().ok()?.statistics();
+    // Only shared files need the number of items.
+    let items = partition.known_item_count().unwrap_or(log.live_records);
+    Some(live_bytes_of(&log, items))
 }

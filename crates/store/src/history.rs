@@ -5,15 +5,20 @@
 //! fill a disk:
 //!
 //! ```text
-//! bytes of history in a range ≤ max(history_bytes_min, live bytes × history_percent / 100)
+//! own history + shared history / 4 ≤ max(history_bytes_min, live bytes × history_percent / 100)
 //! ```
 //!
-//! Compaction carries it out, segment by segment; nothing else removes history.
+//! for each range. Shared history is in files that a split or merge linked and compaction has not rewritten
+//! yet. It counts a quarter, so that a range keeps what its predecessors kept although its own bound is
+//! lower, and so that no sequence of splits and merges keeps more than four times the bound.
+//!
+//! Compaction carries it out, oldest segments first; nothing else removes history.
 
 use crate::account::Options;
 use crate::container::{Container, ContainerState};
 use crate::error::StorageError;
 use crate::partition::Partition;
+use crate::statistics::live_bytes_of;
 use headwater_log::{CompactionPolicy, LocalLog};
 use headwater_model::Timestamp;
 use std::time::Duration;
@@ -25,7 +30,8 @@ pub struct HistoryStatistics {
     /// Bytes of superseded versions and tombstones that readers of all versions can get. While ranges
     /// share files after a split, each of them counts all of such a file.
     pub bytes: u64,
-    /// The most they may take; `None` if only time counts.
+    /// The most they may take, not counting three quarters of what is in files that were linked in a split
+    /// or merge; `None` if only time counts.
     pub bytes_max: Option<u64>,
     /// How long they are kept.
     pub retention: Duration,
@@ -48,14 +54,25 @@ impl Kept {
         Kept { retention, is_bounded: policy.is_none() }
     }
 
-    fn bytes_max(self, log: &LocalLog, options: &Options) -> u64 {
+    fn bytes_max(self, partition: &Partition, log: &LocalLog, options: &Options) -> u64 {
         if !self.is_bounded {
             return u64::MAX;
         }
-        let live = u128::from(log.live_bytes());
-        let share = live * u128::from(options.history_percent) / 100;
-        u64::try_from(share).unwrap_or(u64::MAX).max(options.history_bytes_min)
+        let live = log.live_bytes();
+        if share_of(live, options) <= options.history_bytes_min {
+            return options.history_bytes_min;
+        }
+        // What a sibling superseded in a shared file looks alive here, but is no item of this range.
+        let items = partition.population.known();
+        let own = items.map_or(live, |items| live_bytes_of(&log.statistics(), items).min(live));
+        share_of(own, options).max(options.history_bytes_min)
     }
+}
+
+/// What `history_percent` allows for these live bytes.
+fn share_of(live_bytes: u64, options: &Options) -> u64 {
+    let share = u128::from(live_bytes) * u128::from(options.history_percent) / 100;
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// What compaction of a partition has to leave.
@@ -72,9 +89,20 @@ pub(crate) fn compaction_policy(
         let millis = u64::try_from(kept.retention.as_millis()).unwrap_or(u64::MAX);
         Timestamp::from_millis(partition.now().as_millis().saturating_sub(millis))
     };
+    // Counting items takes time the first time, and only matters where the share may be the bound and
+    // files are shared.
+    let is_share_decisive = kept.is_bounded
+        && share_of(log.live_bytes(), options) > options.history_bytes_min
+        && partition.population.known().is_none()
+        && log.statistics().shared;
+    if is_share_decisive
+        && let Err(error) = container.shared.runtime.blocking(|| partition.item_count())
+    {
+        tracing::warn!(partition = %partition.id, %error, "cannot count the items of a range");
+    }
     CompactionPolicy {
         retain_from,
-        history_bytes_max: kept.bytes_max(log, options),
+        history_bytes_max: kept.bytes_max(partition, log, options),
         dead_percent: options.compaction_dead_percent,
     }
 }
@@ -96,7 +124,7 @@ impl Container {
         for partition in &state.topology().partitions {
             let log = partition.log()?;
             found.bytes = found.bytes.saturating_add(log.history_bytes());
-            let bytes_max = kept.bytes_max(log, &state.shared.options);
+            let bytes_max = kept.bytes_max(partition, log, &state.shared.options);
             found.bytes_max = found.bytes_max.map(|sum| sum.saturating_add(bytes_max));
             // The range that was cut last decides for all of them.
             found.oldest = found.oldest.max(log.oldest_complete()?);

@@ -18,6 +18,8 @@ use std::sync::Arc;
 const JSON_BYTES_MAX: usize = 2 << 20;
 /// Resources of all owners together; beyond it somebody is using the wrong container.
 const RESOURCES_MAX: usize = 100_000;
+/// The documents of all of them together: they are kept in memory.
+const ALL_BYTES_MAX: usize = 64 << 20;
 /// Ids are as long as those of databases and containers.
 const ID_CHARS_MAX: usize = 255;
 
@@ -111,10 +113,11 @@ impl Account {
         check(id, json)?;
         let mut created = None;
         let event = self.0.catalog.change(|resources| {
-            if !resources.has_owner(owner) || resources.others.len() >= RESOURCES_MAX {
+            if !resources.has_owner(owner) {
                 let (what, id) = ("owner", owner.to_string());
                 return Err(CatalogError::NotFound { what, id });
             }
+            check_room(resources, json.len(), None)?;
             let rid = next_rid(kind, owner, resources).ok_or(WRONG_OWNER)?;
             let offer = kind == ResourceType::Offer;
             let id = if offer { rid.to_string() } else { id.to_owned() };
@@ -156,6 +159,7 @@ impl Account {
                 let what = entry.kind.as_str();
                 return Err(CatalogError::AlreadyExists { what, id: id.to_owned() });
             }
+            check_room(resources, json.len(), Some(entry.json.len()))?;
             Ok(Event::ResourcePut {
                 kind: entry.kind,
                 owner: entry.owner.to_string(),
@@ -200,6 +204,20 @@ impl Account {
         self.0.catalog.resources().others.get(&rid).map(Resource::of)
     }
 
+    /// The resource ids of a kind and an owner, each with the bytes of its document, in the order of their
+    /// creation.
+    #[must_use]
+    pub fn resource_sizes(
+        &self,
+        kind: ResourceType,
+        owner: ResourceId,
+    ) -> Vec<(ResourceId, usize)> {
+        let resources = self.0.catalog.resources();
+        let all = resources.others.values();
+        let wanted = all.filter(|entry| entry.kind == kind && entry.owner == owner);
+        wanted.map(|entry| (entry.rid, entry.json.len())).collect()
+    }
+
     /// All resources of a kind, or of one owner, in the order of their creation.
     #[must_use]
     pub fn resources(&self, kind: ResourceType, owner: Option<ResourceId>) -> Vec<Resource> {
@@ -223,6 +241,23 @@ fn check(id: &str, json: &str) -> Result<(), CatalogError> {
     }
     if json.len() > JSON_BYTES_MAX {
         return Err(CatalogError::BadResource("a resource has at most 2 MiB"));
+    }
+    Ok(())
+}
+
+/// Refuses a document that makes the resources too many or too large together, unless it replaces a larger one.
+fn check_room(
+    resources: &Resources,
+    bytes: usize,
+    replaced: Option<usize>,
+) -> Result<(), CatalogError> {
+    if replaced.is_none() && resources.others.len() >= RESOURCES_MAX {
+        return Err(CatalogError::ResourcesFull { limit: "100,000" });
+    }
+    let kept: usize = resources.others.values().map(|entry| entry.json.len()).sum();
+    let replaced = replaced.unwrap_or(0);
+    if bytes > replaced && kept - replaced + bytes > ALL_BYTES_MAX {
+        return Err(CatalogError::ResourcesFull { limit: "64 MiB" });
     }
     Ok(())
 }

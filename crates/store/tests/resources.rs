@@ -62,3 +62,29 @@ async fn resources_survive_a_restart_and_go_with_their_owner() {
     assert!(account.resource_by_rid(key.rid).is_none(), "a key goes with its database");
     account.close().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documents_of_all_resources_are_64_mib_together() {
+    let account = Account::ephemeral().await.unwrap();
+    let database = account.create_database("db").await.unwrap();
+    let owner = ResourceId::Database(database.rid());
+    let none = |_: &headwater_store::Resource| false;
+    let document = format!(r#"{{"a":"{}"}}"#, "x".repeat((2 << 20) - 8));
+    assert_eq!(document.len(), 2 << 20);
+    let mut users = Vec::new();
+    for number in 0..32 {
+        let id = number.to_string();
+        let made = account.create_resource(ResourceType::User, owner, &id, &document, none).await;
+        users.push(made.unwrap().rid);
+    }
+    let full = account.create_resource(ResourceType::User, owner, "x", "{}", none).await;
+    let message = full.unwrap_err().to_string();
+    assert!(message.contains("at most 64 MiB") && message.contains("delete"), "{message}");
+    // A shorter document makes room, and no longer one takes more than there is.
+    account.replace_resource(users[0], "0", "{}", None).await.unwrap();
+    account.create_resource(ResourceType::User, owner, "x", "{}", none).await.unwrap();
+    let refused = account.replace_resource(users[0], "0", &document, None).await;
+    assert!(matches!(refused, Err(CatalogError::ResourcesFull { .. })));
+    let sizes = account.resource_sizes(ResourceType::User, owner);
+    assert_eq!((sizes.len(), sizes[0], sizes[1].1), (33, (users[0], 2), 2 << 20));
+}

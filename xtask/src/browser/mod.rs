@@ -1,13 +1,15 @@
 //! `cargo xtask browser`: what web pages can do to a server, tried with a real browser.
 //!
-//! A server without authentication runs on loopback, and Chromium opens the same page under three names:
+//! A server without authentication runs on loopback, then one with the well-known key, and Chromium opens the same page under three names:
 //!
 //! * `evil.test`, a page of another origin;
 //! * `rebound.test`, a page whose name points to the server after it was loaded (DNS rebinding). The
 //!   collector serves the page and then passes every other request on to the server unchanged;
 //! * `localhost`, a page of this machine.
 //!
-//! Each tries to read and write (page.html). The first two must get nowhere, the last one must succeed.
+//! Each tries to read and write (page.html). The first two must get nowhere, the last one must succeed. Images,
+//! scripts and `fetch` with `no-cors` name no origin: the server's log says that it refused each of them, also
+//! when it runs with the well-known key and the page knows that key.
 
 mod exchange;
 
@@ -30,6 +32,10 @@ const TIME_MAX: Duration = Duration::from_secs(90);
 /// Names of pages, in the order in which they are opened.
 const PAGES: [&str; 3] = ["evil.test", "rebound.test", "localhost"];
 
+/// An identity token that carries the well-known key, as the SDKs' test suites make it: any page can.
+const IDENTITY: &str = "eyJhbGciOiJSUzI1NiJ9.eyJleHAiOjQwMDAwMDAwMDB9.QzJ5NnlEamY1L1Irb2IwTjhBN0NndjMwVlJESklXRUhM\
+                        TSs0UURVNURFMm5ROW5EdVZUcW9iRDRiOG1HR3lQTWJJWm5xeU1zRWNhR1F5NjdYSXcvSnc9PQ";
+
 /// What each attempt of a page came to.
 type Outcome = BTreeMap<String, String>;
 
@@ -42,38 +48,73 @@ impl Drop for Ended {
     }
 }
 
+/// What needs no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    NoAuthentication,
+    WellKnownKey,
+}
+
 /// Runs the trial; `false` when a page could do what it must not, or could not do what it may.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let home = root.join("target/browser");
     if home.exists() {
         std::fs::remove_dir_all(&home).context("the profile of the last run cannot be removed")?;
     }
-    std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
-    let (_server, address) = start_server(&build(root)?)?;
-    fill(address)?;
-    let listener = TcpListener::bind("127.0.0.1:0").context("no port for the collector")?;
-    let port = listener.local_addr()?.port();
-    let _browser = start_browser(&home, &format!("http://{}:{port}/page", PAGES[0]))?;
-    let outcomes = collect(&listener, address)?;
-    let databases = send(address, "GET /dbs", "", "")?;
+    let binary = build(root)?;
     let mut failed = 0;
-    for name in PAGES {
-        let problems = judge(name, outcomes.get(name), &databases);
-        println!("page of {name} ... {}", if problems.is_empty() { "ok" } else { "FAILED" });
-        problems.iter().for_each(|problem| println!("    {problem}"));
-        failed += usize::from(!problems.is_empty());
+    for access in [Access::NoAuthentication, Access::WellKnownKey] {
+        failed += try_pages(&home.join(format!("{access:?}")), &binary, access)?;
     }
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
-    println!("test result: {verdict}. {} passed; {failed} failed; 0 ignored", PAGES.len() - failed);
+    let passed = 2 * PAGES.len() - failed;
+    println!("test result: {verdict}. {passed} passed; {failed} failed; 0 ignored");
     Ok(failed == 0)
 }
 
-fn start_server(binary: &Path) -> Result<(Ended, SocketAddr)> {
-    let mut child = Command::new(binary)
-        .args(["serve", "--ephemeral", "--no-auth", "--no-https", "--http", "127.0.0.1:0"])
-        .arg("--ready-json")
+/// Opens the pages with one server; how many of them failed.
+fn try_pages(home: &Path, binary: &Path, access: Access) -> Result<usize> {
+    std::fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    let log = home.join("server.log");
+    let (_server, address) = start_server(binary, access, &log)?;
+    let is_open = access == Access::NoAuthentication;
+    if is_open {
+        fill(address)?;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").context("no port for the collector")?;
+    let port = listener.local_addr()?.port();
+    let _browser = start_browser(home, &format!("http://{}:{port}/page", PAGES[0]))?;
+    let outcomes = collect(&listener, address)?;
+    let databases = if is_open { send(address, "GET /dbs", "", "")? } else { String::new() };
+    let log = std::fs::read_to_string(&log).context("the log of the server")?;
+    let mut failed = 0;
+    for name in PAGES {
+        let outcome = outcomes.get(name);
+        let mut problems = judge_probes(name, &log);
+        if is_open || outcome.is_none() {
+            problems.extend(judge(name, outcome, &databases));
+        }
+        let verdict = if problems.is_empty() { "ok" } else { "FAILED" };
+        println!("page of {name}, {access:?} ... {verdict}");
+        problems.iter().for_each(|problem| println!("    {problem}"));
+        failed += usize::from(!problems.is_empty());
+    }
+    Ok(failed)
+}
+
+fn start_server(binary: &Path, access: Access, log: &Path) -> Result<(Ended, SocketAddr)> {
+    let log = std::fs::File::create(log).context("the log of the server")?;
+    let mut command = Command::new(binary);
+    command.args(["serve", "--ephemeral", "--no-https", "--http", "127.0.0.1:0", "--ready-json"]);
+    if access == Access::NoAuthentication {
+        command.arg("--no-auth");
+    }
+    let mut child = command
+        .env_remove("HEADWATER_KEY")
+        .env("HEADWATER_LOG", "headwater_server::requests=info")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(log)
         .spawn()
         .with_context(|| format!("{} cannot be started", binary.display()))?;
     let output = child.stdout.take().context("the output was not piped")?;
@@ -157,7 +198,12 @@ fn collect(listener: &TcpListener, server: SocketAddr) -> Result<BTreeMap<String
 fn page(name: &str, server: SocketAddr) -> String {
     let target = if name == "rebound.test" { String::new() } else { format!("http://{server}") };
     let named = format!("http://{name}:{}", server.port());
-    let settings = serde_json::json!({ "name": name, "target": target, "named": named });
+    let settings = serde_json::json!({
+        "name": name,
+        "target": target,
+        "named": named,
+        "token": format!("type%3Daad%26ver%3D1.0%26sig%3D{IDENTITY}"),
+    });
     PAGE.replace("SETTINGS", &settings.to_string())
 }
 
@@ -184,6 +230,25 @@ fn judge(name: &str, outcome: Option<&Outcome>, databases: &str) -> Vec<String> 
     problems
 }
 
+/// Which requests without an origin the server did not refuse, by its log.
+fn judge_probes(name: &str, log: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (how, path) in [
+        ("image", format!("/dbs/{name}-image")),
+        ("script", format!("/dbs/{name}-script")),
+        ("opaque", format!("/dbs/{name}-opaque")),
+        ("token", format!("/_headwater/changes/shop/{name}-token")),
+    ] {
+        let line = log.lines().find(|line| line.contains(&format!("path=\"{path}\"")));
+        match line {
+            Some(line) if line.contains(" status=403 ") => {}
+            Some(line) => problems.push(format!("{how} is not refused: {line}")),
+            None => problems.push(format!("{how} did not reach the server")),
+        }
+    }
+    problems
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,5 +268,19 @@ mod tests {
         assert_eq!(judge("evil.test", Some(&all), r#""evil.test-form""#).len(), 4);
         assert_eq!(judge("localhost", Some(&nothing), "").len(), 7);
         assert_eq!(judge("rebound.test", None, "").len(), 1);
+    }
+
+    #[test]
+    fn requests_without_an_origin_must_be_refused() {
+        let line = |path: &str, status| {
+            format!("answered verb=GET path=\"{path}\" status={status} micros=1\n")
+        };
+        let refused =
+            ["/dbs/a-image", "/dbs/a-script", "/dbs/a-opaque"].map(|path| line(path, 403));
+        let token = "/_headwater/changes/shop/a-token";
+        let log = refused.concat();
+        assert_eq!(judge_probes("a", &(log.clone() + &line(token, 403))), [""; 0]);
+        assert_eq!(judge_probes("a", &(log.clone() + &line(token, 404))).len(), 1);
+        assert_eq!(judge_probes("a", &log).len(), 1);
     }
 }

@@ -163,7 +163,7 @@ async fn print(
                 pieces.into_iter().for_each(|piece| following.start(tasks, piece));
             }
             Event::Note(note) => eprintln!("{note}"),
-            Event::Failed { error, .. } => return Err(error.into()),
+            Event::Failed(error) => return Err(error.into()),
         }
     }
     Ok(())

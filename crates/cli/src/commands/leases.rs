@@ -2,6 +2,7 @@
 //! Of .NET and Java processors as well.
 
 use crate::commands::tail::start::Start as Where;
+use crate::commands::units::named;
 use crate::connect::{Connect, block_on};
 use crate::output::say;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,7 +12,7 @@ use headwater_model::Timestamp;
 use headwater_processor::lease::{Flavour, LeaseState};
 use headwater_processor::lease_store::{ContainerLeases, Layout, LeaseStore};
 use headwater_processor::source::{FeedSource, RemoteFeed};
-use headwater_processor::{Archive, LeaseInfo, Namespace, Position, Snapshot, Start, Unit};
+use headwater_processor::{Archive, LeaseInfo, Position, Snapshot, Start, Unit};
 use headwater_runtime::Runtime;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -196,7 +197,7 @@ impl Form {
 pub(crate) struct Which {
     /// Lease container: database/container, context:database/container or a URL
     address: String,
-    /// Processor, if there are several: a part of its namespace, as `list` shows it
+    /// Processor, if there are several: its name or a part of its namespace, as `list` shows it
     #[arg(long, value_name = "TEXT")]
     processor: Option<String>,
     /// Print JSON
@@ -214,12 +215,10 @@ impl Which {
 
     async fn units(&self) -> Result<Vec<Unit>> {
         let store = self.store().await?;
-        let wanted = |name: &Namespace| {
-            self.processor.as_ref().is_none_or(|text| name.as_str().contains(text.as_str()))
-        };
         let found = Unit::discover(&*store).await?;
         let unit = |name| Unit::new(store.clone(), name, Runtime::system());
-        let units: Vec<Unit> = found.into_iter().filter(wanted).map(unit).collect();
+        let found = named(found, self.processor.as_deref());
+        let units: Vec<Unit> = found.into_iter().map(unit).collect();
         ensure!(!units.is_empty(), "there are no leases of such a processor in this container");
         Ok(units)
     }
@@ -305,13 +304,9 @@ async fn seek(which: &Which, to: &str, lease: Option<&str>, source: Option<Strin
         Some(address) => Some(feed(&which.connect, &address)?),
         None => None,
     };
-    let theirs = |info: &LeaseInfo| {
-        let lease = &info.lease;
-        lease.flavour() != Flavour::DotNetV3 || lease.token.parse::<u64>().is_ok()
-    };
     let unknown = source.is_none()
         && !matches!(start, Start::Position(_))
-        && unit.look().await?.leases.iter().any(theirs);
+        && unit.look().await?.leases.iter().any(|info| info.lease.is_shared());
     ensure!(
         !unknown,
         "these leases are read by .NET or Java, which know positions only; name the \

@@ -10,7 +10,7 @@ use headwater_model::{Epk, Lsn, PartitionId};
 /// What to do with ranges.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Partitions {
-    /// Show the ranges, and how much was written to each
+    /// Show the ranges, how much was written to each and how much of it is live
     #[command(long_about = LIST_HELP)]
     List(Which),
     /// Split a range in two, in its middle or at a given hash (Headwater only)
@@ -37,9 +37,11 @@ pub(crate) enum Partitions {
 }
 
 const LIST_HELP: &str = "\
-Show the ranges, and how much was written to each
+Show the ranges, how much was written to each and how much of it is live
 
-    headwater partitions list shop/orders";
+    headwater partitions list shop/orders
+
+A server splits a range whose live bytes exceed its --split-at. A dash stands where a server does not say.";
 
 const SPLIT_HELP: &str = "\
 Split a range in two, in its middle or at a given hash (Headwater only)
@@ -116,6 +118,7 @@ async fn list(container: &Container) -> Result<Vec<Partition>> {
             let of_range = |range: &headwater_client::Range| Partition {
                 range: range.clone(),
                 lsn: Lsn::new(0),
+                live_bytes: None,
             };
             Ok(ranges.iter().map(of_range).collect())
         }
@@ -142,22 +145,24 @@ fn show(partitions: &[Partition], json: bool) {
                 "max": partition.range.keys.max().to_hex(),
                 "parents": parents(partition),
                 "lsn": partition.lsn.get(),
+                "live_bytes": partition.live_bytes,
             });
             say(format_args!("{line}"));
         }
         return;
     }
     say(format_args!(
-        "{:>4}  {:<32}  {:<32}  {:>10}  parents",
-        "id", "from hash", "to hash", "lsn"
+        "{:>4}  {:<32}  {:<32}  {:>10}  {:>13}  parents",
+        "id", "from hash", "to hash", "lsn", "live bytes"
     ));
     for partition in partitions {
         let range = &partition.range;
         let (min, max) = (range.keys.min().to_hex(), range.keys.max().to_hex());
         let min = if min.is_empty() { "-".to_owned() } else { min };
         let parents = parents(partition).join(",");
+        let live = partition.live_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         say(format_args!(
-            "{:>4}  {min:<32}  {max:<32}  {:>10}  {parents}",
+            "{:>4}  {min:<32}  {max:<32}  {:>10}  {live:>13}  {parents}",
             range.id.get(),
             partition.lsn
         ));

@@ -457,7 +457,7 @@ fn announce(server: &Server, settings: &Serve) -> Result<()> {
     };
     if settings.ready_json {
         let data = data.map(|dir| dir.display().to_string());
-        let authentication = !settings.no_auth;
+        let authentication = !settings.no_auth && !settings.any_identity;
         let line = serde_json::json!({
             "ready": true, "http": http, "https": https, "data": data, "authentication": authentication
         });

@@ -19,7 +19,7 @@ pub(crate) struct Monitored {
     /// Lease container [default: `leases` in the same database]
     #[arg(long, value_name = "ADDRESS")]
     leases: Option<String>,
-    /// Processor, if there are several: a part of its namespace
+    /// Processor, if there are several: its name or a part of its namespace
     #[arg(long, value_name = "TEXT")]
     processor: Option<String>,
     #[command(flatten)]
@@ -76,20 +76,52 @@ impl Places {
             let whole = Namespace::new("", &identity, names);
             whole.as_str()[identity.host.len()..].to_owned()
         });
-        let wanted = |name: &Namespace| {
-            let of_container = ends.iter().any(|end| name.as_str().ends_with(end.as_str()));
-            let named = self.processor.as_ref().is_none_or(|text| name.as_str().contains(text));
-            of_container && named
-        };
-        let found = Unit::discover(&*store).await?;
+        let mut found = Unit::discover(&*store).await?;
+        found.retain(|name| ends.iter().any(|end| name.as_str().ends_with(end.as_str())));
         let unit = |name| Unit::new(store.clone(), name, Runtime::system());
-        Ok(found.into_iter().filter(wanted).map(unit).collect())
+        Ok(named(found, self.processor.as_deref()).into_iter().map(unit).collect())
     }
+}
+
+/// The processors that a text means: those whose namespace contains it. A namespace begins with the name of its
+/// processor, followed by the endpoint, so one that begins with the text is preferred, and of `mail` and
+/// `mailer` at one endpoint the first.
+pub(crate) fn named(mut found: Vec<Namespace>, processor: Option<&str>) -> Vec<Namespace> {
+    let Some(text) = processor else { return found };
+    let behind = |name: &Namespace| name.as_str().strip_prefix(text).map(str::to_owned);
+    let ends: Vec<String> = found.iter().filter_map(behind).collect();
+    found.retain(|name| match behind(name) {
+        Some(end) => !ends.iter().any(|shorter| end != *shorter && end.ends_with(shorter.as_str())),
+        None => ends.is_empty() && name.as_str().contains(text),
+    });
+    found
 }
 
 #[cfg(test)]
 mod tests {
-    use super::leases_beside;
+    use super::{leases_beside, named};
+    use headwater_processor::Namespace;
+
+    #[test]
+    fn a_processor_is_found_by_its_name_also_if_others_begin_or_end_with_it() {
+        let all =
+            ["mail127.0.0.1_a_b", "mailer127.0.0.1_a_b", "hotmail127.0.0.1_a_b", "127.0.0.1_a_b"];
+        for (text, expected) in [
+            ("mail", &all[..1]),
+            ("mailer", &all[1..2]),
+            ("hotmail", &all[2..3]),
+            ("otmail", &all[2..3]),
+            ("127", &all[3..]),
+            ("a_b", &all[..]),
+            ("other", &[]),
+        ] {
+            let found = all.map(Namespace::given).to_vec();
+            let names: Vec<String> =
+                named(found, Some(text)).iter().map(|name| name.as_str().to_owned()).collect();
+            assert_eq!(names, expected, "{text}");
+        }
+        assert_eq!(named(all.map(Namespace::given).to_vec(), None).len(), all.len());
+    }
 
     #[test]
     fn leases_are_looked_for_beside_the_container() {

@@ -6,9 +6,11 @@
 //! neighbour   writes, reads, queries and reads the feed from 127.0.0.2, and remembers how long each took
 //! ```
 //!
+//! Stalled heads and bodies keep no program at their own address out either: a neighbour there is answered too.
+//!
 //! Here each attack takes about a second, and the neighbour must be answered. `cargo xtask hostile` runs the
 //! release build for longer and also compares the neighbour's latency with its own before the attack: timing
-//! of a debug build on a busy machine says nothing.
+//! of a debug build on a busy machine says nothing. In both forms each attack must have sent something.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test that cannot continue should say where
@@ -20,10 +22,10 @@ mod support;
 mod target;
 
 use headwater_runtime::Runtime;
-use kinds::ATTACKS;
-use neighbour::{Kind, Latencies, Neighbour};
+use kinds::{ATTACKS, FROM};
+use neighbour::{BESIDE, Kind, Latencies, Neighbour};
 use std::time::Duration;
-use target::Server;
+use target::{Sent, Server};
 
 /// What the process may hold at any time.
 const MEMORY_MIB_MAX: u64 = 512;
@@ -43,9 +45,13 @@ fn only() -> Option<String> {
     std::env::var("HEADWATER_HOSTILE_ONLY").ok()
 }
 
-fn line(name: &str, memory_mib: u64, took: &Latencies) {
+fn line(name: &str, memory_mib: u64, took: &Latencies, sent: Option<&Sent>) {
     let times = Kind::ALL.map(|kind| format!("{:>8.2}", took.p99(kind).as_secs_f64() * 1e3));
-    println!("{name:<48} {memory_mib:>5} MiB {}  ({} requests)", times.join(" "), took.count());
+    let (times, count) = (times.join(" "), took.count());
+    let sent = sent.map_or_else(String::new, |sent| {
+        format!("; attackers: {} connections, {} KiB", sent.connections(), sent.bytes() / 1024)
+    });
+    println!("{name:<48} {memory_mib:>5} MiB {times}  ({count} requests{sent})");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,20 +66,30 @@ async fn no_attack_costs_more_than_its_bound_and_a_neighbour_is_served() {
         }
         // Each on a server of its own: what one leaves behind is not the next one's.
         let server = Server::start(&runtime).await;
-        let quiet = Neighbour::new(&server.target).served_for(time).await;
+        let quiet = Neighbour::new(&server.target, BESIDE).served_for(time).await;
         server.forget_peak();
         let attackers = attack.begin(&server.target);
         runtime.sleep(attack.lead_time).await;
-        let busy = Neighbour::new(&server.target).served_for(time).await;
+        let busy = Neighbour::new(&server.target, BESIDE).served_for(time).await;
+        if attack.spares_its_address {
+            let own = Neighbour::new(&server.target, FROM).served_for(time).await;
+            let failures = own.failures.iter();
+            wrong.extend(
+                failures.map(|failure| format!("{}: at its address: {failure}", attack.name)),
+            );
+        }
         let memory_mib = server.peak_mib();
+        line(attack.name, memory_mib, &busy, Some(attackers.sent()));
+        if !attack.has_happened(attackers.sent()) {
+            wrong.push(format!("{}: the attackers have sent nothing", attack.name));
+        }
         drop(attackers);
-        line(attack.name, memory_mib, &busy);
         if memory_mib > MEMORY_MIB_MAX {
             wrong.push(format!("{}: {memory_mib} MiB", attack.name));
         }
         wrong.extend(busy.failures.iter().map(|failure| format!("{}: {failure}", attack.name)));
         if long_form().is_some() {
-            line("  before it", 0, &quiet);
+            line("  before it", 0, &quiet, None);
             for kind in Kind::ALL {
                 let (before, now) = (quiet.p99(kind).max(QUICK / 5), busy.p99(kind));
                 let ratio = now.as_secs_f64() / before.as_secs_f64();

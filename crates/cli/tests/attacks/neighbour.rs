@@ -1,10 +1,10 @@
 //! A client that sends ordinary requests during an attack and records their latency.
 
-use crate::target::{DOCS, KEY, PATIENCE, Target, ask_on, query, request};
+use crate::target::{Connection, DOCS, KEY, PATIENCE, Target, ask_on, query, request};
 use std::time::Duration;
-use tokio::net::TcpStream;
 
-const FROM: &str = "127.0.0.2";
+/// Where a neighbour is, other than the attack.
+pub(crate) const BESIDE: &str = "127.0.0.2";
 /// Rounds after which the neighbour opens a new connection.
 const ROUNDS_PER_CONNECTION: usize = 5;
 /// A neighbour that is refused this often says enough.
@@ -59,12 +59,13 @@ impl Latencies {
 
 pub(crate) struct Neighbour {
     target: Target,
+    from: &'static str,
     took: Latencies,
 }
 
 impl Neighbour {
-    pub(crate) fn new(target: &Target) -> Neighbour {
-        Neighbour { target: target.clone(), took: Latencies::default() }
+    pub(crate) fn new(target: &Target, from: &'static str) -> Neighbour {
+        Neighbour { target: target.clone(), from, took: Latencies::default() }
     }
 
     /// Asks one thing after another for a while, at least once each.
@@ -100,13 +101,13 @@ impl Neighbour {
 
     async fn ask(
         &self,
-        stream: &mut Option<TcpStream>,
+        stream: &mut Option<Connection>,
         kind: Kind,
         round: usize,
     ) -> std::io::Result<u16> {
         let mut open = match stream.take() {
             Some(open) => open,
-            None => self.target.connect(FROM).await?,
+            None => self.target.connect(self.from).await?,
         };
         let status = ask_on(&mut open, &kind.request(round)).await?;
         *stream = Some(open);

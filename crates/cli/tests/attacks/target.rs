@@ -1,10 +1,15 @@
-//! The server as a process, its memory, and requests to it.
+//! The server as a process, its memory, requests to it, and how much was sent.
 
 use crate::support::Running;
 use headwater_runtime::Runtime;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 
 pub(crate) const DOCS: &str = "/dbs/d/colls/c/docs";
@@ -40,7 +45,7 @@ impl Server {
         let ready: serde_json::Value = serde_json::from_str(&process.line()).unwrap();
         let address = ready["http"].as_str().unwrap().trim_start_matches("http://");
         let address = address.parse().unwrap();
-        let target = Target { runtime: runtime.clone(), address };
+        let target = Target { runtime: runtime.clone(), address, sent: Arc::default() };
         target.fill().await;
         Server { target, process, _data: data }
     }
@@ -64,9 +69,72 @@ impl Server {
 pub(crate) struct Target {
     pub(crate) runtime: Runtime,
     pub(crate) address: SocketAddr,
+    sent: Arc<Sent>,
+}
+
+/// What the clients of a target have sent.
+#[derive(Default)]
+pub(crate) struct Sent {
+    connections: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Sent {
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the system has taken for sending.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that counts what is sent over it.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    sent: Arc<Sent>,
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.sent.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 impl Target {
+    /// The same server for other clients, whose sending is counted apart.
+    pub(crate) fn for_attackers(&self) -> (Target, Arc<Sent>) {
+        let sent: Arc<Sent> = Arc::default();
+        (Target { sent: sent.clone(), ..self.clone() }, sent)
+    }
+
     async fn fill(&self) {
         let container = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#;
         let numbers: Vec<String> = (0..NUMBERS).map(|number| number.to_string()).collect();
@@ -95,17 +163,18 @@ impl Target {
 
     /// A connection from an address of this machine. Its window is small, so that a client that does not
     /// read is noticed soon.
-    pub(crate) async fn connect(&self, from: &str) -> std::io::Result<TcpStream> {
+    pub(crate) async fn connect(&self, from: &str) -> io::Result<Connection> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(format!("{from}:0").parse().unwrap())?;
         socket.set_recv_buffer_size(16 << 10)?;
         let stream = socket.connect(self.address).await?;
         stream.set_nodelay(true)?;
-        Ok(stream)
+        self.sent.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(Connection { stream, sent: self.sent.clone() })
     }
 
     /// Asks on a new connection, and returns the status.
-    pub(crate) async fn ask(&self, from: &str, request: &str) -> std::io::Result<u16> {
+    pub(crate) async fn ask(&self, from: &str, request: &str) -> io::Result<u16> {
         let mut stream = self.connect(from).await?;
         ask_on(&mut stream, request).await
     }
@@ -131,14 +200,14 @@ pub(crate) fn query(text: &str) -> String {
     request("POST", DOCS, &head, &body)
 }
 
-pub(crate) async fn ask_on(stream: &mut TcpStream, request: &str) -> std::io::Result<u16> {
+pub(crate) async fn ask_on(stream: &mut Connection, request: &str) -> io::Result<u16> {
     stream.write_all(request.as_bytes()).await?;
     read_answer(stream).await
 }
 
 /// Reads an answer that says its length, and returns its status.
-async fn read_answer(stream: &mut TcpStream) -> std::io::Result<u16> {
-    let broken = |what: &str| std::io::Error::other(what.to_owned());
+async fn read_answer(stream: &mut Connection) -> io::Result<u16> {
+    let broken = |what: &str| io::Error::other(what.to_owned());
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {

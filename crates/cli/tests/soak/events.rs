@@ -1,7 +1,6 @@
 //! A browser's way of listening: server-sent events, resumed by the id of the last event.
 //!
-//! Only the last event of a page has an id, so what came behind the last id is forgotten when the
-//! connection breaks: it comes again.
+//! Every event has an id, so a connection that breaks inside a transaction repeats none of its events.
 
 use crate::readers::Log;
 use crate::world::{DATABASE, ITEMS, PARTITION_KEYS, World};
@@ -20,14 +19,22 @@ use std::time::Duration;
 /// Longer than the server lets a stream be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// What the connections of a listener have brought.
+#[derive(Default)]
+struct Heard {
+    last_id: Option<String>,
+    /// Events of transactions that are not complete.
+    page: Vec<Value>,
+}
+
 /// Listens from the beginning to the end.
 pub(crate) async fn listen(world: Arc<World>, mode: FeedMode) -> Log {
     let keys: Vec<String> = (0..PARTITION_KEYS).map(key_name).collect();
     let mut log = Log::new(mode, &keys);
-    let mut position = None;
+    let mut heard = Heard::default();
     while !log.is_done() {
-        if let Some(body) = connect(&world, mode, position.as_deref()).await {
-            hear(&world, body, &mut log, &mut position).await;
+        if let Some(body) = connect(&world, mode, heard.last_id.as_deref()).await {
+            hear(&world, body, &mut log, &mut heard).await;
         }
         world.pause(20).await;
     }
@@ -56,9 +63,8 @@ async fn connect(world: &World, mode: FeedMode, position: Option<&str>) -> Optio
     Some(answer.into_body())
 }
 
-async fn hear(world: &World, mut body: Incoming, log: &mut Log, position: &mut Option<String>) {
+async fn hear(world: &World, mut body: Incoming, log: &mut Log, heard: &mut Heard) {
     let mut pending: Vec<u8> = Vec::new();
-    let mut page: Vec<Value> = Vec::new();
     while !log.is_done() {
         let frame = world.runtime.timeout(SILENCE_MAX, body.frame()).await;
         let Some(Some(Ok(frame))) = frame else { return };
@@ -75,12 +81,17 @@ async fn hear(world: &World, mut body: Incoming, log: &mut Log, position: &mut O
                 world.complain(format!("an event stream said: {data}"));
                 return;
             }
-            page.push(serde_json::from_str(&data).unwrap());
-            if let Some(id) = field("id: ") {
-                *position = Some(id);
+            heard.page.push(serde_json::from_str(&data).unwrap());
+            let Some(id) = field("id: ") else {
+                world.complain(format!("an event has no id: {event}"));
+                return;
+            };
+            // An id with this character is inside a transaction.
+            if !id.contains('~') {
                 world.note_page();
-                log.add(page.drain(..));
+                log.add(heard.page.drain(..));
             }
+            heard.last_id = Some(id);
         }
     }
 }

@@ -17,6 +17,7 @@ mod overtaken;
 mod record_reader;
 
 use crate::PartitionLog;
+use crate::compaction::files_newest_first;
 use crate::disk::Disk;
 use crate::entry::{self, Entry, Group, Position, Record, Tail};
 use crate::error::{AppendError, Damage, ReadError};
@@ -459,25 +460,31 @@ impl LocalLog {
         Ok(found.into_iter().map(|(keys, found)| (keys, or_tail(found))).collect())
     }
 
-    /// Bytes of superseded entries and tombstones that readers of all versions can get.
+    /// Bytes of superseded entries and tombstones that readers of all versions can get. A file that two
+    /// lanes share counts once.
     #[must_use]
     pub fn history_bytes(&self) -> u64 {
-        let complete_after = self.complete_after();
+        let floors = self.floors.read().clone();
         let set = self.segments.read().clone();
+        let all = KeyRange::full();
         let is_complete = |segment: &&Arc<Segment>| {
-            segment.sealed().is_none_or(|sealed| sealed.last_lsn > complete_after)
+            let floor = floors.of(segment.info.filter.as_ref().unwrap_or(&all));
+            segment.sealed().is_none_or(|sealed| sealed.last_lsn > floor)
         };
-        set.segments().filter(is_complete).map(|segment| segment.history_bytes()).sum()
+        let files = files_newest_first(set.segments().filter(is_complete));
+        files.into_iter().map(|(_, history_bytes)| history_bytes).sum()
     }
 
-    /// Bytes of entries that nothing has superseded.
+    /// Bytes of entries that nothing has superseded. A file that two lanes share counts once, and all of a
+    /// file that another log shares.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let active_bytes = self.appender.lock().offset;
         let set = self.segments.read().clone();
-        let live = set.segments().map(|segment| {
+        let files = files_newest_first(set.segments());
+        let live = files.into_iter().map(|(segment, history_bytes)| {
             let bytes = u64::from(segment.sealed().map_or(active_bytes, |sealed| sealed.bytes));
-            bytes.saturating_sub(segment.history_bytes())
+            bytes.saturating_sub(history_bytes)
         });
         live.sum()
     }

@@ -8,7 +8,7 @@ use super::shared::Shared;
 use crate::event::Event;
 use crate::expiry::{Observations, Sign, deadline};
 use crate::lease_store::{NewDocument, StoreError, Stored};
-use crate::member::Member;
+use crate::member::{Member, time_to_live_seconds};
 use headwater_runtime::Stop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -89,7 +89,7 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
 
 fn document(shared: &Shared, member: &Member) -> NewDocument {
     let key = shared.key(shared.namespace.member(&member.host.name));
-    let ttl = shared.options.expiration.as_secs().saturating_mul(10).max(60);
+    let ttl = time_to_live_seconds(shared.options.expiration);
     let body = member.to_bytes(&key, ttl).into();
     NewDocument { key, body }
 }

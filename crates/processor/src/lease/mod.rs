@@ -169,6 +169,13 @@ impl Lease {
         self.flavour
     }
 
+    /// Whether hosts of .NET and Java can work on it: its token is the id of a range. Native leases have the
+    /// .NET form too, with the hashes of a range as the token.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.flavour != Flavour::DotNetV3 || self.token.parse::<u64>().is_ok()
+    }
+
     /// Whether somebody may work on it.
     #[must_use]
     pub fn is_runnable(&self) -> bool {

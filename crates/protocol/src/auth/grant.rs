@@ -85,6 +85,14 @@ impl Grant {
             && (self.partition_key.is_none() || self.partition_key == other.partition_key)
     }
 
+    /// Refuses a grant whose time is over.
+    ///
+    /// # Errors
+    /// [`AuthError::Expired`].
+    pub fn check_expiry(&self, now_seconds: u64) -> Result<(), AuthError> {
+        check_expiry(self.expires, now_seconds)
+    }
+
     /// Whether it permits to change things.
     #[must_use]
     pub fn may_write(&self) -> bool {

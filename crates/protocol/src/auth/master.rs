@@ -23,8 +23,10 @@ use subtle::ConstantTimeEq;
 /// As browsers' `encodeURIComponent` does it, for the characters that occur in a token.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~');
 
-/// How much of a payload an error shows.
-const PAYLOAD_BYTES_MAX: usize = 8 * 1024;
+/// How much of a link an error shows. Errors go to senders without a key.
+const SHOWN_LINK_BYTES_MAX: usize = 1024;
+/// How much of a verb, a resource type or a date an error shows.
+const SHOWN_PART_BYTES_MAX: usize = 64;
 
 /// What a signature covers.
 #[derive(Clone, Copy, Debug)]
@@ -75,10 +77,10 @@ impl Signable<'_> {
     /// What is signed, with the first link, as a text for people.
     fn payload(&self) -> String {
         let (x_ms_date, date) = self.dates();
-        let link = shortened(self.first_link(), PAYLOAD_BYTES_MAX);
+        let link = shortened(self.first_link(), SHOWN_LINK_BYTES_MAX);
         let [verb, resource_type, x_ms_date, date] =
             [self.verb, self.resource_type, x_ms_date, date]
-                .map(|part| shortened(part, PAYLOAD_BYTES_MAX).to_ascii_lowercase());
+                .map(|part| shortened(part, SHOWN_PART_BYTES_MAX).to_ascii_lowercase());
         format!("{verb}\n{resource_type}\n{link}\n{x_ms_date}\n{date}\n")
     }
 

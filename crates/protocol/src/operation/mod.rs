@@ -218,6 +218,24 @@ impl Operation {
         }
     }
 
+    /// Whether it changes nothing. A batch may change something even if all of its operations read.
+    #[must_use]
+    pub fn only_reads(self) -> bool {
+        match self {
+            Operation::Items(operation) => operation.access() == Access::Read,
+            Operation::Define(_, action) => {
+                matches!(action, Action::Read | Action::List | Action::Query)
+            }
+            Operation::Extension(extension) => matches!(
+                extension,
+                Extension::StreamChanges
+                    | Extension::ListPartitions
+                    | Extension::ReadBackupPartition
+                    | Extension::ReadBackupFile
+            ),
+        }
+    }
+
     /// Whether it may wait for a change, and so counts as a waiting reader instead of a request.
     #[must_use]
     pub fn waits_for_changes(self) -> bool {

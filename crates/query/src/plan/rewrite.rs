@@ -131,10 +131,13 @@ fn without_window(tree: &Select) -> Select {
     Select { offset_limit: None, top: None, ..tree.clone() }
 }
 
-/// As many rows as can matter of one range.
+/// As many rows as can matter of one range, and at most what a query may ask for. No range holds more rows.
 fn window(info: &QueryInfo) -> String {
     match (info.offset, info.limit) {
-        (Some(offset), Some(limit)) => format!(" OFFSET 0 LIMIT {}", offset.saturating_add(limit)),
+        (Some(offset), Some(limit)) => {
+            let rows = offset.saturating_add(limit).min(u64::from(u32::MAX));
+            format!(" OFFSET 0 LIMIT {rows}")
+        }
         _ => String::new(),
     }
 }

@@ -124,7 +124,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
     let what = "Partitions that are not served because their files are damaged";
     gauge(registry, "quarantined_partitions", what, quarantined);
     let what = "Background tasks that failed; restart the server";
-    gauge(registry, "stopped_tasks", what, gateway.account.stopped_tasks().len() as u64);
+    gauge(registry, "stopped_tasks", what, gateway.stopped_tasks() as u64);
 }
 
 /// The gauges that each container has.
@@ -132,6 +132,7 @@ fn add_store(registry: &mut Registry, gateway: &Gateway) {
 struct Containers {
     partitions: Family<Place, Gauge>,
     live_bytes: Family<Place, Gauge>,
+    largest_live_bytes: Family<Place, Gauge>,
     log_bytes: Family<Place, Gauge>,
     log_disk_bytes: Family<Place, Gauge>,
     index_lag: Family<Place, Gauge>,
@@ -152,9 +153,12 @@ impl Containers {
         sum(&self.live_bytes, figures.live_bytes);
         sum(&self.log_bytes, figures.log_bytes);
         sum(&self.log_disk_bytes, figures.disk_bytes);
-        let lag = self.index_lag.get_or_create(&place);
-        lag.set(lag.get().max(number(figures.index_lag)));
-        drop(lag);
+        let max = |family: &Family<Place, Gauge>, value: u64| {
+            let gauge = family.get_or_create(&place);
+            gauge.set(gauge.get().max(number(value)));
+        };
+        max(&self.largest_live_bytes, figures.largest_range_live_bytes);
+        max(&self.index_lag, figures.index_lag);
         let history = container.history()?;
         sum(&self.history_bytes, history.bytes);
         if let Some(most) = history.bytes_max {
@@ -189,6 +193,8 @@ fn add_containers(registry: &mut Registry, gateway: &Gateway) {
     registry.register("partitions", what, families.partitions);
     let what = "Bytes of log entries that nothing has superseded";
     registry.register("live_bytes", what, families.live_bytes);
+    let what = "Live bytes of the largest range, to compare with --split-at";
+    registry.register("largest_partition_live_bytes", what, families.largest_live_bytes);
     registry.register("log_bytes", "Bytes of all log entries", families.log_bytes);
     let what = "Bytes the log files take on the disk";
     registry.register("log_disk_bytes", what, families.log_disk_bytes);

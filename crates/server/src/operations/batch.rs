@@ -8,7 +8,7 @@
 
 use super::{Outcome, items, permit, query};
 use crate::answer::Answer;
-use crate::budget::Held;
+use crate::budget::{Held, UNCOUNTED_BYTES};
 use crate::failure::{Failure, write_code};
 use crate::gateway::{Gateway, Target};
 use crate::names;
@@ -28,6 +28,9 @@ use std::collections::HashMap;
 
 /// How much the items in one answer may come to, as in the service.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// What the result of an operation takes in the answer, besides the item that was sent.
+const RESULT_BYTES: usize = 512;
 
 /// What became of an operation, until it is written down.
 struct Done {
@@ -158,6 +161,7 @@ pub(super) async fn transaction(gateway: &Gateway, call: &Call, target: &Target)
     }
     match target.container.batch(key.clone(), writes).await {
         Ok(written) => {
+            written.iter().for_each(|one| target.units.note_written(one));
             let done: Vec<Done> = written
                 .iter()
                 .zip(operations)
@@ -197,16 +201,21 @@ fn is_silent(call: &Call, operation: &Operation<'_>) -> bool {
     call.wants_minimal() || operation.wants_minimal
 }
 
-/// Takes the memory of the answer before it is made, as for a page. An answer that holds only what the client
-/// sent is no larger than the request.
+/// Takes the memory of the answer before anything is done: the results are in its body. An answer that holds
+/// only what the client sent is about as large as the request.
 async fn hold_answer(
     gateway: &Gateway,
     call: &Call,
     operations: &[Operation<'_>],
 ) -> Result<Option<Held>, Failure> {
-    match operations.iter().any(|operation| shows_more(call, operation)) {
-        true => Ok(Some(gateway.hold_page(&call.peer).await?)),
-        false => Ok(None),
+    if operations.iter().any(|operation| shows_more(call, operation)) {
+        return Ok(Some(gateway.hold_page(&call.peer).await?));
+    }
+    let is_silent = operations.iter().all(|operation| is_silent(call, operation));
+    let shown = if is_silent { 0 } else { call.body.len() };
+    match shown + operations.len() * RESULT_BYTES {
+        bytes if bytes <= UNCOUNTED_BYTES => Ok(None),
+        bytes => Ok(Some(gateway.hold_answer(&call.peer, bytes).await?)),
     }
 }
 
@@ -323,6 +332,7 @@ pub(super) async fn bulk(gateway: &Gateway, call: &Call, target: &Target) -> Out
         }
         match one(call, target, operation, default.as_ref()).await {
             Ok(written) => {
+                target.units.note_written(&written);
                 served = Some((written.partition, written.lsn));
                 let one = Done::written(&written, call, operation);
                 shown += one.body.as_ref().map_or(0, Bytes::len);

@@ -1,5 +1,6 @@
 //! The change feed over HTTP: one page, or 304 with the position up to which there was nothing.
 
+use super::permissions::check_again;
 use super::{Outcome, items};
 use crate::answer::{Answer, Payload};
 use crate::budget::{Held, Peer, Resource};
@@ -7,7 +8,7 @@ use crate::config::StartTimes;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, PAGE_BYTES, Target, unfinished};
 use crate::names;
-use crate::request::{Call, Scope};
+use crate::request::{Call, Caller, Scope};
 use bytes::Bytes;
 use headwater_model::{Continuation, FeedMode, FeedStart, KeyRange, Lsn, PartitionId};
 use headwater_protocol::charge::Charge;
@@ -66,6 +67,9 @@ pub(super) async fn read(gateway: &Arc<Gateway>, call: &Call, target: &Target) -
         memory = None;
         request = request.behind(page);
         read = read_page(gateway, container, &request, wait).await;
+        if let Caller::Guest(grant) = &call.caller {
+            check_again(gateway, grant)?;
+        }
     }
     let peer = &call.peer;
     let written = match read {

@@ -4,7 +4,7 @@
 use super::{Outcome, list, query, unknown_action};
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, PAGE_BYTES};
 use crate::request::Call;
 use bytes::Bytes;
 use headwater_model::ResourceId;
@@ -43,10 +43,27 @@ impl Kind<'_> {
     ) -> Outcome {
         let rid = self.owner.to_string();
         match action {
-            Action::Query => query::documents(gateway, call, self.key, &rid, &self.all(gateway)?),
+            Action::Query => {
+                let sizes = gateway.account.resource_sizes(self.kind, self.owner);
+                let bytes: usize = sizes.iter().map(|(_, bytes)| bytes).sum();
+                // A page of them has its memory already.
+                let _memory = match bytes {
+                    0..=PAGE_BYTES => None,
+                    bytes => Some(gateway.hold_answer(&call.peer, bytes).await?),
+                };
+                query::documents(gateway, call, self.key, &rid, &self.all(gateway)?)
+            }
             Action::Create => self.create(gateway, call, false).await,
             Action::Upsert => self.create(gateway, call, true).await,
-            Action::List => list::documents(call, self.key, &rid, &self.all(gateway)?),
+            Action::List => {
+                let all = gateway.account.resource_sizes(self.kind, self.owner);
+                // One that was deleted meanwhile is not shown.
+                let show = |index: usize| match gateway.account.resource_by_rid(all[index].0) {
+                    Some(resource) => (self.show)(&resource).map(|text| Some(text.into())),
+                    None => Ok(None),
+                };
+                list::page(call, self.key, &rid, all.len(), show)
+            }
             other => Err(unknown_action(other)),
         }
     }
@@ -111,9 +128,10 @@ impl Kind<'_> {
         id: &str,
         json: &Value,
     ) -> Outcome {
-        let others = gateway.account.resources(self.kind, Some(self.owner));
-        let mut others = others.iter().filter(|other| other.rid != known.rid);
-        if others.any(|other| (self.conflicts)(json, other)) {
+        let others = gateway.account.resource_sizes(self.kind, self.owner);
+        let others = others.into_iter().filter(|(rid, _)| *rid != known.rid);
+        let mut others = others.filter_map(|(rid, _)| gateway.account.resource_by_rid(rid));
+        if others.any(|other| (self.conflicts)(json, &other)) {
             let message = format!("another {} is in its place", self.kind.as_str());
             return Err(Failure::new(Code::Conflict, message));
         }

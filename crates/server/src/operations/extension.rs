@@ -2,23 +2,25 @@
 //!
 //! ```text
 //! GET  /_headwater/changes/{db}/{coll}           the change feed as server-sent events
-//! GET  /_headwater/partitions/{db}/{coll}        ranges with their newest LSN
+//! GET  /_headwater/partitions/{db}/{coll}        ranges, their newest LSN and live bytes
 //! POST /_headwater/partitions/{db}/{coll}/split  {"range":"0","at":"1F…"}   `at` may be left out
 //! POST /_headwater/partitions/{db}/{coll}/merge  {"ranges":["1","2"]}
 //!      /_headwater/backups                       see `backups.rs`
 //! ```
 //!
 //! The event stream takes `mode=all`, `from=beginning|now` and `position=`, and a filter as `where=`,
-//! `select=`, `ops=` and `changed=`. The last event of every transaction has an id: the position behind it. A
-//! browser that reconnects sends it as `Last-Event-ID`, continues there, and sees no transaction twice. A browser
-//! cannot send headers: it passes a resource token as `token=`. With a token for one partition key it hears of that
-//! key alone, and the stream ends when the token expires or its permission is deleted.
+//! `select=`, `ops=` and `changed=`. Every event has an id (`event_id`). A browser that reconnects sends the id of
+//! its last event as `Last-Event-ID`; the stream resumes right behind that event, also inside a transaction. A
+//! browser cannot send other headers: it passes a resource token as `token=`. With a token for one partition key it
+//! hears of that key alone, and the stream ends when the token expires or its permission is deleted.
 //!
 //! Each block of events is charged as a page of the feed (`charging`). Without request units left, a new stream is
 //! refused with 429; a stream under way waits and then continues.
 
 use super::changes::{AskedFilter, Unread, filter_of, read_page};
-use super::{Outcome, backups, check_living, no_id, target_of};
+use super::event_id::EventId;
+use super::permissions::check_again;
+use super::{Outcome, backups, no_id, target_of};
 use crate::answer::{Answer, Payload};
 use crate::budget::{Exceeded, Held, Peer, Resource};
 use crate::failure::Failure;
@@ -27,16 +29,17 @@ use crate::pace::counted;
 use crate::request::{Call, Caller, Scope};
 use bytes::Bytes;
 use headwater_model::{
-    Continuation, Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKey, PartitionKeyPath,
-    Timestamp,
+    Epk, FeedMode, FeedStart, PageLimit, PartitionId, PartitionKey, PartitionKeyPath, Timestamp,
 };
 use headwater_protocol::auth::Grant;
 use headwater_protocol::charge::Charge;
 use headwater_protocol::operation::{Extension, ItemOperation};
 use headwater_protocol::route::Route;
+use headwater_runtime::Runtime;
 use headwater_store::{
     Change, Container, FeedFilter, FeedPage, FeedRequest, ItemReadError, RangeInfo,
 };
+use hyper::header::HeaderName;
 use hyper::{StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -50,15 +53,19 @@ use tokio::sync::mpsc;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Pages that may wait for a slow client; then the feed waits for it.
 const PAGES_AHEAD: usize = 2;
-/// A page is one transaction, so that the position behind each is known.
+/// A page is one transaction, so that the position before each is known.
 const PAGE_ITEMS: u32 = 1;
 const PAGE_BYTES: u32 = 1 << 20;
 /// Making the events of a larger page takes milliseconds, which the background threads have.
 const SHARED_PAGE_BYTES: usize = 256 << 10;
 /// Bytes of events that are sent at once, and at most a page more.
 const SENT_BYTES: usize = 64 << 10;
+/// Bytes of the ids of one transaction, about. Beyond that, not each of its events has one.
+const ID_BYTES_MAX: usize = 8 << 20;
 /// A stream is charged and counted as a reader that waits for changes.
 const OPERATION: ItemOperation = ItemOperation::ReadFeed { waits: true };
+/// The header in which a browser that reconnects sends the id of its last event.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The token in the address of an event stream, escaped as a header would have it.
 pub(crate) fn token_of(uri: &Uri) -> Option<&str> {
@@ -72,7 +79,10 @@ pub(super) async fn answer(gateway: &Arc<Gateway>, call: &Call, extension: Exten
     };
     match extension {
         Extension::StreamChanges => stream(gateway, call, target_of(gateway, call)?),
-        Extension::ListPartitions => Ok(show(&container()?.ranges())),
+        Extension::ListPartitions => {
+            let container = container()?;
+            Ok(show(&container, &container.ranges()))
+        }
         Extension::SplitPartition => split(call, &container()?).await,
         Extension::MergePartitions => merge(call, &container()?).await,
         Extension::BeginBackup => backups::begin(gateway).await,
@@ -97,13 +107,13 @@ async fn split(call: &Call, container: &Container) -> Outcome {
     let body: SplitBody = body_of(call, r#"{"range":"0"}"#)?;
     let at = body.at.as_deref().map(Epk::from_hex).transpose();
     let at = at.map_err(|error| Failure::bad_request(format!("`at`: {error}")))?;
-    Ok(show(&container.split(range_id(&body.range)?, at).await?))
+    Ok(show(container, &container.split(range_id(&body.range)?, at).await?))
 }
 
 async fn merge(call: &Call, container: &Container) -> Outcome {
     let body: MergeBody = body_of(call, r#"{"ranges":["1","2"]}"#)?;
     let (one, two) = (range_id(&body.ranges.0)?, range_id(&body.ranges.1)?);
-    Ok(show(&container.merge(one, two).await?))
+    Ok(show(container, &container.merge(one, two).await?))
 }
 
 fn body_of<T: for<'a> Deserialize<'a>>(call: &Call, example: &str) -> Result<T, Failure> {
@@ -115,7 +125,7 @@ fn range_id(text: &str) -> Result<PartitionId, Failure> {
     text.parse().map_err(|_| Failure::bad_request(format!("{text:?} is not the id of a range")))
 }
 
-fn show(ranges: &[RangeInfo]) -> Answer {
+fn show(container: &Container, ranges: &[RangeInfo]) -> Answer {
     let ranges: Vec<_> = ranges
         .iter()
         .map(|range| {
@@ -126,6 +136,8 @@ fn show(ranges: &[RangeInfo]) -> Answer {
                 "maxExclusive": range.range.max().to_hex(),
                 "parents": parents,
                 "lsn": range.lsn.get(),
+                // Null where it is not known: the range is quarantined, or was split meanwhile.
+                "liveBytes": container.live_bytes_in(range.id),
             })
         })
         .collect();
@@ -138,6 +150,8 @@ struct Listening {
     route: Route,
     mode: FeedMode,
     start: FeedStart,
+    /// What was sent before; `None` for a stream that begins.
+    sent: Option<EventId>,
     /// The partition key that was named or granted, or the whole container. It is also what pays.
     scope: Scope,
     /// What the listener's token permits, for as long as it does.
@@ -177,12 +191,17 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
         Some("all") => FeedMode::AllVersionsAndDeletes,
         Some(_) => return Err(Failure::bad_request("mode is neither `latest` nor `all`")),
     };
-    let position = call.header("last-event-id").map(str::to_owned).or_else(|| value("position"));
-    let start = match (position.filter(|text| !text.is_empty()), value("from").as_deref()) {
-        (Some(text), _) => {
-            let parsed = text.parse::<Continuation>();
-            FeedStart::After(parsed.map_err(|error| Failure::bad_request(error.to_string()))?)
-        }
+    let last_id = call.header_utf8(&LAST_EVENT_ID)?.map(str::to_owned);
+    let last_id = last_id.or_else(|| value("position")).filter(|text| !text.is_empty());
+    let sent =
+        last_id.map(|text| EventId::parse(&text).map_err(Failure::bad_request)).transpose()?;
+    if sent.as_ref().is_some_and(|sent| sent.is_ahead_of(&target.container.ranges())) {
+        return Err(Failure::bad_request(
+            "the event id is ahead of the container; leave it out to start again",
+        ));
+    }
+    let start = match (&sent, value("from").as_deref()) {
+        (Some(sent), _) => FeedStart::After(sent.position().clone()),
         (None, None | Some("now")) => FeedStart::Now,
         (None, Some("beginning")) => FeedStart::Beginning,
         // As `toUTCString()` of a browser writes it.
@@ -207,7 +226,7 @@ fn listening(call: &Call, target: Arc<Target>) -> Result<Listening, Failure> {
     let key = key_of(words("key").as_deref(), grant, &target.container)?;
     let scope = Scope { key, ..Scope::default() };
     let (route, grant) = (call.route.clone(), grant.cloned());
-    Ok(Listening { target, route, mode, start, scope, grant, filter, filter_memory })
+    Ok(Listening { target, route, mode, start, sent, scope, grant, filter, filter_memory })
 }
 
 fn stream(gateway: &Arc<Gateway>, call: &Call, target: Arc<Target>) -> Outcome {
@@ -215,12 +234,26 @@ fn stream(gateway: &Arc<Gateway>, call: &Call, target: Arc<Target>) -> Outcome {
     listening.target.admit(gateway, &listening.scope)?;
     let (sender, receiver) = mpsc::channel(PAGES_AHEAD);
     let (listener, peer) = (gateway.clone(), call.peer.clone());
-    gateway.runtime.spawn("event stream", async move {
-        send_events(&listener, &peer, listening, &sender).await;
-    });
+    let out = sender.clone();
+    let events = async move { send_events(&listener, &peer, listening, &out).await };
+    feed(&gateway.runtime, sender, events);
     let mut answer = Answer::text(StatusCode::OK, "text/event-stream", Bytes::new());
     answer.payload = Payload::Stream(receiver);
     Ok(answer)
+}
+
+/// Starts what sends the events of a stream. If it panics, the stream says so before it ends.
+fn feed(
+    runtime: &Runtime,
+    out: mpsc::Sender<Bytes>,
+    events: impl Future<Output = ()> + Send + 'static,
+) {
+    runtime.spawn_watched("event stream", events, move |ended| {
+        if ended.is_err() {
+            // Where the client does not read, it only ends.
+            let _ = out.try_send(error_event("the event stream failed; please report this defect"));
+        }
+    });
 }
 
 /// Sends pages as events. A page for which there is no memory is dropped and read again when there is:
@@ -231,12 +264,12 @@ async fn send_events(
     listening: Listening,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let Listening { target, route, mode, mut start, scope, grant, filter, filter_memory: _held } =
-        listening;
+    let Listening { target, route, mode, mut start, mut sent, scope, grant, .. } = listening;
+    let (filter, _held) = (listening.filter, listening.filter_memory);
     let container = &target.container;
     let is_filtered = !filter.is_empty();
     let limit = PageLimit::new(PAGE_ITEMS, PAGE_BYTES).unwrap_or_default();
-    let is_over = || grant.as_ref().is_some_and(|grant| has_ended(gateway, grant));
+    let is_over = || grant.as_ref().is_some_and(|grant| check_again(gateway, grant).is_err());
     let request = |start: FeedStart, wait: Duration| {
         let request = FeedRequest::new(start).mode(mode).limit(limit).wait(wait);
         let request = request.filter(filter.clone()).refuse_above(SHARED_PAGE_BYTES);
@@ -247,10 +280,10 @@ async fn send_events(
     };
     // "Now" must not move while a page is read a second time.
     if start == FeedStart::Now
-        && let Ok(page) = container.read_feed(&request(FeedStart::Now, Duration::ZERO)).await
-        && page.changes.is_empty()
+        && let Ok(now) = container.start_position(&request(FeedStart::Now, Duration::ZERO))
     {
-        start = FeedStart::After(page.continuation);
+        start = FeedStart::After(now.clone());
+        sent = Some(EventId::from(now));
     }
     let mut memory = None;
     while !gateway.is_stopping.load(Ordering::Acquire) && !is_over() {
@@ -271,6 +304,13 @@ async fn send_events(
             None => return,
         }
         let asked = request(start.clone(), HEARTBEAT);
+        let mut id = match sent
+            .clone()
+            .map_or_else(|| container.start_position(&asked).map(EventId::from), Ok)
+        {
+            Ok(id) => id,
+            Err(error) => return end(out, &Failure::from(error).message).await,
+        };
         let read = async {
             // Given back also when the client leaves and this is dropped.
             match peer.take(Resource::WaitingReaders, 1) {
@@ -286,17 +326,22 @@ async fn send_events(
         if is_over() {
             return;
         }
-        let (mut text, mut position) = match read {
-            Ok(page) => (events_of(container, &page, mode, is_filtered), page.continuation),
+        let mut text = match read {
+            Ok(page) => events_of(container, page, &mut id, mode, is_filtered),
             Err(Unread::Large) => {
                 let container = container.clone();
                 let whole = request(start.clone(), Duration::ZERO).refuse_above(usize::MAX);
+                let mut its_id = id.clone();
                 let events = async move {
                     let page = container.read_feed(&whole).await?;
-                    Ok((events_of(&container, &page, mode, is_filtered), page.continuation))
+                    let text = events_of(&container, page, &mut its_id, mode, is_filtered);
+                    Ok((text, its_id))
                 };
                 match gateway.in_background("large event", events).await {
-                    Ok(made) => made,
+                    Ok((text, its_id)) => {
+                        id = its_id;
+                        text
+                    }
                     Err(failure) => return end(out, &failure.message).await,
                 }
             }
@@ -305,17 +350,15 @@ async fn send_events(
         };
         // What else there is now is sent along. An error comes again with the next read.
         while text.len() < SENT_BYTES {
-            let next = request(FeedStart::After(position.clone()), Duration::ZERO);
+            let next = request(FeedStart::After(id.position().clone()), Duration::ZERO);
             let read = container.read_feed(&next).await;
             let Some(page) = read.ok().filter(|page| !page.changes.is_empty()) else {
                 break;
             };
-            text.extend(events_of(container, &page, mode, is_filtered));
-            position = page.continuation;
+            text.extend(events_of(container, page, &mut id, mode, is_filtered));
         }
         let charge = Charge::page(text.len());
         target.spend(gateway, OPERATION, &route, charge, &scope);
-        let next = FeedStart::After(position);
         let held = match memory.take() {
             Some(held) => resized(held, text.len()),
             None => peer.take(Resource::Sending, text.len()),
@@ -334,7 +377,8 @@ async fn send_events(
             }
             continue;
         };
-        start = next;
+        start = FeedStart::After(id.position().clone());
+        sent = Some(id);
         if out.send(counted(text.into(), held)).await.is_err() {
             return;
         }
@@ -348,35 +392,46 @@ fn resized(mut held: Held, bytes: usize) -> Result<Held, Exceeded> {
 
 /// Says why a stream ends.
 async fn end(out: &mpsc::Sender<Bytes>, what: &str) {
-    let text = format!("event: error\ndata: {}\n\n", json!({ "message": what }));
-    let _ = out.send(Bytes::from(text)).await;
+    let _ = out.send(error_event(what)).await;
 }
 
-/// Whether a token has expired or was taken back.
-fn has_ended(gateway: &Gateway, grant: &Grant) -> bool {
-    gateway.runtime.unix_millis() / 1000 >= grant.expires || check_living(gateway, grant).is_err()
+fn error_event(what: &str) -> Bytes {
+    Bytes::from(format!("event: error\ndata: {}\n\n", json!({ "message": what })))
 }
 
-/// The last event of a page carries the position behind it.
-fn events_of(container: &Container, page: &FeedPage, mode: FeedMode, is_filtered: bool) -> Vec<u8> {
-    let position = page.continuation.to_string();
-    let position = position.trim_matches('"');
-    if page.changes.is_empty() && is_filtered {
+/// Writes the changes of a page that were not sent yet as events, and moves the id behind the page.
+fn events_of(
+    container: &Container,
+    page: FeedPage,
+    id: &mut EventId,
+    mode: FeedMode,
+    is_filtered: bool,
+) -> Vec<u8> {
+    let unsent: Vec<&Change> = page.changes.iter().filter(|change| !id.has_sent(change)).collect();
+    if unsent.is_empty() {
+        id.move_to(page.continuation);
+        if page.changes.is_empty() && !is_filtered {
+            return b": nothing new\n\n".to_vec();
+        }
         // No event, but the browser keeps the id: it need not look at all of that again.
-        return format!(": nothing new\nid: {position}\n\n").into_bytes();
-    }
-    if page.changes.is_empty() {
-        return b": nothing new\n\n".to_vec();
+        return format!(": nothing new\nid: {id}\n\n").into_bytes();
     }
     let definition = container.definition();
     let paths = &definition.partition_key().paths;
     let mut text = Vec::new();
-    for (index, change) in page.changes.iter().enumerate() {
+    let mut continuation = Some(page.continuation);
+    // A position in hundreds of ranges is long, and a transaction can have thousands of changes.
+    let interval = 1 + unsent.len() * id.to_string().len() / ID_BYTES_MAX;
+    for (index, change) in unsent.iter().enumerate() {
+        let is_last = index + 1 == unsent.len();
+        match continuation.take_if(|_| is_last) {
+            Some(continuation) => id.move_to(continuation),
+            None => id.move_behind(change),
+        }
         text.extend_from_slice(b"event: ");
         text.extend_from_slice(change.kind().as_str().as_bytes());
-        if index + 1 == page.changes.len() {
-            text.extend_from_slice(b"\nid: ");
-            text.extend_from_slice(position.as_bytes());
+        if is_last || index % interval == 0 {
+            text.extend_from_slice(format!("\nid: {id}").as_bytes());
         }
         text.extend_from_slice(b"\ndata: ");
         text.extend_from_slice(&data_of(change, mode, paths));
@@ -398,5 +453,19 @@ fn data_of(change: &Change, mode: FeedMode, paths: &[PartitionKeyPath]) -> Vec<u
             super::changes::write_envelope(change, paths, true, &mut out);
             one_line(&out)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_event_stream_that_panics_ends_with_an_error_event() {
+        let (sender, mut receiver) = mpsc::channel(PAGES_AHEAD);
+        feed(&Runtime::system(), sender, async { panic!("in the middle") });
+        let last = receiver.recv().await.unwrap();
+        assert!(last.starts_with(b"event: error\ndata: {"), "{last:?}");
+        assert_eq!(receiver.recv().await, None);
     }
 }

@@ -127,10 +127,11 @@ async fn answer_write(call: &Call, target: &Target, write: ItemWrite) -> Outcome
         WriteError::Rename { .. } => permit::other_id(),
         error => error.into(),
     })?;
-    Ok(answer_written(call, &written))
+    Ok(answer_written(call, target, &written))
 }
 
-pub(super) fn answer_written(call: &Call, written: &Written) -> Answer {
+pub(super) fn answer_written(call: &Call, target: &Target, written: &Written) -> Answer {
+    target.units.note_written(written);
     let status = status_of(written);
     let answer = match &written.item {
         None => Answer::empty(status),

@@ -91,8 +91,19 @@ pub(super) fn scan_scope(container: &Container, scope: &Scope) -> Result<ScanSco
     Ok(ScanScope::Hashes(range))
 }
 
-/// A page of documents that are all at hand. A continuation is how many were shown.
+/// A page of documents that are all at hand.
 pub(super) fn documents(call: &Call, key: &str, rid: &str, all: &[Bytes]) -> Outcome {
+    page(call, key, rid, all.len(), |index| Ok(Some(all[index].clone())))
+}
+
+/// A page of so many documents, of which only those on the page are made. A continuation is how many were shown.
+pub(super) fn page(
+    call: &Call,
+    key: &str,
+    rid: &str,
+    count: usize,
+    show: impl Fn(usize) -> Result<Option<Bytes>, Failure>,
+) -> Outcome {
     let shown = match call.continuation() {
         None => 0,
         Some(text) => text.parse::<usize>().map_err(|_| {
@@ -101,17 +112,26 @@ pub(super) fn documents(call: &Call, key: &str, rid: &str, all: &[Bytes]) -> Out
             )
         })?,
     };
-    let limit = call.page_limit()?.items as usize;
+    let limit = call.page_limit()?;
     let mut body = Vec::with_capacity(1024);
     let mut writer = FeedWriter::new(&mut body, rid, key);
-    for document in all.iter().skip(shown).take(limit) {
-        writer.push(document);
+    let (mut next, mut bytes) = (shown, 0);
+    while next < count && next - shown < limit.items as usize {
+        if let Some(document) = show(next)? {
+            // A page has one document at least.
+            if bytes > 0 && bytes + document.len() > limit.bytes as usize {
+                break;
+            }
+            bytes += document.len();
+            writer.push(&document);
+        }
+        next += 1;
     }
-    let count = writer.finish();
-    let next = Some(shown + count).filter(|next| *next < all.len());
+    let on_page = writer.finish();
+    let next = Some(next).filter(|next| *next < count);
     Ok(Answer::json(StatusCode::OK, body)
         .charged(Charge::METADATA_READ)
-        .header(headers::ITEM_COUNT, count)
+        .header(headers::ITEM_COUNT, on_page)
         .header_if(headers::CONTINUATION, next))
 }
 

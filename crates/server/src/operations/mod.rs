@@ -13,6 +13,7 @@ mod containers;
 mod databases;
 mod documents;
 mod encryption;
+mod event_id;
 pub(crate) mod extension;
 mod items;
 mod list;

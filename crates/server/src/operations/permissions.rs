@@ -165,6 +165,12 @@ pub(crate) fn check_living(gateway: &Gateway, grant: &Grant) -> Result<(), Failu
     Err(Failure::new(Code::Forbidden, message))
 }
 
+/// Refuses a token that was accepted before and has ended since: for requests that wait.
+pub(super) fn check_again(gateway: &Gateway, grant: &Grant) -> Result<(), Failure> {
+    grant.check_expiry(gateway.runtime.unix_millis() / 1000)?;
+    check_living(gateway, grant)
+}
+
 /// What a permission grants.
 fn grant_of(
     gateway: &Gateway,

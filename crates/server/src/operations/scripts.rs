@@ -182,7 +182,7 @@ pub(super) async fn triggered(
     let Some(written) = main else {
         return Err(Failure::bad_request("the write was not carried out; send it again"));
     };
-    let answer = items::answer_written(call, written);
+    let answer = items::answer_written(call, target, written);
     let answer = match &executed.response {
         Some(body) if !call.wants_minimal() => {
             let mut changed = Answer::json(answer.status, body.clone());

@@ -7,6 +7,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use std::sync::atomic::Ordering;
 
+const TEXT: &str = "text/plain; charset=utf-8";
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS");
 /// Where metrics are read, without a key.
 pub(crate) const METRICS: &str = "/metrics";
@@ -38,22 +39,9 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
     if request.method() != Method::GET {
         return None;
     }
-    let text = "text/plain; charset=utf-8";
     match request.uri().path() {
-        "/health/live" => Some(Answer::text(StatusCode::OK, text, "alive\n")),
-        "/health/ready" if gateway.is_stopping.load(Ordering::Relaxed) => {
-            Some(Answer::text(StatusCode::SERVICE_UNAVAILABLE, text, "stopping\n"))
-        }
-        "/health/ready" => Some(match gateway.account.stopped_tasks().len() {
-            0 => Answer::text(StatusCode::OK, text, "ready\n"),
-            // What they say may be about data; this needs no key.
-            count => {
-                let line = format!(
-                    "{count} background tasks stopped; see the log and restart the server\n"
-                );
-                Answer::text(StatusCode::SERVICE_UNAVAILABLE, text, line)
-            }
-        }),
+        "/health/live" => Some(Answer::text(StatusCode::OK, TEXT, "alive\n")),
+        "/health/ready" => Some(ready(gateway)),
         METRICS => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             let text = gateway.runtime.blocking(|| gateway.metrics.text(gateway));
@@ -63,9 +51,24 @@ pub(crate) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Option<A
             Some(known) => {
                 Answer::text(StatusCode::OK, "application/x-pem-file", known.authority_pem())
             }
-            None => Answer::text(StatusCode::NOT_FOUND, text, "this server does not speak TLS\n"),
+            None => Answer::text(StatusCode::NOT_FOUND, TEXT, "this server does not speak TLS\n"),
         }),
         _ => None,
+    }
+}
+
+fn ready(gateway: &Gateway) -> Answer {
+    if gateway.is_stopping.load(Ordering::Relaxed) {
+        return Answer::text(StatusCode::SERVICE_UNAVAILABLE, TEXT, "stopping\n");
+    }
+    match gateway.stopped_tasks() {
+        0 => Answer::text(StatusCode::OK, TEXT, "ready\n"),
+        // What they say may be about data; this needs no key.
+        count => {
+            let line =
+                format!("{count} background tasks stopped; see the log and restart the server\n");
+            Answer::text(StatusCode::SERVICE_UNAVAILABLE, TEXT, line)
+        }
     }
 }
 
@@ -77,4 +80,25 @@ pub(crate) fn allow_cross_origin(head: &mut HeaderMap, origin: HeaderValue) {
     head.insert("access-control-allow-headers", HEADERS);
     head.insert("access-control-expose-headers", EXPOSED);
     head.insert("access-control-max-age", HeaderValue::from_static("3600"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use headwater_runtime::Runtime;
+    use headwater_store::Account;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn a_server_that_no_longer_accepts_is_not_ready() {
+        let account = Account::ephemeral().await.unwrap();
+        let (config, runtime) = (Config::emulator().unwrap(), Runtime::system());
+        let gateway = Gateway::new(config, account, runtime.clone(), runtime.clone(), None);
+        let gateway = Arc::new(gateway);
+        assert_eq!(ready(&gateway).status, StatusCode::OK);
+        let accepting = runtime.watch("accept", async { panic!("the listener") }).await;
+        gateway.note_end(accepting);
+        assert_eq!(ready(&gateway).status, StatusCode::SERVICE_UNAVAILABLE);
+    }
 }

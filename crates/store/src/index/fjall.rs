@@ -16,7 +16,7 @@ use fjall::{
     AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable,
     Snapshot,
 };
-use headwater_runtime::{Bell, Listener, Runtime};
+use headwater_runtime::{Bell, Listener, Runtime, TaskFailure};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
 use std::iter::Peekable;
@@ -111,11 +111,14 @@ impl FjallIndex {
         };
         if has_begun {
             let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
-            self.runtime.spawn("rows to tables", async move {
+            let settled = async move {
                 if let Err(error) = runtime.blocking(|| shared.settle_frozen()) {
                     tracing::warn!(%error, "rows of the index stay in memory; tried again with the next");
                 }
-            });
+            };
+            let shared = self.shared.clone();
+            self.runtime
+                .spawn_watched("rows to tables", settled, move |ended| shared.note_end(ended));
         } else if is_crowded {
             self.runtime.blocking(|| self.shared.settle_frozen())?;
         }
@@ -126,6 +129,13 @@ impl FjallIndex {
 impl Shared {
     fn opened(&self) -> Result<Open, StorageError> {
         self.open.read().clone().ok_or(StorageError::Closed)
+    }
+
+    /// Has the index rebuilt when the task that writes tables panicked: what is in them is not known.
+    fn note_end(&self, ended: Result<(), TaskFailure>) {
+        if let (Err(failure), Ok(open)) = (ended, self.opened()) {
+            let _ = open.generation.fail(&failure);
+        }
     }
 
     fn settle_frozen(&self) -> Result<(), StorageError> {
@@ -525,6 +535,17 @@ mod tests {
 
     fn open(dir: &Path) -> FjallIndex {
         FjallIndex::open(dir, Runtime::system()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_index_whose_tables_were_not_written_to_the_end_is_rebuilt() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = open(dir.path());
+        let mut failures = index.failures().unwrap();
+        let ended = Runtime::system().watch("rows to tables", async { panic!("a table") }).await;
+        index.shared.note_end(ended);
+        assert!(index.has_failed());
+        failures.rang().await;
     }
 
     #[test]

@@ -71,6 +71,12 @@ impl Change {
         self.record.position.lsn
     }
 
+    /// The number of the change in its transaction. Latest versions and filters leave some numbers out.
+    #[must_use]
+    pub fn ordinal(&self) -> u16 {
+        self.record.position.ordinal
+    }
+
     /// The partition whose log first had it.
     #[must_use]
     pub fn partition(&self) -> PartitionId {

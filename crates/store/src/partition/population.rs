@@ -88,6 +88,11 @@ impl Population {
 }
 
 impl Partition {
+    /// How many rows of items there are, if they were counted already.
+    pub(crate) fn known_item_count(&self) -> Option<u64> {
+        self.population.known()
+    }
+
     /// How many rows of items there are. The first time they are counted, which takes as long as they are many;
     /// then they are known.
     pub(crate) fn item_count(&self) -> Result<u64, StorageError> {

@@ -17,7 +17,7 @@ pub(crate) mod start;
 use crate::connect::{Connect, block_on};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use headwater_client::{Container, FeedFilter, Options};
+use headwater_client::{Container, FeedFilter, FeedFrom, FeedRead, FeedScope, Options};
 use headwater_model::{ContainerRid, FeedMode};
 use headwater_runtime::{Runtime, TaskGroup};
 use headwater_store::query::{Query, QueryError};
@@ -183,9 +183,28 @@ async fn follow(tail: Tail) -> Result<()> {
     drop(events);
     let _ = runtime.timeout(GRACE, tasks.shutdown()).await;
     if let Some(position) = session.positions.text() {
+        let position = match mode {
+            FeedMode::LatestVersion => position,
+            FeedMode::AllVersionsAndDeletes => oldest_kept(&following.container, position).await,
+        };
         eprintln!("to go on from here: --from {position}");
     }
     ended
+}
+
+/// The same position, with the oldest one that is kept for each range where history has ended before it, so that the
+/// printed position works.
+async fn oldest_kept(container: &Container, position: String) -> String {
+    let from = FeedFrom::After(format!("\"{position}\""));
+    let read =
+        FeedRead::new(FeedScope::Container, from).mode(FeedMode::AllVersionsAndDeletes).items(1);
+    let answer = container.client().runtime().timeout(GRACE, container.read_feed(&read)).await;
+    match answer {
+        Some(Err(error)) => {
+            error.oldest_position().map_or(position, |oldest| oldest.trim_matches('"').to_owned())
+        }
+        _ => position,
+    }
 }
 
 /// What has been printed so far, and what is left to.
@@ -218,13 +237,7 @@ impl Session {
                     }
                 }
                 Event::Note(note) => eprintln!("{note}"),
-                Event::Failed { keys, error } => {
-                    // The position that is printed at the end has to be one that works.
-                    if let Some(oldest) = error.oldest_position() {
-                        self.positions.resume_at(&keys, oldest);
-                    }
-                    return Err(error.into());
-                }
+                Event::Failed(error) => return Err(error.into()),
             }
         }
         Ok(())

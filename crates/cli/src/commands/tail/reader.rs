@@ -47,8 +47,8 @@ pub(crate) enum Event {
     Reshaped { gone: Vec<KeyRange>, pieces: Vec<Piece> },
     /// Something a person may want to know.
     Note(String),
-    /// The reader of these keys cannot continue.
-    Failed { keys: KeyRange, error: ClientError },
+    /// A reader cannot continue.
+    Failed(ClientError),
 }
 
 /// What all readers of a container share.
@@ -104,7 +104,7 @@ impl Following {
                     self.pause(wait).await;
                 }
                 Err(error) => {
-                    return self.say(Event::Failed { keys: piece.keys.clone(), error }).await;
+                    return self.say(Event::Failed(error)).await;
                 }
             }
         }

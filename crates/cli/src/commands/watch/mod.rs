@@ -66,8 +66,10 @@ pub(crate) fn run(watch: Watch) -> Result<()> {
         let every = Duration::from_secs(watch.every);
         let screen =
             if watch.json { None } else { Screen::enter().context("cannot use the terminal")? };
+        let runtime = looking.runtime.clone();
         tokio::select! {
-            ended = looking.watch(views, every, screen, watch.json) => ended,
+            ended = looking.watch(views, every, screen.as_ref(), watch.json) => ended,
+            quit = quit_pressed(screen.as_ref(), &runtime) => quit,
             interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for Ctrl-C"),
             () = terminated() => Ok(()),
         }
@@ -81,17 +83,17 @@ struct Looking {
 }
 
 impl Looking {
-    /// Looks again and again until a key quits; without a screen, until the command is ended.
+    /// Reads and shows the leases until it is cancelled.
     async fn watch(
         &mut self,
         mut views: Vec<View>,
         every: Duration,
-        screen: Option<Screen>,
+        screen: Option<&Screen>,
         json: bool,
     ) -> Result<()> {
         let mut trouble = None;
         loop {
-            match &screen {
+            match screen {
                 Some(screen) => {
                     let mut lines = picture(&views, Some(Screen::columns()));
                     lines.extend(trouble.take());
@@ -99,11 +101,7 @@ impl Looking {
                 }
                 None => print(&views, json),
             }
-            match &screen {
-                Some(screen) if self.quits_within(screen, every).await? => return Ok(()),
-                Some(_) => {}
-                None => self.runtime.sleep(every).await,
-            }
+            self.runtime.sleep(every).await;
             match self.look().await {
                 Ok(seen) => views = seen,
                 // A server that restarts comes back; the last view stays until then.
@@ -113,18 +111,6 @@ impl Looking {
                 Err(error) => eprintln!("cannot read the leases: {error:#}"),
             }
         }
-    }
-
-    /// Whether a key that quits is pressed before the next look.
-    async fn quits_within(&self, screen: &Screen, every: Duration) -> Result<bool> {
-        let until = self.runtime.elapsed() + every;
-        while self.runtime.elapsed() < until {
-            if screen.is_quit_pressed()? {
-                return Ok(true);
-            }
-            self.runtime.sleep(KEY_POLL).await;
-        }
-        Ok(false)
     }
 
     /// Everything there is to see. Processors may come and go, so they are looked for every time.
@@ -153,7 +139,16 @@ impl Looking {
     }
 }
 
-/// How often keys are looked for.
+/// Waits for a key that quits; for ever without a screen. A server that does not answer delays no key.
+async fn quit_pressed(screen: Option<&Screen>, runtime: &Runtime) -> Result<()> {
+    let Some(screen) = screen else { return std::future::pending().await };
+    while !screen.is_quit_pressed()? {
+        runtime.sleep(KEY_POLL).await;
+    }
+    Ok(())
+}
+
+/// How often keys are polled.
 const KEY_POLL: Duration = Duration::from_millis(50);
 const UNKNOWN: Lag = Lag { transactions: None, time: None };
 
