@@ -133,15 +133,15 @@ pub enum KeyRangeError {
     /// The bounds enclose no key.
     #[error("range {min}..{max} is empty; its end must be higher than its start")]
     Empty {
-        /// The start asked for.
+        /// The requested start.
         min: Epk,
-        /// The end asked for.
+        /// The requested end.
         max: Epk,
     },
     /// A split point on a bound or outside would leave one side empty.
     #[error("{key} does not divide range {range}; choose a key inside it and above its start")]
     NotInside {
-        /// The split point asked for.
+        /// The requested split point.
         key: Epk,
         /// The range to be split.
         range: KeyRange,

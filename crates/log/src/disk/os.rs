@@ -17,8 +17,8 @@ const CLEARED_MAX: usize = 16 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// How many times `ZEROS` is written in one call.
 ///
-/// One large write makes large folios in the page cache, which are faster to read later: with calls of 64 KiB,
-/// a read of a whole log takes 7 % longer.
+/// One large write gives large contiguous pieces in the page cache, which are faster to read later. With calls of
+/// 64 KiB, a read of a whole log takes 7 % longer.
 const ZEROS_AT_ONCE: usize = 64;
 
 /// The file system of the operating system.

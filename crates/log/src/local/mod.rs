@@ -75,7 +75,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Figures about a log.
+/// Statistics of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStatistics {
     /// Segment files.
@@ -86,10 +86,9 @@ pub struct LogStatistics {
     pub dead_bytes: u64,
     /// Records that are not superseded.
     pub live_records: u64,
-    /// Whether there are files among them that were linked in a split or merge, and so hold records of
-    /// other partitions too.
+    /// Whether some files were linked in a split or merge, and so also hold records of other partitions.
     pub shared: bool,
-    /// Bytes the files take on the disk.
+    /// Allocated bytes of the files on disk.
     pub disk_bytes: u64,
 }
 
@@ -106,7 +105,7 @@ pub struct LocalLog {
     partition: PartitionId,
     epoch: u32,
     start: Lsn,
-    /// The partition was split or merged away.
+    /// The partition was split or merged.
     sealed: AtomicBool,
     pub(crate) segments: RwLock<Arc<SegmentSet>>,
     appender: Mutex<Appender>,
@@ -141,7 +140,7 @@ struct Appender {
     /// End of the last entry in the active segment.
     offset: u32,
     allocated: u64,
-    /// Up to here the blocks were written at least once.
+    /// The blocks up to this offset were written at least once.
     zeroed: u64,
     records: usize,
     tombstone_bytes: u32,
@@ -186,7 +185,7 @@ impl LocalLog {
         self.appender.lock().tail
     }
 
-    /// Whether the partition was split or merged away.
+    /// Whether the log is sealed, because the partition was split or merged.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
@@ -340,7 +339,7 @@ impl LocalLog {
         Ok(filling.map(|filling| filling.end(scanned)))
     }
 
-    /// One record, if it is still there.
+    /// Reads one record; `None` if it is no longer in the log.
     ///
     /// # Errors
     /// When its bytes cannot be read or are damaged.
@@ -351,7 +350,7 @@ impl LocalLog {
         self.record_in_file(position, epk, false)
     }
 
-    /// The entry of a record, if it is one of the newest.
+    /// The entry of a record, if it is in the ring.
     fn entry_in_ring(&self, position: Position) -> Option<(Bytes, entry::Header)> {
         if position.origin != self.partition {
             return None;
@@ -385,7 +384,7 @@ impl LocalLog {
         Ok(record.map(|record| record.detached_from(entry.len())))
     }
 
-    /// The entry of a record, read and checked.
+    /// Reads and checks the entry of a record in its segment.
     fn entry_in_file(
         &self,
         position: Position,
@@ -404,7 +403,7 @@ impl LocalLog {
         Ok(Some((bytes, header)))
     }
 
-    /// Bytes of the entry a record is in, found in a table; 0 if it is no longer there.
+    /// The size of the entry that holds a record, from the offset table; 0 if it is no longer in the log.
     ///
     /// # Errors
     /// When an offset table cannot be read.
@@ -435,7 +434,7 @@ impl LocalLog {
     /// # Errors
     /// When an offset table cannot be read.
     pub fn position_before(&self, time: Timestamp) -> Result<Lsn, ReadError> {
-        // The tail first: what is appended while the tables are searched comes behind it.
+        // The tail first: entries appended during the search are after it.
         let tail = self.visible_tail();
         let set = self.segments.read().clone();
         let found = set.before_second(time.as_seconds())?;
@@ -460,8 +459,9 @@ impl LocalLog {
         Ok(found.into_iter().map(|(keys, found)| (keys, or_tail(found))).collect())
     }
 
-    /// Bytes of superseded entries and tombstones that readers of all versions can get. A file that two
-    /// lanes share counts once.
+    /// Bytes of superseded entries and tombstones that readers of all versions can still read.
+    ///
+    /// A file that two lanes share counts once.
     #[must_use]
     pub fn history_bytes(&self) -> u64 {
         let floors = self.floors.read().clone();
@@ -475,8 +475,9 @@ impl LocalLog {
         files.into_iter().map(|(_, history_bytes)| history_bytes).sum()
     }
 
-    /// Bytes of entries that nothing has superseded. A file that two lanes share counts once, and all of a
-    /// file that another log shares.
+    /// Bytes of live entries.
+    ///
+    /// A file that two lanes share counts once. A file shared with another log counts in full.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let active_bytes = self.appender.lock().offset;
@@ -547,7 +548,7 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Keeps the log from growing while the result is held.
+    /// Blocks appends while the returned guard is held.
     pub(crate) fn hold_appends(&self) -> HeldAppends<'_> {
         HeldAppends(self.appender.lock())
     }
@@ -558,7 +559,7 @@ impl LocalLog {
         self.ring.lock().byte_count() as u64
     }
 
-    /// Figures about this log.
+    /// Computes statistics of this log.
     #[must_use]
     pub fn statistics(&self) -> LogStatistics {
         let active_bytes = self.appender.lock().offset;
@@ -568,7 +569,7 @@ impl LocalLog {
             total.segments += 1;
             total.bytes += u64::from(segment.sealed().map_or(active_bytes, |sealed| sealed.bytes));
             total.dead_bytes += segment.dead.dead_bytes();
-            // The table of the active segment is in memory, that of a sealed one need not be read.
+            // The table of the active segment is in memory; that of a sealed one need not be read.
             let records = match segment.sealed() {
                 Some(sealed) => u64::from(sealed.records),
                 None => segment.with_table(|table| table.len() as u64).unwrap_or(0),
@@ -628,7 +629,7 @@ impl PartitionLog for Arc<LocalLog> {
     }
 }
 
-/// The log does not grow while this is held.
+/// Guard that blocks appends.
 pub(crate) struct HeldAppends<'a>(parking_lot::MutexGuard<'a, Appender>);
 
 impl HeldAppends<'_> {
@@ -657,7 +658,7 @@ fn is_wanted(
     }
 }
 
-/// Where the entry of a record begins and ends.
+/// The start and end offset of a record's entry in the segment.
 fn place_in(
     segment: &Segment,
     position: Position,

@@ -139,7 +139,7 @@ impl ResourceId {
 
 text_form!(ResourceId);
 
-/// Reads exactly `N` bytes, or says that they belong to something else.
+/// Converts to exactly `N` bytes, or returns `WrongResource`.
 fn exactly<const N: usize>(bytes: &[u8], expected: &'static str) -> Result<[u8; N], BadRid> {
     bytes.try_into().map_err(|_| BadRid::WrongResource { expected })
 }
