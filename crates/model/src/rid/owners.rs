@@ -41,7 +41,7 @@ impl ContainerRid {
     ///
     /// # Panics
     ///
-    /// If `container` needs more than 31 bits. The top bit tells containers from users and is added
+    /// If `container` needs more than 31 bits. The top bit distinguishes containers from users and is added
     /// here.
     pub const fn new(database: u32, container: u32) -> ContainerRid {
         assert!(container < CONTAINER_BIT, "a container number has at most 31 bits");
