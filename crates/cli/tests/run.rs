@@ -85,7 +85,7 @@ fn leases_can_be_brought_elsewhere_and_nothing_comes_twice() {
     until(&served, || seen(&into).len() == 20);
     let leases = format!("{}/shop/leases", served.url);
     let refused = fails(&["leases", "reset", &leases, "--silence", "5"]);
-    assert!(refused.contains("only goes on working"), "{refused}");
+    assert!(refused.contains("only is still working"), "{refused}");
     signal(&running, "-TERM");
     until(&served, || !ok(&["leases", "list", &leases, "--json"]).contains("\"owner\":\"only\""));
     let exported = ok(&["leases", "export", &leases]);

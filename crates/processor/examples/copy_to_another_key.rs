@@ -1,5 +1,5 @@
-//! Copies a container into one with another partition key, and goes on copying what changes: for a key
-//! that was chosen badly, while the application keeps writing.
+//! Copies a container to one with a better partition key while the application keeps writing, then continues to copy
+//! its changes.
 //!
 //! ```sh
 //! cargo run -p headwater-processor --example copy_to_another_key
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many items the copy has in the end.
+/// Returns how many items the copy has at the end.
 pub(crate) async fn run() -> Result<usize, Box<dyn Error>> {
     let runtime = Runtime::system();
     let account = Account::ephemeral().await?;
@@ -57,8 +57,7 @@ pub(crate) async fn run() -> Result<usize, Box<dyn Error>> {
     Ok(copied)
 }
 
-/// A change may come again, so it is put there whether it is there already or not. What the old container
-/// knows about an item is not the new one's.
+/// Upserts the item, because a change may be delivered again. System properties of the old container are removed.
 async fn copy(into: &Container, batch: &Batch) -> Result<Ack, HandlerError> {
     for mut item in batch.parse::<serde_json::Map<String, serde_json::Value>>()? {
         item.retain(|name, _| !name.starts_with('_'));
@@ -74,7 +73,7 @@ fn order(number: u32, status: &str) -> String {
         .to_string()
 }
 
-/// How many items have this status, or any if it is empty.
+/// Counts the items with this status; all items if it is empty.
 async fn count(container: &Container, status: &str) -> Result<usize, Box<dyn Error>> {
     let mut found = 0;
     let page = container.scan(&ScanScope::Container, None, PageLimit::items(1000)?).await?;

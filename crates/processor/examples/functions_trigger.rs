@@ -1,10 +1,10 @@
-//! An Azure Functions trigger with its own `function.json`: the same function, which throws at one order when it is
-//! first given it, as the Functions host runs it and as we do.
+//! An Azure Functions trigger configured by its `function.json`. The function fails once for one order; the
+//! example runs it in both modes.
 //!
-//! | | what becomes of the order |
+//! | mode | what happens to the order |
 //! |---|---|
-//! | `Mode::Compat` | passed over, as in the original: the function never sees it again |
-//! | `Mode::Safe`, the default | tried again until it is handled |
+//! | `Mode::Compat` | skipped, as in the Functions host: the function never receives it again |
+//! | `Mode::Safe`, the default | retried until it is handled |
 //!
 //! ```sh
 //! cargo run -p headwater-processor --example functions_trigger
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// As it lies beside a function.
+/// The `function.json` of the function.
 const FUNCTION: &str = r#"{
     "bindings": [{
         "type": "cosmosDBTrigger", "direction": "in", "name": "documents",
@@ -33,7 +33,7 @@ const FUNCTION: &str = r#"{
         "startFromBeginning": true, "maxItemsPerInvocation": 1
     }]
 }"#;
-/// The key every emulator has; a real one is a secret of the app's settings.
+/// The well-known key of every emulator; a real key is a secret in the app settings.
 const KEY: &str =
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
 const ORDERS: usize = 10;
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The orders that were handled in each mode.
+/// Returns the handled orders for each mode.
 pub(crate) async fn run() -> Result<Vec<(Mode, BTreeSet<String>)>, Box<dyn Error>> {
     let store = Account::ephemeral().await?;
     let mut config = Config::emulator()?;
@@ -63,7 +63,7 @@ pub(crate) async fn run() -> Result<Vec<(Mode, BTreeSet<String>)>, Box<dyn Error
     Ok(outcomes)
 }
 
-/// Runs the function on all orders, under a prefix of its own, until the last one is handled.
+/// Runs the function on all orders, under its own prefix, until the last one is handled.
 async fn handle(port: u16, mode: Mode) -> Result<BTreeSet<String>, Box<dyn Error>> {
     let app = AppSettings::none()
         .with("Shop", format!("AccountEndpoint=http://127.0.0.1:{port}/;AccountKey={KEY};"))
@@ -78,7 +78,7 @@ async fn handle(port: u16, mode: Mode) -> Result<BTreeSet<String>, Box<dyn Error
         .build()?;
     let running = host.start().await?;
     let mut handled = BTreeSet::new();
-    // They are of one customer, so they come in order.
+    // All orders belong to one customer, so they arrive in order.
     while let Some(id) = said.recv().await {
         let is_last = id == (ORDERS - 1).to_string();
         handled.insert(id);
@@ -90,7 +90,7 @@ async fn handle(port: u16, mode: Mode) -> Result<BTreeSet<String>, Box<dyn Error
     Ok(handled)
 }
 
-/// The function.
+/// The function: sends a mail per order.
 async fn send_mail(
     batch: Batch,
     say: mpsc::UnboundedSender<String>,

@@ -1,5 +1,5 @@
-//! What the first articles about the change feed processor show, in Rust: a factory that makes an observer
-//! for every lease, which is opened, given changes and closed with a reason.
+//! The observer of the classic change feed processor articles, in Rust: a factory creates an observer for every
+//! lease, which is opened, receives changes, and is closed with a reason.
 //!
 //! | in the articles | here |
 //! |---|---|
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Makes an observer for every lease this host is given.
+/// Creates an observer for every acquired lease.
 struct Observers {
     said: mpsc::UnboundedSender<String>,
 }
@@ -45,7 +45,7 @@ impl HandlerFactory for Observers {
     }
 }
 
-/// Says what happens to one lease.
+/// Reports what happens to one lease.
 struct Observer {
     said: mpsc::UnboundedSender<String>,
 }
@@ -69,7 +69,7 @@ impl Handler for Observer {
     }
 }
 
-/// What the observers said.
+/// Returns the messages of the observers.
 pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     let runtime = Runtime::system();
     let feed = MemoryFeed::new(runtime.clone(), 1);

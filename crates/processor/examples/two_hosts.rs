@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for host in hosts {
         let name = host.host().name.clone();
         let report = host.stop().await;
-        println!("{name} let go of {} leases", report.stopped.len());
+        println!("{name} released {} leases", report.stopped.len());
     }
     let mut ranking: Vec<(String, u64)> = {
         let board = board.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A change may come again, so the newest score is set, not added.
+/// Sets the newest score instead of adding to it, because a change may be delivered again.
 fn follow(board: &Board, batch: &Batch) -> Result<Ack, HandlerError> {
     for score in batch.parse::<Score>()? {
         let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Calls a webhook for every change: a change that is refused is tried again, and put away if it is refused
-//! too often; the others do not wait for it.
+//! Calls a webhook for every change. A refused change is retried, then moved to the dead letters; other changes
+//! do not wait for it.
 //!
 //! ```sh
 //! cargo run -p headwater-processor --example webhook
@@ -22,18 +22,18 @@ use tokio::sync::mpsc;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let (called, dead) = run().await?;
-    println!("{called} changes were accepted, {dead} put away");
+    println!("{called} changes were accepted, {dead} moved to the dead letters");
     Ok(())
 }
 
-/// How many changes the other side accepted, and how many were put away.
+/// Returns how many changes the webhook accepted, and how many became dead letters.
 pub(crate) async fn run() -> Result<(usize, usize), Box<dyn Error>> {
     let runtime = Runtime::system();
     let (accepted, mut accepts) = mpsc::unbounded_channel();
     let hook = listen(&runtime, accepted).await?;
     let feed = MemoryFeed::new(runtime.clone(), 2);
     for number in 0..20 {
-        // Somebody sends what the other side does not want.
+        // One change contains what the webhook refuses.
         let text = if number == 7 { "unwelcome" } else { "hello" };
         feed.put(&format!("k{number}"), &[(&number.to_string(), text)]);
     }
@@ -72,7 +72,7 @@ pub(crate) async fn run() -> Result<(usize, usize), Box<dyn Error>> {
     Ok((called, dead))
 }
 
-/// Sends one change; an answer other than 2xx is a failure.
+/// Sends one change; an answer other than 2xx is an error.
 async fn post(to: SocketAddr, body: &[u8]) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(to).await?;
     let length = body.len();
@@ -87,7 +87,7 @@ async fn post(to: SocketAddr, body: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// The other side: accepts everything but what is unwelcome.
+/// The webhook: accepts every change that is not "unwelcome".
 async fn listen(
     runtime: &Runtime,
     accepted: mpsc::UnboundedSender<()>,

@@ -1,8 +1,8 @@
-//! Leases carried elsewhere: exported, imported, written in another library's form, thrown away.
+//! Moves leases between containers and formats: export, import, conversion, reset.
 //!
-//! All of this is for a unit nobody works on. What is imported is made anew and never written over
-//! something; the marker comes last, so whoever is interrupted leaves something that shows and can be
-//! thrown away. Nothing here moves a position, except where it is asked to find one.
+//! All of this requires that no host works on the unit. An import never overwrites a document and writes the marker
+//! last, so an interrupted import is visible and can be reset. Positions never change, except where a conversion has
+//! to look one up.
 
 use crate::coverage;
 use crate::lease::{Document, DocumentKey, Flavour, Lease, Start, token_of};
@@ -15,40 +15,40 @@ use crate::unit::{Unit, UnitError};
 use headwater_model::{FeedMode, Lsn, Timestamp};
 use std::time::Duration;
 
-/// Properties a container adds to what it keeps.
-const OF_THE_CONTAINER: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
+/// Properties that the container adds to its documents.
+const SYSTEM_PROPERTIES: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
 
-/// Leases of one unit, out of their container.
+/// The leases of one unit, outside their container.
 #[derive(Clone, Debug)]
 pub struct Archive {
-    /// The unit they are of.
+    /// The unit they belong to.
     pub namespace: Namespace,
     /// The leases.
     pub leases: Vec<Lease>,
-    /// Where ranges begin that nobody knows anything about.
+    /// The start of ranges without a known position.
     pub start: Option<Start>,
 }
 
-/// Why leases were not understood or not written in another form.
+/// Errors of exports and conversions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// Not an export.
+    /// The text is not an export.
     #[error("this is not an export of leases: {0}")]
     NotOne(String),
-    /// A form that cannot say it.
+    /// The target format cannot express a lease.
     #[error("{0}")]
     CannotSay(String),
-    /// The monitored container.
+    /// The monitored container cannot be read.
     #[error("the monitored container: {0}")]
     Source(#[from] SourceError),
 }
 
 impl Archive {
-    /// Reads an export: one document a line.
+    /// Parses an export with one document per line.
     ///
     /// # Errors
-    /// When it is none, or of several units.
+    /// Fails if the text is not an export, or contains leases of several units.
     pub fn parse(text: &str) -> Result<Archive, ArchiveError> {
         let bad = |why: String| ArchiveError::NotOne(why);
         let (mut namespace, mut leases, mut start): (Option<String>, Vec<Lease>, _) =
@@ -78,7 +78,7 @@ impl Archive {
         }
     }
 
-    /// One document a line, written at this time.
+    /// Serializes the leases, one document per line, with `now` as their timestamp.
     #[must_use]
     pub fn to_text(&self, now: Timestamp) -> String {
         let rid = self.namespace.as_str().rsplit('_').next().unwrap_or_default();
@@ -95,11 +95,12 @@ impl Archive {
         lines
     }
 
-    /// The same leases as another library writes them, under its name for the unit. `by_hashes` makes
-    /// .NET v3 leases by hashes, which are our own.
+    /// Converts the leases to another library's format and namespace.
+    ///
+    /// `by_hashes` selects .NET v3 leases by hashes, which are also our own.
     ///
     /// # Errors
-    /// When the form cannot say what a lease is about, or the monitored container cannot be read.
+    /// Fails if the format cannot express a lease's range, or if the monitored container cannot be read.
     pub async fn converted(
         &self,
         flavour: Flavour,
@@ -121,8 +122,8 @@ impl Archive {
                     let whole = whole.ok_or_else(|| {
                         let token = &lease.token;
                         ArchiveError::CannotSay(format!(
-                            "the lease {token} is about a part of a range, which {flavour} leases \
-                             cannot be; use a form by hashes"
+                            "the lease {token} covers a part of a range, which {flavour} leases cannot \
+                             express; use a format by hashes"
                         ))
                     })?;
                     whole.id.to_string()
@@ -134,7 +135,7 @@ impl Archive {
             next.extra.start.clone_from(&lease.extra.start);
             next.position = match (&lease.position, &lease.extra.start) {
                 (Some(position), _) => Some(position.clone()),
-                // Only ours keep in a lease where it should begin.
+                // Only our own leases store where to begin.
                 (None, Some(start)) if !by_hashes => Some(position_of(source, lease, start).await?),
                 (None, _) => None,
             };
@@ -144,10 +145,10 @@ impl Archive {
     }
 }
 
-/// The position at which a lease begins that should begin there: for libraries that know positions only.
+/// Looks up the position that corresponds to a start, for libraries that store positions only.
 ///
 /// # Errors
-/// When the feed cannot be read, or the keys of the lease are in several ranges by now.
+/// Fails if the feed cannot be read, or if the lease's keys lie in several ranges now.
 pub async fn position_of(
     source: &dyn FeedSource,
     lease: &Lease,
@@ -166,16 +167,16 @@ pub async fn position_of(
     let page =
         source.read(ReadRequest { container: None, range, from, mode, items_max, wait }).await?;
     let first = page.changes.first().and_then(crate::source::Change::lsn);
-    // Right before the first change that counts.
+    // Directly before the first change to deliver.
     let before = first.and_then(|lsn| lsn.get().checked_sub(1));
     Ok(before.map_or(page.position, |lsn| Position::after(Lsn::new(lsn))))
 }
 
 impl Unit {
-    /// Everything that says how far the unit is, without owners.
+    /// Exports the leases of the unit with their positions, without owners.
     ///
     /// # Errors
-    /// When the container cannot be read.
+    /// Fails if the container cannot be read.
     pub async fn export(&self) -> Result<Archive, StoreError> {
         let listing = self.store().list(&self.namespace().prefix()).await?;
         let mut archive =
@@ -185,23 +186,23 @@ impl Unit {
             match self.namespace().kind(&stored.key.id) {
                 Kind::Marker => archive.start = Marker::parse(&stored.body).start,
                 Kind::Lease(_) => {
-                    OF_THE_CONTAINER.iter().for_each(|name| document.remove(name));
+                    SYSTEM_PROPERTIES.iter().for_each(|name| document.remove(name));
                     archive.leases.extend(Lease::parse(&document.to_bytes()));
                 }
                 _ => {}
             }
         }
         archive.leases.retain(|lease| !lease.is_retired());
-        archive.leases.extend(self.understand(listing).promised().cloned());
-        archive.leases.iter_mut().for_each(free);
+        archive.leases.extend(self.parse_listing(listing).promised().cloned());
+        archive.leases.iter_mut().for_each(clear_owner);
         archive.leases.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(archive)
     }
 
-    /// Makes leases as an archive has them, without owners. How many.
+    /// Creates the leases of an archive, without owners. Returns their number.
     ///
     /// # Errors
-    /// When the unit has leases already, or the container cannot be written.
+    /// Fails if the unit already has leases, or if the container cannot be written.
     pub async fn import(&self, archive: &Archive) -> Result<usize, UnitError> {
         let listing = self.store().list(&self.namespace().prefix()).await?;
         let is_lease = |id: &str| matches!(self.namespace().kind(id), Kind::Lease(_));
@@ -212,10 +213,10 @@ impl Unit {
         for lease in &archive.leases {
             let mut lease = lease.clone();
             let id = self.namespace().lease(&lease.token);
-            // Ours are kept together, those of the originals each by itself.
+            // Our own leases share a partition; leases of other libraries get one each.
             let native = lease.flavour() == Flavour::DotNetV3 && lease.token.contains('-');
             lease.key = self.store().layout().key(name, id, !native);
-            free(&mut lease);
+            clear_owner(&mut lease);
             self.store().create(self.document(&lease)).await?;
         }
         let native = archive.leases.iter().all(|lease| lease.token.contains('-'));
@@ -228,11 +229,13 @@ impl Unit {
         }
     }
 
-    /// Deletes everything the unit has in its container, except positions kept under a name, once nobody has written for `silence`: whoever
-    /// starts next begins as if for the first time. How many leases there were.
+    /// Deletes all documents of the unit except named snapshots. Returns how many leases there were.
+    ///
+    /// Waits for `silence` first and refuses if anything was written meanwhile. The next host starts as if for
+    /// the first time.
     ///
     /// # Errors
-    /// When somebody works, or the container cannot be written; what was not deleted is still there.
+    /// Fails if a host is working, or if the container cannot be written; undeleted documents remain.
     pub async fn reset(&self, silence: Duration) -> Result<usize, UnitError> {
         let before = self.store().list(&self.namespace().prefix()).await?;
         self.runtime().sleep(silence).await;
@@ -242,18 +245,18 @@ impl Unit {
             if known.is_none_or(|known| known.etag != stored.etag) {
                 let owner = Lease::parse(&stored.body).ok().and_then(|lease| lease.owner);
                 let member = Member::parse(&stored.body).map(|member| member.host.name);
-                let who = owner.or(member).unwrap_or_else(|| "somebody".to_owned());
+                let who = owner.or(member).unwrap_or_else(|| "another host".to_owned());
                 return Err(UnitError::StillWorking(who));
             }
         }
         let mut leases = 0;
-        // What is left if this is interrupted says that leases are missing, and they begin anew.
+        // If this is interrupted, the remaining marker shows that leases are missing, and they are created again.
         let order = |id: &str| match self.namespace().kind(id) {
             Kind::Lease(_) => 0,
             Kind::Member(_) | Kind::Lock => 1,
             Kind::Control => 2,
             Kind::Marker => 3,
-            // What an operator keeps stays, to come back to.
+            // Snapshots survive a reset, so that an operator can return to them.
             Kind::Snapshot(_) | Kind::Foreign => 4,
         };
         let is_lease = |stored: &Stored| {
@@ -275,8 +278,8 @@ impl Unit {
     }
 }
 
-/// Nobody has it, and nobody in particular should.
-fn free(lease: &mut Lease) {
+/// Clears the owner, the reservation and the generation.
+fn clear_owner(lease: &mut Lease) {
     lease.owner = None;
     lease.extra.session = None;
     lease.extra.reserved_for = None;
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_export_is_refused() {
+    fn text_that_is_not_an_export_is_refused() {
         for text in ["", "{}", "[]", "{\"id\":\"x\"}", "{\"id\":\"a.info\"}"] {
             assert!(matches!(Archive::parse(text), Err(ArchiveError::NotOne(_))), "{text}");
         }

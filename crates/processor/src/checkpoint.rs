@@ -1,30 +1,29 @@
-//! When a position is stored.
+//! When a position is stored. Counts only; never writes.
 
 use std::time::Duration;
 
-/// How often positions are stored (`CheckpointFrequency`).
+/// The checkpoint policy: how often positions are stored (`CheckpointFrequency`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checkpoint {
-    /// After every batch, before the next one is handled. At most one batch is delivered again after
-    /// a crash.
+    /// After every batch, before the next one is handled. A crash repeats at most one batch.
     #[default]
     EveryBatch,
-    /// As soon as one of these is reached; what is zero does not count. A timer sees to it that the
-    /// tail of a burst is not left out.
+    /// As soon as one of these limits is reached; zero disables a limit. A timer ensures that the tail of a
+    /// burst is stored as well.
     Every {
-        /// `ProcessedDocumentCount`
+        /// Handled changes (`ProcessedDocumentCount`).
         items: usize,
         /// Bytes of handled changes.
         bytes: usize,
-        /// `TimeInterval`
+        /// Time since the first change that is not stored (`TimeInterval`).
         interval: Duration,
     },
-    /// Only when a handler asks for it (`ExplicitCheckpoint`).
+    /// Only when a handler requests it (`ExplicitCheckpoint`).
     Manual,
 }
 
 impl Checkpoint {
-    /// How long what was handled may wait to be stored, if that is bounded.
+    /// Returns the longest time a handled change may wait to be stored, if limited.
     #[must_use]
     pub fn interval(self) -> Option<Duration> {
         match self {
@@ -34,7 +33,7 @@ impl Checkpoint {
     }
 }
 
-/// Counts what was handled since a position was stored last.
+/// Counts handled changes since the last checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     policy: Checkpoint,
@@ -44,13 +43,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Nothing was handled since `now`.
+    /// Creates a counter without handled changes.
     #[must_use]
     pub fn new(policy: Checkpoint, now: Duration) -> Pace {
         Pace { policy, items: 0, bytes: 0, since: now }
     }
 
-    /// Something was handled. Whether the position should be stored now.
+    /// Counts handled changes. Returns true if a checkpoint is due.
     pub fn handled(&mut self, items: usize, bytes: usize, now: Duration) -> bool {
         if self.items == 0 && self.bytes == 0 {
             self.since = now;
@@ -60,7 +59,7 @@ impl Pace {
         self.is_due(now)
     }
 
-    /// Whether the position should be stored now, even if nothing happened meanwhile.
+    /// Whether a checkpoint is due, also if nothing was handled since the last call.
     #[must_use]
     pub fn is_due(&self, now: Duration) -> bool {
         if self.items == 0 {
@@ -80,12 +79,12 @@ impl Pace {
         }
     }
 
-    /// The position was stored.
+    /// Resets the counters after a checkpoint.
     pub fn stored(&mut self, now: Duration) {
         *self = Pace::new(self.policy, now);
     }
 
-    /// When to look again although nothing happens.
+    /// Returns when to check again if nothing happens.
     #[must_use]
     pub fn timer(&self) -> Option<Duration> {
         let interval = self.policy.interval().filter(|_| self.items > 0)?;

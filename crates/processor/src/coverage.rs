@@ -1,50 +1,50 @@
-//! Whether leases cover a container, and who goes on where ranges are gone.
+//! Coverage: whether leases cover every key exactly once, and which ranges succeed one that is gone.
 //!
-//! Leases must tile the whole space of hashed keys: what lies in no lease is never processed, what lies
-//! in two is processed twice. Both happen, by crashes in the middle of a split, by deletes by hand, by
-//! restores. Everything here is a function of lists; who acts on it reads again before it does.
+//! Leases must tile the whole space of hashed keys. Keys in no lease are never processed; keys in two leases are
+//! processed twice. Both occur: after crashes during a split, after manual deletes, after restores. All functions
+//! are pure functions of listings; callers read again before they act.
 
 use crate::position::Position;
 use headwater_model::{Epk, KeyRange, PartitionId};
 
-/// A range of a container, as the service has it.
+/// A physical range of a container, as the service reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhysicalRange {
     /// Its id.
     pub id: PartitionId,
     /// The keys in it.
     pub keys: KeyRange,
-    /// The ranges it came from.
+    /// The ids of the ranges it came from.
     pub parents: Vec<PartitionId>,
 }
 
-/// One lease, as far as coverage goes.
+/// The part of a lease that matters for coverage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
-    /// Its document id with its partition: two documents may be about one range.
+    /// Its document id and partition; two documents may cover the same range.
     pub document: String,
-    /// The keys it is about.
+    /// Its keys.
     pub range: KeyRange,
-    /// How far it is.
+    /// Its position.
     pub position: Option<Position>,
 }
 
-/// Something wrong with the leases.
+/// A defect in the coverage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// Nobody covers these keys.
+    /// No lease covers these keys.
     Gap(KeyRange),
-    /// Narrower leases cover all of this one: it is a parent that was left over.
+    /// Narrower leases cover all of this one: a parent that a split left behind.
     Superseded {
         /// The document to remove.
         document: String,
     },
-    /// Two documents are about the same keys; this one is further on than another.
+    /// Two documents cover the same keys; this one is more advanced.
     Duplicate {
         /// The document to remove.
         document: String,
     },
-    /// Two leases share keys, and neither covers the other. Somebody has to look.
+    /// Two leases share keys and neither contains the other. An operator must decide.
     Overlap {
         /// One document.
         one: String,
@@ -53,7 +53,7 @@ pub enum Finding {
     },
 }
 
-/// What is wrong with the leases of a unit that should cover `scope`.
+/// Returns the defects in the leases of a unit that should cover `scope`.
 #[must_use]
 pub fn audit(leases: &[Covered], scope: &KeyRange) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -62,7 +62,7 @@ pub fn audit(leases: &[Covered], scope: &KeyRange) -> Vec<Finding> {
         match kept.iter().position(|other| other.range == lease.range) {
             None => kept.push(lease),
             Some(index) => {
-                // The lower position is kept: the other one would skip what lies between.
+                // Keep the lower position: the other one would skip the changes between them.
                 let lower = is_lower(lease.position.as_ref(), kept[index].position.as_ref());
                 let surplus =
                     if lower { std::mem::replace(&mut kept[index], lease) } else { lease };
@@ -92,8 +92,7 @@ pub fn audit(leases: &[Covered], scope: &KeyRange) -> Vec<Finding> {
     findings
 }
 
-/// Whether whoever goes on from the first position handles all that whoever goes on from the second does,
-/// and more.
+/// Whether reading from the first position delivers everything that reading from the second does, and more.
 pub(crate) fn is_lower(one: Option<&Position>, other: Option<&Position>) -> bool {
     match (one, other) {
         (None, Some(_)) => true,
@@ -110,7 +109,7 @@ fn is_tiled<'a>(range: &KeyRange, parts: impl Iterator<Item = &'a KeyRange>) -> 
     gaps(range, parts).next().is_none()
 }
 
-/// The parts of `scope` that lie in none of the ranges, in ascending order.
+/// Returns the parts of `scope` that no range covers, in ascending order.
 pub fn gaps<'a>(
     scope: &KeyRange,
     ranges: impl Iterator<Item = &'a KeyRange>,
@@ -130,7 +129,7 @@ pub fn gaps<'a>(
     found.into_iter()
 }
 
-/// Where the keys of `range` are now: one piece per range of the service that overlaps it.
+/// Returns where the keys of `range` are now: one piece per overlapping physical range.
 #[must_use]
 pub fn successors(range: &KeyRange, ranges: &[PhysicalRange]) -> Vec<(PartitionId, KeyRange)> {
     let piece = |now: &PhysicalRange| Some((now.id, now.keys.intersect(range)?));
@@ -139,8 +138,9 @@ pub fn successors(range: &KeyRange, ranges: &[PhysicalRange]) -> Vec<(PartitionI
     pieces
 }
 
-/// The keys of a range that is known only by its id, also if it was split already. One that was merged
-/// cannot be told from its sister any more.
+/// Returns the keys of a range that is known only by its id, also if it was split since.
+///
+/// Returns `None` if it was merged, because it can no longer be told from the other part.
 #[must_use]
 pub fn keys_of(id: PartitionId, ranges: &[PhysicalRange]) -> Option<KeyRange> {
     if let Some(range) = ranges.iter().find(|range| range.id == id) {
@@ -151,7 +151,7 @@ pub fn keys_of(id: PartitionId, ranges: &[PhysicalRange]) -> Option<KeyRange> {
     others.iter().try_fold(first.keys.clone(), |all, child| all.merge(&child.keys).ok())
 }
 
-/// A range in so many parts of about the same size; fewer if it is too narrow.
+/// Divides a range into `count` parts of about the same size; fewer if it is too narrow.
 #[must_use]
 pub fn parts(range: &KeyRange, count: usize) -> Vec<KeyRange> {
     let (low, high) = (number(range.min()), number(range.max()));
@@ -173,7 +173,7 @@ pub fn parts(range: &KeyRange, count: usize) -> Vec<KeyRange> {
     found
 }
 
-/// The first fifteen bytes as a number; keys of the service have at most sixteen.
+/// Returns the first fifteen bytes as a number; keys of the service have at most sixteen bytes.
 fn number(key: &Epk) -> u128 {
     let mut bytes = [0_u8; 16];
     for (into, byte) in bytes[1..].iter_mut().zip(key.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Changes that could not be handled, put away with everything needed to try them again.
+//! Dead letters: changes that could not be handled, stored with everything needed to retry them.
 
 use crate::source::Change;
 use bytes::Bytes;
@@ -20,19 +20,19 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct DeadLetter {
     /// The processor's name.
     pub processor: String,
-    /// Which lease.
+    /// The token of the lease.
     pub lease: String,
-    /// Under which epoch.
+    /// The epoch of the lease.
     pub epoch: u64,
-    /// Which transaction, if it is known.
+    /// The LSN of the transaction, if known.
     pub lsn: Option<u64>,
     /// How often it was tried.
     pub attempts: u32,
-    /// When it was put away, in milliseconds since 1970.
+    /// When it became a dead letter, in milliseconds since 1970.
     pub time: u64,
-    /// What the handler said.
+    /// The handler's error message.
     pub error: String,
-    /// The change, exactly as it came; as a text if it is no JSON.
+    /// The change as received; a JSON string if it is not valid JSON.
     pub change: Box<RawValue>,
 }
 
@@ -40,25 +40,25 @@ impl DeadLetter {
     pub(crate) fn raw(change: &Change) -> Box<RawValue> {
         let text = String::from_utf8_lossy(change.body()).into_owned();
         let as_text = || serde_json::value::to_raw_value(&text).unwrap_or_default();
-        // A line break would make two lines of one letter.
+        // A line break would split the letter into two lines of a file.
         let one_line = text.replace(['\n', '\r'], " ");
         RawValue::from_string(one_line).unwrap_or_else(|_| as_text())
     }
 
-    /// The change as a handler gets it.
+    /// Returns the change as a handler receives it.
     #[must_use]
     pub fn body(&self) -> Bytes {
         Bytes::from(self.change.get().to_owned())
     }
 }
 
-/// Where such changes go. A stored position does not pass a change before this has succeeded.
+/// A sink for dead letters. A stored position passes a change only after `put` has succeeded for it.
 pub trait DeadLetters: Send + Sync + 'static {
-    /// Keeps one. Called again until it succeeds, so it may get one twice.
+    /// Stores a letter. Called until it succeeds, so it may receive a letter twice.
     fn put(&self, letter: DeadLetter) -> BoxFuture<Result<(), String>>;
 }
 
-/// A closure will do.
+/// Implements the sink for closures.
 impl<F> DeadLetters for F
 where
     F: Fn(DeadLetter) -> BoxFuture<Result<(), String>> + Send + Sync + 'static,
@@ -68,7 +68,7 @@ where
     }
 }
 
-/// A file with one letter a line, synced after every letter.
+/// A file with one letter per line, synced after every letter.
 #[derive(Clone, Debug)]
 pub struct DeadLetterFile {
     path: PathBuf,
@@ -76,7 +76,7 @@ pub struct DeadLetterFile {
 }
 
 impl DeadLetterFile {
-    /// A file that is made when the first letter comes.
+    /// Uses this file, which is created with the first letter.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> DeadLetterFile {
         DeadLetterFile { path: path.into(), writing: Arc::default() }
@@ -104,19 +104,19 @@ impl DeadLetters for DeadLetterFile {
     }
 }
 
-/// A container partitioned by `/id`, with one item for every letter. A letter that comes twice is there once.
-/// What `headwater export` makes of it, `headwater replay` takes.
+/// A container partitioned by `/id`, with one item per letter. Storing a letter twice is idempotent.
+/// `headwater export` writes its items in the form that `headwater replay` reads.
 #[derive(Clone, Debug)]
 pub struct DeadLetterContainer(Container);
 
 impl DeadLetterContainer {
-    /// Keeps letters in this container.
+    /// Stores letters in this container.
     #[must_use]
     pub fn new(container: Container) -> DeadLetterContainer {
         DeadLetterContainer(container)
     }
 
-    /// The same change of the same processor has the same id, whoever puts it away and how often.
+    /// Derives the id from processor, lease and change, so that repeated letters have the same id.
     fn id(letter: &DeadLetter) -> String {
         let DeadLetter { processor, lease, change, .. } = letter;
         let hash = xxh3_64(format!("{processor}\0{lease}\0{}", change.get()).as_bytes());
@@ -130,7 +130,7 @@ impl DeadLetters for DeadLetterContainer {
         Box::pin(async move {
             let id = DeadLetterContainer::id(&letter);
             let text = serde_json::to_string(&letter).map_err(|error| error.to_string())?;
-            // The letter is an object; its id goes in front, and the change stays as it came.
+            // Insert the id at the front; the change keeps its bytes.
             let body = format!(r#"{{"id":"{id}",{}"#, text.get(1..).unwrap_or_default());
             let key = PartitionKey::from(id.as_str());
             let kept = container.upsert(&key, body, &Precondition::None).await;

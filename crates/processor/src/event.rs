@@ -1,4 +1,4 @@
-//! What a processor has to tell: to whoever listens, and to `tracing`.
+//! Events of a processor, for listeners and for `tracing`. Never changes what the processor does.
 
 use crate::handler::CloseReason;
 use crate::lag::Lag;
@@ -8,204 +8,202 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that happened. Losing a lease is ordinary; what needs somebody is [`Event::is_critical`].
+/// An event of a running processor. Losing a lease is normal; see [`Event::is_critical`] for what is not.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A lease was taken; work on it begins.
+    /// A lease was acquired; work on it begins.
     Acquired {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// Under which epoch.
+        /// Its new epoch.
         epoch: u64,
-        /// From where.
+        /// The position it continues from.
         from: Option<Position>,
     },
     /// Work on a lease ended.
     Closed {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// Why.
+        /// Why it ended.
         reason: CloseReason,
     },
-    /// A page was read, also one without changes.
+    /// A page was read, possibly without changes.
     Read {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// How many changes are on it.
+        /// Number of changes on the page.
         changes: usize,
-        /// What it cost, in the service's units.
+        /// The request charge.
         charge: f64,
     },
-    /// The feed asked for patience.
+    /// The service throttled a read.
     Throttled {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// How long it is left alone.
+        /// How long reading pauses.
         wait: Duration,
     },
     /// A handler succeeded.
     Handled {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// With how many changes.
+        /// Number of changes.
         changes: usize,
         /// How long it took.
         took: Duration,
     },
-    /// How far behind a lease is; told at most once a second, when it changed.
+    /// The lag of a lease; sent when it changed, at most once a second.
     Behind {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// How far.
+        /// Its lag.
         lag: Lag,
     },
     /// A position was stored.
     Checkpointed {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// Up to where.
+        /// The stored position.
         position: Option<Position>,
     },
     /// A handler failed.
     HandlerFailed {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// How often these changes were tried.
+        /// The number of this attempt, counted from 1.
         attempt: u32,
-        /// What it said.
+        /// Its error message.
         error: String,
     },
-    /// A change was put away.
+    /// A change was moved to the dead letters.
     DeadLettered {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// What the handler said about it.
+        /// The handler's error message.
         error: String,
     },
-    /// Changes that failed were passed over, because a policy is to do so: they are lost.
+    /// Failed changes were skipped by the failure policy; they are lost.
     Skipped {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// How many.
+        /// Number of changes.
         changes: usize,
-        /// What the handler said about them.
+        /// The handler's error message.
         error: String,
     },
-    /// The feed could not be read, for a while now.
+    /// The feed has not been readable for a while.
     FeedTrouble {
-        /// Which.
+        /// The lease.
         lease: String,
-        /// What it said.
+        /// The error of the last attempt.
         error: String,
         /// For how long.
         since: Duration,
     },
     /// The lease container could not be read or written.
     StoreTrouble {
-        /// What it said.
+        /// The error of the last attempt.
         error: String,
     },
-    /// A range was split; these leases go on.
+    /// The range of a lease was split; its children continue.
     Split {
-        /// The lease that is gone.
+        /// The parent.
         lease: String,
         /// Its children.
         children: Vec<String>,
     },
-    /// Work on a lease stopped for everybody, until somebody has looked.
+    /// Work on a lease stopped for all hosts, until an operator resumes it.
     Halted {
-        /// Which.
+        /// The lease.
         lease: String,
         /// Why.
         why: String,
     },
-    /// A lease has changes waiting and does not get on.
+    /// A lease has waiting changes and makes no progress.
     Stalled {
-        /// Which.
+        /// The lease.
         lease: String,
         /// For how long.
         since: Duration,
-        /// Why, as far as that can be seen.
+        /// The cause, as far as it is known.
         cause: StallCause,
     },
-    /// A handler has kept its thread for so long without giving way: whatever else runs there stands
-    /// still. Let it wait asynchronously, or give handlers threads of their own
-    /// ([`ProcessorBuilder::handler_threads`](crate::ProcessorBuilder::handler_threads)).
+    /// A handler has blocked its thread, and everything else on that thread stands still. Use asynchronous waits,
+    /// or dedicated threads ([`ProcessorBuilder::handler_threads`](crate::ProcessorBuilder::handler_threads)).
     HandlerBlocks {
-        /// Which.
+        /// The lease.
         lease: String,
         /// For how long.
         since: Duration,
     },
-    /// Nobody covered these keys; somebody does now.
+    /// No lease covered these keys; one was created.
     CoverageGap {
-        /// Which keys.
+        /// The keys.
         range: KeyRange,
     },
-    /// Two leases share keys, and it cannot be told who is right.
+    /// Two leases share keys, and it is unknown which one is right.
     CoverageOverlap {
-        /// One.
+        /// One lease.
         one: String,
-        /// The other.
+        /// The other lease.
         other: String,
     },
-    /// Of two documents for one range, one was removed.
+    /// One of two documents for the same range was removed.
     DuplicateLease {
-        /// The one that was removed.
+        /// The removed document.
         document: String,
     },
-    /// Another process has the same host name and is alive.
+    /// Another live process uses the same host name.
     DuplicateHostName {
-        /// The name.
+        /// The host name.
         name: String,
     },
-    /// Somebody who is not a copy of this function has the same lease container and the same prefix: each of
-    /// the two is given a part of the changes only. Harmless if it is the same function under another name.
+    /// A host that is not a copy of this function uses the same lease container and prefix: each of the two gets
+    /// only a part of the changes. Harmless if it is the same function under another name.
     UnknownMember {
-        /// What it calls itself.
+        /// Its host name.
         name: String,
-        /// How many leases it has.
+        /// Number of leases it owns.
         leases: usize,
     },
-    /// Leases of this processor on this container were made through another endpoint, and are not used: work
-    /// begins anew. If it should go on there, name their namespace
-    /// ([`Options::namespace`](crate::Options::namespace)).
+    /// Leases of this processor and container exist under another endpoint and are not used, so that work starts
+    /// again. To continue from them, set [`Options::namespace`](crate::Options::namespace).
     SuspiciousNamespace {
-        /// Theirs.
+        /// The other namespace.
         found: String,
     },
-    /// A balancer planned something it may not.
+    /// A balancer returned an invalid plan.
     PlanRefused {
-        /// What is wrong with it.
+        /// What is invalid.
         why: String,
     },
     /// The monitored container is gone.
     FeedGone {
-        /// What is known about it.
+        /// The error of the service.
         why: String,
     },
     /// The lease container is gone.
     LeaseStoreGone {
-        /// What is known about it.
+        /// The error of the service.
         why: String,
     },
 }
 
-/// Why a lease does not get on.
+/// Why a lease makes no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallCause {
-    /// A handler keeps its thread and does not give way.
+    /// A handler blocks its thread.
     Blocked,
-    /// Handlers fail; what the last one said.
+    /// Handlers fail, with this last error message.
     Failing(String),
-    /// Changes were delivered, and nobody has said yet that they are handled.
+    /// Changes were delivered and have not been acknowledged.
     Unanswered,
 }
 
 impl Event {
-    /// Whether somebody should look.
+    /// Whether an operator should act on it.
     #[must_use]
     pub fn is_critical(&self) -> bool {
         matches!(
@@ -219,8 +217,7 @@ impl Event {
         )
     }
 
-    /// Whether it tells of changes that were not handled, or of an obstacle to handling them, while the
-    /// processor continues by itself.
+    /// Whether it reports unhandled changes or an obstacle to handling them, while the processor continues.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         matches!(
@@ -238,9 +235,9 @@ impl Event {
     }
 }
 
-/// Listens to events. Must be quick, and cannot fail.
+/// Receives events. Must be fast, and cannot fail.
 pub trait EventSink: Send + Sync + 'static {
-    /// Something happened.
+    /// Called for every event.
     fn on(&self, event: &Event);
 }
 
@@ -250,7 +247,7 @@ impl<F: Fn(&Event) + Send + Sync + 'static> EventSink for F {
     }
 }
 
-/// Whoever listens, and the log.
+/// The registered listeners, and the log.
 #[derive(Clone, Default)]
 pub(crate) struct Events(Vec<Arc<dyn EventSink>>);
 

@@ -1,6 +1,6 @@
-//! Events as sentences, for logs and terminals.
+//! Messages of events, for logs and terminals.
 //!
-//! Each says what happened, to which lease, and what to do where something has to be done.
+//! Each says what happened, to which lease, and what to do if an operator must act.
 
 use crate::event::{Event, StallCause};
 use crate::handler::CloseReason;
@@ -49,7 +49,7 @@ impl fmt::Display for Event {
             }
             Event::FeedTrouble { lease, error, since } => {
                 let seconds = since.as_secs();
-                write!(f, "lease {lease}: the feed cannot be read since {seconds} s: {error}")
+                write!(f, "lease {lease}: the feed has been unreadable for {seconds} s: {error}")
             }
             Event::StoreTrouble { error } => {
                 write!(f, "the lease container cannot be read or written: {error}")
@@ -59,7 +59,7 @@ impl fmt::Display for Event {
             }
             Event::Halted { lease, why } => write!(
                 f,
-                "lease {lease}: halted for all hosts: {why}; mend the cause, then resume the lease"
+                "lease {lease}: halted for all hosts: {why}; fix the cause, then resume the lease"
             ),
             Event::Stalled { lease, since, cause } => {
                 write!(f, "lease {lease}: no progress for {} s: {cause}", since.as_secs())
@@ -80,17 +80,20 @@ impl fmt::Display for Event {
                 write!(f, "the duplicate lease document {document} was removed")
             }
             Event::DuplicateHostName { name } => {
-                write!(f, "another process runs as host {name}; give each host a name of its own")
+                write!(
+                    f,
+                    "another process uses the host name {name}; give every host a unique name"
+                )
             }
             Event::UnknownMember { name, leases } => write!(
                 f,
-                "the host {name} runs another function on the same leases and has {leases} of them; give \
-                 each function a lease prefix of its own"
+                "the host {name} runs another function on the same leases and owns {leases} of them; give \
+                 each function its own lease prefix"
             ),
             Event::SuspiciousNamespace { found } => write!(
                 f,
-                "leases of this processor exist under {found}, made through another endpoint, and are not \
-                 used; name that namespace to continue from them"
+                "leases of this processor exist under {found}, created through another endpoint, and are not \
+                 used; set that namespace to continue from them"
             ),
             Event::PlanRefused { why } => write!(f, "the balancer's plan was refused: {why}"),
             Event::FeedGone { why } => write!(f, "the monitored container is gone: {why}"),
@@ -120,7 +123,7 @@ impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CloseReason::Shutdown => "the host stops",
-            CloseReason::Handover => "another host gets it",
+            CloseReason::Handover => "it was handed over to another host",
             CloseReason::LeaseLost => "another host took it",
             CloseReason::LeaseExpired => "it could not be renewed in time",
             CloseReason::RangeGone => "its range was split or merged",

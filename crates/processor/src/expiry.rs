@@ -1,54 +1,54 @@
-//! Whether somebody is still alive, without believing anybody's clock.
+//! Failure detection: whether an owner has expired, without comparing clocks of different machines.
 //!
 //! ```text
-//! owner      sends ──► committed             stops by itself: sent + expiration − margin
+//! owner      sends ──► committed             stops on its own: sent + expiration − margin
 //!              │            │                          ▼
 //!              ├────────────┼──────────────────────────┤
 //! observer                  sees it first ─────────────────────── expired: seen + expiration
 //! ```
 //!
-//! An observer counts on its own clock from when it first saw a version; the owner counts on its own
-//! clock from before it sent that version. So the owner stops first, as long as their clocks run at
-//! about the same speed; what they show does not matter. The second rule compares two times of the same
-//! service, which makes a restart of everything quick.
+//! An observer counts on its own clock from when it first saw a version. The owner counts on its own clock from
+//! before it sent that version. So the owner stops first, provided both clocks run at about the same speed; their
+//! absolute values do not matter. A second rule compares two times of the same service, so that a restart of all
+//! hosts is fast.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How much two times of the same service may differ: rounding, and clocks of its machines.
+/// Tolerance between two times of the same service: rounding, and the clocks of its machines.
 pub const SERVER_CLOCK_ERROR: Duration = Duration::from_secs(5);
 
-/// How long before others may act an owner stops by itself.
+/// How long before its expiration an owner stops on its own.
 #[must_use]
 pub fn margin(expiration: Duration) -> Duration {
     (expiration / 5).max(Duration::from_secs(2)).min(expiration / 2)
 }
 
-/// The moment from which an owner must not work, given when it sent what was confirmed last.
+/// Returns the time at which an owner must stop, given when it sent its last confirmed write.
 #[must_use]
 pub fn deadline(sent: Duration, expiration: Duration) -> Duration {
     sent + expiration.saturating_sub(margin(expiration))
 }
 
-/// One version of something, as a listing showed it.
+/// A version of a document, as a listing showed it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sign<'a> {
-    /// What is watched: a lease, or a member.
+    /// The id of the lease or member.
     pub of: &'a str,
-    /// Changes whenever it is written: its etag.
+    /// Its etag, which changes with every write.
     pub version: &'a str,
-    /// When the service says it was written, in seconds.
+    /// When it was written, in seconds, according to the service.
     pub written: Option<u64>,
 }
 
-/// What was seen, and since when, on our own clock.
+/// When each current version was first seen, on this host's clock.
 #[derive(Debug, Default)]
 pub struct Observations {
     seen: BTreeMap<String, (String, Duration)>,
 }
 
 impl Observations {
-    /// Notes a version. `now` is when the answer arrived, on a clock that never goes back.
+    /// Records a version. `now` is when the answer arrived, on a monotonic clock.
     pub fn note(&mut self, sign: Sign<'_>, now: Duration) {
         match self.seen.get_mut(sign.of) {
             Some((version, _)) if version == sign.version => {}
@@ -59,19 +59,19 @@ impl Observations {
         }
     }
 
-    /// Forgets what is not in a list any more.
+    /// Forgets documents that are no longer listed.
     pub fn keep(&mut self, listed: impl Fn(&str) -> bool) {
         self.seen.retain(|of, _| listed(of));
     }
 
-    /// For how long the current version has been seen.
+    /// Returns how long the current version has been observed.
     #[must_use]
     pub fn unchanged_for(&self, of: &str, now: Duration) -> Option<Duration> {
         self.seen.get(of).map(|(_, since)| now.saturating_sub(*since))
     }
 
-    /// Whether whoever should have written it is gone. `server_now` is the `Date` of the listing, in
-    /// seconds.
+    /// Whether the document has not been renewed for the expiration. `server_now` is the `Date` of the listing,
+    /// in seconds.
     #[must_use]
     pub fn is_expired(
         &self,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_stops_before_anybody_else_may_act_if_clocks_run_alike() {
+    fn an_owner_stops_before_others_may_act_if_clocks_run_alike() {
         assert_eq!(deadline(at(0), EXPIRATION), at(12));
         assert_eq!(deadline(at(0), at(60)), at(48));
         assert_eq!(deadline(at(0), at(2)), at(1), "short ones keep half");

@@ -1,13 +1,13 @@
-//! What happens when a handler fails: decisions without a clock.
+//! Failure policies: what happens when a handler fails. Pure decisions, no clock.
 //!
-//! A stored position never passes a change that was neither handled nor put away. By default a batch is
-//! tried again for ever, on the same host, with growing pauses: nothing is lost, and leases do not fly
-//! around. [`RetryThenDeadLetter`] finds the change that is to blame and puts it away.
+//! A stored position never passes a change that was neither handled nor dead-lettered, unless a policy skips it.
+//! By default a batch is retried forever on the same host with exponential backoff: nothing is lost and leases do not
+//! move. [`RetryThenDeadLetter`] isolates the poison change and dead-letters it.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a handler did not handle a batch.
+/// The error of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerError {
     message: String,
@@ -18,24 +18,24 @@ pub struct HandlerError {
 /// How a handler failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// It said so.
+    /// The handler returned an error.
     Error,
-    /// It panicked.
+    /// The handler panicked.
     Panic,
-    /// It took longer than it may.
+    /// The handler exceeded its timeout.
     Timeout,
-    /// An item is not what the handler's type says.
+    /// A change could not be deserialized into the handler's type.
     Decode,
 }
 
 impl HandlerError {
-    /// The batch as a whole.
+    /// Creates an error for the batch as a whole.
     #[must_use]
     pub fn new(message: impl fmt::Display) -> HandlerError {
         HandlerError::of_kind(FailureKind::Error, message)
     }
 
-    /// Only these changes of the batch, by their places in it; the others were handled.
+    /// Creates an error for the changes at these indexes of the batch; the others were handled.
     #[must_use]
     pub fn of_items(message: impl fmt::Display, blamed: Vec<usize>) -> HandlerError {
         HandlerError { blamed, ..HandlerError::new(message) }
@@ -49,18 +49,18 @@ impl HandlerError {
         HandlerError { kind, ..self }
     }
 
-    /// The same about the batch as a whole.
+    /// Returns the same error for the batch as a whole.
     pub(crate) fn without_blame(self) -> HandlerError {
         HandlerError { blamed: Vec::new(), ..self }
     }
 
-    /// The changes to blame, if the handler knows; otherwise any of them.
+    /// Returns the indexes of the changes to blame; empty if unknown.
     #[must_use]
     pub fn blamed(&self) -> &[usize] {
         &self.blamed
     }
 
-    /// How it failed.
+    /// Returns how the handler failed.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         self.kind
@@ -73,13 +73,13 @@ impl fmt::Display for HandlerError {
     }
 }
 
-/// What `?` takes in a handler: errors, `Box<dyn Error + Send + Sync>`, `anyhow::Error`, texts.
+/// Converts the errors that `?` meets in a handler: errors, boxed errors, `anyhow::Error`, strings.
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for HandlerError {
     fn from(error: E) -> HandlerError {
         let error = error.into();
         let mut message = error.to_string();
         let mut cause = error.source();
-        // A chain of causes that bites its own tail would never end.
+        // Limited, because a chain of causes may be cyclic.
         for _ in 0..16 {
             let Some(next) = cause else { break };
             message.push_str(": ");
@@ -90,49 +90,49 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for HandlerError
     }
 }
 
-/// A failure, as a policy sees it.
+/// The input of a failure policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'a> {
-    /// How often these changes were tried, this time included, other hosts included.
+    /// The number of this attempt, including attempts of other hosts.
     pub attempt: u32,
-    /// The same without hosts that vanished: only since this one took the lease.
+    /// The number of this attempt since this host acquired the lease.
     pub attempt_here: u32,
-    /// Whether this host was asked to stop: then nothing is tried again here, and what was not counted as
-    /// handled comes again elsewhere.
+    /// Whether this host is stopping. Then nothing is retried here, and unhandled changes are delivered again on
+    /// another host.
     pub stopping: bool,
-    /// How many changes were given to the handler.
+    /// Number of changes given to the handler.
     pub items: usize,
-    /// What the handler said.
+    /// The handler's error.
     pub error: &'a HandlerError,
 }
 
-/// What to do about a failure.
+/// What to do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The same changes again, after a while.
+    /// Retries the same changes after a pause.
     Retry {
         /// How long to wait.
         after: Duration,
     },
-    /// Each half by itself, to find out which change is to blame.
+    /// Retries each half separately, to isolate the change to blame.
     Bisect,
-    /// Puts the changes to blame away, and goes on behind them once that has succeeded.
+    /// Moves the changes to blame to the dead letters, then continues after them.
     DeadLetter,
-    /// Goes on as if they had been handled. Loses them.
+    /// Continues as if the changes had been handled. Loses them.
     Skip,
-    /// Stops work on this lease, for everybody, until somebody has looked.
+    /// Stops work on this lease for all hosts, until an operator resumes it.
     HaltLease,
     /// Stops this host.
     StopProcessor,
 }
 
-/// Decides what to do about failures.
+/// Decides what to do after failures.
 pub trait FailurePolicy: Send + Sync + 'static {
-    /// What to do.
+    /// Returns the action for one failure.
     fn decide(&self, failure: &Failure<'_>) -> Action;
 }
 
-/// Pauses that double.
+/// Exponential backoff: pauses that double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The first pause.
@@ -148,14 +148,14 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after so many attempts, of which there was at least one.
+    /// Returns the pause after the given number of attempts, at least one.
     #[must_use]
     pub fn after(&self, attempts: u32) -> Duration {
         let doubled = self.first.saturating_mul(1 << attempts.saturating_sub(1).min(30));
         doubled.min(self.longest)
     }
 
-    /// The same, spread: between half and all of it.
+    /// Returns the pause with jitter: between half and all of it.
     #[must_use]
     pub fn jittered(&self, attempts: u32, random: u64) -> Duration {
         let half = self.after(attempts) / 2;
@@ -164,10 +164,10 @@ impl Backoff {
     }
 }
 
-/// Tries again for ever; the default.
+/// Retries forever; the default policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryForever(
-    /// How long to wait between attempts.
+    /// The pauses between attempts.
     pub Backoff,
 );
 
@@ -177,14 +177,14 @@ impl FailurePolicy for RetryForever {
     }
 }
 
-/// Tries a few times, then finds the change to blame and puts it away.
+/// Retries a few times, then isolates the change to blame and dead-letters it.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryThenDeadLetter {
-    /// How often a batch is tried before anything else is done.
+    /// Attempts before a batch is bisected or dead-lettered.
     pub attempts: u32,
-    /// Whether to look for the change to blame; otherwise the whole batch is put away.
+    /// Whether to isolate the change to blame; otherwise the whole batch is dead-lettered.
     pub bisect: bool,
-    /// How long to wait between attempts.
+    /// The pauses between attempts.
     pub backoff: Backoff,
 }
 
@@ -197,7 +197,7 @@ impl Default for RetryThenDeadLetter {
 impl FailurePolicy for RetryThenDeadLetter {
     fn decide(&self, failure: &Failure<'_>) -> Action {
         let is_known = !failure.error.blamed().is_empty();
-        // What cannot be decoded stays so, however often it is tried.
+        // A change that cannot be decoded stays so; a retry is pointless.
         let is_hopeless = failure.error.kind() == FailureKind::Decode && is_known;
         if failure.attempt < self.attempts && !is_hopeless {
             Action::Retry { after: self.backoff.after(failure.attempt) }
@@ -209,12 +209,12 @@ impl FailurePolicy for RetryThenDeadLetter {
     }
 }
 
-/// Tries a few times, then stops work on the lease for everybody.
+/// Retries a few times, then halts the lease for all hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryThenHalt {
-    /// How often.
+    /// The number of attempts.
     pub attempts: u32,
-    /// How long to wait between attempts.
+    /// The pauses between attempts.
     pub backoff: Backoff,
 }
 
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poison_change_is_looked_for_and_then_put_away() {
+    fn a_poison_change_is_isolated_and_then_dead_lettered() {
         let policy = RetryThenDeadLetter::default();
         let whole = HandlerError::new("no");
         assert!(matches!(decide(&policy, 4, 8, &whole), Action::Retry { .. }));

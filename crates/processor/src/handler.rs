@@ -1,8 +1,8 @@
-//! What users write: code that is given changes.
+//! Handlers: user code that processes changes.
 //!
-//! A [`Handler`] works on one lease, one batch at a time. It is opened before the first batch and closed
-//! after the last, exactly once, and never called in between by two at once or after it was closed. A
-//! closure will do where nothing needs to be opened.
+//! A [`Handler`] processes one lease, one batch at a time. It is opened exactly once before the first batch and
+//! closed exactly once after the last. Its methods never run concurrently. A closure is enough if nothing needs
+//! opening.
 
 use crate::event::Event;
 use crate::failure::{FailureKind, HandlerError};
@@ -19,9 +19,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Code that handles changes (`IChangeFeedObserver`).
+/// User code that processes changes (`IChangeFeedObserver`).
 pub trait Handler: Send + 'static {
-    /// Work on a lease begins. After an error the lease is let go of, and tried again later.
+    /// Called before the first batch of a lease. After an error the lease is released and retried later.
     fn open(
         &mut self,
         lease: &LeaseContext,
@@ -30,17 +30,17 @@ pub trait Handler: Send + 'static {
         async { Ok(()) }
     }
 
-    /// Handles changes. They come again until this succeeds, or a policy decides otherwise. It is
-    /// dropped at its next `await` when the lease is lost.
+    /// Processes a batch. The batch is delivered again until this succeeds or the failure policy decides otherwise.
+    /// If the lease is lost, the future is dropped at its next `await`.
     fn process(&mut self, batch: Batch) -> impl Future<Output = Result<Ack, HandlerError>> + Send;
 
-    /// Everything was handled, and there is nothing new.
+    /// Called when the feed has no new changes.
     fn idle(&mut self, lease: &LeaseContext) -> impl Future<Output = ()> + Send {
         let _ = lease;
         async {}
     }
 
-    /// Work on the lease ended.
+    /// Called after the last batch of a lease.
     fn close(
         &mut self,
         lease: &LeaseContext,
@@ -51,16 +51,16 @@ pub trait Handler: Send + 'static {
     }
 }
 
-/// Makes a handler for every lease that is taken (`IChangeFeedObserverFactory`).
+/// Creates a handler for every acquired lease (`IChangeFeedObserverFactory`).
 pub trait HandlerFactory: Send + Sync + 'static {
-    /// What it makes.
+    /// The handler type.
     type Handler: Handler;
 
-    /// A handler for this lease; with lanes, one for each.
+    /// Creates a handler for this lease; with several lanes, one per lane.
     fn create(&self, lease: &LeaseContext) -> Self::Handler;
 }
 
-/// A closure is a factory of handlers that need no opening.
+/// Implements the factory for closures, whose handlers need no opening.
 impl<F, Work> HandlerFactory for F
 where
     F: Fn(Batch) -> Work + Clone + Send + Sync + 'static,
@@ -73,7 +73,7 @@ where
     }
 }
 
-/// A handler made of a closure.
+/// A handler that calls a closure.
 pub struct FromClosure<F>(F);
 
 impl<F, Work> Handler for FromClosure<F>
@@ -86,14 +86,14 @@ where
     }
 }
 
-/// How much of a batch was handled.
+/// A handler's acknowledgement: how much of a batch it handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ack {
-    /// All of it.
+    /// The whole batch.
     Done,
-    /// Later: the handler keeps the batch's context and calls [`BatchContext::checkpoint`] when it is.
+    /// Nothing yet: the handler keeps the batch's context and calls [`BatchContext::checkpoint`] later.
     Deferred,
-    /// The first so many changes; the rest comes again.
+    /// This many changes from the start; the rest is delivered again.
     Through(usize),
 }
 
@@ -103,30 +103,30 @@ pub enum Ack {
 pub enum CloseReason {
     /// The host stops.
     Shutdown,
-    /// Another host is given the lease.
+    /// The lease is handed over to another host.
     Handover,
     /// Another host took the lease.
     LeaseLost,
-    /// The lease could not be renewed in time, so that others may have it.
+    /// The lease could not be renewed in time, so that other hosts may own it.
     LeaseExpired,
-    /// The range was split, or leases were merged; others go on.
+    /// The range was split or merged; other leases continue.
     RangeGone,
     /// The monitored container is gone.
     FeedGone,
-    /// The feed could not be read for long; perhaps another host can.
+    /// The feed could not be read for a long time; another host may be able to.
     FeedUnreachable,
     /// The lease container is gone.
     LeaseStoreGone,
-    /// The handler failed, and the policy is to stop.
+    /// The handler failed, and the lease was released or the host stopped.
     HandlerError,
-    /// Work on the lease stopped for everybody.
+    /// Work on the lease stopped for all hosts.
     Halted,
-    /// An operator paused the unit or set its positions anew.
+    /// An operator paused the unit or changed its positions.
     Reset,
 }
 
 impl CloseReason {
-    /// The name the originals have for it (`ChangeFeedObserverCloseReason`).
+    /// Returns the name that the .NET library uses (`ChangeFeedObserverCloseReason`).
     #[must_use]
     pub fn legacy(&self) -> &'static str {
         match self {
@@ -144,33 +144,33 @@ impl CloseReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseContext {
-    /// Which lease: what the originals call the lease token.
+    /// The lease token.
     pub lease: String,
-    /// The keys it is about.
+    /// Its keys.
     pub range: KeyRange,
-    /// Grows with every change of hands. A sink that remembers it can refuse late effects of an owner
-    /// that was frozen.
+    /// The fencing token: grows with every acquisition. A sink that stores it can refuse late writes of a
+    /// previous owner.
     pub epoch: u64,
-    /// Who works on it.
+    /// The host that owns it.
     pub host: HostId,
-    /// Where work on it began.
+    /// The position where work on it began.
     pub from: Option<Position>,
 }
 
-/// Changes to handle, in order.
+/// A batch of changes, in order.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The changes. Never empty.
     pub changes: Arc<[Change]>,
-    /// What is known about them, and how to store a position.
+    /// Metadata of the batch, and the means to acknowledge it.
     pub context: BatchContext,
 }
 
 impl Batch {
-    /// The changes as a type of the user's, if all of them are.
+    /// Deserializes all changes.
     ///
     /// # Errors
-    /// Names the changes that are not; a policy can put just those away.
+    /// The error names the changes that do not match the type, so that a policy can dead-letter just those.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<Vec<T>, HandlerError> {
         let mut parsed = Vec::with_capacity(self.changes.len());
         let (mut blamed, mut first) = (Vec::new(), None);
@@ -194,7 +194,7 @@ impl Batch {
     }
 }
 
-/// What is known about a batch.
+/// Metadata of a batch, and the means to acknowledge it.
 #[derive(Clone)]
 pub struct BatchContext {
     pub(crate) tenure: Arc<Tenure>,
@@ -202,111 +202,113 @@ pub struct BatchContext {
     pub(crate) attempt: u32,
     pub(crate) lsns: Option<(Lsn, Lsn)>,
     pub(crate) reads: Arc<[Diagnostics]>,
-    /// Where a runner asked for the batch; handlers are watched by whoever calls them.
+    /// Set if a runner pulled the batch; for handlers, the lane reports the outcome.
     pub(crate) delivery: Option<Arc<Delivery>>,
 }
 
-/// A batch that a runner was given.
+/// Data for reporting a batch that was given to a runner.
 pub(crate) struct Delivery {
     pub(crate) shared: Arc<Shared>,
     pub(crate) at: Duration,
     pub(crate) bytes: usize,
 }
 
-/// How one page of the feed was read (`Diagnostics` of the originals' contexts).
+/// How one page of the feed was read (`Diagnostics` in the .NET and Java contexts).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diagnostics {
-    /// From where.
+    /// Where the read began.
     pub from: Start,
-    /// Where the feed goes on behind it.
+    /// Where the feed continues after the page.
     pub position: Position,
-    /// How many changes came.
+    /// Number of changes.
     pub changes: usize,
-    /// How long the answer took, waiting for a change included.
+    /// How long the answer took, including long polling.
     pub took: Duration,
-    /// How many attempts failed before.
+    /// Number of failed attempts before.
     pub failures: u32,
-    /// What it cost, in request units.
+    /// The request charge.
     pub charge: f64,
-    /// The newest transaction of the range then, if the answer said so.
+    /// The newest LSN of the range at that time, if the answer contained it.
     pub newest: Option<Lsn>,
-    /// What the service calls the request; its operators can find it by that.
+    /// The activity id of the request, which the service's operators can look up.
     pub activity: Option<String>,
 }
 
-/// Why a position was not stored.
+/// Errors of storing a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// Somebody else has the lease, or may have it: what was done since will be done again there.
-    #[error("the lease is not ours any more; what was handled since will be handled again")]
+    /// Another host owns the lease, or may own it. Unstored work will be repeated there.
+    #[error(
+        "this host lost the lease; changes handled since the last checkpoint will be delivered again"
+    )]
     LeaseLost,
 }
 
 impl BatchContext {
-    /// The lease.
+    /// Returns the lease.
     #[must_use]
     pub fn lease(&self) -> &LeaseContext {
         &self.tenure.lease
     }
 
-    /// How often these changes are tried, this time included, also by hosts that vanished meanwhile.
+    /// Returns the number of this delivery attempt, counted from 1, including attempts of hosts that vanished.
     #[must_use]
     pub fn delivery_attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Whether they may have been delivered before.
+    /// Whether the changes may have been delivered before.
     #[must_use]
     pub fn is_redelivery(&self) -> bool {
         self.attempt > 1
     }
 
-    /// The first and the last transaction in it, if they are known.
+    /// Returns the first and the last LSN of the batch, if known.
     #[must_use]
     pub fn lsn_range(&self) -> Option<(Lsn, Lsn)> {
         self.lsns
     }
 
-    /// How the feed was read for these changes: one page, or several where changes are gathered.
+    /// Returns how the pages of these changes were read: one page, or several if changes are gathered.
     #[must_use]
     pub fn diagnostics(&self) -> &[Diagnostics] {
         &self.reads
     }
 
-    /// Whether the host was asked to stop.
+    /// Whether the host is stopping.
     pub(crate) fn is_stopping(&self) -> bool {
         self.tenure.fence.is_stopping()
     }
 
-    /// How far behind the lease is, as of about a second ago; nothing before that is known.
+    /// Returns the lag of the lease, at most about a second old; `None` until it is known.
     #[must_use]
     pub fn lag(&self) -> Option<Lag> {
         self.tenure.known_lag()
     }
 
-    /// How long from now the handler may go on; another host may have the lease after that. Grows while
-    /// the lease is renewed.
+    /// Returns how long the handler may still work. Another host may own the lease after that. Each renewal
+    /// extends it.
     #[must_use]
     pub fn time_left(&self) -> Duration {
         self.tenure.fence.time_left()
     }
 
-    /// Completes when the lease is lost, or about to be let go of: what is not done soon is dropped.
+    /// Completes when the lease is lost or about to be released: work that does not end soon is dropped.
     pub async fn cancelled(&self) {
         self.tenure.fence.leaving().await;
     }
 
-    /// Counts the batch as handled; the position is stored when the options say so. May be called later,
-    /// from elsewhere, and in any order.
+    /// Acknowledges the batch; the position is stored when the checkpoint policy says so. May be called later,
+    /// from another task, and in any order.
     pub async fn done(&self) {
         self.mark(&self.tickets);
         let bytes = self.delivery.as_ref().map_or(0, |delivery| delivery.bytes);
         self.tenure.store_if_due(self.tickets.len(), bytes).await;
     }
 
-    /// Counts changes as handled, and says so where nobody else does.
+    /// Acknowledges changes, and reports them if a runner handled them.
     fn mark(&self, tickets: &[Ticket]) {
         let changes = self.tenure.mark(tickets);
         let Some(delivery) = self.delivery.as_ref().filter(|_| changes > 0) else { return };
@@ -315,19 +317,19 @@ impl BatchContext {
         delivery.shared.tell(Event::Handled { lease, changes, took });
     }
 
-    /// Counts the batch as handled, and stores how far everything has been handled without a hole. May
-    /// be called later, from elsewhere, and in any order.
+    /// Acknowledges the batch, and stores the contiguous handled position. May be called later, from another
+    /// task, and in any order.
     ///
     /// # Errors
-    /// When the lease is not ours any more.
+    /// Fails if this host lost the lease.
     pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
         self.checkpoint_through(self.tickets.len()).await
     }
 
-    /// The same for the first `count` changes of the batch.
+    /// Acknowledges the first `count` changes of the batch, and stores the contiguous handled position.
     ///
     /// # Errors
-    /// When the lease is not ours any more.
+    /// Fails if this host lost the lease.
     pub async fn checkpoint_through(&self, count: usize) -> Result<(), CheckpointError> {
         let count = count.min(self.tickets.len());
         self.mark(&self.tickets[..count]);
@@ -344,7 +346,7 @@ impl std::fmt::Debug for BatchContext {
 
 type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A handler whose type is not known any more.
+/// A type-erased handler.
 pub(crate) trait AnyHandler: Send {
     fn open<'a>(&'a mut self, lease: &'a LeaseContext) -> Work<'a, Result<(), HandlerError>>;
     fn process(&mut self, batch: Batch) -> Work<'_, Result<Ack, HandlerError>>;

@@ -1,12 +1,12 @@
-//! Positions of a whole unit, kept under a name to come back to (`snapshot`).
+//! Named snapshots of the positions of a whole unit (`snapshot`).
 //!
 //! ```text
-//! NS.snap.before-migration    where every lease was when it was asked for
+//! NS.snap.before-migration    the position of every lease when the snapshot was taken
 //! ```
 //!
-//! Keeping them disturbs nobody: each is a position that was stored, and so is safe to go on from, though they are
-//! of slightly different moments. Going back is a seek: nobody works meanwhile. A lease that was split since goes
-//! back to where its parent was; one that is not covered by what was kept is refused before anything moves.
+//! Taking a snapshot needs no pause: each position was stored, so continuing from it is safe, although the positions
+//! are from slightly different moments. Restoring is a seek, during which no host works. A lease that was split since
+//! returns to its parent's position. If the snapshot does not cover a lease, nothing moves.
 
 use crate::lease::{Lease, Start};
 use crate::lease_store::{NewDocument, StoreError};
@@ -16,30 +16,30 @@ use crate::unit::{Unit, UnitError};
 use headwater_model::{Epk, KeyRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Positions that were kept under a name.
+/// A named snapshot of positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kept {
     /// The name.
     pub name: String,
-    /// When.
+    /// When it was taken.
     pub at: Timestamp,
     places: Vec<Place>,
 }
 
-/// Where one lease was.
+/// The position of one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     lease: String,
-    /// The first key it is about and the first behind, where the lease says so.
+    /// The first key and the first key after the range, if the lease stores its range.
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<[String; 2]>,
-    /// As a [`Start`] is written.
+    /// A [`Start`] as text.
     start: String,
 }
 
 impl Place {
-    /// Nothing where it is not known where the lease was: the originals do not say before their first position.
+    /// Returns `None` if the position is unknown: leases of other libraries have none before their first checkpoint.
     fn of(lease: &Lease) -> Option<Place> {
         let start = match (&lease.position, &lease.extra.start) {
             (Some(position), _) => Start::Position(position.clone()),
@@ -50,7 +50,7 @@ impl Place {
         Some(Place { lease: lease.token.clone(), keys, start: start.to_string() })
     }
 
-    /// Whether it says where this lease was, or where the one was that it came of.
+    /// Whether this is the place of the lease or of one of its ancestors.
     fn is_of(&self, lease: &Lease) -> bool {
         let inside = |keys: &[String; 2], range: &KeyRange| {
             let ends = keys.each_ref().map(|key| Epk::from_hex(key));
@@ -64,13 +64,13 @@ impl Place {
 }
 
 impl Kept {
-    /// How many leases it is about.
+    /// Returns the number of leases in the snapshot.
     #[must_use]
     pub fn leases(&self) -> usize {
         self.places.len()
     }
 
-    /// Where a lease goes back to.
+    /// Returns where a lease continues after a restore.
     pub(crate) fn start_of(&self, lease: &Lease) -> Result<Start, UnitError> {
         let place = self.places.iter().find(|place| place.is_of(lease));
         let start = place.and_then(|place| place.start.parse().ok());
@@ -89,11 +89,11 @@ impl Kept {
 }
 
 impl Unit {
-    /// Keeps every position under a name, in place of what was kept under it before.
+    /// Takes a snapshot, which replaces an earlier one of the same name.
     ///
     /// # Errors
-    /// When the position of a lease is not known, the name cannot be part of an id, or the container cannot be
-    /// written.
+    /// Fails if a lease has no known position, if the name cannot be part of an id, or if the container cannot
+    /// be written.
     pub async fn keep(&self, name: &str) -> Result<Kept, UnitError> {
         if name.is_empty() || name.contains(['/', '\\', '?', '#']) || name.len() > 100 {
             return Err(UnitError::BadName(name.to_owned()));
@@ -121,10 +121,10 @@ impl Unit {
         }
     }
 
-    /// Everything that was kept, by name.
+    /// Returns all snapshots, sorted by name.
     ///
     /// # Errors
-    /// When the container cannot be read.
+    /// Fails if the container cannot be read.
     pub async fn all_kept(&self) -> Result<Vec<Kept>, StoreError> {
         let listing = self.store().list(&self.namespace().prefix()).await?;
         let mut found: Vec<Kept> = Vec::new();
@@ -137,10 +137,10 @@ impl Unit {
         Ok(found)
     }
 
-    /// What was kept under a name.
+    /// Returns the snapshot with this name.
     ///
     /// # Errors
-    /// When there is nothing, or the container cannot be read.
+    /// Fails if it does not exist, or if the container cannot be read.
     pub async fn kept(&self, name: &str) -> Result<Kept, UnitError> {
         let mut all = self.all_kept().await?.into_iter();
         all.find(|kept| kept.name == name).ok_or_else(|| UnitError::NothingKept(name.to_owned()))
@@ -209,17 +209,17 @@ mod tests {
                 let one = token_of(&halves[1]);
                 assert_eq!(unit.seek_to_kept(Some(&one), "then", SILENCE).await.unwrap(), 1);
                 assert_eq!(positions(&unit).await, [Some(99), Some(50)]);
-                // Kept again under the same name, it is what is then.
+                // A snapshot under the same name replaces the earlier one.
                 unit.keep("then").await.unwrap();
                 unit.keep("later").await.unwrap();
                 unit.seek(None, &Start::Beginning, None, SILENCE).await.unwrap();
                 assert_eq!(unit.seek_to_kept(None, "then", SILENCE).await.unwrap(), 2);
                 assert_eq!(positions(&unit).await, [Some(99), Some(50)]);
-                assert!(!unit.look().await.unwrap().control.paused, "and work goes on");
+                assert!(!unit.look().await.unwrap().control.paused, "the unit is resumed");
                 unit.reset(SILENCE).await.unwrap();
                 let names: Vec<String> =
                     unit.all_kept().await.unwrap().into_iter().map(|kept| kept.name).collect();
-                assert_eq!(names, ["later", "then"], "what is kept outlives a reset");
+                assert_eq!(names, ["later", "then"], "snapshots outlive a reset");
             })
         });
     }
@@ -239,7 +239,11 @@ mod tests {
                 let refused = unit.seek_to_kept(None, "then", SILENCE).await.unwrap_err();
                 let not_kept = UnitError::NotKept(whole.token.clone(), "then".to_owned());
                 assert_eq!(refused, not_kept);
-                assert_eq!(unit.look().await.unwrap().control.generation, 0, "nobody was paused");
+                assert_eq!(
+                    unit.look().await.unwrap().control.generation,
+                    0,
+                    "no pause was requested"
+                );
                 assert_eq!(positions(&unit).await, [Some(7)]);
                 for name in ["", "a/b", "a#"] {
                     assert_eq!(unit.keep(name).await, Err(UnitError::BadName(name.to_owned())));

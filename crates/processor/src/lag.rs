@@ -1,45 +1,45 @@
-//! How far behind a lease is, in transactions and in time.
+//! Lag: how far behind a lease is, in transactions and in time.
 //!
-//! One change is read behind the stored position. Its LSN and its time, together with the newest LSN of
-//! the partition, say everything; what is not known is not made up. The originals return 1 or -1 then.
+//! One change is read after the stored position. Its LSN and its time, together with the newest LSN of the partition,
+//! determine the lag. Unknown values stay unknown; the .NET and Java libraries return 1 or -1 in that case.
 
 use crate::position::Position;
 use headwater_model::Lsn;
 use std::time::Duration;
 
-/// What one look behind the stored position showed.
+/// The result of one small read after the stored position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// The newest LSN of the partition, if the answer said so.
+    /// The newest LSN of the partition, if the answer contained it.
     pub newest: Option<Lsn>,
-    /// The LSN of the first change that was not handled yet; nothing if there is none.
+    /// The LSN of the first unhandled change; `None` if there is none.
     pub next: Option<Lsn>,
-    /// When that change was made, by the service's clock, in seconds.
+    /// When that change was made, in seconds by the service's clock.
     pub next_at: Option<u64>,
-    /// Whether there is a change that was not handled yet.
+    /// Whether there is an unhandled change.
     pub waiting: bool,
     /// The service's clock, in seconds.
     pub now: Option<u64>,
 }
 
-/// How far behind.
+/// The lag of one or several leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lag {
-    /// Transactions that were not handled yet, including those of other keys; nothing if unknown.
+    /// Unhandled transactions, including those of other keys; `None` if unknown.
     pub transactions: Option<u64>,
-    /// The age of the first of them; zero when there is none, nothing if unknown.
+    /// The age of the oldest one; zero if there is none, `None` if unknown.
     pub time: Option<Duration>,
 }
 
 impl Lag {
-    /// The lag a look shows.
+    /// Computes the lag from a read.
     #[must_use]
     pub fn of(look: &Look) -> Lag {
         if !look.waiting {
             return Lag { transactions: Some(0), time: Some(Duration::ZERO) };
         }
         let transactions = look.newest.zip(look.next).map(|(newest, next)| {
-            // The first one counts as well.
+            // Includes the first one.
             newest.get().saturating_add(1).saturating_sub(next.get())
         });
         let time = look.now.zip(look.next_at);
@@ -47,7 +47,7 @@ impl Lag {
         Lag { transactions, time }
     }
 
-    /// The number the originals would give: 1 where nothing is known, so that scalers wake up.
+    /// Returns the number that the .NET and Java libraries report: 1 if unknown, so that scalers wake up.
     #[must_use]
     pub fn legacy(&self, position: Option<&Position>) -> u64 {
         match position {
@@ -56,7 +56,7 @@ impl Lag {
         }
     }
 
-    /// The lag of several leases together: the sum, and the longest time. Unknown if one of them is.
+    /// Combines the lags of several leases: the sum and the longest time. Unknown if one of them is.
     #[must_use]
     pub fn total(lags: impl IntoIterator<Item = Lag>) -> Lag {
         let none = Lag { transactions: Some(0), time: Some(Duration::ZERO) };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_made_up() {
+    fn unknown_values_stay_unknown() {
         let lag = Lag::of(&look(None, Some(7), None));
         assert_eq!(lag, Lag { transactions: None, time: None });
         assert_eq!(lag.legacy(Position::new("\"6\"").as_ref()), 1);

@@ -1,4 +1,6 @@
-//! A change feed processor: many hosts share a container's changes, at least once, in order per key.
+//! A change feed processor: several hosts share the changes of one container.
+//!
+//! Delivery is at least once and in order per key.
 //!
 //! ```text
 //!              ┌──────────── Processor, one per host ────────────┐
@@ -9,16 +11,16 @@
 //!              └─────────────────────────────────────────────────┘
 //! ```
 //!
-//! A container is divided into ranges, a lease is kept for each, and every host works on the leases it
-//! holds. A lease has an owner and a position; every write to it is on the condition that nobody else
-//! wrote meanwhile. A host that cannot renew stops by itself before anybody else may act. Leases can be
-//! shared with the .NET and Java processors ([`Options::interop`]), or kept in our own, cheaper way
-//! ([`Options::native`]).
+//! A container is divided into key ranges, and each range has a lease. A host works only on the leases it
+//! holds. A lease stores an owner and a position; every write to it is conditional on its etag. A host that
+//! cannot renew its leases stops before another host may take them over. Leases can be shared with the .NET
+//! and Java processors ([`Options::interop`]) or use the cheaper native layout ([`Options::native`]).
 //!
-//! Decisions are functions of values, in [`lease`], [`balance`], [`expiry`], [`coverage`], [`lag`], [`scale`]
-//! and others; `host` runs them. Where changes come from is a [`source::FeedSource`], where leases are kept a
-//! [`lease_store::LeaseStore`]: over a client (also against Azure), on a store in the same process, or
-//! in memory. Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime).
+//! Decisions are pure functions in [`lease`], [`balance`], [`expiry`], [`coverage`], [`lag`], [`scale`] and
+//! others; `host` carries them out. A [`source::FeedSource`] provides the changes and a
+//! [`lease_store::LeaseStore`] stores the leases. Both exist for a client (also against Azure), for a store in
+//! the same process, and in memory. Time, randomness and tasks come from a
+//! [`Runtime`](headwater_runtime::Runtime).
 //!
 //! ```
 //! use headwater_processor::{Ack, Batch, HandlerError, Options, Processor, Start};

@@ -1,4 +1,4 @@
-//! The documents of ours that are not leases: who takes part, what an operator wants, and that leases were made.
+//! Our documents that are not leases: members, the control document, and the marker.
 
 use crate::lease::{Document, DocumentKey, HostId, Lease, Start};
 use headwater_model::{Epk, Timestamp};
@@ -26,28 +26,28 @@ pub(crate) fn silence_max(body: &[u8]) -> Option<Duration> {
     Some(Duration::from_secs(kept.ttl / EXPIRATIONS_KEPT))
 }
 
-/// A host that takes part, as it describes itself. Its heartbeat keeps all its leases alive at once.
+/// A host that takes part, as it describes itself. Its heartbeat keeps all its leases alive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// Who.
+    /// Its identity.
     pub host: HostId,
     /// Grows with every heartbeat.
     pub heartbeat: u64,
-    /// Whether it is about to leave: then it is given nothing any more.
+    /// Whether it is stopping, so that it receives no leases.
     pub draining: bool,
-    /// How much it can carry, relative to the others.
+    /// Its capacity, relative to other hosts.
     pub weight: f64,
-    /// Hosts of a higher priority are filled first.
+    /// Hosts with a higher priority are filled first.
     pub priority: i32,
-    /// The fewest and the most leases it wants; zero is no bound.
+    /// The minimum and maximum number of leases; zero means no limit.
     pub bounds: Bounds,
-    /// How many leases it has.
+    /// Number of leases it owns.
     pub owned: usize,
-    /// The generation of the control document it has carried out.
+    /// The generation of the control document it has applied.
     pub generation: u64,
 }
 
-/// The fewest and the most leases of a host; zero is no bound.
+/// The minimum and maximum number of leases of a host; zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// `MinPartitionCount`
@@ -81,7 +81,7 @@ fn one() -> f64 {
 }
 
 impl Member {
-    /// Reads a member; nothing if it is none.
+    /// Parses a member document; `None` if it is not one.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Member> {
         let fields: Fields = serde_json::from_slice(body).ok()?;
@@ -97,7 +97,7 @@ impl Member {
         })
     }
 
-    /// The document to write. The service deletes it by itself when nobody has written it for so long.
+    /// Serializes the document. The service deletes it if it is not written for `ttl_seconds`.
     #[must_use]
     pub fn to_bytes(&self, key: &DocumentKey, ttl_seconds: u64) -> Vec<u8> {
         let fields = Fields {
@@ -118,12 +118,12 @@ impl Member {
     }
 }
 
-/// What an operator wants of the whole unit.
+/// What operators request of the whole unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Grows by one with every wish.
+    /// Grows by one with every request.
     pub generation: u64,
-    /// Whether nobody may work.
+    /// Whether all hosts must pause.
     pub paused: bool,
 }
 
@@ -135,10 +135,10 @@ struct ControlFields {
 }
 
 impl Control {
-    /// What a document nobody can read is taken for: whoever wrote it may have wanted nobody to work.
+    /// The value for an unreadable document: its author may have requested a pause.
     pub const UNREADABLE: Control = Control { generation: 0, paused: true };
 
-    /// Reads the control document; nothing if it is none.
+    /// Parses the control document; `None` if it is not one.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Control> {
         let fields: ControlFields = serde_json::from_slice(body).ok()?;
@@ -150,7 +150,7 @@ impl Control {
         Some(Control { generation: fields.generation, paused })
     }
 
-    /// The document to write.
+    /// Serializes the document.
     #[must_use]
     pub fn to_bytes(&self, key: &DocumentKey) -> Vec<u8> {
         let state = if self.paused { "paused" } else { "running" };
@@ -161,15 +161,17 @@ impl Control {
     }
 }
 
-/// The marker that leases were made. Ours is written with every lease that fills a gap, in one transaction or before
-/// it, so whoever decided before another did writes nothing.
+/// The marker that records which leases were created.
+///
+/// It is written with every lease that fills a gap, atomically or before it. A host that decided on an older
+/// version of the marker therefore creates nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Marker {
-    /// Where a range begins that nobody knows anything about. The originals do not say.
+    /// The start of ranges without a known position. Other libraries do not store it.
     pub(crate) start: Option<Start>,
-    /// Leases were made for all keys before this one; for all there are, if it is not there.
+    /// Leases were created for all keys below this one; for all keys if absent.
     pub(crate) made_to: Option<Epk>,
-    /// Leases that are promised: not all of them are certain to be there yet.
+    /// Promised leases, which may not all exist yet.
     pub(crate) makes: Vec<Lease>,
 }
 
@@ -178,7 +180,7 @@ const MADE_TO: &str = "hwMadeTo";
 const MAKES: &str = "hwMakes";
 
 impl Marker {
-    /// Reads the marker. One that says nothing says that leases were made, as those of the originals do.
+    /// Parses the marker. An empty one means that all leases were created, as in the .NET and Java libraries.
     pub(crate) fn parse(body: &[u8]) -> Marker {
         let document = Document::parse(body).unwrap_or_default();
         let text = |name| document.get::<String>(name);
@@ -190,12 +192,12 @@ impl Marker {
         }
     }
 
-    /// Whether all leases were made.
+    /// Whether all leases were created.
     pub(crate) fn says_all(&self) -> bool {
         self.made_to.is_none() && self.makes.is_empty()
     }
 
-    /// The document to write.
+    /// Serializes the document.
     pub(crate) fn to_bytes(&self, key: &DocumentKey) -> Vec<u8> {
         let mut document = with_key(key);
         if let Some(start) = &self.start {
@@ -204,7 +206,7 @@ impl Marker {
         if let Some(key) = &self.made_to {
             document.set(MADE_TO, &key.to_hex());
         }
-        // When they are made they are written anew, so it does not matter which time these say.
+        // Leases are serialized again when they are created, so this timestamp does not matter.
         let bytes = |lease: &Lease| lease.to_bytes(Timestamp::from_millis(0), "");
         let makes: Vec<Document> =
             self.makes.iter().filter_map(|one| Document::parse(&bytes(one)).ok()).collect();
@@ -215,7 +217,7 @@ impl Marker {
     }
 }
 
-/// A document with an id, and a partition where the container wants one.
+/// Creates a document with an id, and with a partition key if the container needs one.
 pub(crate) fn with_key(key: &DocumentKey) -> Document {
     let mut document = Document::default();
     document.set("id", &key.id);

@@ -1,31 +1,31 @@
-//! What a processor has to tell, as metrics of OpenTelemetry.
+//! OpenTelemetry metrics of a processor.
 //!
 //! ```text
 //! headwater.processor.read.changes         changes read from the feed
-//! headwater.processor.read.charge          what that cost
-//! headwater.processor.throttled            times the feed asked for patience
-//! headwater.processor.handled.changes      changes handlers succeeded with
-//! headwater.processor.handler.duration     seconds a successful call took
-//! headwater.processor.handler.failures     calls that failed
-//! headwater.processor.dead_letters         changes put away
-//! headwater.processor.skipped.changes      changes passed over, and lost
+//! headwater.processor.read.charge          request charge of those reads
+//! headwater.processor.throttled            throttled reads of the feed
+//! headwater.processor.handled.changes      changes handled successfully
+//! headwater.processor.handler.duration     duration of successful handler calls in seconds
+//! headwater.processor.handler.failures     failed handler calls
+//! headwater.processor.dead_letters         changes moved to the dead letters
+//! headwater.processor.skipped.changes      changes skipped, and lost
 //! headwater.processor.checkpoints          positions stored
-//! headwater.processor.leases.acquired      leases taken
-//! headwater.processor.leases.closed        leases let go of or lost, by reason
-//! headwater.processor.troubles             what somebody may want to look at, by kind
-//! headwater.processor.leases               leases worked on now
-//! headwater.processor.lag.transactions     transactions not handled yet, by lease
-//! headwater.processor.lag.time             age of the first of them in seconds, by lease
+//! headwater.processor.leases.acquired      leases acquired
+//! headwater.processor.leases.closed        leases released or lost, by reason
+//! headwater.processor.troubles             warnings and errors, by kind
+//! headwater.processor.leases               leases owned now
+//! headwater.processor.lag.transactions     unhandled transactions, by lease
+//! headwater.processor.lag.time             age of the oldest unhandled change in seconds, by lease
 //!
-//! headwater.processor.scale.lag            what waits, as the originals count it
-//! headwater.processor.scale.leases         leases there are
-//! headwater.processor.scale.workers        hosts that work
-//! headwater.processor.scale.instances      hosts that should
+//! headwater.processor.scale.lag            lag, as the .NET and Java libraries count it
+//! headwater.processor.scale.leases         existing leases
+//! headwater.processor.scale.workers        working hosts
+//! headwater.processor.scale.instances      recommended number of hosts
 //! ```
 //!
-//! The last four are of a whole processor and not of one host, so one who looks is enough: [`ScaleMetrics`].
-//! Only the interface of OpenTelemetry is used: where metrics go is decided by whoever gives the meter. What is
-//! not known about a lag is not reported, and a lease that is worked on elsewhere is not reported here.
+//! The last four describe a whole processor, so one [`ScaleMetrics`] is enough for all its hosts. This module uses
+//! the OpenTelemetry API only: the owner of the meter decides where metrics are exported. Unknown lags are not
+//! reported, and neither are leases of other hosts.
 
 use crate::event::{Event, EventSink};
 use crate::handler::CloseReason;
@@ -40,8 +40,8 @@ use std::time::Duration;
 
 type Leases = Arc<Mutex<BTreeMap<String, Option<Lag>>>>;
 
-/// Listens to a processor and reports to OpenTelemetry: give it to
-/// [`Options::on_event`](crate::Options::on_event). One for each host.
+/// An event sink that reports to OpenTelemetry; pass it to
+/// [`Options::on_event`](crate::Options::on_event). One per host.
 #[derive(Debug)]
 pub struct Metrics {
     processor: KeyValue,
@@ -61,7 +61,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Reports to this meter, under this name of a processor.
+    /// Reports to this meter, with this processor name as an attribute.
     #[must_use]
     pub fn new(meter: &Meter, processor: impl Into<String>) -> Metrics {
         let processor = KeyValue::new("headwater.processor.name", processor.into());
@@ -76,22 +76,22 @@ impl Metrics {
             charge: meter
                 .f64_counter("headwater.processor.read.charge")
                 .with_unit("{request_unit}")
-                .with_description("What reading the feed cost")
+                .with_description("Request charge of reading the feed")
                 .build(),
-            throttled: counter("throttled", "{answer}", "Times the feed asked for patience"),
-            handled: counter("handled.changes", "{change}", "Changes handlers succeeded with"),
+            throttled: counter("throttled", "{answer}", "Throttled reads of the feed"),
+            handled: counter("handled.changes", "{change}", "Changes handled successfully"),
             took: meter
                 .f64_histogram("headwater.processor.handler.duration")
                 .with_unit("s")
-                .with_description("How long successful calls of handlers took")
+                .with_description("Duration of successful handler calls")
                 .build(),
-            failures: counter("handler.failures", "{call}", "Calls of handlers that failed"),
-            dead_letters: counter("dead_letters", "{change}", "Changes put away"),
-            skipped: counter("skipped.changes", "{change}", "Changes passed over, and lost"),
+            failures: counter("handler.failures", "{call}", "Failed handler calls"),
+            dead_letters: counter("dead_letters", "{change}", "Changes moved to the dead letters"),
+            skipped: counter("skipped.changes", "{change}", "Changes skipped, and lost"),
             checkpoints: counter("checkpoints", "{write}", "Positions stored"),
-            acquired: counter("leases.acquired", "{lease}", "Leases taken"),
-            closed: counter("leases.closed", "{lease}", "Leases let go of or lost"),
-            troubles: counter("troubles", "{event}", "What somebody may want to look at"),
+            acquired: counter("leases.acquired", "{lease}", "Leases acquired"),
+            closed: counter("leases.closed", "{lease}", "Leases released or lost"),
+            troubles: counter("troubles", "{event}", "Warnings and errors"),
             processor,
             leases,
         }
@@ -111,13 +111,13 @@ impl Metrics {
     }
 }
 
-/// Gauges look at what is known when somebody collects them.
+/// Registers the gauges, which report the current state at collection time.
 fn observe(meter: &Meter, processor: &KeyValue, leases: &Leases) {
     let (known, name) = (leases.clone(), processor.clone());
     meter
         .u64_observable_gauge("headwater.processor.leases")
         .with_unit("{lease}")
-        .with_description("Leases worked on now")
+        .with_description("Leases owned now")
         .with_callback(move |seen| {
             let count = u64::try_from(known.lock().len()).unwrap_or(u64::MAX);
             seen.observe(count, std::slice::from_ref(&name));
@@ -129,7 +129,7 @@ fn observe(meter: &Meter, processor: &KeyValue, leases: &Leases) {
     meter
         .u64_observable_gauge("headwater.processor.lag.transactions")
         .with_unit("{transaction}")
-        .with_description("Transactions that were not handled yet")
+        .with_description("Unhandled transactions")
         .with_callback(move |seen| {
             for (lease, lag) in &*known.lock() {
                 if let Some(count) = lag.and_then(|lag| lag.transactions) {
@@ -142,7 +142,7 @@ fn observe(meter: &Meter, processor: &KeyValue, leases: &Leases) {
     meter
         .f64_observable_gauge("headwater.processor.lag.time")
         .with_unit("s")
-        .with_description("Age of the first change that was not handled yet")
+        .with_description("Age of the oldest unhandled change")
         .with_callback(move |seen| {
             for (lease, lag) in &*known.lock() {
                 if let Some(time) = lag.and_then(|lag| lag.time) {
@@ -160,19 +160,19 @@ pub struct ScaleMetrics {
 }
 
 impl ScaleMetrics {
-    /// Reports to this meter, under this name of a processor. Nothing before [`ScaleMetrics::set`].
+    /// Reports to this meter, with this processor name as an attribute. Reports nothing before [`ScaleMetrics::set`].
     #[must_use]
     pub fn new(meter: &Meter, processor: impl Into<String>) -> ScaleMetrics {
         let processor = KeyValue::new("headwater.processor.name", processor.into());
         let seen: Arc<Mutex<Option<Demand>>> = Arc::default();
         type Figure = fn(&Demand) -> u64;
         let gauges: [(&str, &str, &str, Figure); 4] = [
-            ("lag", "{transaction}", "What waits, as the originals count it", |seen| {
+            ("lag", "{transaction}", "Lag, as the .NET and Java libraries count it", |seen| {
                 seen.legacy_lag
             }),
-            ("leases", "{lease}", "Leases there are", |seen| seen.leases as u64),
-            ("workers", "{host}", "Hosts that work", |seen| seen.workers as u64),
-            ("instances", "{host}", "Hosts that should work", |seen| seen.instances),
+            ("leases", "{lease}", "Existing leases", |seen| seen.leases as u64),
+            ("workers", "{host}", "Working hosts", |seen| seen.workers as u64),
+            ("instances", "{host}", "Recommended number of hosts", |seen| seen.instances),
         ];
         for (name, unit, what, figure) in gauges {
             let (known, processor) = (seen.clone(), processor.clone());
@@ -190,17 +190,17 @@ impl ScaleMetrics {
         ScaleMetrics { seen }
     }
 
-    /// What was seen; nothing if that is not known, and then nothing is reported.
+    /// Sets the reported demand; with `None` nothing is reported.
     pub fn set(&self, demand: Option<Demand>) {
         *self.seen.lock() = demand;
     }
 
-    /// Looks again and again, for as long as it is awaited.
+    /// Measures the demand periodically, as long as the future is polled.
     pub async fn follow(&self, scaler: &Scaler, every: Duration) {
         loop {
             let seen = scaler.measure().await;
             if let Err(error) = &seen {
-                tracing::warn!(%error, "how many hosts are needed is not known");
+                tracing::warn!(%error, "cannot measure how many hosts are needed");
             }
             self.set(seen.ok());
             scaler.runtime().sleep(every).await;
@@ -220,7 +220,7 @@ impl EventSink for Metrics {
                 self.leases.lock().remove(lease);
             }
             Event::Behind { lease, lag } => {
-                // Told late, of a lease that is closed already: then it is nobody's business here.
+                // The event may be late, for a lease that is closed already.
                 if let Some(known) = self.leases.lock().get_mut(lease) {
                     *known = Some(*lag);
                 }

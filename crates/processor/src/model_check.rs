@@ -1,10 +1,10 @@
-//! Every order in which hosts, a store and bad luck can meet over one lease, for small numbers.
+//! Model checking of the lease protocol: every interleaving of a few hosts and one store over one lease.
 //!
-//! The steps are the very functions the host uses ([`crate::lease::Lease::acquired`] and its siblings,
-//! [`crate::lease::Lease::judge`]). A host reads, decides, and writes on the condition of what it read;
-//! between any two of these anything may happen to anybody, an answer may be lost, a host may die and
-//! come back, or believe another dead although it is only slow. That a slow host stops in time is about
-//! clocks, and not asked here: what is asked is what the store commits, whatever the clocks do.
+//! The steps are the functions the host itself uses ([`crate::lease::Lease::acquired`] and its siblings,
+//! [`crate::lease::Lease::judge`]). A host reads, decides, and writes conditionally on what it read. Between any two
+//! steps other hosts may act, an answer may be lost, and a host may crash and restart, or take a slow host for dead.
+//! Whether a slow host stops in time depends on clocks and is not checked here. The model checks what the store
+//! commits, whatever the clocks do.
 
 use crate::lease::{Claim, DocumentKey, Flavour, HostId, Lease, LeaseState, Standing};
 use crate::position::Position;
@@ -13,18 +13,18 @@ use stateright::{Checker, Model, Property};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The stored lease, reduced to what matters, and what was ever committed wrongly.
+/// The stored lease, reduced to the relevant parts, and whether a commit broke a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     lease: Compared,
     version: u8,
     hosts: Vec<Host>,
-    /// An epoch went back, or a position did.
+    /// An epoch or a position moved back.
     violated: bool,
     acquisitions: u8,
 }
 
-/// A lease, compared by what the protocol looks at.
+/// A lease that compares only the fields relevant to the protocol.
 #[derive(Clone, Debug)]
 struct Compared(Arc<Lease>);
 
@@ -55,11 +55,11 @@ impl Hash for Compared {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Host {
-    /// Knows nothing: it has just started, perhaps after it died.
+    /// Knows nothing: just started, perhaps after a crash.
     Idle,
-    /// Has seen the lease in a version, and thinks it may take it.
+    /// Has read this version of the lease and may try to acquire it.
     Saw(Compared, u8),
-    /// Holds it, as far as it knows, and has handled up to here.
+    /// Assumes that it holds the lease, and has handled up to this number.
     Holds { lease: Compared, version: u8, epoch: u64, handled: u64 },
 }
 
@@ -77,7 +77,7 @@ struct Hosts {
     count: usize,
     changes: u64,
     acquisitions_max: u8,
-    /// Broken on purpose: a conflict is met by writing again on the new version.
+    /// Deliberately broken: after a conflict it writes again on the new version.
     writes_blindly: bool,
 }
 
@@ -90,7 +90,7 @@ fn at(lsn: u64) -> Position {
 }
 
 impl Hosts {
-    /// The store takes a write if its version is the one that is stored.
+    /// Commits a write if it was based on the stored version.
     fn commit(state: &mut State, version: u8, next: &Lease) -> bool {
         if version != state.version {
             return false;
@@ -107,7 +107,7 @@ impl Hosts {
         true
     }
 
-    /// A conflict: read again and judge, as an owner does.
+    /// After a conflict: reads again and judges its claim, as an owner does.
     fn look_again(&self, state: &State, host: usize, epoch: u64, handled: u64) -> Host {
         let claim = Claim { host: host_id(host), epoch, generation: 0 };
         let (lease, version) = (state.lease.clone(), state.version);
@@ -169,7 +169,7 @@ impl Model for Hosts {
                 if before.acquisitions >= self.acquisitions_max {
                     return None;
                 }
-                // Whoever had it is believed to be gone, rightly or not.
+                // The previous owner counts as gone, rightly or not.
                 let vanished = seen.0.owner.is_some();
                 let next = seen.0.acquired(&host_id(host), vanished);
                 let taken = Hosts::commit(&mut state, *version, &next);
@@ -181,7 +181,7 @@ impl Model for Hosts {
                         let (epoch, version) = (next.extra.epoch, state.version);
                         Host::Holds { lease: Compared::of(next), version, epoch, handled }
                     }
-                    // Lost to somebody, or not known: it looks again, and never just tries again.
+                    // Another host was faster, or the outcome is unknown: read again, never retry blindly.
                     false => Host::Idle,
                 };
             }
@@ -198,7 +198,7 @@ impl Model for Hosts {
                     true => stored.released(None, LeaseState::Running),
                     false => stored,
                 };
-                // Enough writes for every story there is; more are only longer ones.
+                // Enough writes for every distinct behaviour; more only make traces longer.
                 if next.extra.sequence > 2 {
                     return None;
                 }
@@ -209,7 +209,7 @@ impl Model for Hosts {
                         let version = state.version;
                         Host::Holds { lease: Compared::of(next), version, epoch, handled }
                     }
-                    // Lost, or only the answer was: reading tells.
+                    // A conflict or a lost answer: reading shows which.
                     _ => self.look_again(&state, host, epoch, handled),
                 };
             }

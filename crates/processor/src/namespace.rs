@@ -1,18 +1,18 @@
-//! The ids of all documents one deployment unit keeps in the lease container.
+//! Ids of all documents of one unit in the lease container.
 //!
 //! ```text
 //! {prefix}{host}_{database}_{container}      the namespace, NS
-//! NS..{token}      a lease                   NS.info   everything was set up once
-//! NS.host.{name}   a member                  NS.lock   somebody is setting it up
-//! NS.ctl           what an operator wants    NS.snap.{name}   positions kept under a name
+//! NS..{token}      a lease                   NS.info   marker: leases were created
+//! NS.host.{name}   a member                  NS.lock   lock: a host is creating them
+//! NS.ctl           the control document      NS.snap.{name}   a snapshot of positions
 //! ```
 //!
-//! The originals look for `NS..` only, so they see leases and nothing else of ours.
+//! The .NET and Java libraries list `NS..` only, so they see leases and none of our other documents.
 
-/// What stands for an endpoint where there is none.
+/// Replaces the endpoint's host name for a store in the same process.
 pub(crate) const EMBEDDED: &str = "embedded";
 
-/// What a monitored container is, as far as leases name it.
+/// The identity of a monitored container, as far as lease ids contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedIdentity {
@@ -26,17 +26,17 @@ pub struct FeedIdentity {
     pub partition_key: Vec<String>,
 }
 
-/// A resource, by both of its names.
+/// The resource id and the name of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// What the service calls it, such as `qYcAAA==`.
+    /// The id the service assigned, such as `qYcAAA==`.
     pub rid: String,
-    /// What its user calls it.
+    /// The name the user gave.
     pub id: String,
 }
 
 impl FeedIdentity {
-    /// The identity of a container.
+    /// Creates the identity of a container.
     #[must_use]
     pub fn new(
         host: impl Into<String>,
@@ -53,20 +53,20 @@ fn suffix(identity: &FeedIdentity, by_names: bool) -> String {
     format!("_{}_{}", pick(&identity.database), pick(&identity.container))
 }
 
-/// The prefix of every id of one unit.
+/// The namespace of a unit: the prefix of all its document ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace(String);
 
 impl Namespace {
-    /// The namespace of a processor on a container. One flavour of Java uses names, all others
+    /// Returns the namespace of a processor on a container. One of Java's formats uses names, all others use
     /// resource ids.
     #[must_use]
     pub fn new(prefix: &str, identity: &FeedIdentity, by_names: bool) -> Namespace {
         Namespace(format!("{prefix}{}{}", identity.host, suffix(identity, by_names)))
     }
 
-    /// Whether this id is that of a marker of the same processor on the same container, made through another
-    /// endpoint: its leases are as good as lost to whoever does not know that.
+    /// Whether this id is a marker of the same processor and container under another endpoint. Its leases would
+    /// otherwise be ignored silently.
     pub(crate) fn is_elsewhere(
         &self,
         id: &str,
@@ -78,61 +78,61 @@ impl Namespace {
         id != self.marker() && id.starts_with(prefix) && id.ends_with(&marker)
     }
 
-    /// A namespace the user names, for leases made under another endpoint.
+    /// Uses a namespace given by the user, for leases created under another endpoint.
     #[must_use]
     pub fn given(text: impl Into<String>) -> Namespace {
         Namespace(text.into())
     }
 
-    /// As text.
+    /// Returns the namespace as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What every id of the unit starts with.
+    /// Returns the prefix of every id of the unit.
     #[must_use]
     pub fn prefix(&self) -> String {
         format!("{}.", self.0)
     }
 
-    /// The id of a lease.
+    /// Returns the id of a lease.
     #[must_use]
     pub fn lease(&self, token: &str) -> String {
         format!("{}..{token}", self.0)
     }
 
-    /// The id of the marker that leases were made once.
+    /// Returns the id of the marker.
     #[must_use]
     pub fn marker(&self) -> String {
         format!("{}.info", self.0)
     }
 
-    /// The id of the lock of whoever makes them.
+    /// Returns the id of the lock.
     #[must_use]
     pub fn lock(&self) -> String {
         format!("{}.lock", self.0)
     }
 
-    /// The id of a member.
+    /// Returns the id of a member.
     #[must_use]
     pub fn member(&self, name: &str) -> String {
         format!("{}.host.{name}", self.0)
     }
 
-    /// The id of the control document.
+    /// Returns the id of the control document.
     #[must_use]
     pub fn control(&self) -> String {
         format!("{}.ctl", self.0)
     }
 
-    /// The id of positions that are kept under a name.
+    /// Returns the id of a named snapshot.
     #[must_use]
     pub fn snapshot(&self, name: &str) -> String {
         format!("{}.snap.{name}", self.0)
     }
 
-    /// What a document is, by its id.
+    /// Returns what kind of document an id names.
     #[must_use]
     pub fn kind<'a>(&self, id: &'a str) -> Kind<'a> {
         let Some(rest) = id.strip_prefix(&self.0).and_then(|rest| rest.strip_prefix('.')) else {
@@ -151,22 +151,22 @@ impl Namespace {
     }
 }
 
-/// What a document of the lease container is.
+/// The kind of a document in the lease container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// A lease, with its token.
     Lease(&'a str),
     /// A member, with its name.
     Member(&'a str),
-    /// The marker that leases were made once.
+    /// The marker that leases were created.
     Marker,
-    /// The lock of whoever makes them.
+    /// The lock for creating leases.
     Lock,
-    /// What an operator wants.
+    /// The control document.
     Control,
-    /// Positions that are kept, under this name.
+    /// A snapshot of positions, with its name.
     Snapshot(&'a str),
-    /// Nothing of this unit.
+    /// A document that does not belong to this unit.
     Foreign,
 }
 

@@ -1,4 +1,4 @@
-//! How a processor behaves. Every option names what the originals call it.
+//! Options of a processor. Each names its counterpart in the .NET and Java libraries.
 
 use crate::balance::{Balancer, Cooperative, EqualLeases};
 use crate::checkpoint::Checkpoint;
@@ -11,104 +11,102 @@ use headwater_model::{FeedMode, KeyRange};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// With whom leases are shared.
+/// Which hosts share the leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Only with hosts of this library: one heartbeat per host instead of one per lease, orderly
-    /// handover, operators can pause and seek.
+    /// Only hosts of this library: one heartbeat per host instead of one per lease, orderly handover, and
+    /// operators can pause and seek.
     Native,
-    /// With .NET or Java hosts: their documents, their intervals, their way of sharing.
+    /// Also .NET or Java hosts: their documents, their intervals, their balancing.
     Interop(Flavour),
 }
 
-/// See the head of this file. Times and counts that make no sense are refused when a processor is built.
+/// Options of a processor. Invalid times and counts are refused when the processor is built.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// With whom leases are shared.
+    /// Which hosts share the leases.
     pub profile: Profile,
-    /// What ids of leases start with; several processors on one container differ in it (`LeasePrefix`,
+    /// The prefix of lease ids; distinguishes several processors on one container (`LeasePrefix`,
     /// `processorName`).
     pub processor_name: String,
-    /// What this host is called; by default it is made up (`WithHostName`, `WithInstanceName`,
-    /// `hostName`).
+    /// The host name; random by default (`WithHostName`, `WithInstanceName`, `hostName`).
     pub host_name: Option<String>,
-    /// The whole namespace of ids, for leases made under another endpoint.
+    /// The whole namespace of lease ids, for leases created under another endpoint.
     pub namespace: Option<String>,
-    /// Which feed.
+    /// The feed mode: latest versions, or all versions and deletes.
     pub mode: FeedMode,
     /// Where to begin if there are no leases yet (`StartFromBeginning`, `StartTime`,
-    /// `RequestContinuation`). Otherwise the leases say.
+    /// `RequestContinuation`). Existing leases keep their positions.
     pub start: Start,
-    /// Only these keys; everything by default.
+    /// The keys to process; all by default.
     pub scope: KeyRange,
-    /// How often a lease is renewed where every lease is (`LeaseRenewInterval`), and how often a host
-    /// says that it is alive where that is enough.
+    /// Interval of heartbeats in the native profile, and of lease renewals otherwise (`LeaseRenewInterval`).
     pub renew_interval: Duration,
-    /// How often to look whether leases are free or unequally shared (`LeaseAcquireInterval`).
+    /// Interval of listing the leases and balancing them (`LeaseAcquireInterval`).
     pub acquire_interval: Duration,
-    /// How long a host may be silent before others take its leases (`LeaseExpirationInterval`).
+    /// How long a host may be silent before others acquire its leases (`LeaseExpirationInterval`).
     pub expiration: Duration,
-    /// How long to wait when nothing is new and the feed cannot wait itself (`FeedPollDelay`).
+    /// Pause after an empty page if the feed does not support long polling (`FeedPollDelay`).
     pub poll_delay: Duration,
-    /// How long the feed may wait for a change, where it can; zero asks every poll delay instead.
+    /// How long a long poll may wait for a change; zero polls after every `poll_delay` instead.
     pub feed_wait: Duration,
-    /// How many changes a page has at most (`MaxItemCount`, `WithMaxItems`).
+    /// Largest number of changes per page (`MaxItemCount`, `WithMaxItems`).
     pub items_max: Option<u32>,
-    /// How many changes a handler is given at once at most.
+    /// Largest number of changes per batch.
     pub batch_items_max: usize,
-    /// How many bytes a handler is given at once at most, unless one transaction has more.
+    /// Largest number of bytes per batch, exceeded only by a larger transaction.
     pub batch_bytes_max: usize,
-    /// How long to gather changes before a batch that is not full is delivered.
+    /// How long to gather changes before a partial batch is delivered.
     pub batch_wait: Duration,
-    /// How many pages are read ahead of those that handlers work on: with one lane no more than these
-    /// and one are in memory, unless changes are gathered or acknowledged later.
+    /// How many pages are read ahead of the handlers. With one lane at most one more page is in memory, unless
+    /// changes are gathered or acknowledged later.
     pub prefetch_pages: usize,
-    /// What reading the feed may cost in a second, in request units, all leases of this host together
-    /// (`feedPollThroughputControlConfig`); as much as it does by default.
+    /// Limit on the request charge per second for reading the feed, over all leases of this host
+    /// (`feedPollThroughputControlConfig`); unlimited by default.
     pub charge_per_second_max: Option<f64>,
-    /// How many changes may be delivered and not handled before reading stops.
+    /// How many delivered changes may be unhandled before reading stops.
     pub unhandled_max: usize,
-    /// How many handlers work on one lease, each on keys of its own; order per key is kept.
+    /// How many handlers process one lease in parallel, each with its own keys; order per key is kept.
     pub lanes: usize,
-    /// In how many leases a range of the service is divided when leases are first made, so that more
-    /// hosts than ranges find work. Not in containers shared with the originals.
+    /// Into how many leases each physical range is divided at creation, so that there can be more hosts than ranges.
+    /// Only for the native profile.
     pub leases_per_range: usize,
     /// When positions are stored (`CheckpointFrequency`).
     pub checkpoint: Checkpoint,
-    /// The fewest and the most leases of this host (`MinPartitionCount`, `MaxPartitionCount`).
+    /// The minimum and maximum number of leases of this host (`MinPartitionCount`, `MaxPartitionCount`).
     pub bounds: Bounds,
-    /// Hosts of a higher priority are filled first.
+    /// Hosts with a higher priority are filled first.
     pub priority: i32,
-    /// How much this host can carry, relative to the others.
+    /// The capacity of this host, relative to other hosts.
     pub weight: f64,
-    /// How long a batch may take to finish when a lease is handed over.
+    /// How long running batches may take to finish when a lease is handed over.
     pub handover_timeout: Duration,
-    /// How long everything may take to finish when the host stops.
+    /// How long running batches may take to finish when the host stops.
     pub drain_timeout: Duration,
-    /// How long a handler may take for a batch; for ever by default.
+    /// How long a handler may take for a batch; unlimited by default.
     pub handler_timeout: Option<Duration>,
     /// How long a lease with changes waiting may make no progress before [`crate::Event::Stalled`].
     pub stall_after: Duration,
     /// How often leases are checked for gaps and overlaps (`leaseVerificationEnabledOnRestart`).
     pub audit_interval: Duration,
-    /// How long somebody may take to set up leases before others do it (`lock_time`).
+    /// How long another host may take to create leases before this one does (`lock_time`).
     pub lock_time: Duration,
-    /// How long a lease whose feed cannot be read is kept.
+    /// How long a lease is kept while its feed cannot be read.
     pub feed_unreachable_after: Duration,
-    /// How long one request to the lease container may take.
+    /// Timeout of one request to the lease container.
     pub store_timeout: Duration,
-    /// How long one request to the feed may take, beyond waiting (`ChangeFeedTimeout`).
+    /// Timeout of one request to the feed, not counting long polling (`ChangeFeedTimeout`).
     pub feed_timeout: Duration,
-    /// Whether to take over leases under our own name at once; only safe if names are unique.
+    /// Whether to acquire leases under this host's name at once; safe only if host names are unique.
     pub adopt_own_name: bool,
-    /// Throws existing leases away first (`DiscardExistingLeases`). Refused while other hosts work.
+    /// Deletes existing leases first (`DiscardExistingLeases`). Refused while other hosts work.
     pub discard_existing: bool,
-    /// Who should work on what.
+    /// The balancing strategy.
     pub balancer: Arc<dyn Balancer>,
-    /// What happens when a handler fails.
+    /// The failure policy for handlers.
     pub failure: Arc<dyn FailurePolicy>,
-    /// Where changes go that could not be handled.
+    /// The sink for changes that could not be handled.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(crate) events: Events,
     #[cfg(test)]
@@ -116,7 +114,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// For hosts of this library only.
+    /// Returns options for hosts of this library only.
     #[must_use]
     pub fn native(processor_name: impl Into<String>) -> Options {
         Options {
@@ -165,7 +163,7 @@ impl Options {
         }
     }
 
-    /// For containers shared with .NET or Java hosts, with their intervals.
+    /// Returns options for containers shared with .NET or Java hosts, with the intervals of those.
     #[must_use]
     pub fn interop(flavour: Flavour, processor_name: impl Into<String>) -> Options {
         Options {
@@ -178,14 +176,14 @@ impl Options {
         }
     }
 
-    /// Adds somebody who listens to events (`WithErrorNotification`, `WithHealthMonitor`).
+    /// Adds an event listener (`WithErrorNotification`, `WithHealthMonitor`).
     #[must_use]
     pub fn on_event(mut self, sink: impl EventSink) -> Options {
         self.events.add(Arc::new(sink));
         self
     }
 
-    /// The form leases are written in.
+    /// Returns the document format of the leases.
     #[must_use]
     pub fn flavour(&self) -> Flavour {
         match self.profile {
@@ -198,7 +196,7 @@ impl Options {
         self.profile == Profile::Native
     }
 
-    /// What makes no sense, and what to do about it.
+    /// Returns why the options are invalid, with a remedy.
     pub(crate) fn objection(&self) -> Option<String> {
         let zero = |name: &str, value: usize| {
             (value == 0).then(|| format!("{name} is zero; use at least 1"))
@@ -211,24 +209,24 @@ impl Options {
             zero("lanes", self.lanes),
             zero("leases_per_range", self.leases_per_range),
             (self.renew_interval.is_zero() || self.acquire_interval.is_zero())
-                .then(|| "an interval is zero; give it some time".to_owned()),
+                .then(|| "an interval is zero; set a positive duration".to_owned()),
             (self.expiration < self.renew_interval * 3).then(|| {
-                "the expiration is less than three renewals, so that one lost request costs a lease; \
-                 make it longer, or renew more often"
+                "the expiration is less than three renewal intervals, so that one lost request costs a \
+                 lease; raise it, or renew more often"
                     .to_owned()
             }),
             self.charge_per_second_max
                 .filter(|most| !most.is_finite() || *most <= 0.0)
-                .map(|_| "what reading may cost is not a positive number".to_owned()),
+                .map(|_| "charge_per_second_max is not a positive number".to_owned()),
             (!self.weight.is_finite() || self.weight <= 0.0)
                 .then(|| "the weight is not a positive number".to_owned()),
             (self.bounds.max > 0 && self.bounds.min > self.bounds.max)
-                .then(|| "fewest leases are more than most leases".to_owned()),
-            (self.lanes > 256).then(|| "more than 256 lanes".to_owned()),
+                .then(|| "bounds.min exceeds bounds.max; lower it".to_owned()),
+                (self.lanes > 256).then(|| "lanes exceeds 256; use fewer".to_owned()),
             (!self.is_native() && self.leases_per_range > 1)
-                .then(|| "the originals know one lease per range only; use the native profile".to_owned()),
+                .then(|| "leases_per_range exceeds 1; use the native profile, or 1".to_owned()),
             (self.is_native() && self.processor_name.is_empty())
-                .then(|| "a processor needs a name; leases are found by it".to_owned()),
+                .then(|| "the processor name is empty; set one, lease ids start with it".to_owned()),
         ];
         found.iter_mut().find_map(Option::take)
     }

@@ -1,52 +1,52 @@
-//! How far a range has been processed: the feed's own etag, kept as it came.
+//! The position up to which a range has been processed: the feed's own etag, stored verbatim.
 //!
-//! A position is opaque. On every server we know it is an LSN in quotes, and where it is one, two
-//! positions of the same range can be compared; where it is not, nobody guesses.
+//! A position is opaque. On every known server it is an LSN in quotes. Two such positions of the same range can be
+//! compared; other positions are never compared or guessed.
 
 use headwater_model::Lsn;
 use std::fmt;
 
-/// Longest position that is kept; real ones have about ten characters.
+/// Longest accepted position; real ones have about ten characters.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// Everything up to here has been handled. The quotes of an etag belong to it.
+/// A position in a range: everything up to it has been handled. Includes the quotes of the etag.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Position(String);
 
 impl Position {
-    /// The position a server named, or nothing if it is empty or absurdly long.
+    /// Creates a position from a server's etag; `None` if it is empty or longer than 64 KiB.
     #[must_use]
     pub fn new(etag: impl Into<String>) -> Option<Position> {
         let etag = etag.into();
         (!etag.is_empty() && etag.len() <= BYTES_MAX).then_some(Position(etag))
     }
 
-    /// Right behind a transaction.
+    /// Creates the position directly after a transaction.
     #[must_use]
     pub fn after(lsn: Lsn) -> Position {
         Position(format!("\"{lsn}\""))
     }
 
-    /// As the server named it.
+    /// Returns the position as the server sent it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The LSN it stands for, if it is a plain one.
+    /// Returns the LSN, if the position is one.
     #[must_use]
     pub fn lsn(&self) -> Option<Lsn> {
         let text = self.0.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         text.unwrap_or(&self.0).parse().ok()
     }
 
-    /// Whether this is further back than `other`; nothing if the two cannot be compared.
+    /// Whether this lies before `other`; `None` if the two cannot be compared.
     #[must_use]
     pub fn is_before(&self, other: &Position) -> Option<bool> {
         Some(self.lsn()? < other.lsn()?)
     }
 
-    /// The one that is further ahead; `self` if nobody knows.
+    /// Returns the later of the two; `self` if they cannot be compared.
     #[must_use]
     pub fn or_later(self, other: &Position) -> Position {
         if self.is_before(other) == Some(true) { other.clone() } else { self }

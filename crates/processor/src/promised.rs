@@ -1,19 +1,19 @@
-//! Leases that are promised before they are made.
+//! Promises (write-ahead intents) of leases that are about to be created.
 //!
-//! Making leases takes several writes, and whoever makes them may stand still between any two. So what is to be made
-//! is written first, in one write, on the condition that nothing has changed since it was decided:
+//! Creating leases takes several writes, and a host may stop between any two. So the intent is written first, in one
+//! write, on the condition that nothing has changed since the decision:
 //!
 //! ```text
-//! NS.info     makes  -7F, 7F-FF            where there were no leases, or a gap
+//! NS.info     makes  -7F, 7F-FF            where leases were missing
 //! NS..-7F     retired, cut at 3F           where a lease was split, into -3F and 3F-7F
 //! ```
 //!
-//! From then on everybody who sees it may make what is missing, and takes the promise back when all of it is there.
-//! However late that is, nothing is made twice: a lease is never deleted, only retired, so what was made once is in
-//! the way for ever. Only where somebody deleted leases by hand one that was retired is needed again; it is promised
-//! under a later epoch then, and that is how it is told from one that somebody was late for.
+//! Any host that reads the promise may create the missing leases, and clears the promise once all exist. No lease is
+//! created twice, however late a host is: leases are never deleted, only retired, so an existing document blocks a
+//! second creation. A retired lease is needed again only if its successors were deleted by hand. The new lease is
+//! then promised under a later epoch, which distinguishes it from a late creation.
 //!
-//! Where a store writes several documents at once it is all one transaction, and there is nothing to promise.
+//! A store that writes several documents atomically needs no promises.
 
 use crate::lease::{DocumentKey, Lease, token_of};
 use crate::lease_store::{LeaseStore, NewDocument, StoreError, Stored};
@@ -21,52 +21,52 @@ use crate::member::Marker;
 use crate::namespace::{Kind, Namespace};
 use headwater_model::KeyRange;
 
-/// Leases that are to be made, and the document that says so.
+/// Leases to create, and the document that promises them.
 #[derive(Clone, Debug)]
 pub(crate) struct Promise {
-    /// Those that were not there when it was looked.
+    /// The leases that did not exist at the time of the listing.
     pub(crate) missing: Vec<Lease>,
-    /// Where the document is, and in which version.
+    /// The address and the version of the promising document.
     pub(crate) key: DocumentKey,
     pub(crate) etag: String,
-    by: By,
+    origin: Origin,
 }
 
 #[derive(Clone, Debug)]
-enum By {
+enum Origin {
     Marker(Marker),
     Lease(Box<Lease>),
 }
 
 impl Promise {
-    /// What a lease that was just retired has promised.
+    /// Returns the promise of a lease that was just retired.
     pub(crate) fn of_lease(namespace: &Namespace, lease: &Lease, stored: &Stored) -> Promise {
         Promise {
             missing: parts_of(namespace, lease),
             key: stored.key.clone(),
             etag: stored.etag.clone(),
-            by: By::Lease(Box::new(lease.clone())),
+            origin: Origin::Lease(Box::new(lease.clone())),
         }
     }
 
-    /// What a marker that was just written has promised.
+    /// Returns the promise of a marker that was just written.
     pub(crate) fn of_marker(marker: &Marker, stored: &Stored) -> Promise {
         Promise {
             missing: marker.makes.clone(),
             key: stored.key.clone(),
             etag: stored.etag.clone(),
-            by: By::Marker(marker.clone()),
+            origin: Origin::Marker(marker.clone()),
         }
     }
 
-    /// The document that says so, when there is nothing left to make.
-    pub(crate) fn kept(&self, document: impl Fn(&Lease) -> NewDocument) -> NewDocument {
-        match &self.by {
-            By::Marker(marker) => {
+    /// Returns the promising document without the promise, for when all leases exist.
+    pub(crate) fn cleared(&self, document: impl Fn(&Lease) -> NewDocument) -> NewDocument {
+        match &self.origin {
+            Origin::Marker(marker) => {
                 let marker = Marker { makes: Vec::new(), ..marker.clone() };
                 NewDocument { key: self.key.clone(), body: marker.to_bytes(&self.key).into() }
             }
-            By::Lease(lease) => {
+            Origin::Lease(lease) => {
                 let mut lease = Lease::clone(lease);
                 lease.extra.cuts.clear();
                 document(&lease)
@@ -75,14 +75,14 @@ impl Promise {
     }
 }
 
-/// The leases a retired one was cut into.
+/// Returns the leases that a retired lease was cut into.
 fn parts_of(namespace: &Namespace, lease: &Lease) -> Vec<Lease> {
     let Some(mut rest) = lease.range.clone().filter(|_| lease.is_retired()) else {
         return Vec::new();
     };
     let mut ranges = Vec::new();
     for cut in &lease.extra.cuts {
-        // A document may say anything; what is no cut of this lease promises nothing.
+        // The document is not trusted: an invalid cut promises nothing.
         let Ok((lower, upper)) = rest.split_at(cut) else { return Vec::new() };
         ranges.push(lower);
         rest = upper;
@@ -98,7 +98,7 @@ fn parts_of(namespace: &Namespace, lease: &Lease) -> Vec<Lease> {
     ranges.into_iter().map(part).collect()
 }
 
-/// Every promise that was not taken back yet, as a list of all leases and the marker shows them.
+/// Returns every pending promise in a listing of all leases and the marker.
 pub(crate) fn find(
     namespace: &Namespace,
     leases: &[&(Lease, Stored)],
@@ -121,12 +121,12 @@ pub(crate) fn find(
     found
 }
 
-/// Whether a lease that is there has to give way to one that was promised: it was retired before that.
+/// Whether an existing lease may be replaced by a promised one: it was retired before the promise.
 fn gives_way(there: &Lease, promised: &Lease) -> bool {
     there.is_retired() && there.extra.epoch < promised.extra.epoch
 }
 
-/// The first epoch that is later than all of those under which leases of these keys were retired.
+/// Returns the first epoch after those of all retired leases for these keys.
 pub(crate) fn epoch_after<'a>(
     retired: impl Iterator<Item = &'a (Lease, Stored)>,
     keys: &KeyRange,
@@ -136,7 +136,7 @@ pub(crate) fn epoch_after<'a>(
     epochs.map(|lease| lease.extra.epoch.saturating_add(1)).max()
 }
 
-/// Makes a lease that was promised, unless that was done already.
+/// Creates a promised lease, unless it exists already.
 pub(crate) async fn make(
     store: &dyn LeaseStore,
     lease: &Lease,
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cut_of_a_lease_promises_nothing() {
+    fn invalid_cuts_promise_nothing() {
         let whole = lease("20", "60");
         for cuts in [&["60"][..], &["20"], &["70"], &["40", "30"], &["30", "30"]] {
             check(&[whole.retired(cuts.iter().map(|cut| key(cut)).collect())], &[]);
@@ -236,7 +236,7 @@ mod tests {
         simulation.run(script(unit));
     }
 
-    /// A unit whose only lease was split, by a host that died before it made what came of it.
+    /// Creates a unit whose only lease was split by a host that crashed before it created the children.
     async fn interrupted(unit: &Unit) -> Vec<Lease> {
         let (namespace, whole) = (Namespace::given("NS"), lease("", "FF"));
         let leases = vec![whole.clone()];
@@ -265,7 +265,7 @@ mod tests {
                 let starts = snapshot.leases.iter().map(|info| info.lease.extra.start.clone());
                 assert_eq!(starts.collect::<Vec<_>>(), vec![Some(Start::Beginning); 2]);
                 assert!(snapshot.promised().next().is_none());
-                // One that was retired since is in the way as well, until it is promised anew.
+                // A lease that was retired since blocks it as well, until it is promised under a later epoch.
                 let stored = unit.store().read(&parts[0].key).await.unwrap().unwrap();
                 let retired = parts[0].retired(Vec::new());
                 unit.store().replace(unit.document(&retired), &stored.etag).await.unwrap();

@@ -1,9 +1,9 @@
-//! Working on a lease in a way of one's own.
+//! Runners: custom processing of a lease.
 //!
-//! A [`Handler`](crate::Handler) is given one batch after the other. A [`LeaseRunner`] asks for them, as many as
-//! it likes before the first is handled, and says of each when it is: the order of work, what happens at once
-//! and what a failure means are its own business. Everything else stays as it is. The host reads ahead, keeps
-//! the lease, stores how far everything was handled without a hole, and stops the runner when the lease is lost.
+//! A [`Handler`](crate::Handler) is given one batch after the other. A [`LeaseRunner`] pulls batches itself, also
+//! before earlier ones are handled, and acknowledges each one. It decides about order, concurrency and failures. The
+//! host does the rest: it reads ahead, renews the lease, stores the contiguous handled position, and stops the runner
+//! when the lease is lost.
 
 use crate::failure::HandlerError;
 use crate::handler::{Batch, BatchContext, Delivery, LeaseContext};
@@ -14,28 +14,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Code that works on one lease (`IPartitionProcessor`).
+/// Code that processes one lease (`IPartitionProcessor`).
 pub trait LeaseRunner: Send + 'static {
-    /// Works until [`LeaseSession::next`] has nothing more, which is when the lease is to be left: what is
-    /// under way may be finished then, within the host's `drain_timeout`. It is dropped at its next `await`
-    /// when the lease is lost. After an error, or when it returns before that, the lease is let go of, and
-    /// whatever was not counted as handled comes again where it is taken next.
+    /// Runs until [`LeaseSession::next`] returns `None`, which means that the lease is ending.
+    ///
+    /// Work in progress may then be finished within the host's `drain_timeout`. If the lease is lost, the future is
+    /// dropped at its next `await`. After an error or an early return the lease is released, and changes that were
+    /// not acknowledged are delivered again to the next owner.
     fn run(
         &mut self,
         session: LeaseSession,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 
-/// Makes a runner for every lease that is taken (`IPartitionProcessorFactory`).
+/// Creates a runner for every acquired lease (`IPartitionProcessorFactory`).
 pub trait RunnerFactory: Send + Sync + 'static {
-    /// What it makes.
+    /// The runner type.
     type Runner: LeaseRunner;
 
-    /// A runner for this lease.
+    /// Creates a runner for this lease.
     fn create(&self, lease: &LeaseContext) -> Self::Runner;
 }
 
-/// A closure that makes runners is a factory.
+/// Implements the factory for closures that return runners.
 impl<F, R> RunnerFactory for F
 where
     F: Fn(&LeaseContext) -> R + Send + Sync + 'static,
@@ -48,7 +49,7 @@ where
     }
 }
 
-/// A lease as its runner sees it: where batches come from.
+/// A runner's view of its lease: the source of batches.
 pub struct LeaseSession {
     pub(crate) tenure: Arc<Tenure>,
     pub(crate) jobs: mpsc::Receiver<Job>,
@@ -56,15 +57,16 @@ pub struct LeaseSession {
 }
 
 impl LeaseSession {
-    /// The lease.
+    /// Returns the lease.
     #[must_use]
     pub fn lease(&self) -> &LeaseContext {
         &self.tenure.lease
     }
 
-    /// The next batch, as soon as there is one; nothing when the lease is to be left. Batches come in order,
-    /// also while earlier ones are not handled, until `unhandled_max` changes are under way. Of each one its
-    /// context is told when it is handled: [`BatchContext::done`] or [`BatchContext::checkpoint`].
+    /// Waits for the next batch; `None` when the lease is ending.
+    ///
+    /// Batches arrive in order, also while earlier ones are unhandled, until `unhandled_max` changes are in progress.
+    /// Acknowledge each with [`BatchContext::done`] or [`BatchContext::checkpoint`].
     pub async fn next(&mut self) -> Option<Batch> {
         loop {
             let job = tokio::select! {
@@ -99,7 +101,7 @@ impl std::fmt::Debug for LeaseSession {
     }
 }
 
-/// A runner whose type is not known any more.
+/// A type-erased runner.
 pub(crate) trait AnyRunner: Send {
     fn run(
         &mut self,

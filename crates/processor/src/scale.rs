@@ -1,8 +1,8 @@
-//! How many hosts a processor needs: what the Functions scale controller and KEDA ask.
+//! Scaling: how many hosts a processor needs, for the Functions scale controller and KEDA.
 //!
-//! Two ways, both pure functions of samples. [`target_instances`] says a number; [`vote`] is the older one, which
-//! looks at the last five samples and says more, fewer, or as it is. [`Scaler`] takes the samples. It starts and
-//! stops nothing.
+//! There are two algorithms, both pure functions of samples. [`target_instances`] returns a number. The older
+//! [`vote`] looks at the last five samples and returns more, fewer, or unchanged. [`Scaler`] takes the samples. It
+//! never starts or stops a host.
 
 use crate::lag::Lag;
 use crate::source::{FeedSource, SourceError};
@@ -11,15 +11,16 @@ use headwater_model::FeedMode;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How many changes one host is taken to handle, where nobody says how many come at once.
+/// How many changes one host is assumed to handle if no page size is configured.
 pub const ITEMS_PER_INSTANCE: u64 = 100;
-/// How many samples the older way looks at.
+/// How many samples [`vote`] looks at.
 pub const SAMPLES: usize = 5;
-/// How much may wait for each host.
+/// Largest acceptable lag per host.
 const LAG_PER_WORKER_MAX: u64 = 1000;
 
-/// How many hosts to run: one for each batch that waits, never more than there are leases. Where there are no
-/// leases yet, one has to make them.
+/// Returns the number of hosts to run: one per waiting batch, at most one per lease.
+///
+/// Without leases there is no such limit, because a host must create them first.
 #[must_use]
 pub fn target_instances(lag: u64, items_max: Option<u32>, leases: usize) -> u64 {
     let items = items_max.map_or(ITEMS_PER_INSTANCE, u64::from);
@@ -30,16 +31,16 @@ pub fn target_instances(lag: u64, items_max: Option<u32>, leases: usize) -> u64 
     }
 }
 
-/// What was seen at one moment.
+/// A measurement at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// As the originals count it: [`Lag::legacy`].
+    /// The lag as the .NET and Java libraries count it: [`Lag::legacy`].
     pub lag: u64,
-    /// How many leases there are.
+    /// The number of leases.
     pub leases: usize,
 }
 
-/// What to do about the number of hosts.
+/// A recommended change of the number of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vote {
     /// One more.
@@ -51,7 +52,7 @@ pub enum Vote {
 }
 
 impl Vote {
-    /// As a word.
+    /// Returns the vote as a word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,11 +63,11 @@ impl Vote {
     }
 }
 
-/// The older way: what the newest samples, the oldest first, say about so many hosts.
+/// Returns what the newest samples (oldest first) recommend for this number of hosts; the older algorithm.
 #[must_use]
 pub fn vote(samples: &[Sample], workers: usize) -> Vote {
     let Some(newest) = samples.last() else { return Vote::Stay };
-    // The only rule that does not depend on load, and so the only one that needs no five samples.
+    // The only rule that does not depend on the lag, so it needs no five samples.
     if newest.leases > 0 && workers > newest.leases {
         return Vote::In;
     }
@@ -76,7 +77,7 @@ pub fn vote(samples: &[Sample], workers: usize) -> Vote {
     let idle = samples.iter().all(|sample| sample.lag == 0);
     let steps =
         |goes: fn(u64, u64) -> bool| samples.windows(2).all(|two| goes(two[0].lag, two[1].lag));
-    // From nothing to something is no trend yet.
+    // A step from zero is not a trend yet.
     let rising = samples[0].lag > 0 && steps(|before, after| before < after);
     let falling = steps(|before, after| before > after);
     if newest.lag > bearable || (always_waiting && newest.leases > workers) || rising {
@@ -88,38 +89,38 @@ pub fn vote(samples: &[Sample], workers: usize) -> Vote {
     }
 }
 
-/// What a processor needs, as seen at one moment.
+/// The demand of a processor at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Demand {
-    /// What waits, as the originals count it: 1 where nothing is known, so that somebody comes and looks.
+    /// The lag as the .NET and Java libraries count it: 1 if unknown, so that a host starts.
     pub legacy_lag: u64,
-    /// How many leases there are.
+    /// The number of leases.
     pub leases: usize,
-    /// How many hosts work, as far as leases say.
+    /// The number of working hosts, according to the leases.
     pub workers: usize,
-    /// How many should, by [`target_instances`]; what waits counts as it is, where it is known.
+    /// The recommended number by [`target_instances`], computed from the actual lag where it is known.
     pub instances: u64,
-    /// What waits, and for how long, without making anything up.
+    /// The actual lag; unknown values stay unknown.
     pub lag: Lag,
 }
 
 impl Demand {
-    /// Where nobody has made leases yet: somebody has to come and make them.
+    /// The demand if there are no leases: one host must start and create them.
     #[must_use]
     pub fn of_nobody() -> Demand {
         let unknown = Lag { transactions: None, time: None };
         Demand { legacy_lag: 1, leases: 0, workers: 0, instances: 1, lag: unknown }
     }
 
-    /// As the older way takes it.
+    /// Returns the input for [`vote`].
     #[must_use]
     pub fn sample(&self) -> Sample {
         Sample { lag: self.legacy_lag, leases: self.leases }
     }
 }
 
-/// Takes samples of one processor.
+/// Measures the demand of one processor.
 #[derive(Clone)]
 pub struct Scaler {
     source: Arc<dyn FeedSource>,
@@ -128,22 +129,22 @@ pub struct Scaler {
 }
 
 impl Scaler {
-    /// Of this unit, which works on this container with at most so many changes at once.
+    /// Measures this unit, whose hosts handle at most `items_max` changes at once.
     #[must_use]
     pub fn new(source: Arc<dyn FeedSource>, unit: Unit, items_max: Option<u32>) -> Scaler {
         Scaler { source, unit, items_max }
     }
 
-    /// Where it takes its time from.
+    /// Returns the source of time.
     #[cfg(feature = "opentelemetry")]
     pub(crate) fn runtime(&self) -> &headwater_runtime::Runtime {
         self.unit.runtime()
     }
 
-    /// What it needs now.
+    /// Measures the current demand.
     ///
     /// # Errors
-    /// When either container cannot be read.
+    /// Fails if either container cannot be read.
     pub async fn measure(&self) -> Result<Demand, UnitError> {
         let snapshot = self.unit.look().await?;
         let now = self.unit.runtime().unix_millis() / 1000;
@@ -153,12 +154,12 @@ impl Scaler {
             let mode = lease.mode.unwrap_or(FeedMode::LatestVersion);
             let lag = match lag_of(&*self.source, lease, mode, now).await {
                 Ok(lag) => lag,
-                // Split just now: nobody knows, and somebody has to look.
+                // The range was just split: the lag is unknown, and counts as 1.
                 Err(SourceError::RangeGone) => Lag { transactions: None, time: None },
                 Err(error) => return Err(error.into()),
             };
             legacy_lag = legacy_lag.saturating_add(lag.legacy(lease.position.as_ref()));
-            // The originals know nothing of a lease before its first position; we do.
+            // The legacy lag of a lease without a position is always 1; here the actual lag is used.
             waiting = waiting.saturating_add(lag.transactions.unwrap_or(1));
             lags.push(lag);
         }
@@ -172,7 +173,7 @@ impl Scaler {
     }
 }
 
-/// How many hosts there are: those who say so, and where nobody does those who own something.
+/// Returns the number of hosts: members if there are any, otherwise distinct owners.
 fn workers(snapshot: &Snapshot) -> usize {
     let members = snapshot.members.iter().filter(|member| !member.draining).count();
     let owners: BTreeSet<&str> =
@@ -195,7 +196,7 @@ mod tests {
             (9999, None, 4, 4),
             (5, Some(0), 4, 1),
             (u64::MAX, Some(1), 4, 4),
-            // No leases yet: one host has to make them.
+            // No leases yet: one host must create them.
             (1, None, 0, 1),
         ] {
             let target = target_instances(lag, items_max, leases);

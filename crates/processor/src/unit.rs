@@ -1,8 +1,8 @@
-//! What operators do: look at a unit's leases, pause it, set it to another position.
+//! Operator actions on a unit: list its leases, pause it, seek to another position.
 //!
-//! A seek is safe because nobody works while it happens: the control document asks every host to stop,
-//! every live host says in its heartbeat that it has, then positions are written, then everybody goes on.
-//! Whoever is interrupted in between leaves a unit that is paused, which shows and can be repeated.
+//! A seek is safe because no host works meanwhile. The control document requests a stop, every live host confirms it
+//! in its heartbeat, then positions are written, then all hosts resume. An interrupted seek leaves the unit paused,
+//! which is visible, and the seek can be repeated.
 
 use crate::coverage;
 use crate::kept::Kept;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The leases, members and wishes of one processor.
+/// The leases, members and control document of one processor.
 #[derive(Clone)]
 pub struct Unit {
     store: Arc<dyn LeaseStore>,
@@ -27,19 +27,19 @@ pub struct Unit {
     runtime: Runtime,
 }
 
-/// What a unit looked like.
+/// The state of a unit at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// In the order of their keys; without those that were retired.
+    /// The leases in key order, without retired ones.
     pub leases: Vec<LeaseInfo>,
-    /// Hosts that take part; none where leases are shared with the originals.
+    /// The hosts that take part; empty if leases are shared with .NET or Java hosts.
     pub members: Vec<Member>,
-    /// What operators want.
+    /// What operators have requested.
     pub control: Control,
-    /// Documents that should be leases and are not.
+    /// Ids of documents that cannot be parsed.
     pub unreadable: Vec<String>,
-    /// Leases that somebody was about to make.
+    /// Leases that were promised and may not exist yet.
     promises: Vec<Promise>,
     /// Names of the hosts whose last heartbeat is younger than their lease expiration.
     beating: HashSet<String>,
@@ -51,64 +51,64 @@ impl Snapshot {
         self.beating.contains(host)
     }
 
-    /// Leases that will be there as soon as somebody makes them.
+    /// Returns promised leases that do not exist yet.
     pub(crate) fn promised(&self) -> impl Iterator<Item = &Lease> {
         self.promises.iter().flat_map(|promise| &promise.missing)
     }
 }
 
-/// One lease, and how long ago it was written.
+/// A lease and its age.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LeaseInfo {
     /// The lease.
     pub lease: Lease,
-    /// By the store's clock, if it says.
+    /// Time since its last write by the store's clock, if known.
     pub age: Option<Duration>,
     etag: String,
 }
 
-/// Why an operator's wish was not carried out.
+/// Errors of operator actions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// The lease container.
+    /// The lease container failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Somebody goes on working.
-    #[error("{0} goes on working on its leases; stop it first")]
+    /// A host is still working.
+    #[error("{0} is still working on its leases; stop it first")]
     StillWorking(String),
-    /// There is no such lease.
+    /// The lease does not exist.
     #[error("there is no lease {0:?}; list them first")]
     NoSuchLease(String),
-    /// There are leases already.
-    #[error("there are leases of this processor already; export and reset them first")]
+    /// The unit has leases already.
+    #[error("this processor already has leases; export and reset them first")]
     NotEmpty,
-    /// The monitored container.
+    /// The monitored container failed.
     #[error("the monitored container: {0}")]
     Source(#[from] SourceError),
-    /// A name that cannot be part of an id.
-    #[error("{0:?} cannot be a name: give 1 to 100 characters without / \\ ? and #")]
+    /// The name cannot be part of an id.
+    #[error("{0:?} is not a valid name: use 1 to 100 characters without / \\ ? and #")]
     BadName(String),
-    /// Nobody knows where a lease is.
-    #[error("the lease {0} has no position yet; keep them when every lease was worked on")]
+    /// The position of a lease is unknown.
+    #[error("the lease {0} has no position yet; take the snapshot after every lease was processed")]
     NoPosition(String),
-    /// There is nothing of this name.
-    #[error("nothing is kept as {0:?}; list what is")]
+    /// The snapshot does not exist.
+    #[error("there is no snapshot {0:?}; list the snapshots")]
     NothingKept(String),
-    /// What was kept says nothing about a lease.
-    #[error("the lease {0} is about other keys than any lease of {1:?} was; nothing was moved")]
+    /// The snapshot does not cover a lease.
+    #[error("the snapshot {1:?} does not cover the keys of lease {0}; nothing was moved")]
     NotKept(String, String),
-    /// Others wrote all the time.
-    #[error("the leases were written by others again and again; try again")]
+    /// Every attempt conflicted with another write.
+    #[error("other programs kept writing to the leases; retry")]
     Busy,
 }
 
-/// Where leases are to go on.
+/// Where leases continue after a seek.
 enum Target<'a> {
-    /// There; looked up in the monitored container, if it is given.
+    /// At this start; with a source it is looked up and stored as a position.
     Start(&'a Start, Option<&'a dyn FeedSource>),
-    /// Where they were.
+    /// At the positions of a snapshot.
     Kept(&'a Kept),
 }
 
@@ -124,21 +124,21 @@ impl Target<'_> {
     }
 }
 
-/// How often hosts are looked at while they are waited for.
+/// Interval of listings while waiting for hosts to stop.
 const LOOK: Duration = Duration::from_secs(1);
 const ATTEMPTS: u32 = 20;
 
 impl Unit {
-    /// A unit by its namespace.
+    /// Creates a unit from its namespace.
     #[must_use]
     pub fn new(store: Arc<dyn LeaseStore>, namespace: Namespace, runtime: Runtime) -> Unit {
         Unit { store, namespace, runtime }
     }
 
-    /// Every unit of a lease container, whoever made it.
+    /// Lists the namespaces of all units in a lease container, including those of other libraries.
     ///
     /// # Errors
-    /// When the container cannot be read.
+    /// Fails if the container cannot be read.
     pub async fn discover(store: &dyn LeaseStore) -> Result<Vec<Namespace>, StoreError> {
         let listing = store.list("").await?;
         let mut found: Vec<String> = Vec::new();
@@ -155,7 +155,7 @@ impl Unit {
         Ok(found.into_iter().map(Namespace::given).collect())
     }
 
-    /// Which unit.
+    /// Returns the namespace.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
@@ -169,15 +169,15 @@ impl Unit {
         &self.runtime
     }
 
-    /// What it looks like now.
+    /// Lists the documents of the unit.
     ///
     /// # Errors
-    /// When the container cannot be read.
+    /// Fails if the container cannot be read.
     pub async fn look(&self) -> Result<Snapshot, StoreError> {
-        Ok(self.understand(self.store.list(&self.namespace.prefix()).await?))
+        Ok(self.parse_listing(self.store.list(&self.namespace.prefix()).await?))
     }
 
-    pub(crate) fn understand(&self, listing: Listing) -> Snapshot {
+    pub(crate) fn parse_listing(&self, listing: Listing) -> Snapshot {
         let mut snapshot = Snapshot {
             leases: Vec::new(),
             members: Vec::new(),
@@ -230,7 +230,7 @@ impl Unit {
         snapshot
     }
 
-    /// Where a document of this id belongs: beside the leases.
+    /// Returns the key of a document of this unit, in the partition of its leases.
     pub(crate) fn key_beside(&self, snapshot: &Snapshot, id: String) -> DocumentKey {
         let partition = snapshot.leases.first().and_then(|info| info.lease.key.partition.clone());
         let shared = partition.as_deref().is_some_and(|text| text != self.namespace.as_str());
@@ -243,7 +243,7 @@ impl Unit {
             let key = self.key_beside(&snapshot, self.namespace.control());
             let known = self.store.read(&key).await?;
             let before = known.as_ref().and_then(|known| Control::parse(&known.body));
-            // What hosts have obeyed counts too: the document may have been damaged or deleted.
+            // Generations applied by hosts count too: the document may have been damaged or deleted.
             let obeyed = snapshot.members.iter().map(|member| member.generation);
             let newest = obeyed.max().max(before.map(|before| before.generation));
             let generation = newest.map_or(1, |newest| newest + 1);
@@ -264,19 +264,19 @@ impl Unit {
         Err(UnitError::Busy)
     }
 
-    /// Lets everybody stop, and waits until they have; whoever says nothing for `silence` is gone.
+    /// Requests all hosts to stop and waits until they have. A host that is silent for `silence` counts as gone.
     ///
     /// # Errors
-    /// When somebody goes on working: a host of the originals, which knows nothing of pauses.
+    /// Fails if a host keeps working, such as a .NET or Java host, which does not support pauses.
     pub async fn pause(&self, silence: Duration) -> Result<(), UnitError> {
         let generation = self.set_control(true).await?;
         self.wait_for_quiet(generation, silence).await
     }
 
-    /// Lets everybody go on.
+    /// Lets all hosts resume.
     ///
     /// # Errors
-    /// When the container cannot be written.
+    /// Fails if the container cannot be written.
     pub async fn resume(&self) -> Result<(), UnitError> {
         self.set_control(false).await.map(drop)
     }
@@ -319,11 +319,12 @@ impl Unit {
         }
     }
 
-    /// Sets one lease, or all of them, to where work should go on. Nobody works meanwhile. The originals
-    /// know positions only: given the monitored container, a position is found for each lease.
+    /// Moves one lease, or all of them, to another start. No host works meanwhile. Returns the number moved.
+    ///
+    /// The .NET and Java formats store positions only: with `source`, a position is looked up for each lease.
     ///
     /// # Errors
-    /// When somebody goes on working, or either container cannot be used. The unit stays paused then.
+    /// Fails if a host keeps working, or if either container cannot be used. The unit then stays paused.
     pub async fn seek(
         &self,
         lease: Option<&str>,
@@ -334,10 +335,10 @@ impl Unit {
         self.go(lease, Target::Start(to, source), silence).await
     }
 
-    /// Sets one lease, or all of them, back to where they were when positions were kept under a name.
+    /// Moves one lease, or all of them, back to the positions of a snapshot.
     ///
     /// # Errors
-    /// When nothing was kept, or not about these leases, and then nobody was disturbed; and as
+    /// Fails without any effect if the snapshot does not exist or does not cover these leases; otherwise like
     /// [`Unit::seek`].
     pub async fn seek_to_kept(
         &self,
@@ -383,13 +384,13 @@ impl Unit {
         Ok(moved)
     }
 
-    /// Makes leases that somebody promised and did not make: from here on they are moved with the others.
+    /// Creates leases that were promised and do not exist, so that they are moved with the others.
     async fn keep_promises(&self) -> Result<(), UnitError> {
         for promise in self.look().await?.promises {
             for lease in &promise.missing {
                 promised::make(&*self.store, lease, self.document(lease)).await?;
             }
-            let kept = promise.kept(|lease| self.document(lease));
+            let kept = promise.cleared(|lease| self.document(lease));
             match self.store.replace(kept, &promise.etag).await {
                 Ok(_) | Err(StoreError::PreconditionFailed) => {}
                 Err(error) => return Err(error.into()),
@@ -398,15 +399,15 @@ impl Unit {
         Ok(())
     }
 
-    /// Pauses, resumes or halts single leases. Their owners notice at their next write.
+    /// Pauses, resumes or halts a single lease. Its owner notices at its next write.
     ///
     /// # Errors
-    /// When there is no such lease, or the container cannot be written.
+    /// Fails if the lease does not exist, or if the container cannot be written.
     pub async fn set_state(&self, lease: &str, state: LeaseState) -> Result<(), UnitError> {
         self.leases(Some(lease)).await?;
         self.rewrite(lease, |lease| {
             if state != LeaseState::Running {
-                // Whoever works on it finds that it is not its own any more.
+                // The owner then finds at its next write that it lost the lease.
                 lease.owner = None;
                 lease.extra.session = None;
             }
@@ -415,7 +416,7 @@ impl Unit {
         .await
     }
 
-    /// One lease, or all that are ever worked on.
+    /// Returns one lease, or all leases that are not retired.
     async fn leases(&self, lease: Option<&str>) -> Result<Vec<Lease>, UnitError> {
         let all = self.look().await?.leases.into_iter().map(|info| info.lease);
         let wanted = |one: &Lease| lease.is_none_or(|token| one.token == token);
@@ -426,7 +427,7 @@ impl Unit {
         }
     }
 
-    /// The document a lease is written as.
+    /// Returns the document that stores a lease.
     pub(crate) fn document(&self, lease: &Lease) -> NewDocument {
         let now = Timestamp::from_millis(self.runtime.unix_millis());
         let rid = self.namespace.as_str().rsplit('_').next().unwrap_or_default();
@@ -453,10 +454,10 @@ impl Unit {
     }
 }
 
-/// How far a lease is behind (`IRemainingWorkEstimator`): one small read behind its position.
+/// Measures the lag of a lease (`IRemainingWorkEstimator`) with one small read after its position.
 ///
 /// # Errors
-/// When the feed cannot be read. A lease whose range was split just now is read in its parts.
+/// Fails if the feed cannot be read. If the range was split, its parts are read.
 pub async fn lag_of(
     source: &dyn FeedSource,
     lease: &Lease,
@@ -469,7 +470,7 @@ pub async fn lag_of(
     let from = match (&lease.position, &lease.extra.start) {
         (Some(position), _) => Start::Position(position.clone()),
         (None, Some(start)) => start.clone(),
-        // Nobody knows where it will begin, so nobody knows how far that is.
+        // The start is unknown, and so is the lag.
         (None, None) => return Ok(Lag { transactions: None, time: None }),
     };
     let mut lags = Vec::new();

@@ -1,19 +1,19 @@
-//! How far everything has been handled, when several things are under way at once.
+//! The watermark: the position up to which everything was handled while several batches are in progress.
 //!
 //! ```text
 //! page        1: lsn 5 5 6     2: lsn 7 8      3: nothing, at 9
 //! handled           ✓ ✓ ✓         · ✓             ✓
-//! watermark                 ▲ behind page 1: 7 is not handled yet, so 8 and 9 do not count
+//! watermark                 ▲ after page 1: 7 is not handled yet, so 8 and 9 do not count
 //! ```
 //!
-//! Only the watermark is ever stored. It moves over whole transactions, and inside a page only where the
-//! feed can be resumed at any LSN.
+//! Only the watermark is ever stored. It advances by whole transactions, and within a page only if the feed can
+//! continue at any LSN.
 
 use crate::position::Position;
 use headwater_model::Lsn;
 use std::collections::VecDeque;
 
-/// One change under way: which page, which place on it.
+/// Identifies a change in progress by its page and its index on that page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
     pub(crate) page: u64,
@@ -24,30 +24,30 @@ pub struct Ticket {
 struct Page {
     number: u64,
     after: Position,
-    /// When its first change was made, in seconds.
+    /// When its first change was made, in seconds since 1970.
     made: Option<u64>,
     changes: Vec<(Option<Lsn>, bool)>,
     left: usize,
 }
 
-/// See the head of this file.
+/// Tracks handled changes; see the module documentation.
 #[derive(Debug)]
 pub struct Watermark {
     pages: VecDeque<Page>,
     next: u64,
     reached: Option<Position>,
-    /// Whether the feed can be resumed between two transactions of a page.
+    /// Whether the feed can continue between two transactions of a page.
     inside_pages: bool,
 }
 
 impl Watermark {
-    /// Nothing is under way, and everything up to `stored` has been handled.
+    /// Creates a watermark at `stored`, without changes in progress.
     #[must_use]
     pub fn new(stored: Option<Position>, inside_pages: bool) -> Watermark {
         Watermark { pages: VecDeque::new(), next: 0, reached: stored, inside_pages }
     }
 
-    /// A page was read. Returns a ticket for each of its changes, in order.
+    /// Adds a page that was read. Returns a ticket for each of its changes, in order.
     pub fn begin(
         &mut self,
         lsns: impl IntoIterator<Item = Option<Lsn>>,
@@ -56,7 +56,7 @@ impl Watermark {
         self.begin_made(lsns, after, None)
     }
 
-    /// The same, for a page whose first change was made then, in seconds.
+    /// Adds a page whose first change was made at this time, in seconds since 1970.
     pub fn begin_made(
         &mut self,
         lsns: impl IntoIterator<Item = Option<Lsn>>,
@@ -71,7 +71,7 @@ impl Watermark {
         (0..left).map(|index| Ticket { page: number, index }).collect()
     }
 
-    /// Some changes were handled; of how many that is new. Doing so twice does no harm.
+    /// Marks changes as handled; idempotent. Returns how many were not marked before.
     pub fn done(&mut self, tickets: &[Ticket]) -> usize {
         let mut new = 0;
         for ticket in tickets {
@@ -88,25 +88,25 @@ impl Watermark {
         new
     }
 
-    /// Everything up to here was handled; nothing if it is where it began and that was nowhere.
+    /// Returns the position up to which everything was handled; `None` if that is the unknown start.
     #[must_use]
     pub fn reached(&self) -> Option<&Position> {
         self.reached.as_ref()
     }
 
-    /// How many changes were begun and are not below the watermark.
+    /// Returns how many changes were added and are not below the watermark.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.pages.iter().map(|page| page.changes.len()).sum()
     }
 
-    /// How many of them are not handled yet.
+    /// Returns how many changes are unhandled.
     #[must_use]
     pub fn unhandled(&self) -> usize {
         self.pages.iter().map(|page| page.left).sum()
     }
 
-    /// The first change that is not handled: its LSN, and about when it was made. Nothing if all are.
+    /// Returns the LSN and the approximate time of the first unhandled change; `None` if there is none.
     #[must_use]
     pub fn first_unhandled(&self) -> Option<(Option<Lsn>, Option<u64>)> {
         let page = self.pages.iter().find(|page| page.left > 0)?;
@@ -123,7 +123,7 @@ impl Watermark {
             return;
         }
         let Some(page) = self.pages.front() else { return };
-        // The last transaction of which every change was handled, if the one behind it is another.
+        // The last transaction whose changes are all handled; the next change must belong to another one.
         let handled = page.changes.iter().take_while(|(_, done)| *done).count();
         let boundary = (1..=handled).rev().find_map(|count| {
             let (last, next) = (page.changes[count - 1].0?, page.changes.get(count)?.0?);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_handled_without_a_hole_counts() {
+    fn the_watermark_stops_at_the_first_unhandled_change() {
         let mut mark = Watermark::new(Some(at(4)), false);
         let one = mark.begin(lsns(&[5, 5, 6]), at(6));
         let two = mark.begin(lsns(&[7, 8]), at(8));

@@ -1,7 +1,7 @@
-//! Every source of changes and every lease store passes the suite of its kind, and a processor works on
-//! each of them from one end to the other.
+//! Every feed source and every lease store passes its conformance suite, and a processor runs end to end on each of
+//! them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 use headwater_client::{Client, Credential, Endpoint};
 use headwater_model::FeedMode;
@@ -172,11 +172,11 @@ async fn every_lease_store_passes_the_suite() {
     assert_eq!(made.layout(), Layout::Unpartitioned);
     run(Arc::new(made)).await;
     let foreign = ContainerLeases::open(served.client.container("shop", "feed")).await;
-    assert!(foreign.is_err(), "a container partitioned by something else is no place for leases");
+    assert!(foreign.is_err(), "a container with another partition key is refused");
     served.stop().await;
 }
 
-/// A processor that sends the ids it was given, on whatever it is given to work with.
+/// Runs processors on this source and store; their handlers send the ids of the changes.
 async fn process(
     source: Arc<dyn FeedSource>,
     store: Arc<dyn LeaseStore>,
@@ -243,7 +243,7 @@ async fn process(
         let lag = lag_of(&*source, &info.lease, FeedMode::LatestVersion, 0).await.unwrap();
         assert_eq!(lag.transactions, Some(0), "{:?}", info.lease);
     }
-    // And everything again, because an operator wants it.
+    // Deliver everything again after a seek.
     unit.seek(None, &Start::Beginning, None, Duration::from_secs(1)).await.unwrap();
     let lags = unit.look().await.unwrap().leases;
     let lag = lag_of(&*source, &lags[0].lease, FeedMode::LatestVersion, 0).await.unwrap();
@@ -260,7 +260,7 @@ async fn process(
     while !again.contains("i100") {
         again.insert(ids.recv().await.unwrap());
     }
-    // What an operator wanted and nobody can read any more may have been a pause.
+    // An unreadable control document may have been a pause.
     damage_control(&*store, &unit).await;
     for _ in 0..600 {
         if three.report().owned.is_empty() {
@@ -399,6 +399,6 @@ async fn a_session_token_is_honoured_when_the_feed_is_read() {
         })
     };
     read(format!("{}:-1#0", range.id)).await.unwrap();
-    assert!(read(format!("{}:-1#999", range.id)).await.is_err(), "nobody has come so far");
+    assert!(read(format!("{}:-1#999", range.id)).await.is_err(), "no region has reached it");
     served.stop().await;
 }

@@ -1,6 +1,6 @@
 //! Dead letters in a container of a real server.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 use headwater_client::{Client, Credential, Endpoint, PageRequest};
 use headwater_processor::lease_store::MemoryLeases;
@@ -71,7 +71,7 @@ async fn a_change_nobody_can_handle_is_kept_in_a_container_as_it_came_and_once()
     let change: serde_json::Value = serde_json::from_slice(&letter.body()).unwrap();
     assert_eq!(change["id"], "poison");
 
-    // Whoever is not told that it was kept puts it away again.
+    // Writing a letter again, as after a lost answer, changes nothing.
     DeadLetterContainer::new(failed.clone()).put(letter).await.unwrap();
     assert_eq!(failed.list(&PageRequest::default()).await.unwrap().entries.len(), 1);
     server.stop().await;

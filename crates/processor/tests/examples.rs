@@ -1,7 +1,7 @@
-//! The examples run as they are written, and do what they say.
+//! Runs the examples and checks their results.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
-#![allow(dead_code)] // Each has a main of its own.
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
+#![allow(dead_code)] // Each example has its own main function.
 
 #[path = "../examples/copy_to_another_key.rs"]
 mod copy_to_another_key;

@@ -1,7 +1,7 @@
-//! What a processor reports arrives where OpenTelemetry sends it. The exporter and the decoder are those of
-//! the project itself; between them stands a receiver on this machine that only keeps what it was sent.
+//! Metrics of a processor arrive at an OpenTelemetry collector. The exporter and the decoder are those of the
+//! OpenTelemetry project; the collector is a local server that stores what it receives.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     }
 }
 
-/// A collector that keeps what it was sent.
+/// A collector that stores what it receives.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportMetricsServiceRequest>>>);
 
@@ -73,7 +73,7 @@ impl Collector {
         format!("http://{address}/v1/metrics")
     }
 
-    /// The newest figures, by their names; those of several leases or kinds together.
+    /// Returns the newest values by metric name, summed over leases and kinds.
     fn figures(&self) -> BTreeMap<String, f64> {
         let kept = self.0.lock().unwrap();
         let newest = kept.last().unwrap();
@@ -101,7 +101,7 @@ fn sum(data: &Data) -> f64 {
     }
 }
 
-/// Sends what the exporter gives it over a connection of its own.
+/// An HTTP client that opens a connection per request.
 #[derive(Debug)]
 struct Plain;
 
@@ -127,7 +127,7 @@ impl HttpClient for Plain {
     }
 }
 
-/// Somebody who sends what is measured to a collector.
+/// Creates a meter provider that exports to the collector.
 fn sends_to(collector: &Collector) -> SdkMeterProvider {
     let exporter = MetricExporter::builder()
         .with_http()
@@ -164,7 +164,7 @@ async fn what_happens_is_reported_to_a_collector() {
         .handler(move |_: Batch| {
             let (counted, holds) = (counted.clone(), holds.clone());
             async move {
-                // The first call fails; the others wait until they may go on.
+                // The first call fails; the others wait until they are released.
                 if counted.fetch_add(1, Ordering::SeqCst) == 0 {
                     return Err(HandlerError::new("not yet"));
                 }
@@ -190,7 +190,10 @@ async fn what_happens_is_reported_to_a_collector() {
     running.stop().await;
     let seen = figures();
     assert_eq!((seen["leases"], seen["leases.closed"]), (0.0, 2.0), "{seen:?}");
-    assert!(!seen.contains_key("lag.transactions"), "what is not worked on has no lag: {seen:?}");
+    assert!(
+        !seen.contains_key("lag.transactions"),
+        "a lease that is not owned has no lag: {seen:?}"
+    );
     provider.shutdown().unwrap();
 }
 
@@ -226,7 +229,7 @@ async fn how_many_hosts_a_trigger_needs_is_reported_to_a_collector() {
         .unwrap();
     let scaler = host.scaler().await.unwrap();
     let metrics = ScaleMetrics::new(&provider.meter("test"), "mailer");
-    // Nobody has started yet, so somebody should.
+    // No host has started yet, so one should.
     metrics.set(Some(scaler.measure().await.unwrap()));
     assert_eq!(figures(), [Some(1.0), Some(0.0), Some(0.0), Some(1.0)]);
 
@@ -234,7 +237,7 @@ async fn how_many_hosts_a_trigger_needs_is_reported_to_a_collector() {
     until(|| running.report().owned.len() == 2).await;
     let follow = metrics.follow(&scaler, Duration::from_millis(50));
     let watched = async {
-        // 60 wait, 10 at once, but there are two leases; before a first position the originals say 1 of each.
+        // 60 changes wait, 10 per call, but there are two leases. Without a position the legacy lag is 1 per lease.
         until(|| figures() == [Some(2.0), Some(2.0), Some(1.0), Some(2.0)]).await;
         held.store(false, Ordering::SeqCst);
         until(|| figures() == [Some(0.0), Some(2.0), Some(1.0), Some(0.0)]).await;

@@ -1,6 +1,6 @@
-//! A feed whose first region fails is read in the next one, from the same position.
+//! A feed whose first region fails is read from the next one, from the same position.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 use headwater_client::{Client, Credential, Endpoint};
 use headwater_processor::lease_store::MemoryLeases;
@@ -38,7 +38,7 @@ async fn answer(mut stream: TcpStream, status: &str, body: &str) {
     let _ = stream.shutdown().await;
 }
 
-/// Passes everything on to a server, until it is told to be out of order.
+/// Starts a proxy for a region of the server; while `broken` is true it answers 503.
 async fn region(to: SocketAddr, mut broken: watch::Receiver<bool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -64,7 +64,7 @@ async fn region(to: SocketAddr, mut broken: watch::Receiver<bool>) -> u16 {
     port
 }
 
-/// An account with two regions.
+/// Starts an account endpoint that lists two regions.
 async fn account(first: u16, second: u16) -> u16 {
     let place = |name: &str, port: u16| {
         format!(r#"{{"name":"{name}","databaseAccountEndpoint":"http://127.0.0.1:{port}/"}}"#)
@@ -133,7 +133,7 @@ async fn f15_when_a_region_fails_the_feed_goes_on_in_the_next_one() {
             feed.upsert(body).await.unwrap();
         }
         while times.len() < 20 * (round + 1) {
-            // A feed that is asked in the wrong place for ever is found by giving up.
+            // With a timeout, so that reading the wrong region forever fails the test.
             let system = Runtime::system();
             let arrival = system.timeout(Duration::from_secs(100), arrivals.recv()).await;
             let arrival = arrival.unwrap().unwrap();

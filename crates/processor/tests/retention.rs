@@ -1,7 +1,7 @@
-//! A position in the feed of all versions that is older than what is kept: the lease stops and says so, the
-//! others go on, and nothing is jumped over until somebody decides where to go on.
+//! A position in the all-versions feed that is older than the retained history: the lease halts and reports it, other
+//! leases continue, and nothing is skipped until an operator seeks.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 mod support;
 
@@ -92,7 +92,7 @@ async fn f45_a_position_older_than_what_is_kept_halts_its_lease_and_nothing_is_j
     let stage = Stage { database, orders, leases, arrived, halted };
 
     let running = stage.start().await;
-    // Keys of both ranges, whichever they are in.
+    // Enough keys for both ranges.
     for key in 0..20 {
         stage.write(&format!("k{key}"), &format!("first {key}")).await;
     }
@@ -111,24 +111,27 @@ async fn f45_a_position_older_than_what_is_kept_halts_its_lease_and_nothing_is_j
         stage.write(&format!("k{key}"), &format!("second {key}")).await;
     }
     until(|| (0..20).any(|key| stage.has(&format!("second {key}")))).await;
-    assert!(!stage.has("second 0") && !stage.has("missed 299"), "the halted one stands still");
+    assert!(
+        !stage.has("second 0") && !stage.has("missed 299"),
+        "the halted lease makes no progress"
+    );
     let halted = stage.halted.lock().unwrap().clone();
     assert!(halted.iter().all(|one| *one == lease), "only one: {halted:?}");
-    assert_eq!(stage.position(&lease).await, before, "its position stays for whoever looks");
+    assert_eq!(stage.position(&lease).await, before, "its position stays unchanged");
     let states = stage.unit().await.look().await.unwrap().leases;
     let halted = states.iter().filter(|info| info.lease.extra.state == LeaseState::Halted);
     assert_eq!(halted.count(), 1);
 
     stage.unit().await.seek(Some(&lease), &Start::Now, None, Duration::from_secs(5)).await.unwrap();
     running.ready().await;
-    // Where "now" is becomes fixed when the lease is taken; from then on nothing is missed.
+    // The position of `Now` is fixed when the lease is acquired; from then on nothing is missed.
     let mut number = 0;
     while !stage.has(&format!("third {}", number - 1)) {
         stage.write("k0", &format!("third {number}")).await;
         number += 1;
-        assert!(number < 600, "it never went on");
+        assert!(number < 600, "the lease never continued");
         Runtime::system().sleep(Duration::from_millis(100)).await;
     }
-    assert!(!stage.has("missed 299"), "what lies between was given up by whoever set it");
+    assert!(!stage.has("missed 299"), "the seek skips the changes in between");
     running.stop().await;
 }

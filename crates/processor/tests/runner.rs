@@ -1,6 +1,6 @@
-//! A runner of one's own: it asks for batches, handles them in its own order, and nothing is lost by it.
+//! A custom runner pulls batches and handles them in its own order, and no change is lost.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 use headwater_model::Lsn;
 use headwater_processor::lease::Lease;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A feed of one range, leases, and what arrived how often.
+/// A feed of one range, a lease store, and the number of deliveries per change.
 #[derive(Clone)]
 struct Stage {
     runtime: Runtime,
@@ -72,7 +72,7 @@ fn play<Work: Future<Output = ()> + Send + 'static>(script: fn(Stage) -> Work) {
     simulation.run(script(Stage::new(simulation.node().runtime())));
 }
 
-/// Asks for two batches before it handles the first, and handles the second one before it.
+/// Pulls two batches and handles the second one before the first.
 struct Backwards(Stage);
 
 impl LeaseRunner for Backwards {
@@ -82,7 +82,10 @@ impl LeaseRunner for Backwards {
             self.0.arrive(&second);
             second.context.done().await;
             self.0.sleep(3).await;
-            assert!(self.0.stored() < first.context.lsn_range().map(|(from, _)| from), "a hole");
+            assert!(
+                self.0.stored() < first.context.lsn_range().map(|(from, _)| from),
+                "the position does not pass the first batch"
+            );
             self.0.arrive(&first);
             first.context.done().await;
             assert_eq!(self.0.stored(), second.context.lsn_range().map(|(_, to)| to));
@@ -106,7 +109,7 @@ fn a_position_never_passes_what_a_runner_has_not_handled_yet() {
     });
 }
 
-/// Fails or panics with every other batch, or just returns.
+/// Fails or panics for some batches, or returns early.
 struct Fickle(Stage, Arc<AtomicU32>);
 
 impl LeaseRunner for Fickle {
@@ -115,7 +118,7 @@ impl LeaseRunner for Fickle {
             self.0.arrive(&batch);
             match self.1.fetch_add(1, Ordering::SeqCst) {
                 1 => return Err(HandlerError::new("not this one")),
-                3 => panic!("nor this one"),
+                3 => panic!("simulated panic"),
                 5 => return Ok(()),
                 _ => batch.context.checkpoint().await?,
             }
@@ -135,7 +138,7 @@ fn what_a_runner_did_not_finish_comes_again() {
         let arrived = stage.arrived.lock().unwrap().clone();
         let twice = arrived.values().filter(|times| **times == 2).count();
         assert_eq!((arrived.len(), twice), (20, 15), "{arrived:?}");
-        assert_eq!(running.report().owned.len(), 1, "and the lease is worked on");
+        assert_eq!(running.report().owned.len(), 1, "the lease is owned again");
         running.stop().await;
     });
 }
@@ -149,7 +152,7 @@ fn a_runner_is_stopped_with_its_host_and_decides_by_itself_what_happens_at_once(
             while let Some(batch) = session.next().await {
                 kept.push(batch);
             }
-            // The lease is to be left: what is under way may be finished.
+            // The lease is ending: work in progress may be finished.
             for batch in &kept {
                 self.0.arrive(batch);
                 batch.context.done().await;
@@ -179,7 +182,7 @@ fn a_runner_is_stopped_with_its_host_and_decides_by_itself_what_happens_at_once(
     });
 }
 
-/// Says of every batch that it is handled, and then once more.
+/// Acknowledges every batch twice.
 struct Twice;
 
 impl LeaseRunner for Twice {

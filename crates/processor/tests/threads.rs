@@ -1,8 +1,8 @@
-//! Handlers that keep their thread: the host stays alive, and what cannot be cancelled is not begun again
-//! before it has returned. On the real clock, since a blocked thread cannot be simulated; nothing here
-//! depends on how long anything takes.
+//! Handlers that block their thread: the host stays alive, and a handler that cannot be cancelled is not called again
+//! before it has returned. Runs on the real clock, because a blocked thread cannot be simulated; no check depends on
+//! how long anything takes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 mod support;
 
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::until;
 
-/// A feed of one range, leases, and what was told.
+/// A feed of one range, a lease store, and the events.
 #[derive(Clone)]
 struct Stage {
     feed: MemoryFeed,
@@ -67,10 +67,10 @@ impl Stage {
     }
 }
 
-/// How long a handler blocks its thread when it is not let go of.
+/// Longest time a handler blocks its thread if it is not released.
 const HELD_MAX: Duration = Duration::from_secs(100);
 
-/// A handler that says that it was called, and keeps its thread until it is let go.
+/// Returns a handler that reports its call and blocks its thread until it is released.
 fn blocking(
     called: Sender<()>,
     let_go: Receiver<()>,
@@ -81,8 +81,8 @@ fn blocking(
         let (called, let_go) = (called.clone(), let_go.clone());
         Box::pin(async move {
             called.lock().unwrap().send(()).unwrap();
-            // Everything that is let go once is let go for ever: the other end is dropped. Where nobody else
-            // gets to run, it is not let go of at all, and the test is to fail and not to hang.
+            // Dropping the sender releases all calls for good. The timeout makes the test fail instead of hang if the
+            // blocked thread keeps the releasing code from running.
             let _ = let_go.lock().unwrap().recv_timeout(HELD_MAX);
             Ok(Ack::Done)
         })
@@ -107,18 +107,18 @@ async fn f25_a_handler_that_blocks_its_thread_does_not_stop_the_heart() {
     let before = stage.heartbeat();
     until(|| stage.heartbeat() > before + 10).await;
     until(|| stage.was_told(|event| matches!(event, Event::HandlerBlocks { .. }))).await;
-    assert_eq!(running.report().owned.len(), 1, "it has its lease");
+    assert_eq!(running.report().owned.len(), 1, "it keeps its lease");
     drop(let_go);
     let report = running.stop().await;
     assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
 }
 
-/// Leases that can be cut off.
+/// A lease store that can be cut off.
 #[derive(Clone)]
 struct Cut {
     inner: MemoryLeases,
     cut: Arc<AtomicBool>,
-    /// How often all leases were looked at.
+    /// The number of listings.
     looks: Arc<AtomicU32>,
 }
 
@@ -186,7 +186,7 @@ async fn f26_nor_for_keys_that_have_a_lease_of_their_own_by_then() {
     a_handler_is_left_behind(true).await;
 }
 
-/// A host loses its lease while its handler blocks, and could have it again: as it was, or in parts.
+/// A host loses its lease while its handler blocks, and could acquire it again: unchanged, or in parts.
 async fn a_handler_is_left_behind(range_splits: bool) {
     let stage = Stage::new();
     stage.feed.put("k", &[("1", "x")]);
@@ -194,7 +194,7 @@ async fn a_handler_is_left_behind(range_splits: bool) {
     let (let_go, held) = channel();
     let (cut, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let mut options = stage.options("a");
-    // Given up on long before it returns.
+    // Shorter than the handler blocks.
     options.drain_timeout = Duration::from_millis(100);
     let one = stage
         .processor("a")
@@ -230,7 +230,7 @@ async fn a_handler_is_left_behind(range_splits: bool) {
         let running = |stored: &Stored| parse(stored).filter(|lease| !lease.is_retired());
         until(|| stage.leases.export().iter().filter_map(running).count() == 2).await;
     }
-    // The first host can reach its leases again, and everything is there for it to take.
+    // The first host can reach its leases again, and all of them are free.
     cut.store(false, Ordering::SeqCst);
     other.stop().await;
     let free = || {
@@ -239,11 +239,12 @@ async fn a_handler_is_left_behind(range_splits: bool) {
         leases.iter().all(|lease| lease.owner.is_none())
     };
     until(free).await;
-    // It sees that the lease is free, again and again. Heartbeats would not do: attempts count while it was cut off.
+    // The host lists the free lease several times. Heartbeats would not prove that, because failed attempts count
+    // as well.
     let before = looks.load(Ordering::SeqCst);
     until(|| looks.load(Ordering::SeqCst) > before + 8).await;
-    assert!(calls.try_recv().is_err(), "it is not called while it has not returned");
-    assert!(free(), "nor takes the lease");
+    assert!(calls.try_recv().is_err(), "the handler is not called before it has returned");
+    assert!(free(), "it does not acquire the lease");
     drop(let_go);
     let expired =
         |event: &Event| matches!(event, Event::Closed { reason: CloseReason::LeaseExpired, .. });

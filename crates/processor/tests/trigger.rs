@@ -1,6 +1,6 @@
-//! A trigger on a real server, from its settings alone.
+//! A trigger on a real server, configured by its settings only.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // A failing step of a test should panic where it fails.
 
 mod support;
 
@@ -19,7 +19,7 @@ use support::until;
 const KEY: &str =
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
 
-/// A server with a few orders, and the app setting that names it.
+/// Starts a server with a few orders, and returns the app setting that refers to it.
 async fn shop() -> (Server, Account, Client, AppSettings) {
     let store = Account::ephemeral().await.unwrap();
     let mut config = Config::emulator().unwrap();
@@ -75,7 +75,7 @@ async fn a_lease_container_is_made_only_if_the_settings_say_so() {
         serde_json::from_slice(&mine.definition().await.unwrap()).unwrap();
     assert_eq!(definition["partitionKey"]["paths"][0], "/id");
     assert_eq!(definition["defaultTtl"], -1);
-    // Leases as the .NET SDK writes them, under the prefix.
+    // Leases have the format of the .NET SDK, under the prefix.
     let page = mine.list(&PageRequest::default()).await.unwrap();
     let leases: Vec<serde_json::Value> =
         page.entries.iter().map(|body| serde_json::from_slice(body).unwrap()).collect();

@@ -1,6 +1,6 @@
-//! Backups made while writing, restored with proof.
+//! Backups are made while writing, and a restore verifies the state it restores.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -35,7 +35,7 @@ async fn new_store(dir: &Path) -> (Account, Container) {
     (account, container)
 }
 
-/// Equal, but for what was copied.
+/// Asserts that two summaries are equal except for the bytes that were copied.
 #[track_caller]
 fn assert_same(one: &BackupSummary, other: &BackupSummary) {
     let of = |summary: &BackupSummary| {
@@ -45,7 +45,7 @@ fn assert_same(one: &BackupSummary, other: &BackupSummary) {
     assert_eq!(of(one), of(other));
 }
 
-/// The objects of a backup by the file they are a part of.
+/// The objects of a backup, each with the file it is a part of.
 fn parts(root: &Path) -> Vec<(String, PathBuf)> {
     let contents = std::fs::read_to_string(root.join("BACKUP.json")).unwrap();
     let contents: serde_json::Value = serde_json::from_str(&contents).unwrap();
@@ -105,7 +105,10 @@ async fn a_restored_backup_is_what_was_there() {
     let container = restored.database("d").await.unwrap().container("c").await.unwrap();
     assert_eq!(everything(&container).await, before, "same bytes, etags and LSNs");
     let next = FeedRequest::after(position.continuation);
-    assert!(container.read_feed(&next).await.unwrap().changes.is_empty(), "old positions are good");
+    assert!(
+        container.read_feed(&next).await.unwrap().changes.is_empty(),
+        "old positions are valid"
+    );
     write(&container, 4_000).await;
     assert_eq!(container.read_feed(&next).await.unwrap().changes.len(), 1);
     restored.close().await.unwrap();
@@ -191,12 +194,12 @@ async fn what_is_not_a_whole_backup_is_refused() {
     std::fs::remove_file(manifest).unwrap();
     let refused = restore(&place, "b", &target.path().join("f"), options()).await;
     assert!(matches!(refused, Err(BackupError::Damaged { .. })), "{refused:?}");
-    // What was restored of it does not open.
+    // An unfinished restore does not open.
     let opened = Account::open(target.path().join("f"), options()).await;
     assert!(matches!(opened, Err(OpenError::UnfinishedRestore { .. })), "{opened:?}");
 }
 
-/// Every version behind a position, with the images before them.
+/// Every version after a position, with its previous image.
 async fn versions(container: &Container, position: &Continuation) -> Vec<String> {
     let limit = PageLimit::items(10_000).unwrap();
     let request = FeedRequest::after(position.clone()).all_versions().limit(limit);
@@ -208,10 +211,9 @@ async fn versions(container: &Container, position: &Continuation) -> Vec<String>
     page.changes.iter().map(show).collect()
 }
 
-/// Containers of every kind in one backup: positions of both feeds, etags, LSNs, ids and definitions
-/// are what they were.
+/// A restore keeps positions of both feeds, etags, LSNs, ids and definitions of several kinds of containers.
 #[tokio::test]
-async fn a_restored_store_goes_on_as_the_one_that_was_backed_up() {
+async fn a_restored_store_continues_as_the_one_that_was_backed_up() {
     let (dir, place, target) = (scratch(), scratch(), scratch());
     let account = Account::open(dir.path(), options()).await.unwrap();
     let mut containers = Vec::new();
@@ -243,7 +245,7 @@ async fn a_restored_store_goes_on_as_the_one_that_was_backed_up() {
     let place = LocalFileSystem::new_with_prefix(place.path()).unwrap();
     let summary = account.backup(&place, "b").await.unwrap();
     let hash = account.state_hash().unwrap();
-    assert_eq!(summary.state_hash, hash, "whatever order containers are visited in");
+    assert_eq!(summary.state_hash, hash, "independent of the order of containers");
     account.close().await.unwrap();
 
     let into = target.path().join("restored");
@@ -256,7 +258,7 @@ async fn a_restored_store_goes_on_as_the_one_that_was_backed_up() {
         assert_eq!((everything(&container).await, versions(&container, &half).await), seen);
         let next = FeedRequest::after(now.clone()).all_versions();
         assert!(container.read_feed(&next).await.unwrap().changes.is_empty());
-        // New changes come behind the old ones, and new items get ids nobody had.
+        // New changes come after the old ones, and new items get unused resource ids.
         let highest = container.ranges().iter().map(|range| range.lsn).max().unwrap();
         let written = container.create(r#"{"id":"new","pk":"3"}"#).await.unwrap().into_item();
         assert!(written.lsn() <= highest.next());
@@ -272,7 +274,7 @@ async fn a_restored_store_goes_on_as_the_one_that_was_backed_up() {
     restored.close().await.unwrap();
 }
 
-/// Every file of a backup counts: changed, cut or missing, it is refused, and nothing opens.
+/// A restore is rejected if any file of the backup is changed, cut or missing.
 #[tokio::test]
 async fn every_damaged_file_of_a_backup_is_noticed() {
     let (dir, place_dir, target) = (scratch(), scratch(), scratch());
@@ -313,12 +315,12 @@ async fn every_damaged_file_of_a_backup_is_noticed() {
         assert!(refused.is_err_and(|error| !error.to_string().is_empty()));
         std::fs::write(&path, good).unwrap();
     }
-    // A list that leaves files out, or says another state than there is.
+    // A list that omits a file, or that states another content than the files have.
     let mut shorter = listed.clone();
     shorter["files"].as_array_mut().unwrap().pop();
     std::fs::write(root.join("BACKUP.json"), shorter.to_string()).unwrap();
     let refused = attempt().await;
-    // The store opens and quarantines the partition whose file is missing; the restore is refused all the same.
+    // The store opens and quarantines the partition whose file is missing, but the restore fails.
     let is_noticed = matches!(refused, Err(BackupError::Open(_) | BackupError::Storage(_)));
     assert!(is_noticed, "{refused:?}");
     for (field, value) in [("items", 7.into()), ("lsn", 7.into()), ("state", "00".into())] {
@@ -328,7 +330,7 @@ async fn every_damaged_file_of_a_backup_is_noticed() {
         let refused = attempt().await;
         assert!(matches!(refused, Err(BackupError::StateDiffers { .. })), "{field}: {refused:?}");
     }
-    // Whatever it says, nothing is written outside of the directory.
+    // No path in the list makes a restore write outside of the target directory.
     for path in ["../out", "catalog/../../out", "/dev/shm/out", "./../out", ".."] {
         let mut outside = listed.clone();
         outside["files"][0]["path"] = path.into();
@@ -358,8 +360,8 @@ fn objects(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Sealed segments are taken over, of the active one only the end is copied, and nothing that a restore does
-/// not need is left behind.
+/// Sealed segments are reused, only the end of the active segment is copied, and objects that a restore does not
+/// need are deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_backup_copies_only_what_is_new() {
     let (dir, place_dir, target) = (scratch(), scratch(), scratch());
@@ -376,14 +378,14 @@ async fn a_second_backup_copies_only_what_is_new() {
     assert_eq!(objects(place_dir.path()), before, "nothing new");
     write(&container, 1).await;
     let second = account.backup(&place, "b").await.unwrap();
-    // One item, and the manifests: they say where each log ends.
+    // One item, and the manifests, which state the end of each log.
     let parts = parts(&place_dir.path().join("b"));
     let manifests = parts.iter().filter(|(path, _)| path.ends_with("MANIFEST"));
     let manifests: u64 = manifests.map(|(_, path)| path.metadata().unwrap().len()).sum();
     assert!(second.copied_bytes <= manifests + 1_000, "{second:?}, {manifests}");
     assert!(second.copied_bytes > 0);
 
-    // Everything is rewritten by compaction, and the old files go.
+    // Compaction rewrites everything, and the old objects are deleted.
     for number in 0..3_000 {
         write(&container, number).await;
     }
@@ -400,8 +402,8 @@ async fn a_second_backup_copies_only_what_is_new() {
     restored.close().await.unwrap();
 }
 
-/// A restored store writes other entries under the LSNs and file names that the original went on with. A
-/// backup of it into the place of the original must not take one for the other.
+/// A restored store writes other entries under the same LSNs and file names as the original does after the backup.
+/// A backup of it into the same place must not confuse the two.
 #[tokio::test]
 async fn a_backup_of_a_restored_store_does_not_take_over_what_the_original_wrote_later() {
     let (dir, place_dir, target) = (scratch(), scratch(), scratch());
@@ -430,7 +432,7 @@ async fn a_backup_of_a_restored_store_does_not_take_over_what_the_original_wrote
     again.close().await.unwrap();
 }
 
-/// A damaged part is found and replaced when the backup is compared with the store.
+/// A backup with verification finds and replaces damaged parts.
 #[tokio::test]
 async fn a_damaged_backup_is_repaired_by_comparing_it_with_the_store() {
     let (dir, place_dir, target) = (scratch(), scratch(), scratch());
@@ -519,7 +521,7 @@ impl BackupSource for Overtaken<'_> {
     }
 }
 
-/// In a place that cannot be locked, the first list counts, whether there was one before or not.
+/// Without locks, the first list that is written wins, with or without an earlier list.
 #[tokio::test]
 async fn of_two_backups_at_once_the_first_that_is_complete_counts() {
     let (dir, target) = (scratch(), scratch());
@@ -543,7 +545,7 @@ async fn of_two_backups_at_once_the_first_that_is_complete_counts() {
     account.close().await.unwrap();
 }
 
-/// Wherever a backup stops, the one before it is restored, and the next copies only what is missing.
+/// If a backup stops at any point, the previous one can be restored, and the next copies only the missing parts.
 #[tokio::test]
 async fn a_killed_backup_leaves_the_last_one_restorable() {
     let (dir, place_dir, target) = (scratch(), scratch(), scratch());
@@ -581,7 +583,7 @@ async fn a_killed_backup_leaves_the_last_one_restorable() {
     account.close().await.unwrap();
 }
 
-/// Time passes between a backup and its restore: what expired meanwhile is still compared, and no longer served.
+/// Items that expire between a backup and its restore are still verified, but no longer served.
 #[tokio::test]
 async fn a_backup_whose_items_have_expired_since_is_restored() {
     let (dir, place, target) = (scratch(), scratch(), scratch());
@@ -607,7 +609,7 @@ async fn a_backup_whose_items_have_expired_since_is_restored() {
     restored.close().await.unwrap();
 }
 
-/// Containers come and go while moments are taken: each holds the containers of its catalog.
+/// Containers are created and dropped during backups: each backup holds the containers of its catalog.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_holds_the_containers_of_its_catalog() {
     let (dir, place, target) = (scratch(), scratch(), scratch());
@@ -644,7 +646,7 @@ async fn a_backup_holds_the_containers_of_its_catalog() {
     account.close().await.unwrap();
 }
 
-/// Backups were once lists of whole files.
+/// Format 1 lists whole files instead of parts.
 #[tokio::test]
 async fn a_backup_of_the_first_format_is_restored_and_continued() {
     let (dir, place_dir, target) = (scratch(), scratch(), scratch());

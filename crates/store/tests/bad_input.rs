@@ -1,8 +1,8 @@
-//! Whatever a caller sends: a typed error that says what to do, no panic, and nothing changed.
+//! Invalid input: each case returns a typed error with a remedy, does not panic, and changes nothing.
 //!
-//! One place calls the store and compares everything it says before and after; the rest are cases.
+//! A single function calls the store and compares its state before and after; the rest are cases.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use bytes::Bytes;
 use headwater_model::{BadContinuation, BadPageLimit, IdError, PartitionKeyError};
@@ -18,7 +18,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A store with a little in it that refuses things.
+/// A store with a few items.
 struct Bench {
     account: Account,
     database: Database,
@@ -48,7 +48,7 @@ impl Bench {
         Bench { account, database, items, levels }
     }
 
-    /// Everything a refused request must leave as it was.
+    /// The state that a rejected request must not change.
     async fn state(&self) -> String {
         let mut state = self.account.state_hash().unwrap();
         for database in self.account.databases() {
@@ -60,7 +60,7 @@ impl Bench {
         state
     }
 
-    /// The attempt is refused with this error, whose text says so much, and nothing has happened.
+    /// Asserts that an attempt fails with the expected error, that its text contains `says`, and that nothing changed.
     async fn refused<T: Debug, E: Error>(
         &self,
         name: &str,
@@ -98,7 +98,7 @@ impl Bench {
     }
 }
 
-/// An error is one line that says more than what it is called, and has no source it hides behind.
+/// Asserts that an error with its sources is a single short line and contains `says`.
 fn check_text(name: &str, error: &dyn Error, says: &str) {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -115,7 +115,7 @@ fn nested(levels: usize) -> String {
     format!(r#"{{"id":"1","pk":"a","x":{}{}}}"#, "[".repeat(inside), "]".repeat(inside))
 }
 
-/// A body of exactly so many bytes.
+/// A body of exactly this many bytes.
 fn sized(bytes: usize) -> String {
     let frame = r#"{"id":"big","pk":"a","n":"big","p":""}"#.len();
     let padding = "p".repeat(bytes - frame);
@@ -573,7 +573,7 @@ async fn positions_that_lead_nowhere() {
         bench.refused("the future", read, ahead, "is ahead of the newest change").await;
     }
 
-    // A reader of one half asks for the whole.
+    // A reader with positions for one half reads the whole container.
     let half = levels.ranges()[0].range.clone();
     let (low, high) = half.split_at(&Epk::from_hex("10").unwrap()).unwrap();
     let both = KeyRange::new(low.min().clone(), Epk::from_hex("30").unwrap()).unwrap();
@@ -632,7 +632,7 @@ async fn positions_before_what_is_kept() {
     }
     let request = FeedRequest::after(Continuation::Single(kept)).all_versions();
     let page = bench.items.read_feed(&request).await.unwrap();
-    assert_eq!(page.changes[0].lsn(), kept.next(), "what the error says is right");
+    assert_eq!(page.changes[0].lsn(), kept.next(), "the position in the error is valid");
 }
 
 #[tokio::test]
@@ -653,7 +653,7 @@ async fn texts_that_are_no_positions() {
         let parse = async { text.parse::<Continuation>() };
         bench.refused(text, parse, is, says).await;
     }
-    // Every damaged token is noticed.
+    // Every damaged token is rejected.
     let bare = token.trim_matches('"');
     for at in 0..bare.len() {
         let mut damaged = bare.as_bytes().to_vec();
@@ -724,12 +724,12 @@ async fn ranges_that_cannot_be_reshaped() {
         let split = three.split(id(1), Some(at));
         bench.refused("outside", split, outside, "choose one inside it").await;
     }
-    // A store that refused so much still works.
+    // The store still works after all rejections.
     three.create(r#"{"id":"1","pk":"a"}"#).await.unwrap();
     three.split(id(1), None).await.unwrap();
 }
 
-/// What is just allowed is accepted: the limits are where they are said to be.
+/// Input at the limits is accepted, so the limits are exactly as documented.
 #[tokio::test]
 async fn the_largest_that_is_allowed() {
     let bench = Bench::new().await;
@@ -737,7 +737,7 @@ async fn the_largest_that_is_allowed() {
     items.upsert(nested(128)).await.unwrap();
     let stored = items.upsert(sized(2_097_152)).await.unwrap().into_item();
     assert!(stored.to_bytes().len() > 2_097_152);
-    // An item read back whole is a body that can be sent again.
+    // An item of maximum size that was read can be written back.
     items.replace("big", stored.to_bytes()).await.unwrap();
     let id = "x".repeat(1023);
     items.create(format!(r#"{{"id":"{id}","pk":"a","n":"long"}}"#)).await.unwrap();

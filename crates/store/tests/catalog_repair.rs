@@ -1,7 +1,7 @@
-//! A damaged catalog is made again with everything that was in it: from its copy, from the entries that are
-//! readable, and from the containers' own files.
+//! Repair of a damaged catalog: everything is restored from its copy, from the readable log entries, and from the
+//! files of the containers.
 
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -32,7 +32,7 @@ fn options() -> Options {
     options
 }
 
-/// Two resources of every kind, one of them changed, and some that are gone.
+/// Creates two resources of every kind, one of them changed, and drops others.
 async fn build(account: &Account) {
     let database = account.create_database("db").await.unwrap();
     let definition = ContainerDefinition::new("c", "/pk").unwrap();
@@ -63,7 +63,7 @@ async fn create(account: &Account, kind: ResourceType, owner: ResourceId, id: &s
     account.create_resource(kind, owner, id, &json, |_| false).await.unwrap()
 }
 
-/// Everything the catalog says, without etags and times.
+/// The contents of the catalog, without etags and times.
 fn everything(account: &Account) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for database in account.databases() {
@@ -98,7 +98,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// Damages a file in one of several ways, or not at all.
+/// Damages a file in one of several ways, or not (`whole`).
 fn damage(path: &Path, how: &str) {
     let mut bytes = std::fs::read(path).unwrap_or_default();
     let length = bytes.len();
@@ -148,7 +148,7 @@ async fn a_damaged_catalog_is_restored_with_users_scripts_and_offers() {
             check(copy.path(), &expected, &format!("{file} {how}")).await;
         }
     }
-    // The copy is damaged too: the containers are there, and what the readable entries have.
+    // The copy is damaged too: the containers and the contents of readable entries are restored.
     for how in DAMAGE {
         for file in [segments[0].as_str(), "catalog"] {
             let copy = scratch();
@@ -175,7 +175,7 @@ async fn check(dir: &Path, expected: &BTreeMap<String, String>, what: &str) {
     let account = Account::open(dir, options()).await.unwrap();
     assert_eq!(&everything(&account), expected, "{what}");
     assert!(repaired.copy_lsn.is_some(), "{what}");
-    // No id of something else is given out, not even one that was dropped.
+    // A new resource gets no id that is in use, nor that of a dropped resource.
     let owner = ResourceId::Database(account.database("db").await.unwrap().rid());
     let before = everything(&account);
     let new = create(&account, ResourceType::User, owner, "new").await;
@@ -187,7 +187,7 @@ async fn check(dir: &Path, expected: &BTreeMap<String, String>, what: &str) {
     account.close().await.unwrap();
 }
 
-/// A copy that is older than the log is brought up to date by the entries after it.
+/// Entries after the copy bring a copy that is older than the log up to date.
 #[tokio::test]
 async fn an_old_copy_of_the_catalog_is_completed_by_the_readable_entries() {
     let dir = scratch();
@@ -208,7 +208,7 @@ async fn an_old_copy_of_the_catalog_is_completed_by_the_readable_entries() {
     check(dir.path(), &expected, "an old copy").await;
 }
 
-/// The copy is written again at the start if it is missing or damaged, for its owner alone.
+/// A missing or damaged copy is rewritten when the store opens, readable by its owner only.
 #[cfg(unix)]
 #[tokio::test]
 async fn the_copy_of_the_catalog_is_made_again_at_the_start() {

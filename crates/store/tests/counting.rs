@@ -1,7 +1,7 @@
-//! Counts without a filter are answered without reading an item, and are right whatever has happened: writes, time
-//! that is over, splits, merges, restarts, a lost index.
+//! Counts without a filter read no item. They are right after writes, expiry, splits, merges, restarts and the loss of
+//! the index.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -40,12 +40,12 @@ async fn ask(container: &Container, text: &str, scope: &ScanScope) -> QueryPage 
     container.query(&query, scope, None, PageLimit::default()).await.unwrap()
 }
 
-/// What a count answers, and the same found by looking at every item.
+/// Compares a count with the same count over a filter that reads every item. Returns the number of items read.
 async fn check(container: &Container, text: &str, scope: &ScanScope) -> u64 {
     let page = ask(container, text, scope).await;
     assert_eq!((page.items_read, page.bytes_read), (0, 0), "{text} in {scope:?}");
     assert_eq!(page.next, None);
-    // No index and no count knows what this says.
+    // Neither an index nor the maintained count can answer this filter.
     let looking = text.replace("WHERE true", "").replace("COUNT(c)", "COUNT(1)");
     let (before, after) = looking.split_once(" FROM ").unwrap();
     let alias = after.split(' ').next().unwrap();
@@ -90,7 +90,7 @@ async fn a_count_reads_no_item() {
     }
     let all = ask(&container, COUNTS[0], &ScanScope::Container).await;
     assert_eq!(all.rows, ["99"]);
-    // What matters is still looked at.
+    // Counts that depend on the items still read them.
     for text in [
         "SELECT VALUE COUNT(c.n) FROM c",
         "SELECT VALUE COUNT(1) FROM c WHERE c.n > 1",
@@ -135,12 +135,12 @@ impl World {
                 self.alive.insert((pk, id));
             }
             6..8 => {
-                // It may be gone by itself.
+                // The item may not exist, or may have expired.
                 let _ = self.container.delete(pk.as_str(), &id).await;
                 self.alive.remove(&(pk, id));
             }
             _ => {
-                // Comes and goes in one transaction, or nothing happens at all.
+                // One item is created and deleted in one transaction, which may also fail as a whole.
                 let other = json!({"id": "x", "pk": pk}).to_string();
                 let batch = [
                     ItemWrite::create(other),
@@ -219,8 +219,8 @@ fn a_count_is_what_a_look_at_every_item_finds() {
     assert!(checked > 5_000, "only {checked} items were counted");
 }
 
-/// With threads: pairs of items come and go in one transaction each, and ranges are split meanwhile. A count of
-/// whole ranges is that of one moment, so it never sees half a pair.
+/// Runs on real threads: pairs of items are created and deleted in one transaction each, while ranges are split. A
+/// count of whole ranges is a consistent snapshot, so it never sees half a pair.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_count_is_of_one_moment_while_others_write() {
     let account = Account::ephemeral_with(options()).await.unwrap();

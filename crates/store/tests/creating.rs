@@ -1,13 +1,13 @@
-//! Containers that several want to create at once.
+//! Concurrent creation of the same container.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_runtime::Runtime;
 use headwater_store::{Account, CatalogError, ContainerDefinition, Database, Options};
 
-/// Two programs that start at the same moment both want a container to be there.
+/// Several programs create the same container at once. One succeeds; the others get a conflict and find it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_is_told_that_a_container_exists_finds_it() {
+async fn a_container_that_already_exists_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let account = Account::open(dir.path(), Options::default()).await.unwrap();
     let shop = account.create_database("shop").await.unwrap();
@@ -19,7 +19,7 @@ async fn whoever_is_told_that_a_container_exists_finds_it() {
             match shop.create_container(definition).await {
                 Ok(_) => 1,
                 Err(CatalogError::AlreadyExists { .. }) => {
-                    assert!(shop.find_container(&id).is_some(), "{id} exists and is not there");
+                    assert!(shop.find_container(&id).is_some(), "{id} exists but is not found");
                     0
                 }
                 Err(error) => panic!("{error}"),

@@ -1,7 +1,7 @@
-//! Listings and unsorted queries come in the order in which items were created, page by page, whatever happens
-//! between two pages; and where that order cannot be had, in another one that never changes on the way.
+//! Listings and unsorted queries return items in creation order, page by page, also across changes between pages.
+//! Where that order is not available, they use another one and keep it to the end.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -50,14 +50,14 @@ fn number_in(item: &Item) -> u32 {
     u32::try_from(item["n"].as_u64().unwrap()).unwrap()
 }
 
-/// All items of a scope, in pages of a size, and how many pages that were.
+/// Lists all items of a scope in pages of `size`; returns them and the number of pages.
 async fn listed(container: &Container, scope: &ScanScope, size: u32) -> (Vec<u32>, usize) {
     let limit = PageLimit::items(size).unwrap();
     let (mut numbers, mut after) = (Vec::new(), None::<ScanPosition>);
     for pages in 1..10_000 {
         let page = container.list(scope, after.as_ref(), limit).await.unwrap();
         numbers.extend(page.items.iter().map(number_in));
-        // A client has nothing but the text.
+        // A client stores only the text of a position.
         after = page.next.map(|next| ScanPosition::from_text(&next.to_string()));
         if after.is_none() {
             return (numbers, pages);
@@ -66,7 +66,7 @@ async fn listed(container: &Container, scope: &ScanScope, size: u32) -> (Vec<u32
     panic!("the listing never ends");
 }
 
-/// All rows of a query for numbers.
+/// Reads all rows of a query for numbers; returns them and the number of pages.
 async fn asked(
     container: &Container,
     text: &str,
@@ -92,7 +92,7 @@ async fn asked(
 async fn a_listing_comes_in_the_order_of_creation() {
     let account = Account::ephemeral_with(options(1_000)).await.unwrap();
     let container = filled(&account, 1, 200).await;
-    // Written again is not created again.
+    // An item that is replaced keeps its place.
     container.upsert(item(0)).await.unwrap();
     container.upsert(item(150)).await.unwrap();
     let all: Vec<u32> = (0..200).collect();
@@ -154,7 +154,7 @@ async fn no_empty_page_follows_the_last_match() {
     account.close().await.unwrap();
 }
 
-/// More than are sorted at once.
+/// A container with more items than a listing sorts.
 #[test]
 fn a_long_listing_keeps_its_order_and_the_third_has_that_of_creation() {
     let simulation = Simulation::new(1);
@@ -192,7 +192,7 @@ fn a_long_listing_keeps_its_order_and_the_third_has_that_of_creation() {
     });
 }
 
-/// What the order must be, by a scan and what each item says about itself.
+/// The expected order: all items of a scan, sorted by their numbers.
 async fn listed_by_number(container: &Container, scope: &ScanScope) -> Vec<u32> {
     let mut items = Vec::new();
     let mut after = None;
@@ -225,9 +225,9 @@ async fn few_matches_of_a_long_filter_come_in_the_order_of_creation() {
     account.close().await.unwrap();
 }
 
-/// A position is good in the order it was made in, whatever there is to go by when it is used.
+/// A position stays valid in its order, even if the store would choose another order by then.
 #[tokio::test]
-async fn a_listing_that_has_grown_too_long_goes_on_in_its_order() {
+async fn a_listing_that_has_grown_too_long_keeps_its_order() {
     let account = Account::ephemeral_with(options(100)).await.unwrap();
     let container = filled(&account, 1, 90).await;
     let limit = PageLimit::items(30).unwrap();
@@ -278,10 +278,10 @@ async fn positions_that_were_made_up_are_refused_or_harmless() {
     account.close().await.unwrap();
 }
 
-/// What a reader of a listing is promised: what was there all along exactly once, and nothing twice.
+/// A reader of a listing. It must see items that exist during the whole listing exactly once, and no item twice.
 struct Reader {
     scope: ScanScope,
-    /// Items that were there when it began and are still, by what tells one life of an item from another.
+    /// Numbers of the items that have existed since it began. An item that is created again gets a new number.
     there: BTreeSet<u64>,
     seen: Vec<u64>,
     after: Option<ScanPosition>,
@@ -406,10 +406,10 @@ fn a_listing_misses_nothing_and_shows_nothing_twice_while_items_come_and_go() {
             world.finished
         });
     }
-    assert!(finished > 200, "only {finished} listings came to their end");
+    assert!(finished > 200, "only {finished} listings were finished");
 }
 
-/// The same with threads: writers that create, replace and delete while readers list.
+/// Runs on real threads: writers create, replace and delete while readers list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn items_that_stay_are_listed_once_while_others_come_and_go() {
     const STAYING: u32 = 300;

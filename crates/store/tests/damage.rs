@@ -1,15 +1,15 @@
-//! Damage is contained: it is reported, never skipped, and keeps nothing else from being served.
+//! Damage is contained: it is reported, never skipped, and everything undamaged is served.
 //!
-//! A closed store is damaged in one place at a time (a flipped bit, a zeroed page, a cut, garbage behind
-//! the end, a deleted or unreadable file) and opened again, and everything in it is read. It opens.
-//! Questions that do not need the damaged partition get the answers of the undamaged store. The others
-//! get the same answer, because what was hit is derived and was rebuilt from the log, or an error that
-//! names the file, the byte and what is wrong. Only a damaged catalog keeps a store from opening.
+//! A closed store is damaged in one place at a time: a flipped bit, a zeroed page, a cut, garbage after the end, a
+//! deleted or unreadable file. Then it is opened again, and everything in it is read. It must open. Requests that do
+//! not need the damaged partition get the answers of the undamaged store. The others get the same answer if the damaged
+//! data is derived and was rebuilt from the log. Otherwise they get an error that names the file, the byte and the
+//! problem. Only a damaged catalog prevents a store from opening.
 //!
-//! The log and the catalog are damaged densely on a disk in memory, once with the index they had and
-//! once with none; the index, whose files belong to its engine, is damaged on a real disk.
+//! The log and the catalog are damaged at many places on a disk in memory, with the index they had and without one. The
+//! files of the index belong to its engine and are damaged on a real disk.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -36,10 +36,10 @@ fn options() -> Options {
     options
 }
 
-// ---- a store with everything in it
+// ---- a store with all kinds of files
 
-/// Several segments, compacted ones, inherited ones, a catalog with a history, and an index in several
-/// tables.
+/// Creates a store with several segments, some of them compacted or inherited, a catalog with a history, and an index
+/// with several tables.
 async fn build(dir: &Path) {
     let day = Duration::from_secs(24 * 3600);
     let account = Account::open(dir, options()).await.unwrap();
@@ -107,14 +107,14 @@ async fn fill(container: &Container, random: &mut Random, writes: u64) {
     }
 }
 
-// ---- everything a store says
+// ---- all answers of a store
 
-/// What was answered, as text, or the damage that keeps it from being answered.
+/// An answer as text, or the damage that prevents it.
 type Answer = Result<String, Damage>;
-/// All answers by what was asked. A question about one partition names it: `db/kept r1 latest`.
+/// All answers by question. A question about one partition names it: `db/kept r1 latest`.
 type Answers = BTreeMap<String, Answer>;
 
-/// An error that is not about damaged bytes.
+/// An error of opening or reading a store.
 #[derive(Debug)]
 enum Refusal {
     Open(OpenError),
@@ -124,7 +124,7 @@ enum Refusal {
 }
 
 impl Refusal {
-    /// The place that is damaged, if that is what the error is about.
+    /// The damaged place, if the error is about damage.
     fn damage(&self) -> Option<&Damage> {
         match self {
             Refusal::Open(OpenError::Damaged(damage))
@@ -137,13 +137,13 @@ impl Refusal {
         }
     }
 
-    /// An answer if the error is about damage; the error itself if not.
+    /// Turns an error about damage into an answer; returns any other error.
     fn answer(self) -> Result<Answer, Refusal> {
         self.damage().cloned().map(|damage| Ok(Err(damage))).unwrap_or(Err(self))
     }
 }
 
-/// Notes an answer, or the damage in its place.
+/// Records an answer, or the damage that prevents it.
 fn note(all: &mut Answers, asked: String, answer: Result<String, Refusal>) -> Result<(), Refusal> {
     let answer = match answer {
         Ok(text) => Ok(text),
@@ -250,7 +250,7 @@ fn difference(expected: &Answers, found: &Answers) -> String {
     }
 }
 
-/// Which kinds of files kept something from being answered, and which were rebuilt.
+/// Counts, by kind of file, of damage that was reported and of damage without effect.
 #[derive(Debug, Default)]
 struct Tally {
     reported: BTreeMap<String, u64>,
@@ -258,8 +258,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Judges one damaged place: what does not need the file is answered as before, the rest is
-    /// answered as before or refused with an error that names the file.
+    /// Checks the answers after damage of one place. Questions that do not need the file have the same answers as
+    /// before. The others have the same answers or an error that names the file.
     fn judge(
         &mut self,
         file: &str,
@@ -271,7 +271,7 @@ impl Tally {
         let found = match found {
             Ok(found) => found,
             Err(refusal) => {
-                // Without its catalog a store does not know what it holds.
+                // Only damage of the catalog may prevent a store from opening.
                 assert!(file.starts_with("catalog"), "{file}, {what}: {refusal:?}");
                 match (&refusal, refusal.damage()) {
                     (_, Some(damage)) => check_damage(damage, file, what),
@@ -284,7 +284,7 @@ impl Tally {
                 return;
             }
         };
-        assert!(found.len() == expected.len(), "{file}, {what}: some things were not asked");
+        assert!(found.len() == expected.len(), "{file}, {what}: other questions than before");
         let mut is_reported = false;
         for (asked, answer) in &found {
             match answer {
@@ -305,7 +305,7 @@ impl Tally {
     }
 }
 
-/// Whether an answer depends on a file: it is about the same partition, or about all of them.
+/// Whether an answer depends on a file: it is about the partition of the file, or about all partitions.
 fn needs(asked: &str, file: &str, expected: &Answers) -> bool {
     if asked == "state" {
         return true;
@@ -321,18 +321,18 @@ fn needs(asked: &str, file: &str, expected: &Answers) -> bool {
     is_same && (asked.ends_with(" scan") || asked.contains(&format!(" r{number} ")))
 }
 
-/// `catalog seg` for `catalog/00000003.seg`.
+/// The kind of a file, such as `catalog seg` for `catalog/00000003.seg`.
 fn kind_of(file: &str) -> String {
     let part = if file.starts_with("catalog") { "catalog" } else { "partition" };
     let name = file.rsplit('/').next().unwrap_or(file);
     format!("{part} {}", name.rsplit('.').next().unwrap_or(name))
 }
 
-/// An error about damage names the file, or the directory when it is the log as a whole that is short.
+/// Asserts that an error names the damaged file, or its directory if the log as a whole is too short.
 fn check_damage(damage: &Damage, file: &str, what: &str) {
     let dir = file.rsplit_once('/').map_or(file, |(dir, _)| dir);
     let named = damage.file.ends_with(file) || damage.file.contains(dir);
-    assert!(named, "{file}, {what}: another file is blamed: {damage}");
+    assert!(named, "{file}, {what}: the error names another file: {damage}");
     assert!(!damage.what.is_empty() && damage.to_string().contains("at byte"), "{damage}");
     let is_unreadable = damage.what.starts_with("cannot be read");
     if damage.file.ends_with(".seg") && !is_unreadable {
@@ -344,7 +344,7 @@ fn check_damage(damage: &Damage, file: &str, what: &str) {
 
 const ROOT: &str = "store";
 
-/// All files below `dir` that are not the index's and not the lock, by their path from there.
+/// All files below `dir` by relative path, except those of the index and the lock.
 fn log_files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for path in all_files(dir) {
@@ -389,17 +389,17 @@ async fn open_in_memory(disk: &MemoryDisk, index: &MemoryIndex) -> Result<Accoun
     Account::open_in(environment, Path::new(ROOT), options()).await.map_err(Refusal::Open)
 }
 
-/// Opens, reads everything, and lets go without a trace.
+/// Opens a store, reads everything, writes to every partition, and closes it.
 async fn look(disk: &MemoryDisk, index: &MemoryIndex) -> Result<Answers, Refusal> {
     let account = open_in_memory(disk, index).await?;
     let found = answers(&account).await;
     write_everywhere(&account).await;
-    // Ends its tasks; a store that was opened with damage in it may well refuse.
+    // Ends its tasks; closing a damaged store may fail.
     let _ = account.close().await;
     found
 }
 
-/// Writes to every partition that is served: damage elsewhere does not matter.
+/// Writes to every partition. Quarantined partitions must reject the write with the remedy.
 async fn write_everywhere(account: &Account) {
     let set_aside = account.quarantined();
     for database in account.databases() {
@@ -418,7 +418,7 @@ async fn write_everywhere(account: &Account) {
                         assert!(error.damage().is_some(), "{error}");
                         assert_eq!(error.remedy(), Remedy::Restore);
                         let text = error.to_string();
-                        assert!(text.contains("headwater doctor"), "no way out: {text}");
+                        assert!(text.contains("headwater doctor"), "no remedy: {text}");
                     }
                     Err(error) => panic!("{error}"),
                 }
@@ -427,7 +427,7 @@ async fn write_everywhere(account: &Account) {
     }
 }
 
-/// The index a store would have had: made from the undamaged log.
+/// The index of the undamaged store, built from its log.
 async fn index_of(disk: &MemoryDisk) -> MemoryIndex {
     let index = MemoryIndex::default();
     let account = open_in_memory(&disk.fork(), &index).await.unwrap();
@@ -465,7 +465,7 @@ async fn a_flipped_bit_is_reported_or_changes_nothing() {
     let bytes: usize = closed.files.iter().map(|(_, bytes)| bytes.len()).sum();
     let stride = (bytes as u64 / flips).max(1);
     for (name, bytes) in &closed.files {
-        // Segments make up nearly everything; small files are hit at least so often.
+        // Segments are by far the largest files, so small files are hit at least about 12 times.
         let stride = stride.min(bytes.len() as u64 / 12).max(1);
         let mut at = random.below(stride);
         while at < bytes.len() as u64 {
@@ -512,7 +512,7 @@ async fn a_cut_or_missing_file_is_reported_or_changes_nothing() {
             if name.ends_with(".seg") || name.ends_with("MANIFEST") {
                 let is_said =
                     found.as_ref().map_or(true, |found| found.values().any(Result::is_err));
-                assert!(is_said, "{name} is missing and nothing says so");
+                assert!(is_said, "{name} is missing without an error");
             }
             tally.judge(name, &what, &closed.expected, found);
         }
@@ -522,8 +522,8 @@ async fn a_cut_or_missing_file_is_reported_or_changes_nothing() {
     assert!(!tally.reported.contains_key("partition LIVENESS"), "{tally:?}");
 }
 
-/// Every kind of file, damaged in every way: the store opens, what is undamaged is served, and the rest
-/// is refused by name.
+/// Damages every kind of file in every way: the store opens and serves what is undamaged. Requests that need the
+/// damaged partition get an error that names the file.
 #[tokio::test]
 async fn damage_of_one_file_keeps_nothing_else_from_being_served() {
     const PAGE: usize = 4096;
@@ -566,8 +566,8 @@ async fn damage_of_one_file_keeps_nothing_else_from_being_served() {
     }
 }
 
-/// A store whose catalog is lost still has its items. Opening it must not take it for an empty one,
-/// and above all must not tidy the items away.
+/// A store whose catalog is lost still has its items. It must not open as an empty store, and must not remove the files
+/// of the containers.
 #[tokio::test]
 async fn a_lost_catalog_is_reported_and_costs_nothing() {
     let closed = closed_store().await;
@@ -577,9 +577,9 @@ async fn a_lost_catalog_is_reported_and_costs_nothing() {
     assert!(refusal.damage().is_some_and(|damage| damage.file.contains("catalog")), "{refusal:?}");
     for (name, bytes) in closed.files.iter().filter(|(name, _)| !name.starts_with("catalog")) {
         let file = disk.open(&Path::new(ROOT).join(name), false).unwrap();
-        assert_eq!(file.length().unwrap(), bytes.len() as u64, "{name} is still there");
+        assert_eq!(file.length().unwrap(), bytes.len() as u64, "{name} is unchanged");
     }
-    // With the catalog back in its place, everything is as it was.
+    // With the catalog restored, all answers are as before.
     for (name, bytes) in closed.files.iter().filter(|(name, _)| name.starts_with("catalog")) {
         disk.open(&Path::new(ROOT).join(name), true).unwrap().write_at(bytes, 0).unwrap();
     }
@@ -587,7 +587,7 @@ async fn a_lost_catalog_is_reported_and_costs_nothing() {
     assert!(found == closed.expected, "{}", difference(&closed.expected, &found));
 }
 
-/// The directory of a partition is gone, as after a careless copy.
+/// The directory of a partition is missing, as after an incomplete copy.
 #[tokio::test]
 async fn a_lost_partition_is_reported() {
     let closed = closed_store().await;
@@ -604,11 +604,11 @@ async fn a_lost_partition_is_reported() {
         let mut tally = Tally::default();
         let manifest = format!("{dir}/MANIFEST");
         tally.judge(&manifest, "lost", &closed.expected, look(&disk, &index).await);
-        assert_eq!(tally.reported.len(), 1, "{dir}: nothing says so");
+        assert_eq!(tally.reported.len(), 1, "{dir}: the loss is not reported");
     }
 }
 
-/// The last write of a killed process looks like a torn one when it is damaged. The index knows better.
+/// Damage of a killed process's last write looks like a torn write. The index shows that the write was complete.
 #[test]
 fn what_the_index_has_seen_cannot_have_been_torn() {
     let simulation = Simulation::new(1);
@@ -649,7 +649,7 @@ fn what_the_index_has_seen_cannot_have_been_torn() {
     assert_eq!(quarantined[0].damage.lsn, Some(Lsn::new(3)), "{quarantined:?}");
 }
 
-/// A store that cannot be opened because its disk is full says so, and opens when there is room.
+/// A store on a full disk does not open and names the cause; it opens when there is room.
 #[tokio::test]
 async fn a_full_disk_at_the_start_says_make_room() {
     let disk = MemoryDisk::with_faults();
@@ -666,7 +666,7 @@ async fn a_full_disk_at_the_start_says_make_room() {
 
 // ---- the index, on a real disk
 
-/// Collects what is logged while it lives.
+/// A log writer that collects the output in memory.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -687,7 +687,7 @@ impl Logged {
     }
 }
 
-/// Opens a store on disk and reads everything; also what it logged as a warning or worse.
+/// Opens a store on disk and reads everything. Also returns its log output of level warning and above.
 async fn look_on_disk(dir: &Path) -> (Result<Answers, Refusal>, String) {
     let logged = Logged::default();
     let writer = logged.clone();
@@ -708,7 +708,7 @@ async fn look_on_disk(dir: &Path) -> (Result<Answers, Refusal>, String) {
     (found, logged.text())
 }
 
-/// The same, after which an index that failed while it was being read must be found out again.
+/// Opens a store on disk and reads everything; a second time if the index failed, since it is rebuilt then.
 async fn look_twice(dir: &Path) -> (Result<Answers, Refusal>, String) {
     let (found, logged) = look_on_disk(dir).await;
     match found {
@@ -735,7 +735,7 @@ fn copy_dir(from: &Path, to: &Path) {
 async fn closed_on_disk(dir: &Path) -> (Answers, Vec<(String, usize)>) {
     build(dir).await;
     for path in all_files(dir) {
-        // The engine makes room in its journal ahead of time; nobody needs to copy zeros.
+        // The engine preallocates its journal. The zeros are cut off to make copies faster.
         if path.extension().is_some_and(|extension| extension == "jnl") {
             let bytes = std::fs::read(&path).unwrap();
             let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -745,7 +745,7 @@ async fn closed_on_disk(dir: &Path) -> (Answers, Vec<(String, usize)>) {
     let copy = scratch();
     copy_dir(dir, copy.path());
     let (expected, logged) = look_on_disk(copy.path()).await;
-    assert_eq!(logged, "", "nothing to say about an undamaged store");
+    assert_eq!(logged, "", "an undamaged store logs no warnings");
     let files = all_files(dir).into_iter().filter_map(|path| {
         let length = std::fs::metadata(&path).unwrap().len();
         let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
@@ -814,14 +814,14 @@ async fn a_missing_index_is_rebuilt_with_a_warning() {
         let (found, logged) = look_twice(copy.path()).await;
         let found = found.unwrap_or_else(|refusal| panic!("{name}: {refusal:?}\n{logged}"));
         assert!(found == expected, "{name} missing: {}", difference(&expected, &found));
-        // Lock files and outdated lists of tables are of no account.
+        // Lock files and outdated lists of tables are not needed.
         if !name.ends_with("lock") && !name.contains("/v") {
-            assert!(logged.contains("rebuilt from the log"), "{name}: nobody warns: {logged}");
+            assert!(logged.contains("rebuilt from the log"), "{name}: no warning: {logged}");
         }
     }
 }
 
-/// Rows that make no sense, although no byte of the index is damaged.
+/// Malformed rows in an index whose files are intact.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_with_malformed_rows_is_rebuilt_while_the_store_is_open() {
     let original = scratch();
@@ -835,7 +835,7 @@ async fn an_index_with_malformed_rows_is_rebuilt_while_the_store_is_open() {
             let rows = database.keyspace("rows", options).unwrap();
             let of_items = rows.iter().filter_map(|row| {
                 let key = row.key().unwrap();
-                // The second number of a key is that of the container, times 16, and the kind.
+                // The second byte of a key is the number of the container times 16 plus the kind of the row.
                 (key.get(1) == Some(&(16 + 2))).then(|| key.to_vec())
             });
             let key = of_items.collect::<Vec<_>>().swap_remove(10);
@@ -867,9 +867,9 @@ async fn an_index_with_malformed_rows_is_rebuilt_while_the_store_is_open() {
     }
 }
 
-/// A power cut may leave an index from long ago. What it missed can be gone from the log meanwhile.
+/// A power cut may leave an old index. Compaction may have removed log entries that the index has not applied.
 #[tokio::test]
-async fn an_index_from_before_a_compaction_is_not_believed() {
+async fn an_index_from_before_a_compaction_is_rebuilt() {
     let (dir, old) = (scratch(), scratch());
     let account = Account::open(dir.path(), options()).await.unwrap();
     let database = account.create_database("db").await.unwrap();

@@ -1,6 +1,7 @@
-//! An index that fails while the store is in use is rebuilt from the log at once: reads and writes that
-//! meet the damage get an error that says to try again, and nothing that was acknowledged is lost. A partition
-//! whose log is damaged too is quarantined, and the others are served.
+//! Damage of the index while the store is in use: it is rebuilt from the log at once.
+//!
+//! Reads and writes that hit the damage get an error with the remedy to retry, and nothing acknowledged is lost. A
+//! partition whose log is damaged too is quarantined, and the others are served.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -21,7 +22,7 @@ use std::time::Duration;
 use support::{Reader, Scope, scratch};
 use tokio::sync::oneshot;
 
-/// How long a rebuild may take on a busy machine.
+/// Time limit for a rebuild on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ITEMS: usize = 2_000;
 
@@ -34,7 +35,7 @@ fn options() -> Options {
     options
 }
 
-/// What the process has logged, of all tests.
+/// The log output of the process, shared by all tests.
 fn logged() -> &'static Mutex<Vec<u8>> {
     static LOGGED: OnceLock<Mutex<Vec<u8>>> = OnceLock::new();
     LOGGED.get_or_init(|| {
@@ -58,14 +59,14 @@ fn logged() -> &'static Mutex<Vec<u8>> {
     })
 }
 
-/// The lines of the log that name this directory.
+/// Number of log lines that name this directory and contain `what`.
 fn lines_about(dir: &Path, what: &str) -> usize {
     let text = String::from_utf8_lossy(&logged().lock().unwrap()).into_owned();
     let dir = dir.display().to_string();
     text.lines().filter(|line| line.contains(&dir) && line.contains(what)).count()
 }
 
-/// Two containers with many rows, one of them with unique keys and expiry, after deletes and a split.
+/// Creates two containers with many rows, deletes and a split; one has unique keys and expiry.
 async fn build(dir: &Path) {
     let account = Account::open(dir, options()).await.unwrap();
     let database = account.create_database("db").await.unwrap();
@@ -109,7 +110,7 @@ fn tables(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Changes every hundredth byte of every table of the index, in the files that the engine has open.
+/// Flips bits in every hundredth byte of every index table, in the files that the engine has open.
 fn damage(dir: &Path) {
     let tables = tables(&dir.join("index"));
     assert!(!tables.is_empty(), "the index has tables");
@@ -120,7 +121,7 @@ fn damage(dir: &Path) {
     }
 }
 
-/// The value after as many attempts as a rebuild takes. Every error until then says to try again.
+/// Retries until the rebuild is done and returns the value. Asserts that every error has the remedy to retry.
 async fn patiently<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
     met: &AtomicBool,
     storage: impl Fn(&E) -> Option<&StorageError>,
@@ -183,7 +184,7 @@ async fn a_damaged_index_is_rebuilt_while_the_server_runs() {
     account.close().await.unwrap();
     drop(account);
 
-    // Opened again, so that no block of a table is in memory.
+    // Opened again, so that no table block is cached.
     let account = Account::open(dir.path(), options()).await.unwrap();
     damage(dir.path());
     let containers = account.find_database("db").unwrap().containers();
@@ -213,7 +214,7 @@ async fn a_damaged_index_is_rebuilt_while_the_server_runs() {
         assert!(expected.iter().all(|(id, item)| found.get(id) == Some(item)));
     }
     done.store(true, Ordering::SeqCst);
-    assert!(met.load(Ordering::SeqCst), "no read has met the damage");
+    assert!(met.load(Ordering::SeqCst), "no read hit the damage");
     for (container, writer) in containers.iter().zip(writers) {
         let all = expected.get_mut(container.id().as_str()).unwrap();
         all.extend(writer.await.unwrap());
@@ -226,7 +227,7 @@ async fn a_damaged_index_is_rebuilt_while_the_server_runs() {
             container.delete("k1", "twice").await.unwrap();
         }
     }
-    assert_eq!(lines_about(dir.path(), "index failed"), 1, "said once");
+    assert_eq!(lines_about(dir.path(), "index failed"), 1, "logged once");
     let rebuilt = lines_about(dir.path(), "rebuilt from the log");
     account.close().await.unwrap();
     drop((account, containers));
@@ -243,7 +244,7 @@ async fn a_damaged_index_is_rebuilt_while_the_server_runs() {
     assert_eq!(indexes.count(), 1, "the damaged files are gone");
 }
 
-/// Changes a byte in the middle of the first segment of a partition, in the file that the log has open.
+/// Flips bits in the middle of the first segment of a partition, in the file that the log has open.
 fn damage_log(dir: &Path, partition: &str) -> PathBuf {
     let mut dirs = vec![dir.join("containers")];
     let mut segments = Vec::new();
@@ -269,7 +270,7 @@ fn damage_log(dir: &Path, partition: &str) -> PathBuf {
     segments.swap_remove(0)
 }
 
-/// What a quarantined partition answers: the file, the byte, the LSN and the next step.
+/// Asserts that the error of a quarantined partition names the file, the byte, the LSN and the next step.
 fn check_quarantined(error: &StorageError, file: &Path, dir: &Path) {
     assert!(matches!(error, StorageError::Quarantined(_)), "{error}");
     assert_eq!(error.remedy(), Remedy::Restore);
@@ -337,7 +338,7 @@ async fn a_partition_whose_log_is_damaged_too_is_quarantined_while_the_server_ru
     check_lost(&plain, &lost, &file, dir.path()).await;
     let Err(FeedError::Storage(error)) = waiting.await.unwrap() else { panic!("a page") };
     check_quarantined(&error, &file, dir.path());
-    // Everything else is read and written.
+    // All other partitions are readable and writable.
     for container in account.find_database("db").unwrap().containers() {
         let keys = (0..ITEMS / 100).map(|key| format!("k{key}"));
         for key in keys.filter(|key| !is_lost(&container, key)) {
@@ -347,7 +348,7 @@ async fn a_partition_whose_log_is_damaged_too_is_quarantined_while_the_server_ru
             assert!(container.read(key.as_str(), &id).await.unwrap().is_some());
         }
     }
-    assert_eq!(lines_about(dir.path(), "is quarantined"), 1, "said once");
+    assert_eq!(lines_about(dir.path(), "is quarantined"), 1, "logged once");
     assert_eq!(lines_about(dir.path(), "rebuilt from the log"), 1);
     assert!(account.stopped_tasks().is_empty());
     account.close().await.unwrap();
@@ -360,7 +361,7 @@ async fn a_partition_whose_log_is_damaged_too_is_quarantined_while_the_server_ru
     account.close().await.unwrap();
 }
 
-/// Every request that needs a quarantined partition says why it cannot be answered.
+/// Asserts that every request that needs a quarantined partition returns the error that explains it.
 async fn check_lost(container: &Container, lost: &RangeInfo, file: &Path, dir: &Path) {
     let key = (0..ITEMS / 100).map(|key| format!("k{key}")).find(|key| {
         let epk = container.definition().partition_key().epk(&key.as_str().into()).unwrap();
@@ -395,7 +396,7 @@ async fn check_lost(container: &Container, lost: &RangeInfo, file: &Path, dir: &
     }
 }
 
-/// Items, their number, the feed and a query agree with what was written.
+/// Asserts that items, their count, the feed and a query match what was written.
 async fn check(container: &Container, expected: &BTreeMap<String, Vec<u8>>) {
     let found = all_items(container, &AtomicBool::new(false)).await;
     assert!(found == *expected, "{}", container.id());

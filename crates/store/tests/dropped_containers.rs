@@ -1,13 +1,13 @@
-//! What stays of containers and ranges that are gone.
+//! Files of dropped containers and replaced ranges are closed.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_runtime::Runtime;
 use headwater_store::{Account, ContainerDefinition, Options};
 use std::path::Path;
 use std::time::Duration;
 
-/// Open files of this process below a directory that have no name any more.
+/// Files below a directory that are deleted but still open in this process.
 fn removed_but_open(dir: &Path) -> Vec<String> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let names = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -38,7 +38,7 @@ async fn the_files_of_dropped_containers_and_of_split_ranges_are_closed() {
         let container = database.create_container_with(definition, 2).await.unwrap();
         container.create(r#"{"id":"1","pk":"p"}"#).await.unwrap();
         database.drop_container(&format!("c{number}")).await.unwrap();
-        // Who still holds it is told that it is gone, and is not kept waiting.
+        // A handle of the dropped container gets an error at once.
         let refused = container.create(r#"{"id":"2","pk":"p"}"#).await;
         assert!(refused.is_err());
     }

@@ -1,11 +1,11 @@
-//! The examples run, end by themselves, and say what they promise to say.
+//! The examples run to their end and print the expected text.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where Cargo has put an example. It builds them with the tests, unless it was asked for one test only.
+/// Path of a built example. Cargo builds examples with the tests, unless it runs a single test target.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().unwrap().parent().unwrap();
@@ -41,7 +41,7 @@ fn the_quickstart_runs() {
 
 #[test]
 fn the_leaderboard_resumes_where_it_was() {
-    // Twenty players: a hundred changes of which each player's newest is read, then one round more.
+    // Twenty players: the newest of each player's hundred changes is read, then one more round.
     let says = ["after five rounds (20 changes read", "one more round (40 changes read", "1. p"];
     check("leaderboard", &says);
 }

@@ -1,10 +1,10 @@
-//! The change feed through a filter: what the feed would show, filtered afterwards, and nothing else.
+//! A filtered change feed returns the same as the unfiltered feed, filtered afterwards.
 //!
-//! Random histories write, patch, delete and batch in few partition keys, compact, split, merge and
-//! restart. After some steps the feed is read without a filter and filtered here, by code of its own, and
-//! read through the filter; both must be the same. One seed is one history.
+//! Random histories write, patch, delete and batch in few partition keys, compact, split, merge and restart. After
+//! some steps the test reads the feed without a filter, filters it with its own code, and compares the result with
+//! the feed through the filter. One seed is one history.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -19,17 +19,17 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use support::{Reader, Scope, Seed, merge_some, open_simulated, rounds, split_some};
 
-/// A filter, and the same in plain code over what the unfiltered feed shows.
+/// A filter, and an equivalent predicate on the changes of the unfiltered feed.
 #[derive(Clone)]
 struct Case {
     filter: FeedFilter,
     wanted: fn(&Seen) -> bool,
-    /// The properties shown; everything if there are none.
+    /// The properties returned; all if empty.
     columns: &'static [&'static str],
     all_versions_only: bool,
 }
 
-/// A change as the unfiltered feed shows it.
+/// A change of the unfiltered feed.
 struct Seen {
     kind: ChangeKind,
     after: Option<Value>,
@@ -45,7 +45,7 @@ impl Seen {
         }
     }
 
-    /// The item a condition is about, if it is known.
+    /// The item that a condition applies to, if it is known.
     fn judged(&self) -> Option<&Value> {
         if self.kind == ChangeKind::Delete { self.before.as_ref() } else { self.after.as_ref() }
     }
@@ -109,7 +109,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What a reader sees of one change.
+/// The parts of a change that a reader gets.
 #[derive(Debug, PartialEq)]
 struct Shown {
     lsn: Lsn,
@@ -132,7 +132,7 @@ fn shown(change: &Change) -> Shown {
     }
 }
 
-/// Latest versions carry their position in what is shown; checked elsewhere.
+/// Removes the `_lsn` that items of latest versions contain; other tests check it.
 fn without_lsn(mut item: Value) -> Value {
     item.as_object_mut().unwrap().remove("_lsn");
     item
@@ -212,7 +212,7 @@ impl World {
     async fn step(&mut self) {
         let key = format!("t{}", self.random.below(4));
         match self.random.below(20) {
-            // A write may be refused because the item is or is not there; that is not a change.
+            // A write may be rejected because the item exists or not; then there is no change.
             0..12 => {
                 let write = self.random_write(&key);
                 let _ = self.container.write(write).await;
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// Compares a few filters in a scope of their own.
+    /// Compares a few random filters, each in a random scope.
     async fn check(&mut self) {
         let cases = cases();
         for _ in 0..4 {
@@ -265,7 +265,7 @@ impl World {
         let Some((start, whole)) = self.whole(reader).await else { return };
         let filtered = self.drain_filtered(reader, case, start.clone()).await;
         assert_same(case, &filtered, &whole);
-        // Positions are the same with and without: change over after any page, either way.
+        // Positions are valid with and without the filter: switch after any page, either way.
         let pages = self.random.below(4);
         let (mut first, mut position) = (Vec::new(), start.clone());
         for _ in 0..pages {
@@ -288,12 +288,12 @@ impl World {
         assert_eq!(first + rest.len(), all, "unfiltered, then not: {reader:?} {:?}", case.filter);
     }
 
-    /// Everything the unfiltered feed shows, and from where.
+    /// All changes of the unfiltered feed, and the position they start at.
     async fn whole(&self, reader: &Reader) -> Option<(FeedStart, Vec<Change>)> {
         let zero = FeedStart::After(Continuation::Single(Lsn::ZERO));
         match reader.drain(&self.container, zero.clone()).await {
             Ok((changes, _)) => Some((zero, changes)),
-            // Where the log is no longer complete, each range has a beginning of its own.
+            // If the log is no longer complete, each range has its own first position.
             Err(FeedError::BeforeRetention { oldest, .. }) => {
                 let start = FeedStart::After(Continuation::Single(oldest));
                 let (changes, _) = reader.drain(&self.container, start.clone()).await.ok()?;
@@ -316,7 +316,7 @@ impl World {
         let (mut position, mut all) = (start, Vec::<Change>::new());
         for _ in 0..10_000 {
             let page = self.page(reader, Some(case), position).await;
-            // Changes of one transaction share their partition and LSN, and are never apart.
+            // Changes of one transaction share their partition and LSN, and are always on one page.
             if let (Some(last), Some(next)) = (all.last(), page.changes.first()) {
                 let is_cut = (last.partition(), last.lsn()) == (next.partition(), next.lsn());
                 assert!(!is_cut, "a transaction is cut");
@@ -331,7 +331,7 @@ impl World {
     }
 }
 
-/// Per range in order; between ranges there is none.
+/// Compares the sets of changes, and the order within each partition key.
 fn assert_same(case: &Case, filtered: &[Change], whole: &[Change]) {
     let sorted = |mut all: Vec<Shown>| {
         all.sort_by(|one, two| (&one.key, one.lsn, &one.id).cmp(&(&two.key, two.lsn, &two.id)));
@@ -385,7 +385,10 @@ async fn a_page_that_filtered_everything_out_still_advances() {
         headwater_store::FeedRequest::new(start).filter(filter.clone()).limit(limit)
     };
     let first = container.read_feed(&request(FeedStart::Beginning)).await.unwrap();
-    assert!(first.changes.is_empty() && first.unfinished, "it has looked at enough for one page");
+    assert!(
+        first.changes.is_empty() && first.unfinished,
+        "a page reads a limited number of changes"
+    );
     let Continuation::Single(reached) = first.continuation else { panic!("one range") };
     assert!(reached > Lsn::ZERO);
     let mut position = FeedStart::After(first.continuation);
@@ -394,7 +397,7 @@ async fn a_page_that_filtered_everything_out_still_advances() {
         position = FeedStart::After(page.continuation);
         if let [found] = &page.changes[..] {
             assert_eq!(found.id(), "39999");
-            // Waiting readers get it in one go: an unfinished page is no reason to wait for a write.
+            // A waiting reader gets it with one request: after an unfinished page it reads on at once.
             let waiting = request(FeedStart::Beginning).wait(Duration::from_secs(600));
             let page = container.read_feed(&waiting).await.unwrap();
             assert_eq!(page.changes[0].id(), "39999");

@@ -1,6 +1,6 @@
-//! A large page of the change feed, read by two.
+//! A large page of the change feed is read in two halves.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_runtime::Random;
 use headwater_store::{
@@ -23,7 +23,7 @@ async fn container(random: &mut Random) -> (Account, Container) {
     (account, container)
 }
 
-/// One transaction: several items of one key, or one item, some of them written before.
+/// Writes one transaction: one or several items of one key, some of them replaced.
 async fn write(container: &Container, random: &mut Random) {
     let key = format!("k{}", random.below(5));
     let body = |random: &mut Random| {
@@ -34,7 +34,7 @@ async fn write(container: &Container, random: &mut Random) {
     container.batch(key.as_str(), writes).await.unwrap();
 }
 
-/// What a page says, in order.
+/// The changes of a page, in order.
 fn seen(page: &FeedPage) -> Vec<(Lsn, String, Vec<u8>)> {
     let of = |change: &Change| (change.lsn(), change.id().to_owned(), change.body().to_vec());
     page.changes.iter().map(of).collect()
@@ -58,7 +58,7 @@ async fn two_halves_are_what_one_reader_would_read() {
             let (first, second) = (halves.first().unwrap(), halves.second().unwrap());
             let both = [seen(&first), seen(&second)].concat();
             let whole = seen(&container.read_feed(&request(after, items)).await.unwrap());
-            // Records that are dead count when the middle is looked for, so both may be less than a page.
+            // Dead records count when the middle is chosen, so both halves may be less than a page.
             assert_eq!(both, whole[..both.len()], "seed {seed} after {after}");
             assert!(both.len() > items as usize / 3, "seed {seed} after {after}: {}", both.len());
             let last = second.changes.last().or(first.changes.last()).unwrap().lsn();
@@ -72,7 +72,7 @@ async fn two_halves_are_what_one_reader_would_read() {
     }
 }
 
-/// What is written between the two, and a split, neither hide a change nor show one twice.
+/// Writes and a split between the two halves neither hide a change nor repeat one.
 #[tokio::test(flavor = "multi_thread")]
 async fn halves_miss_nothing_while_others_write() {
     for seed in 0..10 {

@@ -1,9 +1,9 @@
-//! History of containers without a policy: what the all-versions feed keeps, for how long, and what a
-//! reader behind it is answered.
+//! History of containers without a policy: what the all-versions feed retains, for how long, and the error for
+//! a reader with an older position.
 //!
-//! Simulated: retention is a day, and a day passes in no time.
+//! Runs in a simulation, because the retention is a day.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -21,7 +21,7 @@ use support::{Reader, Scope, container_of, open_simulated};
 const KEYS: u64 = 12;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A store with tiny segments that compacts only when asked.
+/// A store with tiny segments and without background maintenance.
 struct Stage {
     simulation: Simulation,
     node: Node,
@@ -50,7 +50,7 @@ impl Stage {
         Stage { simulation, node, disk, index, options, account, container, written, next: 0 }
     }
 
-    /// One more version of every item.
+    /// Writes one more version of every item.
     async fn write_round(&mut self) {
         for key in 0..KEYS {
             self.write(&format!("k{key}")).await;
@@ -199,7 +199,7 @@ fn history_takes_no_more_bytes_than_its_bound() {
         }
         let history = stage.container.history().unwrap();
         assert_eq!(history.bytes_max, Some(BYTES_MIN), "twelve small items are less");
-        // The active segment cannot be compacted, and the one at the border is kept or dropped whole.
+        // The active segment is never compacted, and the segment at the border is kept or dropped whole.
         let most = BYTES_MIN + 2 * u64::from(stage.options.segment_bytes);
         assert!(history.bytes <= most, "{history:?}");
         assert!(history.bytes >= BYTES_MIN / 2, "{history:?}");
@@ -400,7 +400,7 @@ fn a_position_behind_what_is_kept_gets_the_oldest_one_and_how_much_is_missing() 
         let ranges = stage.container.ranges();
         let behind = ranges.iter().map(|range| position.position_for(&range.range).unwrap().get());
         assert_eq!(missing, behind.sum::<u64>(), "of every range, from position 0");
-        // The position as the error prints it, as a person would copy it.
+        // The position as the error prints it, as a user would copy it.
         let printed = text.split("oldest kept position is ").nth(1).unwrap();
         let printed: Continuation = printed.split('.').next().unwrap().parse().unwrap();
         let resumed = stage.read(FeedStart::After(printed)).await.unwrap();

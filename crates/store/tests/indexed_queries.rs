@@ -1,11 +1,11 @@
-//! Queries through indexes: the rows a scan would find, in the same order, whatever happened before.
+//! Queries through indexes return the same rows as a scan, in the same order.
 //!
-//! Random histories write, patch, batch and delete items with odd values, compact, split, merge, restart,
-//! are killed, lose their index, let items expire, and change the indexing policy. Queries of many kinds are asked all along,
-//! in pages of any size, from a store that indexes at once; a model that knows nothing but a list of items
-//! and the query language says what must come out. One seed is one history.
+//! Random histories write, patch, batch and delete items with unusual values, compact, split, merge, restart, are
+//! killed, lose their index, let items expire, and change the indexing policy. All along, queries of many kinds run in
+//! pages of any size, on a store that indexes at once. The expected rows come from a model that knows only a list of
+//! items and the query language. One seed is one history.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use support::{Seed, merge_some, open_simulated, rounds, split_some};
 
-/// Filters of every sort an index is used for, and some it is not.
+/// Filters of every kind that uses an index, and some that use none.
 const FILTERS: &[&str] = &[
     "c.n = 3",
     "c.n = 3.0 AND c.s = 'ab'",
@@ -72,7 +72,7 @@ const FILTERS: &[&str] = &[
     "c.n >= 2 AND c.s = 'ab'",
 ];
 
-/// What is asked about the items that pass.
+/// Queries over the items that pass the filter.
 const SHAPES: &[(&str, &str)] = &[
     ("SELECT * FROM c", ""),
     ("SELECT VALUE c.n FROM c", ""),
@@ -94,7 +94,7 @@ const SHAPES: &[(&str, &str)] = &[
 
 struct World {
     random: Random,
-    /// What this world asks: few questions, so that indexes made for one are there when it is asked again.
+    /// The filters of this history. Few, so that an index created for one is used when it is asked again.
     filters: Vec<&'static str>,
     shapes: Vec<(&'static str, &'static str)>,
     simulation: Simulation,
@@ -106,7 +106,7 @@ struct World {
     container: Container,
     lookups: usize,
     walks: usize,
-    /// Answers item by item in the order of creation.
+    /// Number of streamed results in creation order.
     created: usize,
 }
 
@@ -236,7 +236,7 @@ impl World {
     async fn step(&mut self) {
         let key = format!("t{}", self.random.below(4));
         match self.random.below(32) {
-            // A write may be refused because the item is not there.
+            // A write may fail because the item does not exist.
             0..14 => {
                 let write = self.random_write(&key);
                 let _ = self.container.write(write).await;
@@ -299,9 +299,8 @@ impl World {
             1 => ScanScope::Range(self.random.pick(&self.container.ranges()).id),
             _ => ScanScope::Container,
         };
-        // In the order of their creation, which is that of their resource ids: it tells equal sort keys apart, and
-        // groups, distinct rows and those that come item by item are in it. The latter may be in the order of a
-        // scan where there are more items than are sorted.
+        // Rows with equal sort keys, groups, distinct rows and streamed rows come in creation order, which is the
+        // order of resource ids. Streamed rows may come in scan order if there are more items than are sorted.
         let mut items = Vec::new();
         let mut position = None;
         loop {
@@ -372,11 +371,11 @@ fn a_query_through_an_index_answers_what_a_scan_answers() {
     }
     assert!(lookups > 100, "only {lookups} pages came from an index");
     assert!(walks > 50, "only {walks} pages came along an index");
-    assert!(created > 100, "only {created} answers were in the order of creation");
+    assert!(created > 100, "only {created} results were in creation order");
 }
 
-/// Tells a story in a time of its own: how long a page may take and how long rows are kept must not depend on
-/// how busy the machine is. Nobody but a query lets indexes catch up.
+/// Runs a test in simulated time, so that time limits of pages and of cached rows do not depend on the load of the
+/// machine. Without maintenance, only queries let indexes catch up.
 fn tell<F>(story: impl FnOnce(Account) -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send,
@@ -433,11 +432,11 @@ fn a_path_that_queries_filter_by_is_indexed_and_spares_the_scan() {
         assert_eq!(found.index.used, ["/n/?"]);
         assert_eq!(container.index_percent(), 100);
         assert_eq!(found.rows, scanned.rows);
-        // What was written a moment ago is found.
+        // The newest writes are found.
         container.create(r#"{"id":"new","t":"a","n":7,"m":"new"}"#).await.unwrap();
         container.upsert(r#"{"id":"7","t":"a","n":8,"m":7}"#).await.unwrap();
         let found = ask(&container, text).await;
-        assert_eq!((found.items_read, found.rows.len()), (6, 5), "one was proposed in vain");
+        assert_eq!((found.items_read, found.rows.len()), (6, 5), "one candidate is stale");
         account.close().await.unwrap();
     });
 }
@@ -463,7 +462,7 @@ fn a_range_that_proposes_too_much_is_read_from_the_log_and_counted_once() {
     options.sweep_after_items = 10;
     tell_with(options, |account| async move {
         let container = filled(&account, 3_000).await;
-        // A list has its values in the order in which the items were looked at.
+        // A list has its values in the order in which the items were read.
         let list = "SELECT VALUE MAKELIST(c.m) FROM c WHERE c.m >= 0";
         let few = "SELECT VALUE COUNT(1) FROM c WHERE c.m >= 2990";
         let in_order_of_log: Vec<u32> = (0..3_000).collect();
@@ -479,10 +478,10 @@ fn a_range_that_proposes_too_much_is_read_from_the_log_and_counted_once() {
             assert_eq!(page.index.potential, ["/m/?"]);
             entries.push(page.index.entries);
         }
-        // No index is made where it would propose everything. Of one that others needed as many entries were
-        // counted as are worth it, and never again.
+        // No index is created if all items match. Once another query has created it, its entries are counted up to
+        // the limit, and never again.
         assert_eq!(entries, [0, 0, 1_000, 0]);
-        // Neither is what lies around it; what lies inside may be few.
+        // A range around it is not counted either; a range inside may have few entries.
         let around = ask(&container, "SELECT VALUE COUNT(1) FROM c WHERE c.m >= -5").await;
         assert_eq!((around.index.entries, around.items_read), (0, 3_000));
         let inside = ask(&container, few).await;
@@ -537,9 +536,9 @@ fn the_second_page_of_a_sorted_query_costs_only_itself() {
         let expected: Vec<String> =
             (0..3_000).rev().map(|number: u32| number.to_string()).collect();
         assert_eq!(rows, expected);
-        // What was left over of the first look is enough for ten more pages; then there is an index.
+        // The rows cached by the first page are enough for ten more pages; then there is an index.
         assert_eq!(read[..11], [3_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        // The last row of the page before is looked at again, and one behind the page.
+        // Each page also reads the last row of the previous page and one row after the page.
         assert!(read[11..].iter().all(|items| *items <= 102), "{read:?}");
         account.close().await.unwrap();
     });
@@ -583,7 +582,7 @@ fn a_sorted_page_along_an_index_costs_only_itself() {
             let query = Query::parse(text, &[]).unwrap();
             let limit = PageLimit::items(100).unwrap();
             let scope = ScanScope::Container;
-            // The first page has the order indexed, and then another the index built.
+            // The first query creates the index; the second one builds it.
             for _ in 0..2 {
                 container.query(&query, &scope, None, limit).await.unwrap();
             }
@@ -607,7 +606,7 @@ fn a_sorted_page_along_an_index_costs_only_itself() {
     });
 }
 
-/// A version that is being replaced can be seen until its successor can: an index must not lose it between.
+/// A version that is being replaced is visible until its successor is. An index must not miss the item in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_item_that_always_matches_is_always_found_while_it_is_written_again() {
     const ITEMS: u32 = 20;
@@ -623,7 +622,7 @@ async fn an_item_that_always_matches_is_always_found_while_it_is_written_again()
     for number in 0..ITEMS {
         container.upsert(item(number, 0)).await.unwrap();
     }
-    // Enough others that the path is worth an index.
+    // Enough other items that the path is worth an index.
     for first in 0..15 {
         let writes = (0..100).map(|number| {
             let id = format!("other-{first}-{number}");
@@ -655,7 +654,7 @@ async fn an_item_that_always_matches_is_always_found_while_it_is_written_again()
             assert_eq!(found.len(), ITEMS as usize, "{:?} {:?}", found, page.index);
             assert_eq!(page.rows.len(), ITEMS as usize, "each once");
             looked_up += usize::from(!page.index.used.is_empty());
-            // They are first in this order before they are written and after.
+            // The items come first in this order, before and after each write.
             let page = ask_for(&container, "SELECT VALUE c.id FROM c ORDER BY c.n", ITEMS).await;
             let mut found = texts(&page.rows);
             found.sort_unstable();
@@ -672,7 +671,7 @@ async fn an_item_that_always_matches_is_always_found_while_it_is_written_again()
     account.close().await.unwrap();
 }
 
-/// An item that is written while a log is read moves to its end, and must be counted all the same, once.
+/// An item that is written during a sweep of the log moves to its end, and must still be counted exactly once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_item_counts_once_while_items_are_written_again() {
     const ITEMS: u32 = 3_000;
@@ -711,7 +710,7 @@ async fn every_item_counts_once_while_items_are_written_again() {
             assert_eq!(texts(&page.rows), [ITEMS.to_string()]);
             let page = ask(&container, "SELECT c.t, COUNT(1) AS n FROM c GROUP BY c.t").await;
             assert_eq!(page.rows.len(), 7);
-            // Item by item: one in a hundred, found in the order of the log and shown in that of a scan.
+            // A streaming query with one match in a hundred items, found in log order and sorted afterwards.
             let filter = "SELECT VALUE c.id FROM c WHERE ENDSWITH(c.id, '77')";
             let mut found = texts(&ask(&container, filter).await.rows);
             found.sort_unstable();

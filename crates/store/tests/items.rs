@@ -1,6 +1,6 @@
-//! Items through the public API: every operation, every refusal, on the ephemeral and the durable store.
+//! Items through the public API: every operation and its errors, on the ephemeral and the durable store.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_store::{
     Account, ChangeKind, Container, ContainerDefinition, FeedRequest, FeedStart, ItemWrite,
@@ -60,7 +60,7 @@ async fn an_item_is_created_read_replaced_and_deleted() {
 
     let reborn = items.upsert(r#"{"id":"1","pk":"a"}"#).await.unwrap();
     assert_eq!(reborn.change, Some(ChangeKind::Create));
-    assert_ne!(rid(&reborn.into_item()), rid(&first), "made anew, it is another item");
+    assert_ne!(rid(&reborn.into_item()), rid(&first), "created again, it is another item");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_replacement_under_another_id_moves_the_item() {
     let stale = ItemWrite::replace("1", r#"{"id":"2","pk":"a"}"#).if_match("\"stale\"");
     let stale = items.write(stale).await.unwrap_err();
     assert!(matches!(stale, WriteError::EtagMismatch { .. }), "{stale}");
-    assert!(items.read("a", "1").await.unwrap().is_some(), "nothing of what was refused happened");
+    assert!(items.read("a", "1").await.unwrap().is_some(), "rejected writes change nothing");
 
     let moved = items.replace("1", r#"{"id":"2","pk":"a","mail":"x"}"#).await.unwrap();
     assert_eq!(moved.change, Some(ChangeKind::Replace));
@@ -228,7 +228,7 @@ async fn a_scan_sees_every_item_once_in_a_stable_order() {
     assert_eq!(of_key.items.len(), 43);
 }
 
-/// A store that was dropped without being closed is free when its writers have noticed.
+/// Opens a store that was dropped without being closed. It stays locked until its writers have ended.
 async fn open_when_free(dir: &std::path::Path) -> Account {
     let runtime = headwater_runtime::Runtime::system();
     for _ in 0..1000 {
@@ -306,7 +306,7 @@ async fn statistics_count_items_and_name_the_largest_partition_keys() {
     let halves = container.statistics().unwrap();
     assert_eq!(halves.len(), 2);
     assert_eq!(halves.iter().map(|half| half.items).sum::<u64>(), 33);
-    // The files of the old range belong to both halves; what is in them is counted once.
+    // Both halves inherit the files of the old range; their bytes are counted once.
     let bytes: u64 = halves.iter().map(|half| half.bytes).sum();
     assert!(bytes > 33 * 500 && bytes <= range.bytes, "{halves:?} of {range:?}");
     container.merge(halves[0].id, halves[1].id).await.unwrap();
@@ -315,8 +315,8 @@ async fn statistics_count_items_and_name_the_largest_partition_keys() {
     account.close().await.unwrap();
 }
 
-/// Items that are read again and again come out of memory; what comes out of it must be as new as what
-/// comes from the log, also while ranges are split.
+/// Items that are read often come from memory. They must be as new as those from the log, also while ranges are
+/// split.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_shows_every_write_that_was_answered_before_it() {
     const KEYS: usize = 8;
@@ -348,7 +348,7 @@ async fn a_read_shows_every_write_that_was_answered_before_it() {
                 let found = items.read(format!("k{key}"), "1").await.unwrap();
                 let Some(item) = found else {
                     let after = answered[key].load(Ordering::SeqCst);
-                    // A delete may have been on its way, or answered and nothing written since.
+                    // A delete may be in flight, or may be the last write that was answered.
                     let gone = (before..=after + 1).any(|number| number % 7 == 0);
                     assert!(gone, "k{key} is missing after write {before} of it was answered");
                     continue;

@@ -1,22 +1,21 @@
-//! Nothing acknowledged is lost by `kill -9`, and nothing unacknowledged appears half.
+//! Crash test: `kill -9` loses no acknowledged write and leaves no unacknowledged one half done.
 //!
 //! ```text
 //! this process                                writer process (the same binary)
-//! start ────────────────────────────────────► open the store; several tasks write, one reshapes
-//! wait a random moment                        try 2 17 …   before an operation
+//! start ────────────────────────────────────► open the store; several tasks write, one splits and merges
+//! wait for a random time                      try 2 17 …   before an operation
 //! SIGKILL ──────────────────────────────────► ack 2 17     after it was acknowledged
-//! read what it said, open the store, compare
+//! read its output, open the store, compare
 //! ```
 //!
-//! What the writer says goes to a file as its standard output: bytes that reached the kernel outlive
-//! the process, as those of the store must. Each task has one operation under way at a time and items
-//! of its own, so after a kill at most one operation per task is undecided, and everything else must be
-//! exactly so. One directory lives through all kills of a test, with segments small enough for rolls,
-//! compactions, splits and merges to be killed too.
+//! The writer's standard output goes to a file: bytes that reached the kernel outlive the process, as those
+//! of the store must. Each task has one operation in flight at a time and its own items. So after a kill at
+//! most one operation per task is undecided, and all others must match exactly. One directory is used for all
+//! kills of a test. Its segments are small, so that rolls, compactions, splits and merges are killed too.
 //!
-//! `HEADWATER_KILLS` says how many kills; see [`rounds`].
+//! `HEADWATER_KILLS` sets the number of kills; see [`rounds`].
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -41,7 +40,7 @@ const ROUND: &str = "HEADWATER_KILL_ROUND";
 const TASKS: u64 = 4;
 const KEYS: u64 = 3;
 const IDS: u64 = 8;
-/// `kept` keeps all versions for longer than the test runs, `bare` none: it is compacted all the time.
+/// `kept` retains all versions for longer than the test runs; `bare` retains none, so it is compacted often.
 const CONTAINERS: [&str; 2] = ["kept", "bare"];
 
 fn options(durability: Durability, maintenance: Duration) -> Options {
@@ -55,7 +54,7 @@ fn options(durability: Durability, maintenance: Duration) -> Options {
     options
 }
 
-/// One operation on one item, as it stands in a line the writer says.
+/// One operation on one item, as written in the writer's output.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Create(String, u64),
@@ -101,7 +100,7 @@ impl Step {
     }
 }
 
-/// Versions differ in length, so that half of one cannot pass for another.
+/// The body of a version. Versions differ in length, so that half of one is not mistaken for another.
 fn body(key: &str, id: &str, version: u64) -> String {
     let padding = "p".repeat(usize::try_from(version % 701).unwrap());
     format!(r#"{{"id":"{id}","pk":"{key}","v":{version},"padding":"{padding}"}}"#)
@@ -109,14 +108,14 @@ fn body(key: &str, id: &str, version: u64) -> String {
 
 // ---- the writer process
 
-/// Says a line: one write, so that a kill leaves a whole line or none that counts.
+/// Prints a line with a single write, so that a kill leaves a whole line or one without its end.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{line}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
-/// Not a test: the process that is killed. Without the environment of [`start`] it does nothing.
+/// Not a test: runs as the process that is killed. Without the environment of [`start`] it does nothing.
 #[test]
 fn writer_process() {
     let Ok(dir) = std::env::var(DIR) else {
@@ -160,13 +159,13 @@ async fn write_until_killed(dir: &Path, round: u64, durability: Durability) {
         let random = Random::seeded(round * 1000 + 999);
         runtime.spawn("reshaper", reshape(account.clone(), container, random));
     }
-    // Longer than any round, so that a writer nobody kills ends too.
+    // Longer than any round, so that the writer ends even if it is not killed.
     runtime.sleep(Duration::from_secs(120)).await;
 }
 
 async fn write(container: Container, name: &'static str, task: u64, round: u64) {
     let mut random = Random::seeded(round * 1000 + task);
-    // Unique over all rounds, and only growing.
+    // Unique over all rounds and increasing.
     let mut version = round * 1_000_000 + task;
     for number in 0..1_000_000_u64 {
         let key = format!("{name}-{task}-{}", random.below(KEYS));
@@ -190,7 +189,7 @@ fn choose(random: &mut Random, version: &mut u64) -> Vec<Step> {
     if random.chance(2) {
         return vec![Step::DeleteKey];
     }
-    // No item twice in one batch: then what a batch leaves behind tells whether it happened.
+    // No item occurs twice in one batch, so the state of its items shows whether the batch was applied.
     let count = if random.chance(25) { 2 + random.below(4) } else { 1 };
     let first = random.below(IDS);
     let step = |offset: u64| {
@@ -218,7 +217,7 @@ async fn carry_out(container: &Container, key: &str, steps: &[Step]) -> Result<(
     }
 }
 
-/// The same as a batch, done by a stored procedure.
+/// Carries out steps in a stored procedure, with the same effect as a batch.
 async fn run_as_script(container: &Container, key: &str, steps: &[Step]) -> Result<(), WriteError> {
     const SOURCE: &str = "function carryOut(steps) {
         var link = __.getSelfLink();
@@ -249,7 +248,7 @@ async fn run_as_script(container: &Container, key: &str, steps: &[Step]) -> Resu
     };
     match container.execute(key, &call).await {
         Ok(_) => Ok(()),
-        // Refused as a whole, as a batch would be; or others were quicker, and nothing happened either.
+        // Rejected as a whole, as a batch would be, or given up after conflicts; nothing was written.
         Err(
             ExecuteError::Script { error: ScriptFailure::Thrown { number: 404 | 409, .. }, .. }
             | ExecuteError::Conflict
@@ -260,7 +259,7 @@ async fn run_as_script(container: &Container, key: &str, steps: &[Step]) -> Resu
     }
 }
 
-/// Splits, merges and compacts now and then, never beyond a handful of partitions.
+/// Splits, merges and compacts at random; never creates more than five partitions.
 async fn reshape(account: Account, container: Container, mut random: Random) {
     let runtime = Runtime::system();
     for _ in 0..100_000 {
@@ -280,11 +279,11 @@ async fn reshape(account: Account, container: Container, mut random: Random) {
     }
 }
 
-// ---- what the writer said, and what must be true because of it
+// ---- the writer's output, and the state that must follow from it
 
 type ItemName = (String, String);
 
-/// An item's version, or that it is gone.
+/// The version of an item; `None` if it is deleted.
 type Version = Option<u64>;
 
 #[derive(Clone, Debug)]
@@ -293,21 +292,21 @@ struct Attempt {
     steps: Vec<Step>,
 }
 
-/// The items of one container as the acknowledgements say.
+/// The items of one container according to the acknowledgements.
 #[derive(Default)]
 struct Model {
     live: BTreeMap<ItemName, u64>,
-    /// Everything that ever happened to an item.
+    /// All versions of each item.
     history: BTreeMap<ItemName, Vec<Version>>,
-    /// What the feed of all versions has shown of it.
+    /// The versions that the all-versions feed has returned.
     shown: BTreeMap<ItemName, Vec<Version>>,
-    /// How far that feed was read. `None` before the container was first seen.
+    /// Position of that feed. `None` before the container was first read.
     position: Option<Continuation>,
     acknowledged: u64,
 }
 
 impl Model {
-    /// What an attempt changes, or nothing if it must be refused.
+    /// The changes of an attempt; `None` if it must be rejected.
     fn effects(&self, attempt: &Attempt) -> Option<Vec<(ItemName, Version)>> {
         let mut effects = Vec::new();
         for step in &attempt.steps {
@@ -343,7 +342,7 @@ impl Model {
         }
     }
 
-    /// Decides what happened to an attempt that was never answered, by what is there now.
+    /// Decides from the current items whether an unanswered attempt was applied.
     fn settle(&mut self, attempt: &Attempt, found: &BTreeMap<ItemName, u64>) {
         let Some(effects) = self.effects(attempt) else {
             return;
@@ -351,7 +350,7 @@ impl Model {
         let now = |name: &ItemName| found.get(name).copied();
         let happened = effects.iter().filter(|(name, version)| now(name) == *version).count();
         if happened == 0 {
-            return; // Compared with the last acknowledged state below.
+            return; // The caller compares with the last acknowledged state.
         }
         assert_eq!(happened, effects.len(), "half of an attempt: {attempt:?} left {found:?}");
         self.apply(effects);
@@ -364,11 +363,11 @@ struct World {
 }
 
 impl World {
-    /// Takes in what a writer said; returns what it was not told the end of, by container.
+    /// Applies the output of a writer; returns the attempts without an outcome, by container.
     fn listen(&mut self, said: &str) -> Vec<(String, Attempt)> {
         let mut open: BTreeMap<(String, String), (String, Attempt)> = BTreeMap::new();
-        // A line without its end was being written when the kill came: an attempt that was never
-        // made, or an acknowledgement nobody received.
+        // A line without its end was cut off by the kill: an attempt that was never made, or an
+        // acknowledgement that was not delivered.
         let whole = said.rfind('\n').map_or("", |end| &said[..end]);
         for line in whole.lines() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -395,15 +394,15 @@ impl World {
                     model.apply(effects.unwrap_or_default());
                     model.acknowledged += 1;
                 }
-                ["error", ..] => panic!("the writer met an error: {line}"),
-                // The test harness talks too.
+                ["error", ..] => panic!("the writer failed: {line}"),
+                // Output of the test harness.
                 _ => {}
             }
         }
         open.into_iter().map(|((container, _), (_, attempt))| (container, attempt)).collect()
     }
 
-    /// Compares a reopened store with everything that was ever acknowledged.
+    /// Compares a reopened store with everything that was acknowledged.
     async fn check(
         &mut self,
         account: &Account,
@@ -433,7 +432,7 @@ impl World {
     }
 }
 
-/// All items with their versions, as a scan of the index finds them; each is also whole.
+/// All items with their versions, as a scan finds them. Asserts that each item is complete.
 async fn read_items(container: &Container) -> BTreeMap<ItemName, u64> {
     let mut found = BTreeMap::new();
     for ((_, id), item) in scan_all(container).await {
@@ -458,7 +457,7 @@ fn check_ranges(container: &Container) {
     assert_eq!(ids.len(), ranges.len(), "ids are not reused: {ranges:?}");
 }
 
-/// The feed from the beginning is the live items, each once, in order.
+/// Asserts that the feed from the beginning returns the live items, each once, in order.
 async fn check_latest(container: &Container, live: &BTreeMap<ItemName, u64>, random: &mut Random) {
     let mut seen = BTreeMap::new();
     for range in container.ranges() {
@@ -475,7 +474,7 @@ async fn check_latest(container: &Container, live: &BTreeMap<ItemName, u64>, ran
     assert_eq!(&seen, live, "the feed shows the live items");
 }
 
-/// The feed of all versions goes on where it was left and shows everything, in order, once.
+/// Asserts that the all-versions feed resumes at its position and returns every version once, in order.
 async fn check_all_versions(container: &Container, model: &mut Model, random: &mut Random) {
     let reader = Reader::all_versions(Scope::Container, page_size(random));
     let position = model.position.take().unwrap_or(Continuation::Single(Lsn::ZERO));
@@ -552,7 +551,7 @@ async fn kill_again_and_again(durability: &str, seed: u64) {
     let mut after_open = 0;
     for round in 0..kills {
         let mut child = start(&dir, &said, round, durability);
-        // Mostly while it writes, sometimes while it is still opening what the last kill left.
+        // Mostly while it writes, sometimes while it still recovers from the last kill.
         let delay = if round > 0 && random.chance(25) {
             random.below(40)
         } else {

@@ -1,6 +1,6 @@
-//! What one large transaction costs those who read it.
+//! Limits of large transactions, and the cost of reading them from the feed.
 
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_log::disk::{Disk, DiskFile, MemoryDisk};
 use headwater_runtime::Runtime;
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// All versions of what comes next.
+    /// A request for all versions of the changes from now on.
     async fn now_on(&self) -> FeedRequest {
         let now = FeedRequest::new(FeedStart::Now).all_versions();
         let now = self.container.read_feed(&now).await.unwrap();
@@ -135,7 +135,7 @@ impl World {
         FeedRequest::after(now.continuation).all_versions().limit(limit)
     }
 
-    /// Reads a page; and how many bytes of files that took.
+    /// Reads a page; also returns the number of bytes read from files.
     async fn read(&self, request: &FeedRequest) -> (Result<FeedPage, FeedError>, usize) {
         let before = self.disk.read.load(Ordering::Relaxed);
         let page = self.container.read_feed(request).await;
@@ -148,7 +148,7 @@ fn item(id: usize, bytes: usize) -> String {
     format!(r#"{{"id":"{id}","pk":"p","text":"{}"}}"#, "x".repeat(bytes))
 }
 
-/// Bytes of the versions after and before the changes of a page.
+/// Bytes of the new and the previous versions on a page.
 fn size(page: &FeedPage) -> usize {
     let before = |change: &headwater_store::Change| change.previous_bytes().map_or(0, |b| b.len());
     page.changes.iter().map(|change| change.body().len() + before(change)).sum()
@@ -166,7 +166,7 @@ async fn the_versions_before_a_large_transaction_are_read_once() {
     assert_eq!(page.changes.len(), 100);
     assert!(read < 4 * MIB, "{} KiB were read for {} KiB", read / KIB, size(&page) / KIB);
 
-    // Their order in the log before is another one, in several transactions.
+    // The previous versions are in another order in the log, in several transactions.
     let world = World::new().await;
     for ids in [[3, 1], [0, 2], [5, 4]] {
         let writes = ids.map(|id| ItemWrite::upsert(item(id, 200 * KIB))).to_vec();
@@ -249,7 +249,7 @@ async fn a_large_page_is_refused_without_being_read() {
         let (page, _) = world.read(&request.refuse_above(2 * MIB)).await;
         assert!(!page.unwrap().changes.is_empty());
     }
-    // The changes are small, and the versions before them are not.
+    // The changes are small, but the previous versions are large.
     let request = world.now_on().await;
     let deletes = (0..100).map(|id| ItemWrite::delete("p", &id.to_string())).collect();
     world.container.batch("p", deletes).await.unwrap();
@@ -259,7 +259,7 @@ async fn a_large_page_is_refused_without_being_read() {
     assert_eq!(page.unwrap().changes.len(), 100);
 }
 
-/// With more, no reader of the feed over HTTP would have the memory for the page.
+/// A larger transaction would be a page that readers of the feed over HTTP have no memory for.
 #[tokio::test]
 async fn a_batch_writes_and_replaces_16_mib_at_most() {
     let too_large = |refused: Result<Vec<Written>, BatchError>, index| {
@@ -277,7 +277,7 @@ async fn a_batch_writes_and_replaces_16_mib_at_most() {
     let patch =
         |id: usize| ItemWrite::patch("p", &id.to_string(), Patch::new().set("/n", "1").unwrap());
     too_large(world.container.batch("p", (0..20).map(patch).collect()).await, 15);
-    assert!(world.read(&newest).await.0.unwrap().changes.is_empty(), "nothing of them happened");
+    assert!(world.read(&newest).await.0.unwrap().changes.is_empty(), "nothing was written");
     world.container.batch("p", deletes(0..15)).await.unwrap();
 
     // Entries with several items: only the items that are replaced count.

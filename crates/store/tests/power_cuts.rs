@@ -1,15 +1,15 @@
-//! The power goes at every single step of what a store does, from its empty data directory on.
+//! Power cuts after every single disk operation of a store, beginning with its empty data directory.
 //!
-//! A short life is played on a disk that loses what was not synced: file contents, names, and whole
-//! directories, in any order. After each cut the store is opened again. It must open with nothing
-//! quarantined, and with what its durability promises:
+//! A short workload runs on a disk that loses unsynced file contents, names and whole directories, in any order. After
+//! each cut the store is opened again. It must open with nothing quarantined, and with the data that its durability
+//! level guarantees:
 //!
 //! ```text
 //! fsync   everything that was acknowledged
-//! os      per partition a prefix of what was acknowledged; databases and containers are all there
+//! os      per partition a prefix of what was acknowledged; all databases and containers
 //! ```
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -25,7 +25,7 @@ use std::time::Duration;
 use support::{Reader, Scope, rounds};
 
 const ROOT: &str = "store";
-/// Writes to each container.
+/// Number of writes to each container.
 const WRITES: u64 = 12;
 
 fn options(durability: Durability) -> Options {
@@ -37,7 +37,7 @@ fn options(durability: Durability) -> Options {
     options
 }
 
-/// A machine: its disk, and the index next to it.
+/// A simulated machine with its disk and the index.
 struct Machine {
     simulation: Simulation,
     disk: MemoryDisk,
@@ -45,13 +45,14 @@ struct Machine {
     durability: Durability,
 }
 
-/// What was acknowledged before the power went.
+/// The operations acknowledged before the power cut.
 #[derive(Clone, Debug, Default)]
 struct Acknowledged {
-    /// Containers, and whether they were dropped again. The last call may be undecided.
+    /// Containers, and whether they were dropped.
     containers: BTreeMap<String, bool>,
+    /// The last call, if it was not acknowledged.
     undecided: Option<String>,
-    /// Per container and partition key, the versions in order.
+    /// The versions by container and partition key, in order.
     writes: BTreeMap<(String, String), Vec<u64>>,
 }
 
@@ -61,7 +62,7 @@ impl Machine {
         Machine { simulation: Simulation::new(7), disk, index, durability }
     }
 
-    /// Opens the store on a fresh process, works with it, and lets the process vanish.
+    /// Opens the store in a new simulated process, runs `work`, and kills the process.
     fn run<F: Future<Output: Send> + Send + 'static>(
         &self,
         work: impl FnOnce(Account) -> F + Send + 'static,
@@ -90,13 +91,14 @@ impl Machine {
         match random.below(3) {
             0 => self.index.clear(),
             1 => self.index.crash(random),
-            // The index was quicker than the log.
+            // The index keeps all its rows, so it may be ahead of the log.
             _ => {}
         }
     }
 }
 
-/// Creates, writes, splits, merges, drops. Returns what was acknowledged when the first call failed.
+/// The workload: creates, writes, splits, merges and drops. Stops at the first call that fails and returns what was
+/// acknowledged.
 async fn live(account: &Account) -> Acknowledged {
     let mut known = Acknowledged::default();
     let Ok(database) = account.create_database("db").await else { return known };
@@ -111,7 +113,7 @@ async fn live(account: &Account) -> Acknowledged {
         for number in 0..WRITES {
             let key = format!("k{}", number % 3);
             let body = format!(r#"{{"id":"{}","pk":"{key}","v":{number}}}"#, number % 2);
-            // The next version is noted before it is certain: it may be there.
+            // Recorded before the write, because an unacknowledged version may exist.
             known.writes.entry((name.to_owned(), key)).or_default().push(number);
             if container.upsert(body).await.is_err() {
                 known.undecided = Some(format!("write {name} {number}"));
@@ -138,7 +140,7 @@ async fn live(account: &Account) -> Acknowledged {
     known
 }
 
-/// Compares what is there with what was acknowledged.
+/// Compares the store with what was acknowledged.
 async fn check(
     account: &Account,
     known: &Acknowledged,
@@ -155,7 +157,7 @@ async fn check(
     for (name, is_dropped) in &known.containers {
         let undecided = known.undecided.as_ref() == Some(name);
         let container = match database.container(name).await {
-            Ok(_) if *is_dropped => return Err(format!("{name} is there again")),
+            Ok(_) if *is_dropped => return Err(format!("{name} was dropped and exists again")),
             Ok(container) => container,
             Err(_) if *is_dropped || undecided => continue,
             Err(error) => return Err(error.to_string()),
@@ -167,15 +169,15 @@ async fn check(
             check_key(&container, key, versions, last, durability).await?;
         }
         check_feed(&container).await?;
-        // It goes on.
+        // The container takes writes.
         let body = r#"{"id":"after","pk":"k0"}"#;
         container.upsert(body).await.map_err(|error| error.to_string())?;
     }
     Ok(())
 }
 
-/// The versions of one partition key: its items show the state after a prefix of them, and after all of
-/// them if that is promised.
+/// Checks one partition key: its items have the state after a prefix of its versions, or after all of them if the
+/// durability level guarantees that.
 async fn check_key(
     container: &Container,
     key: &str,
@@ -205,7 +207,7 @@ async fn check_key(
     if is_possible { Ok(()) } else { Err(format!("{key}: {versions:?}, but found {found:?}")) }
 }
 
-/// The feed shows exactly the items there are.
+/// Checks that the feed returns only items that point reads return, at the same LSNs.
 async fn check_feed(container: &Container) -> Result<(), String> {
     for range in container.ranges() {
         let reader = Reader::latest(Scope::Range(range.id), 3);
@@ -217,7 +219,7 @@ async fn check_feed(container: &Container) -> Result<(), String> {
             let key = text.split(r#""pk":""#).nth(1).unwrap().split('"').next().unwrap();
             let item = container.read(key, &id).await.map_err(|error| error.to_string())?;
             let item =
-                item.ok_or_else(|| format!("the feed shows {key}/{id}, which is not there"))?;
+                item.ok_or_else(|| format!("the feed returns {key}/{id}, which does not exist"))?;
             if item.lsn() != change.lsn() {
                 return Err(format!(
                     "{key}/{id} is at {}, in the feed at {}",
@@ -230,7 +232,7 @@ async fn check_feed(container: &Container) -> Result<(), String> {
     Ok(())
 }
 
-/// Items with two ids in each of two partition keys, at the LSNs that point reads show.
+/// The LSNs of all items by point reads, for two ids in each of two partition keys.
 async fn positions(container: &Container) -> BTreeMap<(String, String), u64> {
     let mut found = BTreeMap::new();
     for (key, id) in [("k0", "0"), ("k0", "1"), ("k1", "0"), ("k1", "1")] {
@@ -241,7 +243,7 @@ async fn positions(container: &Container) -> BTreeMap<(String, String), u64> {
     found
 }
 
-/// The same, as the feed from the beginning shows them.
+/// The LSNs of all items by the feed from the beginning.
 async fn positions_in_feed(container: &Container) -> BTreeMap<(String, String), u64> {
     let reader = Reader::latest(Scope::Container, 3);
     let (changes, _) = reader.drain(container, FeedStart::Beginning).await.unwrap();
@@ -258,7 +260,7 @@ async fn write_at_random(container: &Container, random: &mut Random) {
     for number in 0..2 + random.below(8) {
         let (key, id) = (format!("k{}", random.below(2)), random.below(2).to_string());
         if random.chance(30) {
-            // Deleting what is not there is refused, which is no concern of this test.
+            // Deleting an item that does not exist fails; this test ignores that.
             let _ = container.delete(key.as_str(), &id).await;
         } else {
             let body = format!(r#"{{"id":"{id}","pk":"{key}","v":{number}}}"#);
@@ -267,8 +269,8 @@ async fn write_at_random(container: &Container, random: &mut Random) {
     }
 }
 
-/// The index is ahead of its log after a first power cut. A second one must not bring back its rows, which
-/// fit the LSNs of the log again by then.
+/// After a first power cut the index is ahead of its log. After a second one, its old rows must not come back, although
+/// the LSNs of the log cover them by then.
 #[test]
 fn an_index_that_was_ahead_of_its_log_does_not_come_back() {
     for seed in 0..rounds("HEADWATER_CRASHES", 150, 2_000) {
@@ -303,7 +305,7 @@ fn an_index_that_was_ahead_of_its_log_does_not_come_back() {
 
 fn cut_power_at_every_step(durability: Durability) {
     let crashes = rounds("HEADWATER_CRASHES", 1, 10);
-    // In a debug build only every third step, which all of the promises still fail at.
+    // A debug build cuts at every third step only, which is enough to detect each kind of failure.
     let stride = rounds("HEADWATER_STRIDE", 3, 1);
     for steps in (1..10_000).step_by(usize::try_from(stride).unwrap()) {
         for crash in 0..crashes {
@@ -329,7 +331,7 @@ fn cut_power_at_every_step(durability: Durability) {
             }
         }
     }
-    panic!("the power always went");
+    panic!("the workload never ended before the power cut");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Who can read a data directory: its owner.
+//! Only the owner can read a data directory.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_store::{Account, ContainerDefinition, Options};
 use std::os::unix::fs::PermissionsExt;
@@ -44,7 +44,7 @@ async fn a_data_directory_is_made_for_its_owner_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("deep/data");
     use_store(&dir).await;
-    // The engine makes the files of the index itself, in a directory that is closed to others.
+    // The index engine creates its own files, in a directory that only the owner can enter.
     let ours = |path: &PathBuf| !path.starts_with(dir.join("index"));
     let found: Vec<PathBuf> = everything_in(&dir).into_iter().filter(ours).collect();
     assert!(found.len() > 6, "{found:?}");
@@ -70,7 +70,7 @@ async fn an_existing_data_directory_is_closed_to_others_when_it_is_opened() {
     for name in ["", "catalog", "containers", "index"] {
         assert_eq!(mode(&dir.join(name)), 0o700, "{name}");
     }
-    // A directory with files of others keeps its mode; what is ours in it is closed.
+    // A directory with foreign files keeps its mode; the store's own directories in it are closed to others.
     open_up();
     std::fs::write(dir.join("notes.txt"), "").unwrap();
     use_store(&dir).await;

@@ -1,6 +1,6 @@
-//! Queries over a container: pages that add up, whatever happens between them.
+//! Queries over a container: pages of any size return the same rows, also across splits.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_store::query::{Query, QueryFailure, condition};
 use headwater_store::{
@@ -24,7 +24,7 @@ fn parse(text: &str) -> Query {
     Query::parse(text, &[]).unwrap()
 }
 
-/// All rows, in pages of `items`, and how many items were read for them.
+/// Reads all rows in pages of `items`; returns them and the number of items read.
 async fn all(
     container: &Container,
     text: &str,

@@ -1,6 +1,6 @@
-//! What a query may cost a store: memory, the time of a page, and the time after its client has left.
+//! Limits on the cost of a query: its memory, the time of a page, and the time after its client is gone.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_runtime::Runtime;
 use headwater_store::query::{EvaluationError, Query, QueryFailure};
@@ -8,7 +8,7 @@ use headwater_store::{Account, Container, ContainerDefinition, Options, PageLimi
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Far more than anything here takes on a busy machine, far less than what is prevented takes.
+/// Far more than any query here takes on a busy machine, far less than it would take without a limit.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn filled(options: Options, items: u64, numbers: u64) -> (Account, Container) {
@@ -57,7 +57,7 @@ async fn a_query_that_outgrows_its_memory_fails_and_harms_nothing_else() {
     account.close().await.unwrap();
 }
 
-/// A query of which a page is too short for all items, in the order of creation and in that of a scan.
+/// A query whose page time is too short for all items, in creation order and in scan order.
 #[tokio::test]
 async fn a_page_ends_within_its_time_and_the_next_one_continues_behind_it() {
     for sorted in [0, 4_000] {
@@ -79,10 +79,10 @@ async fn a_page_ends_within_its_time_and_the_next_one_continues_behind_it() {
             if after.is_none() {
                 break;
             }
-            assert!(!page.rows.is_empty(), "every page comes further");
+            assert!(!page.rows.is_empty(), "every page makes progress");
             assert!(pages < 1_000, "it does not end");
         }
-        assert!(pages > 1, "one page took all the time there is");
+        assert!(pages > 1, "one page had time for all items");
         found.sort_unstable();
         assert_eq!(found, (0..600).collect::<Vec<u64>>(), "after {pages} pages, sorted {sorted}");
         account.close().await.unwrap();
@@ -110,7 +110,7 @@ async fn an_item_that_takes_longer_than_a_page_may_fails_and_so_does_a_query_tha
     account.close().await.unwrap();
 }
 
-/// All pages of a query, of which none is larger than it may be.
+/// Reads all pages of a query. Asserts that no page exceeds the limit.
 async fn pages(container: &Container, text: &str, limit: PageLimit) -> Vec<Vec<Value>> {
     let (query, mut pages, mut after) = (parse(text), Vec::new(), None::<String>);
     loop {
@@ -157,7 +157,7 @@ async fn an_item_with_many_rows_is_shown_over_several_pages() {
     }
 }
 
-/// Few items match, so that all of them are read in the order of the log.
+/// Few items match, so the items are read by a sweep of the log.
 #[tokio::test]
 async fn an_item_with_many_rows_that_a_sweep_finds_is_shown_over_several_pages() {
     let mut options = Options::default();
@@ -179,7 +179,7 @@ async fn an_item_with_many_rows_that_a_sweep_finds_is_shown_over_several_pages()
     account.close().await.unwrap();
 }
 
-/// Nearly all rows of the item fail the filter, and looking at all of them takes many pages.
+/// Nearly all rows of the item fail the filter, and evaluating all of them takes many pages.
 #[tokio::test]
 async fn an_item_that_takes_longer_than_a_page_is_looked_at_over_several_pages() {
     let mut options = Options::default();
@@ -187,7 +187,7 @@ async fn an_item_that_takes_longer_than_a_page_is_looked_at_over_several_pages()
     let (account, container) = filled(options, 1, 120).await;
     let text = "SELECT x, y, z FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a WHERE x + y + z IN (0, 150, 357) AND x = y AND y = z";
     let found = pages(&container, text, PageLimit::items(100).unwrap()).await;
-    assert!(found.len() > 1, "one page took all the time there is");
+    assert!(found.len() > 1, "one page had time for all rows");
     let row = |n: u64| json!({"x": n, "y": n, "z": n});
     assert_eq!(found.concat(), [row(0), row(50), row(119)]);
     account.close().await.unwrap();
@@ -214,9 +214,9 @@ async fn an_item_that_is_deleted_between_its_pages_takes_no_rows_of_the_next() {
     account.close().await.unwrap();
 }
 
-/// The only thread of a runtime is free again soon after nobody waits for the query on it.
+/// The only thread of a runtime is free again soon after the caller of its query is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_ends_soon_after_nobody_waits_for_it() {
+async fn a_query_ends_soon_after_its_caller_is_gone() {
     let (account, container) = filled(Options::default(), 2, 200).await;
     let thread = Runtime::threads("test-queries", 1).unwrap();
     for text in [

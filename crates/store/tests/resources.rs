@@ -1,6 +1,6 @@
-//! Offers, users, permissions, encryption keys and scripts: kept like containers, gone with their owners.
+//! Offers, users, permissions, encryption keys and scripts: durable like containers, dropped with their owners.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_model::ResourceId;
 use headwater_store::{Account, CatalogError, ContainerDefinition, Options, ResourceType};

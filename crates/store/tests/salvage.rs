@@ -1,6 +1,6 @@
-//! Damage is measured, what is readable is exported, and a backup brings a partition back.
+//! Salvage: damage is counted, readable data is exported, and a partition is restored from a backup.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -23,7 +23,7 @@ fn options() -> Options {
     options
 }
 
-/// Two partitions of several segments; every item was written twice.
+/// Creates two partitions with several segments each; every item is written twice.
 async fn build(dir: &Path) -> Account {
     let account = Account::open(dir, options()).await.unwrap();
     let database = account.create_database("db").await.unwrap();
@@ -77,7 +77,7 @@ async fn an_undamaged_store_is_exported_as_it_is() {
     let account = build(dir.path()).await;
     let mut read = 0;
     let reports = account.inspect(&mut |bytes| read += bytes).unwrap();
-    assert_eq!(read, account.bytes_to_inspect(), "progress comes to its end");
+    assert_eq!(read, account.bytes_to_inspect(), "progress reaches its end");
     assert!(reports.iter().all(|report| !report.is_damaged()), "{reports:?}");
     let salvaged = account.salvage(&out.path().join("new"), &mut |_| ()).unwrap();
     assert_eq!((salvaged[0].items, salvaged[0].changes), (ITEMS, 2 * ITEMS));
@@ -85,7 +85,7 @@ async fn an_undamaged_store_is_exported_as_it_is() {
     assert!(items.len() as u64 == ITEMS && items.values().all(|version| *version == 2));
     let changes = std::fs::read_to_string(&salvaged[0].changes_file).unwrap();
     assert_eq!(changes.lines().count() as u64, 2 * ITEMS);
-    assert!(account.salvage(out.path(), &mut |_| ()).is_err(), "nothing is written over");
+    assert!(account.salvage(out.path(), &mut |_| ()).is_err(), "no file is overwritten");
     account.close().await.unwrap();
 }
 
@@ -112,7 +112,7 @@ async fn a_damaged_entry_is_counted_and_everything_else_is_exported() {
     let old = exported(&salvaged[0].items_file);
     let behind = ITEMS - old.values().filter(|version| **version == 2).count() as u64;
     assert_eq!(lost, behind, "an item whose newest version is lost is not exported as it was");
-    // A read that meets the entry says so, and what to do.
+    // A read of the damaged entry fails with the remedy.
     let container = container_of(&account).await;
     let reader = Reader::all_versions(Scope::Range(report.partition), 5);
     let start = FeedStart::After(headwater_store::Continuation::Single(Lsn::ZERO));
@@ -156,7 +156,7 @@ async fn a_partition_is_taken_from_a_backup_and_says_what_is_newer() {
     }
     assert!(served > 0 && refused > 0 && served + refused == 8);
     let open = restore_partition(&place, "backup", dir.path(), rid, quarantined[0].partition).await;
-    assert!(open.is_err(), "not while it is open");
+    assert!(open.is_err(), "a restore needs a closed store");
     account.close().await.unwrap();
     drop((account, container));
 
@@ -182,7 +182,7 @@ async fn a_partition_is_taken_from_a_backup_and_says_what_is_newer() {
     account.close().await.unwrap();
 }
 
-/// What a store says about its databases and containers.
+/// Describes the databases and containers of a store.
 fn resources(account: &Account) -> Vec<String> {
     let mut all = Vec::new();
     for database in account.databases() {

@@ -1,6 +1,6 @@
-//! Scripts on a container: one transaction per call, whatever happens around it.
+//! Scripts on a container: each call is one transaction, also with concurrent writes and splits.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_store::query::Query;
 use headwater_store::{
@@ -64,7 +64,7 @@ async fn what_a_script_writes_is_one_transaction_in_the_change_feed() {
     let (_account, items) = container(kept).await;
     items.create(r#"{"id":"old","pk":"k","n":1}"#).await.unwrap();
     let before = items.read_feed(&FeedRequest::new(FeedStart::Now).all_versions()).await.unwrap();
-    // More than a batch may hold, and one item twice.
+    // More writes than a batch may hold, and two on the same item.
     let body =
         "for (var i = 0; i < 250; i++) __.createDocument(link, { id: 'n' + i, pk: 'k' }, must);
         __.replaceDocument(link + 'docs/old', { id: 'old', pk: 'k', n: 2 }, must);
@@ -76,7 +76,7 @@ async fn what_a_script_writes_is_one_transaction_in_the_change_feed() {
     let few = PageLimit::new(5, 1000).unwrap();
     let versions = FeedRequest::after(before.continuation).mode(FeedMode::AllVersionsAndDeletes);
     let page = items.read_feed(&versions.limit(few)).await.unwrap();
-    assert_eq!(page.changes.len(), 253, "a transaction is one page, however small pages should be");
+    assert_eq!(page.changes.len(), 253, "a transaction is one page, even above the page limit");
     assert!(page.changes.iter().all(|change| change.lsn() == executed.lsn));
     assert_eq!(page.changes.last().unwrap().kind(), ChangeKind::Delete);
 
@@ -114,7 +114,7 @@ async fn a_script_that_fails_leaves_nothing() {
         let item = items.read("k", "1").await.unwrap().unwrap();
         assert_eq!(json_of(&item)["n"], json!(1), "{end}");
     }
-    assert_eq!(items.locate(&"k".into()).unwrap(), newest, "not even an LSN is gone");
+    assert_eq!(items.locate(&"k".into()).unwrap(), newest, "no LSN was used");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn a_script_reads_what_it_has_written_also_in_queries() {
 }
 
 #[tokio::test]
-async fn queries_of_a_script_go_on_where_they_were_in_the_same_call_and_in_the_next() {
+async fn queries_of_a_script_resume_in_the_same_call_and_in_the_next() {
     let (_account, items) = container(plain()).await;
     for n in 0..25 {
         items.create(format!(r#"{{"id":"{n:02}","pk":"k","n":{n}}}"#)).await.unwrap();
@@ -188,7 +188,7 @@ async fn queries_of_a_script_go_on_where_they_were_in_the_same_call_and_in_the_n
     }
 }
 
-/// Lists all items of the key in pages, in one call after the other; between two pages each call does something.
+/// Lists all items of the key in pages, one call per page. After its page, each call runs `then`.
 async fn listed_by_scripts(items: &Container, query: Option<&str>, page: u32, then: &str) -> Value {
     let ask = match query {
         None => format!("__.readDocuments(link, {{ pageSize: {page}, continuation: a }}, shown)"),
@@ -225,9 +225,9 @@ async fn items_come_to_a_script_in_the_order_of_their_creation() {
             items.create(json!({"id": id, "pk": "k"}).to_string()).await.unwrap();
             items.create(json!({"id": id, "pk": "other"}).to_string()).await.unwrap();
         }
-        // Written again is not created again.
+        // An item that is replaced keeps its place.
         items.upsert(json!({"id": "c", "pk": "k", "again": true}).to_string()).await.unwrap();
-        // The first long listing has an index made, which has the order from then on.
+        // The first long listings create an index of creation order, which later ones use.
         let mut listings = Vec::new();
         for _ in 0..4 {
             for query in [None, Some("SELECT * FROM c"), Some("SELECT c.id FROM c WHERE true")] {
@@ -269,7 +269,7 @@ async fn what_a_script_creates_comes_last_and_what_it_replaces_stays_where_it_is
         })();";
     let expected = json!(["m", "z", "a", "b", "A", "c"]);
     assert_eq!(answer(&items, body).await, expected);
-    // Everybody else sees them in the same order.
+    // Other readers see the items in the same order.
     let page = items.list(&ScanScope::Key("k".into()), None, PageLimit::default()).await.unwrap();
     let ids: Vec<Value> = page.items.iter().map(|item| json_of(item)["id"].clone()).collect();
     assert_eq!(json!(ids), expected);
@@ -277,12 +277,12 @@ async fn what_a_script_creates_comes_last_and_what_it_replaces_stays_where_it_is
 }
 
 #[tokio::test]
-async fn a_listing_goes_on_behind_what_the_same_script_has_made() {
+async fn a_listing_resumes_after_items_that_the_same_script_created() {
     let (account, items) = container(plain()).await;
     for id in ["m", "c"] {
         items.create(json!({"id": id, "pk": "k"}).to_string()).await.unwrap();
     }
-    // Makes three, shows all but the last two, and answers with the place, which is behind one of its own.
+    // Creates three items, lists all but the last two, and returns a position after one of its own items.
     let body = "
         ['x', 'b', 'y'].forEach(id => __.createDocument(link, { id: id, pk: 'k' }, must));
         __.readDocuments(link, { pageSize: 3 }, function (e, feed, options) {
@@ -297,7 +297,7 @@ async fn a_listing_goes_on_behind_what_the_same_script_has_made() {
     let call = procedure(body, &json!([first[1]]));
     let rest = items.execute("k", &call).await.unwrap().response.unwrap();
     assert_eq!(rest, r#"["b","y","a"]"#);
-    // A place behind what was never written is nobody's.
+    // A position with a provisional resource id of no transaction is rejected.
     let container = items.rid();
     let made_up = headwater_model::ItemRid::new(container, (1 << 59) | 7).to_string();
     let call = procedure(body, &json!([format!("a.0.~{made_up}")]));
@@ -307,7 +307,7 @@ async fn a_listing_goes_on_behind_what_the_same_script_has_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_script_whose_items_never_stay_the_same_is_told_so_and_leaves_nothing() {
+async fn a_script_whose_items_keep_changing_fails_with_a_conflict_and_leaves_nothing() {
     let (account, items) = container(plain()).await;
     items.create(r#"{"id":"1","pk":"k","n":0}"#).await.unwrap();
     let mut others = tokio::task::JoinSet::new();
@@ -318,7 +318,7 @@ async fn a_script_whose_items_never_stay_the_same_is_told_so_and_leaves_nothing(
             writer.upsert(item).await.unwrap();
         }
     });
-    // Reads all of the key and takes so long that it was written meanwhile.
+    // Reads the whole key and runs so long that the key is written meanwhile.
     let body = "__.queryDocuments(link, 'SELECT * FROM c', function (e, feed) { must(e);
         for (var until = Date.now() + 100; Date.now() < until;) {}
         __.createDocument(link, { id: 'half', pk: 'k' }, must) })";
@@ -390,7 +390,7 @@ async fn scripts_and_writers_at_the_same_time_undo_nothing_of_each_other() {
     const CALLS: usize = 40;
     let (_account, items) = container(plain()).await;
     items.create(r#"{"id":"counter","pk":"k","n":0}"#).await.unwrap();
-    // Reads the counter, counts the items there are, and writes down both.
+    // Reads the counter, counts the existing items, and writes both.
     let body = "__.readDocument(link + 'docs/counter', function (e, counter) { must(e);
         __.queryDocuments(link, 'SELECT VALUE COUNT(1) FROM c', function (e, feed) { must(e);
           counter.n++;
@@ -400,7 +400,7 @@ async fn scripts_and_writers_at_the_same_time_undo_nothing_of_each_other() {
     for number in 0..CALLS {
         let (scripts, writers) = (items.clone(), items.clone());
         tasks.spawn(async move {
-            // Busy writers may win every time, and turns take long on a busy machine; the caller is told.
+            // Concurrent writers may win every time, and turns take long on a busy machine; then the call fails.
             for _ in 0..100 {
                 match execute(&scripts, body).await {
                     Ok(_) => return,
@@ -408,7 +408,7 @@ async fn scripts_and_writers_at_the_same_time_undo_nothing_of_each_other() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            panic!("no script ever came through");
+            panic!("no attempt succeeded");
         });
         tasks.spawn(async move {
             let written = writers.create(format!(r#"{{"id":"w{number}","pk":"k"}}"#)).await;
@@ -425,14 +425,14 @@ async fn scripts_and_writers_at_the_same_time_undo_nothing_of_each_other() {
     let created: Vec<(u64, Value)> =
         page.items.iter().map(|item| (item.lsn().get(), json_of(item))).collect();
     for (lsn, item) in created.iter().filter(|(_, item)| item["found"].is_number()) {
-        // The counter was there before everything, whatever LSN it has now.
+        // The counter existed before all others, although its LSN is newer now.
         let before = created.iter().filter(|(other, item)| other < lsn && item["id"] != "counter");
-        assert_eq!(item["found"], json!(before.count() + 1), "{item}: as it was at its own LSN");
+        assert_eq!(item["found"], json!(before.count() + 1), "{item}: the state at its own LSN");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scripts_go_on_while_ranges_are_split() {
+async fn scripts_run_while_ranges_are_split() {
     let (_account, items) = container(plain()).await;
     items.create(r#"{"id":"counter","pk":"k","n":0}"#).await.unwrap();
     let body = "__.readDocument(link + 'docs/counter', function (e, c) { must(e); c.n++; __.replaceDocument(c._self, c, must) })";
@@ -456,8 +456,8 @@ async fn scripts_go_on_while_ranges_are_split() {
 }
 
 #[tokio::test]
-async fn a_script_is_told_when_it_has_written_as_much_as_one_transaction_holds() {
-    // Time is not what ends it, also on a busy machine.
+async fn writes_of_a_script_beyond_one_transaction_are_not_accepted() {
+    // Generous time limits, so that time does not end the script on a busy machine.
     let mut options = Options::default();
     options.scripts.time = Duration::from_secs(120);
     options.scripts.accepting = Duration::from_secs(100);
@@ -501,7 +501,7 @@ async fn triggers_run_in_order_and_are_part_of_the_write() {
     assert_eq!(json_of(&log)["last"], json!("1"));
     assert_eq!(item.lsn(), log.lsn(), "one transaction");
 
-    // A trigger that throws undoes the write, and all of what triggers wrote.
+    // A trigger that throws rolls back the write and all writes of triggers.
     let mut failing = triggers.clone();
     failing.after.push(script("function f() { throw new Error(409, 'no') }"));
     let write = ItemWrite::replace("1", r#"{"id":"1","pk":"k","n":2}"#);
@@ -512,7 +512,7 @@ async fn triggers_run_in_order_and_are_part_of_the_write() {
     };
     assert_eq!(json_of(&items.read("k", "1").await.unwrap().unwrap())["n"], Value::Null);
 
-    // The write itself is refused as it is without triggers.
+    // The write itself fails with the same errors as without triggers.
     let write = ItemWrite::create(r#"{"id":"1","pk":"k"}"#);
     let error = items.write_with_triggers(write, &triggers).await.unwrap_err();
     assert!(matches!(error, ExecuteError::Write(WriteError::AlreadyExists { .. })), "{error}");
@@ -533,12 +533,12 @@ async fn triggers_run_in_order_and_are_part_of_the_write() {
 }
 
 #[tokio::test]
-async fn an_expired_item_is_gone_for_scripts_too_and_can_be_made_anew() {
+async fn an_expired_item_is_gone_for_scripts_too_and_can_be_created_again() {
     let definition =
         r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},"defaultTtl":-1}"#;
     let (_account, items) = container(ContainerDefinition::from_json(definition).unwrap()).await;
     items.create(r#"{"id":"1","pk":"k","ttl":1,"n":1}"#).await.unwrap();
-    // Expiry counts whole seconds, so it is looked for until it is there.
+    // Expiry counts whole seconds, so the test polls until the item has expired.
     for _ in 0..100 {
         if items.read("k", "1").await.unwrap().is_none() {
             break;
@@ -586,7 +586,7 @@ async fn user_defined_functions_are_called_by_queries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_that_never_ends_keeps_nobody_else_waiting() {
+async fn a_script_that_never_ends_does_not_block_other_work() {
     let mut options = Options::default();
     options.scripts.time = Duration::from_millis(500);
     options.scripts.accepting = Duration::from_millis(400);
@@ -631,7 +631,7 @@ async fn the_examples_of_the_documentation_run() {
         assert_eq!(found, serde_json::from_str::<Value>(expected).unwrap(), "{source}");
         count += 1;
     }
-    assert_eq!(count, 3, "the page has other examples now");
+    assert_eq!(count, 3, "the number of examples on the page has changed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -649,6 +649,6 @@ async fn a_script_that_keeps_exceeding_its_limits_is_blocked_and_others_are_not(
     let error = execute(&items, endless).await.unwrap_err();
     assert!(matches!(&error, ExecuteError::Blocked { .. }), "{error}");
     assert!(error.to_string().contains("exceeded its limits several times"), "{error}");
-    // Another source is another script, though it has the same name.
+    // A script with the same name and another source is not blocked.
     assert_eq!(answer(&items, "response.setBody(1)").await, json!(1));
 }

@@ -1,4 +1,4 @@
-//! Ranges that have grown are split by the store itself.
+//! Automatic splits: the store splits ranges that exceed a size.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -35,7 +35,7 @@ async fn write(container: &Container, key: &str, id: u64, version: u64) {
     container.upsert(body).await.unwrap();
 }
 
-/// Reads a feed page by page; the newest version of each item that it shows.
+/// Reads a feed page by page and records the newest version of each item.
 struct Reader {
     request: FeedRequest,
     seen: BTreeMap<String, u64>,
@@ -48,7 +48,7 @@ impl Reader {
         Reader { request, seen: BTreeMap::new() }
     }
 
-    /// Whether there was something new.
+    /// Reads a page; returns whether it has changes.
     async fn read(&mut self, container: &Container) -> bool {
         let page = container.read_feed(&self.request).await.unwrap();
         for change in &page.changes {
@@ -63,7 +63,7 @@ impl Reader {
     }
 }
 
-/// Writers and a reader go on meanwhile: every write that was acknowledged is there, and comes once.
+/// Writers and a reader run during the splits: the reader gets every acknowledged write, and none twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_that_has_grown_is_split_by_itself_while_it_is_used() {
     let dir = scratch();
@@ -78,7 +78,7 @@ async fn a_range_that_has_grown_is_split_by_itself_while_it_is_used() {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                // Some are written again, so that there are dead records too.
+                // Some items are replaced, so that the log has dead records.
                 let (id, version) = (writer * 1_000_000 + number % 700, number + 1);
                 write(&container, &format!("k{}", id % 97), id, version).await;
                 written.insert(id.to_string(), version);
@@ -106,7 +106,7 @@ async fn a_range_that_has_grown_is_split_by_itself_while_it_is_used() {
     let mut late = Reader::new();
     while late.read(&container).await {}
     assert_eq!(late.seen, written, "a reader from the beginning");
-    // Every range has its share: none is split off empty.
+    // No range is empty.
     for statistics in container.statistics().unwrap() {
         assert!(statistics.items > 0, "{statistics:?}");
     }
@@ -128,11 +128,11 @@ async fn a_range_of_one_partition_key_is_left_alone_until_it_has_grown() {
         write(&container, &format!("k{id}"), id, 1).await;
     }
     account.maintain().await.unwrap();
-    assert_eq!(container.ranges().len(), 1, "it is not looked at again so soon");
+    assert_eq!(container.ranges().len(), 1, "it is not examined again until it has grown");
     for id in 300..500 {
         write(&container, "hot", id, 1).await;
     }
-    // One range at a time, until the large key has one of its own or only small neighbours on one side.
+    // One range at a time, until the large key has its own range or only small neighbours on one side.
     for round in 0..5 {
         let before = container.ranges().len();
         account.maintain().await.unwrap();

@@ -1,7 +1,7 @@
-//! A background task that panics is not silent: what it owned refuses work, says which task stopped and why,
-//! and everything else continues.
+//! A background task that panics is reported: requests that need it fail with its name and the panic message, and
+//! everything else continues.
 
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_log::{AppendError, Entry, Group, LocalLog, PartitionLog, ReadError, Tail};
 use headwater_runtime::{BoxFuture, Runtime};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A log whose next append panics when it is told to.
+/// A log whose next append panics if the trap is set.
 struct Trap {
     log: Arc<LocalLog>,
     is_set: Arc<AtomicBool>,
@@ -62,7 +62,7 @@ async fn create(orders: &Container, id: u32) -> Result<(), WriteError> {
     orders.create(body.into_bytes()).await.map(|_| ())
 }
 
-/// An id of the partition that has `id`, or of another one.
+/// Another id in the partition of `id`, or an id in another partition.
 fn id_in(orders: &Container, id: u32, is_same: bool) -> u32 {
     let partition_of =
         |id: u32| orders.locate(&PartitionKey::from(id.to_string().as_str())).unwrap().0;
@@ -76,7 +76,7 @@ async fn a_writer_that_panics_says_so_and_the_other_partitions_continue() {
     create(&orders, 1).await.unwrap();
     trap.store(true, Ordering::SeqCst);
     let same = id_in(&orders, 1, true);
-    // Whoever waits for the writer learns it as well as those who come later.
+    // Both a request that waits for the writer and a later one get the error.
     for id in [same, same] {
         let error = create(&orders, id).await.unwrap_err();
         let text = error.to_string();
@@ -88,7 +88,7 @@ async fn a_writer_that_panics_says_so_and_the_other_partitions_continue() {
         assert_eq!(error.remedy(), Remedy::Reopen);
     }
     create(&orders, id_in(&orders, 1, false)).await.unwrap();
-    // What was written before can be read.
+    // Earlier writes can be read.
     assert!(orders.read("1", "1").await.unwrap().is_some());
     let stopped = account.stopped_tasks();
     assert_eq!(stopped.len(), 1, "{stopped:?}");

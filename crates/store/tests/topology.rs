@@ -1,9 +1,9 @@
-//! Splits and merges while a container is in use: nobody loses a position, nobody sees a change twice.
+//! Splits and merges while a container is in use: readers keep their positions and see no change twice.
 //!
-//! On the real runtime, writers and readers go on while ranges come and go under them. In a simulation,
-//! the power goes after every single change a split or a merge makes to the disk, one after the other.
+//! On the real runtime, writers and readers run while ranges are split and merged. In a simulation, a power cut
+//! follows every single disk operation of a split or a merge in turn.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -45,7 +45,7 @@ async fn write_until(container: Container, task: u64, stop: Arc<AtomicBool>) -> 
         let body = format!(r#"{{"id":"{id}","pk":"{key}","v":{version}}}"#);
         let written = container.upsert(body).await.unwrap().into_item();
         let read = container.read(key.as_str(), &id).await.unwrap().unwrap();
-        assert_eq!(read.etag(), written.etag(), "whoever wrote it can read it");
+        assert_eq!(read.etag(), written.etag(), "a writer reads its own write");
         if version % 16 == 0 {
             runtime.sleep(Duration::from_millis(1)).await;
         }
@@ -53,7 +53,7 @@ async fn write_until(container: Container, task: u64, stop: Arc<AtomicBool>) -> 
     version
 }
 
-/// What one reader has seen: versions by item, in the order in which they came.
+/// The changes a reader got: versions by item, in order.
 type Seen = HashMap<(String, String), Vec<u64>>;
 
 fn note(seen: &mut Seen, changes: &[Change]) {
@@ -63,7 +63,7 @@ fn note(seen: &mut Seen, changes: &[Change]) {
     }
 }
 
-/// Follows the whole container, waiting, until it is told to stop and nothing is left.
+/// Follows the whole container with waiting reads, until `stop` is set and no changes are left.
 async fn follow_container(container: Container, mode: FeedMode, stop: Arc<AtomicBool>) -> Seen {
     let reader = Reader { scope: Scope::Container, mode, page_size: 50 };
     let mut position = Continuation::Single(headwater_store::Lsn::ZERO);
@@ -81,8 +81,8 @@ async fn follow_container(container: Container, mode: FeedMode, stop: Arc<Atomic
     panic!("the feed does not end");
 }
 
-/// Follows range by range, as the SDKs do: a range that is gone is replaced by the ranges that overlap
-/// it, each read from where the old one was left, and only the old one's keys.
+/// Follows range by range, as the SDKs do. A range that is gone is replaced by the ranges that overlap it. Each is
+/// read from the position of the old range, and only for the keys of the old range.
 async fn follow_ranges(container: Container, mode: FeedMode, stop: Arc<AtomicBool>) -> (Seen, u64) {
     let mut gone = 0;
     let mut seen = Seen::new();
@@ -126,7 +126,7 @@ async fn follow_ranges(container: Container, mode: FeedMode, stop: Arc<AtomicBoo
     panic!("the feed does not end");
 }
 
-/// Starts a task whose result can be waited for.
+/// Starts a task; the receiver gets its result.
 fn start<T: Send + 'static>(
     group: &TaskGroup,
     task: impl Future<Output = T> + Send + 'static,
@@ -152,7 +152,7 @@ async fn reshape_under_load(account: &Account, reshapes: u64) {
     let (whole_all, whole_latest) = (follow(all), follow(latest));
     let (ranges_all, ranges_latest) = (by_range(all), by_range(latest));
 
-    // Split, split, merge back, split again, and so on.
+    // Splits and merges alternate, with two to six ranges.
     let mut random = Random::seeded(1);
     let runtime = Runtime::system();
     for number in 0..reshapes {
@@ -180,7 +180,7 @@ async fn reshape_under_load(account: &Account, reshapes: u64) {
     let (whole_all, whole_latest) = (whole_all.await.unwrap(), whole_latest.await.unwrap());
     let (ranges_all, gone) = ranges_all.await.unwrap();
     let (ranges_latest, _) = ranges_latest.await.unwrap();
-    assert!(gone >= reshapes, "readers of ranges met every reshape: {gone} of {reshapes}");
+    assert!(gone >= reshapes, "readers of ranges saw every reshape: {gone} of {reshapes}");
 
     let mut expected = Seen::new();
     for (task, versions) in written.iter().enumerate() {
@@ -226,7 +226,7 @@ async fn reshaping_a_durable_store_in_use_loses_and_repeats_nothing() {
     drop(account);
     let account = Account::open(dir.path(), busy_options()).await.unwrap();
     assert_eq!(account.state_hash().unwrap(), before);
-    // The directories of ranges that are gone are gone too.
+    // The directories of replaced ranges are removed.
     let containers = std::fs::read_dir(dir.path().join("containers")).unwrap();
     let container = containers.map(|entry| entry.unwrap().path()).next().unwrap();
     let ranges = support::container_of(&account).await.ranges();
@@ -236,7 +236,7 @@ async fn reshaping_a_durable_store_in_use_loses_and_repeats_nothing() {
     account.close().await.unwrap();
 }
 
-/// A reader waits while its ranges are replaced: it must not sleep on a partition nobody writes to.
+/// A reader waits while its ranges are replaced: it must not wait on a partition without a writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_reader_follows_the_ranges_it_waits_for() {
     let account = Account::ephemeral().await.unwrap();
@@ -245,7 +245,7 @@ async fn a_waiting_reader_follows_the_ranges_it_waits_for() {
     let runtime = Runtime::system();
     let long = Duration::from_secs(600);
     for round in 0..rounds("HEADWATER_WAITS", 100, 1500) {
-        // A new one now and then: ancestors add up, and reading them is not what this is about.
+        // A new container from time to time, since ancestors add up and make reads slower.
         if round % 25 == 0 {
             let _ = database.drop_container("c").await;
             database.create_container_with(definition(), 1).await.unwrap();
@@ -261,7 +261,7 @@ async fn a_waiting_reader_follows_the_ranges_it_waits_for() {
         if round % 3 > 0 {
             runtime.sleep(Duration::from_micros(round % 7 * 50)).await;
         }
-        // The reader of the container looks for its partitions while they are being replaced.
+        // The reader of the container resolves its partitions while they are replaced.
         let children = container.split(range.id, None).await.unwrap();
         let merged = container.merge(children[0].id, children[1].id).await.unwrap();
         assert_eq!(merged.len(), 1);
@@ -274,11 +274,11 @@ async fn a_waiting_reader_follows_the_ranges_it_waits_for() {
                 break;
             }
         }
-        let page = page.expect("a reader of the container sleeps on a range that is gone");
+        let page = page.expect("a reader of the container waits on a range that is gone");
         assert!(!page.unwrap().unwrap().changes.is_empty());
         let page = runtime.timeout(Duration::from_secs(20), one).await;
-        let page = page.expect("a reader of a range sleeps on although it is gone").unwrap();
-        // Either it was already waiting, or it came too late.
+        let page = page.expect("a reader of a range waits although it is gone").unwrap();
+        // Whether it was already waiting or began too late.
         let gone = matches!(page, Err(FeedError::RangeGone(id)) if id == range.id);
         assert!(gone, "{page:?}");
     }
@@ -296,9 +296,9 @@ struct World {
     index: MemoryIndex,
     account: Account,
     container: Container,
-    /// What was acknowledged: newest version by item.
+    /// The newest acknowledged version by item.
     items: BTreeMap<(String, String), u64>,
-    /// Whether the power may have gone during this write.
+    /// The write that was in flight when the power was cut.
     unsure: Option<((String, String), u64)>,
     next: u64,
 }
@@ -319,17 +319,17 @@ impl World {
         world
     }
 
-    /// Writes something; false when it was not acknowledged.
+    /// Writes an item; false if it was not acknowledged.
     async fn write(&mut self) -> bool {
         self.next += 1;
         let version = self.next;
         let name = (format!("k{}", version % 7), (version % 5).to_string());
         let body = format!(r#"{{"id":"{}","pk":"{}","v":{version}}}"#, name.1, name.0);
-        // Longer than anything here takes: whoever waits that long waits for ever.
+        // Longer than anything here takes: a longer wait would never end.
         let patience = Duration::from_secs(3600);
         let container = self.container.clone();
         let written = self.node.runtime().timeout(patience, container.upsert(body)).await;
-        match written.expect("a write is answered, whatever happens to its partition") {
+        match written.expect("a write is always answered") {
             Ok(_) => self.items.insert(name, version),
             Err(_) => {
                 self.unsure = Some((name, version));
@@ -339,7 +339,7 @@ impl World {
         true
     }
 
-    /// The power goes, and comes back.
+    /// Cuts the power and opens the store again.
     async fn crash(&mut self, random: &mut Random) {
         self.node.kill();
         self.disk.crash(random);
@@ -349,7 +349,7 @@ impl World {
         self.container = support::container_of(&self.account).await;
     }
 
-    /// All acknowledged items are there and nothing else, by feed, read and scan, and ranges are whole.
+    /// Asserts that feed and scan return exactly the acknowledged items, and that ranges have no gaps.
     async fn check(&mut self) {
         let mut found = BTreeMap::new();
         for ((_, id), item) in support::scan_all(&self.container).await {
@@ -378,7 +378,7 @@ impl World {
         assert_eq!(seen, self.items, "the feed shows the live items");
     }
 
-    /// A reader that stood somewhere goes on: none twice, none missing, whatever became of the ranges.
+    /// Asserts that a reader resumes from its position and gets every version exactly once.
     async fn check_versions(&self, reader: &Halfway) {
         let all = Reader::all_versions(Scope::Container, 4);
         let start = FeedStart::After(reader.position.clone());
@@ -393,7 +393,7 @@ impl World {
         assert!(changes.iter().all(|change| change.kind() != ChangeKind::Delete));
     }
 
-    /// A reader of all versions that has seen half of them.
+    /// Reads ten pages of all versions and stops there.
     async fn read_half(&self) -> Halfway {
         let all = Reader::all_versions(Scope::Container, 3);
         let mut position = Continuation::Single(headwater_store::Lsn::ZERO);
@@ -433,7 +433,7 @@ enum Reshape {
     Merge,
 }
 
-/// Reshapes with the power going after so many changes; true if it went in time.
+/// Splits or merges with a power cut after `changes` disk operations; true if the power was cut before the end.
 async fn reshape_without_power(simulation: Simulation, what: Reshape, changes: u64) -> bool {
     let partitions = if what == Reshape::Split { 1 } else { 2 };
     let mut world = World::new(simulation.clone(), partitions).await;
@@ -448,7 +448,7 @@ async fn reshape_without_power(simulation: Simulation, what: Reshape, changes: u
     let went_out = world.disk.is_out_of_power();
     assert!(done.is_ok() || went_out, "{done:?}");
     if went_out {
-        // Nobody waits for ever, whatever state the partition is in.
+        // A write returns in any state of the partition.
         assert!(!world.write().await, "without power nothing is acknowledged");
     } else {
         world.disk.cut_power_after(u64::MAX);
@@ -463,7 +463,7 @@ async fn reshape_without_power(simulation: Simulation, what: Reshape, changes: u
     } else {
         assert!((1..=2).contains(&ranges));
     }
-    // It goes on as if nothing had been.
+    // The store works as before.
     for _ in 0..10 {
         assert!(world.write().await);
     }
@@ -501,9 +501,9 @@ fn a_merge_survives_a_power_cut_after_every_step() {
     every_step(Reshape::Merge);
 }
 
-/// A caller may lose its patience at any await. The partition must not stay sealed behind it.
+/// A caller may be cancelled at any await. The partition must not stay sealed then.
 #[test]
-fn a_split_or_merge_nobody_waits_for_is_finished() {
+fn a_split_or_merge_whose_caller_is_cancelled_is_finished() {
     for seed in 0..rounds("HEADWATER_SEEDS", 20, 200) {
         let _seed = Seed(seed);
         let simulation = Simulation::new(seed);

@@ -1,7 +1,6 @@
-//! A record whose bytes are as they were written, but which cannot be applied, takes its partition out of
-//! service. It is never skipped.
+//! A record with intact bytes that cannot be applied takes its partition out of service; it is never skipped.
 
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -21,7 +20,7 @@ fn options() -> Options {
     options
 }
 
-/// Appends a record to a closed log that no version has ever written.
+/// Appends a record to a closed log, with metadata that no version of the store writes.
 async fn append_nonsense(dir: &Path, partition: PartitionId) {
     let runtime = Runtime::system();
     let opened =

@@ -1,8 +1,8 @@
-//! Waiting for changes: a reader that has caught up is told at once, or told that nothing came.
+//! Waiting reads: a reader that has caught up gets a change at once, or an empty page at its deadline.
 //!
-//! All in simulated time, so that "at once" is exact.
+//! Runs in simulated time, so that "at once" is exact.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use futures_util::TryStreamExt;
 use headwater_log::disk::MemoryDisk;
@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs a story under several seeds on a fresh store with two partitions.
+/// Runs a test under several seeds on a fresh store with two partitions.
 fn simulate<F>(story: impl Fn(Runtime, Container) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -58,7 +58,7 @@ async fn write_after(runtime: Runtime, container: Container, delay: Duration, id
 }
 
 #[test]
-fn a_waiting_reader_is_told_when_it_happens() {
+fn a_waiting_reader_gets_a_change_at_once() {
     simulate(|runtime, container| async move {
         for id in ["a", "b", "c", "d"] {
             let now = container.read_feed(&FeedRequest::new(FeedStart::Now)).await.unwrap();
@@ -68,25 +68,25 @@ fn a_waiting_reader_is_told_when_it_happens() {
             let page = container.read_feed(&request).await.unwrap();
             assert_eq!(page.changes.len(), 1);
             assert_eq!(page.changes[0].id(), id);
-            assert_eq!(runtime.elapsed() - asked, seconds(7), "not a moment later");
+            assert_eq!(runtime.elapsed() - asked, seconds(7), "at once");
         }
     });
 }
 
 #[test]
-fn a_stream_has_every_change_once_at_its_moment_and_goes_on_from_any_page() {
+fn a_stream_returns_every_change_once_without_delay_and_resumes_from_any_page() {
     simulate(|runtime, container| async move {
         container.create(r#"{"id":"old","pk":"old"}"#).await.unwrap();
         let mut pages = pin!(container.changes(FeedRequest::new(FeedStart::Beginning)));
         let first = pages.try_next().await.unwrap().unwrap();
         assert_eq!(first.changes[0].id(), "old");
-        // Longer than any one look waits.
+        // The second delay is longer than a single request of the stream waits.
         for (id, delay) in [("a", 7), ("b", 5000)] {
             write_after(runtime.clone(), container.clone(), seconds(delay), id).await;
             let asked = runtime.elapsed();
             let page = pages.try_next().await.unwrap().unwrap();
             assert_eq!(page.changes.iter().map(|one| one.id()).collect::<Vec<_>>(), [id]);
-            assert_eq!(runtime.elapsed() - asked, seconds(delay), "not a moment later");
+            assert_eq!(runtime.elapsed() - asked, seconds(delay), "at once");
         }
         let again = FeedRequest::after(first.continuation);
         let mut again = pin!(container.changes(again));
@@ -117,7 +117,7 @@ fn waiting_ends_at_its_deadline_with_a_position() {
 #[test]
 fn from_now_misses_nothing_between_two_looks() {
     simulate(|runtime, container| async move {
-        // Writes the reader does not want wake it up again and again; what it wants comes last.
+        // Writes outside of the reader's scope wake it up again and again between those inside.
         let wanted = container.ranges()[1].range.clone();
         for step in 1..30 {
             let id = format!("n{step}");
@@ -138,7 +138,7 @@ fn from_now_misses_nothing_between_two_looks() {
 }
 
 #[test]
-fn every_waiter_is_told() {
+fn every_waiting_reader_is_woken() {
     simulate(|runtime, container| async move {
         let (told, mut answers) = tokio::sync::mpsc::channel(64);
         for _ in 0..50 {
@@ -245,7 +245,7 @@ fn a_dropped_container_and_a_closed_store_tell_everyone_who_waits() {
                 let closed = matches!(answer, Err(FeedError::Storage(StorageError::Closed)));
                 assert!(id == "closed" && closed, "{id} {answer:?}");
             }
-            assert!(runtime.elapsed() < seconds(60), "nobody waits for the deadline");
+            assert!(runtime.elapsed() < seconds(60), "no reader waits until its deadline");
         });
     }
 }

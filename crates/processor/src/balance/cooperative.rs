@@ -1,14 +1,14 @@
-//! Shares by weight and priority, handed over instead of taken away.
+//! Shares by weight and priority, with handover instead of preemption.
 //!
-//! Every host computes the same distribution from the same list and does its own part of it: it takes
-//! what is free and meant for it, and offers what it has and is meant for another. A host keeps what it
-//! has as long as its share allows, so that only what must move moves.
+//! Every host computes the same distribution from the same list and carries out its own part. It acquires free
+//! leases that are assigned to it, and offers its leases that are assigned to others. A host keeps its leases as far
+//! as its share allows, so the number of moves is minimal.
 //!
 //! ```text
-//! quota    by priority: the highest class is filled first, the others get what is left
-//!          inside a class by weight, whole leases by largest remainder, within [min, max]
-//! keep     what a host has, up to its quota; the rest and what is free goes to who has too little
-//! calm     nothing that somebody has moves until the picture has been still for two rounds
+//! quota    by priority: the highest class is filled first, the others share what is left
+//!          within a class by weight, whole leases by largest remainder, within [min, max]
+//! keep     a host keeps its leases up to its quota; the others go to hosts below their quota
+//! calm     an owned lease moves only after two rounds without any change of members and owners
 //! ```
 
 use super::{Balancer, ClusterView, LeaseView, MemberView, Plan};
@@ -16,10 +16,10 @@ use crate::lease::HostId;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Rounds without a change before anything that is being worked on is moved.
+/// Rounds without a change before an owned lease is moved.
 const CALM_ROUNDS: u32 = 2;
 
-/// See the head of this file.
+/// The strategy of weighted shares; see the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cooperative;
 
@@ -37,8 +37,8 @@ impl Balancer for Cooperative {
                 Some(_) if lease.is_of(me) && !for_me && calm => {
                     plan.offer.push((lease.token.clone(), target.to_text()));
                 }
-                // Somebody who writes no member document cannot be asked, and one who does not
-                // answer has been asked long enough.
+                // A host without a member document cannot be offered the lease, and an unresponsive one
+                // was offered it long enough.
                 Some(owner) if for_me && calm && !lease.is_of(me) => {
                     let is_member = view.members.iter().any(|member| lease.is_of(&member.host));
                     let may_take = !is_member || owner.unresponsive;
@@ -53,7 +53,7 @@ impl Balancer for Cooperative {
     }
 }
 
-/// Who should have which lease; nobody where every host has all it wants.
+/// Assigns every lease to a host; `None` where every host has reached its maximum.
 pub(super) fn distribute(view: &ClusterView) -> Vec<Option<HostId>> {
     let mut members: Vec<&MemberView> =
         view.members.iter().filter(|member| !member.draining).collect();
@@ -72,7 +72,7 @@ pub(super) fn distribute(view: &ClusterView) -> Vec<Option<HostId>> {
             assigned[index] = Some(member.host.clone());
         }
     }
-    // What is kept for somebody goes there first, as long as there is room.
+    // Reserved leases go to their host first, if it has room.
     for (index, lease) in view.leases.iter().enumerate() {
         let Some(wanted) = lease.reserved_for.as_ref().filter(|_| assigned[index].is_none()) else {
             continue;
@@ -86,7 +86,7 @@ pub(super) fn distribute(view: &ClusterView) -> Vec<Option<HostId>> {
             assigned[index] = Some(member.host.clone());
         }
     }
-    // Free ones first: they cost nobody a move.
+    // Free leases first: assigning them needs no move.
     let mut order: Vec<usize> =
         (0..assigned.len()).filter(|index| assigned[*index].is_none()).collect();
     order.sort_by_key(|index| (view.leases[*index].owner.is_some(), *index));
@@ -106,12 +106,12 @@ fn indices(view: &ClusterView, matches: impl Fn(&LeaseView) -> bool) -> Vec<usiz
     (0..view.leases.len()).filter(|index| matches(&view.leases[*index])).collect()
 }
 
-/// The same for every host that computes it, and spread evenly.
+/// A pseudo-random rank that is the same on every host and spreads leases evenly.
 fn affinity(lease: &LeaseView, host: &HostId) -> u64 {
     xxh3_64(format!("{}\n{}\n{}", lease.token, host.name, host.session).as_bytes())
 }
 
-/// How many leases each member should have; members are sorted by priority, the highest first.
+/// Returns the quota of each member. Members are sorted by descending priority.
 fn quotas(members: &[&MemberView], leases: usize) -> Vec<usize> {
     let mut quotas = vec![0; members.len()];
     let mut left = leases;
@@ -130,23 +130,23 @@ fn quotas(members: &[&MemberView], leases: usize) -> Vec<usize> {
 fn quotas_of_class(members: &[&MemberView], leases: usize) -> Vec<usize> {
     let cap = |member: &MemberView| match member.bounds.max {
         0 => leases,
-        // The least a host wants counts more than the most.
+        // The minimum takes precedence over the maximum.
         max => max.max(member.bounds.min).min(leases),
     };
     let mut quotas: Vec<usize> = members.iter().map(|m| m.bounds.min.min(leases)).collect();
-    // More is wanted at least than there is: the first ones get it.
+    // If the minimums exceed the leases, the first members get theirs.
     let mut room = leases;
     for quota in &mut quotas {
         *quota = (*quota).min(room);
         room -= *quota;
     }
-    // One by one to whoever is furthest below its weighted share: largest remainder, step by step.
+    // One lease at a time to the member furthest below its weighted share (largest remainder).
     while room > 0 {
         let open = (0..members.len()).filter(|index| quotas[*index] < cap(members[*index]));
         let next = open.min_by(|one, other| {
             let load = |index: usize| {
                 let weight = members[index].weight.max(1e-9);
-                // A share grows by one lease at a time; the smallest load after it counts.
+                // The load after one more lease decides.
                 (quotas[index] as f64 + 1.0) / weight
             };
             load(*one).total_cmp(&load(*other)).then_with(|| one.cmp(other))

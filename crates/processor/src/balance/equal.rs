@@ -1,16 +1,16 @@
-//! Equal shares, as the originals distribute them.
+//! Equal shares, as the .NET and Java libraries distribute leases.
 //!
-//! A host sees only owners, so one without leases does not exist for the others. It takes what is free up
-//! to its share, and if nothing is free, one lease from whoever has most.
+//! A host sees only owners, so a host without leases is invisible to the others. It acquires free leases up to its
+//! share. If none is free, it takes one lease from the host with the most.
 
 use super::{Balancer, ClusterView, LeaseView, Plan};
 use crate::lease::HostId;
 use std::collections::BTreeMap;
 
-/// See the head of this file.
+/// The strategy of equal shares; see the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EqualLeases {
-    /// The most leases taken in one round; zero is no bound (`maxLeasesToAcquirePerCycle`).
+    /// Most leases acquired in one round; zero means no limit (`maxLeasesToAcquirePerCycle`).
     pub take_max: usize,
 }
 
@@ -44,7 +44,7 @@ impl Balancer for EqualLeases {
     }
 }
 
-/// Those without an owner before those whose owner vanished.
+/// Returns free leases: those without an owner before those whose owner vanished.
 fn free_leases(view: &ClusterView, me: &HostId) -> Vec<String> {
     let free = |expired: bool| {
         let matching = move |lease: &&LeaseView| lease.is_free_for(me) && lease.expired == expired;
@@ -83,7 +83,7 @@ mod tests {
         HostId { name: "me".to_owned(), session: "1".to_owned() }
     }
 
-    /// `.` is free, `x` expired, `m` ours, any other letter somebody else's.
+    /// `.` is free, `x` expired, `m` ours, any other letter another host's.
     fn view(leases: &str, bounds: Bounds) -> ClusterView {
         let lease = |(index, letter): (usize, char)| LeaseView {
             token: index.to_string(),
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// The cases of the originals' own tests, restated.
+    /// The cases of the .NET and Java libraries' own tests.
     #[test]
     fn shares_are_those_of_the_originals() {
         let free = Bounds::default();
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_ever_had_goes_before_what_somebody_lost() {
+    fn free_leases_go_before_expired_ones() {
         let plan = EqualLeases { take_max: 1 }.plan(&view("x.xx", Bounds::default()), &me());
         assert_eq!(plan.take, ["1"]);
     }
 
     #[test]
-    fn what_is_kept_for_another_is_not_free() {
+    fn leases_reserved_for_another_host_are_not_free() {
         let mut view = view("..", Bounds::default());
         view.leases[0].reserved_for = Some("other/7".to_owned());
         view.leases[1].reserved_for = Some("me/1".to_owned());

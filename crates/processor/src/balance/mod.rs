@@ -1,8 +1,8 @@
-//! Who should work on what: pure functions from what is known to what to do.
+//! Load balancing of leases: pure functions from a view of the cluster to a plan.
 //!
-//! [`EqualLeases`] does what the originals do, for containers shared with them. [`Cooperative`] is ours:
-//! every host computes the same distribution from the same list, and hands over what it should not have
-//! instead of having it taken away.
+//! [`EqualLeases`] behaves like the .NET and Java libraries, for containers shared with them. [`Cooperative`] is our
+//! own: every host computes the same distribution from the same list and hands over surplus leases. It preempts
+//! only hosts that take no part or do not respond. A balancer never writes a lease.
 
 mod cooperative;
 mod equal;
@@ -13,85 +13,85 @@ pub use equal::EqualLeases;
 use crate::lease::HostId;
 use crate::member::Bounds;
 
-/// A lease that may be worked on, as a balancer sees it. Paused, halted and retired ones are not shown.
+/// A runnable lease as a balancer sees it. Paused, halted and retired leases are not part of the view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeaseView {
-    /// Which.
+    /// Its token.
     pub token: String,
-    /// Whose, if it has an owner who is alive.
+    /// Its owner, if that is alive.
     pub owner: Option<Owner>,
-    /// Whether its last owner vanished without letting go of it.
+    /// Whether its last owner vanished without releasing it.
     pub expired: bool,
-    /// For whom it is kept a while: `name/session`, or just a name.
+    /// The host it is reserved for, for a while: `name/session`, or only a name.
     pub reserved_for: Option<String>,
-    /// Bytes per second, roughly.
+    /// Approximate bytes per second.
     pub rate: u64,
 }
 
-/// Somebody who is alive and has a lease.
+/// A live owner of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The name.
+    /// The host name.
     pub name: String,
-    /// The run, if it is one of ours.
+    /// The session, if it is one of our hosts.
     pub session: Option<String>,
-    /// For how many rounds it has not answered an offer of ours to take the lease over.
+    /// Whether it does not react to offers, so that its leases may be preempted.
     pub unresponsive: bool,
 }
 
-/// A host that is alive and takes part.
+/// A live host that takes part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberView {
-    /// Who.
+    /// Its identity.
     pub host: HostId,
-    /// Hosts of a higher priority are filled first.
+    /// Hosts with a higher priority are filled first.
     pub priority: i32,
-    /// How much it can carry.
+    /// Its relative capacity.
     pub weight: f64,
-    /// The fewest and the most leases it wants.
+    /// The minimum and maximum number of leases.
     pub bounds: Bounds,
-    /// Whether it is about to leave.
+    /// Whether it is about to stop.
     pub draining: bool,
 }
 
-/// Everything a balancer may look at.
+/// The input of a balancer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterView {
-    /// Every lease that may be worked on, in the order of their keys.
+    /// Every runnable lease, in key order.
     pub leases: Vec<LeaseView>,
-    /// Every member that is alive; only ourselves where hosts do not write members.
+    /// Every live member; only this host if hosts write no member documents.
     pub members: Vec<MemberView>,
-    /// For how many rounds nobody came, went, or took anything.
+    /// For how many rounds members and owners have not changed.
     pub stable_rounds: u32,
 }
 
 impl ClusterView {
-    /// How we describe ourselves.
+    /// Returns the member with this identity.
     #[must_use]
     pub fn member(&self, host: &HostId) -> Option<&MemberView> {
         self.members.iter().find(|member| member.host == *host)
     }
 }
 
-/// What to do, by tokens.
+/// The actions of one host, by lease token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Take these, which nobody has.
+    /// Leases to acquire that have no live owner.
     pub take: Vec<String>,
-    /// Take these away from somebody who is alive.
+    /// Leases to take from a live owner.
     pub preempt: Vec<String>,
-    /// Hand these, which are ours, to somebody else: `name/session`.
+    /// Own leases to hand over, and to whom: `name/session`.
     pub offer: Vec<(String, String)>,
 }
 
-/// A strategy (`IParitionLoadBalancingStrategy`). Must be deterministic and quick.
+/// A balancing strategy (`IParitionLoadBalancingStrategy`). Must be deterministic and fast.
 pub trait Balancer: Send + Sync + 'static {
-    /// What this host should do.
+    /// Returns what this host should do.
     fn plan(&self, view: &ClusterView, me: &HostId) -> Plan;
 }
 
 impl LeaseView {
-    /// Whether it is ours.
+    /// Whether this host owns it.
     #[must_use]
     pub fn is_of(&self, host: &HostId) -> bool {
         self.owner.as_ref().is_some_and(|owner| {
@@ -108,29 +108,30 @@ impl LeaseView {
 }
 
 impl Plan {
-    /// What is wrong with a plan; nothing if a host may carry it out.
+    /// Returns why a plan is invalid; `None` if a host may carry it out.
     #[must_use]
     pub fn objection(&self, view: &ClusterView, me: &HostId) -> Option<String> {
         let lease = |token: &String| view.leases.iter().find(|lease| lease.token == *token);
         for token in &self.take {
             match lease(token) {
-                None => return Some(format!("there is no lease {token} to take")),
+                None => return Some(format!("the lease {token} does not exist")),
                 Some(lease) if lease.owner.is_some() => {
-                    return Some(format!("{token} belongs to somebody who is alive"));
+                    return Some(format!("the lease {token} has a live owner"));
                 }
                 Some(_) => {}
             }
         }
         for (token, _) in &self.offer {
             if !lease(token).is_some_and(|lease| lease.is_of(me)) {
-                return Some(format!("{token} is not ours to offer"));
+                return Some(format!("cannot offer the lease {token}: it belongs to another host"));
             }
         }
         let mine = view.leases.iter().filter(|lease| lease.is_of(me)).count();
         let after = mine + self.take.len() + self.preempt.len() - self.offer.len();
-        // The least a host wants counts more than the most.
+        // The minimum takes precedence over the maximum.
         let most = |bounds: Bounds| if bounds.max == 0 { 0 } else { bounds.max.max(bounds.min) };
         let max = view.member(me).map_or(0, |member| most(member.bounds));
-        (max > 0 && after > max.max(mine)).then(|| format!("{after} leases are more than {max}"))
+        (max > 0 && after > max.max(mine))
+            .then(|| format!("{after} leases exceed the maximum of {max}"))
     }
 }

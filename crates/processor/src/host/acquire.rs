@@ -1,6 +1,6 @@
-//! Taking leases: one write each, on the condition that nobody else wrote meanwhile.
+//! Acquires leases: one conditional write each. Never retries blindly.
 
-use super::session::{Taken, generation};
+use super::session::{AcquiredLease, generation};
 use super::shared::Shared;
 use crate::coverage::{self, PhysicalRange};
 use crate::event::Event;
@@ -12,16 +12,16 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// A lease to take, as a listing showed it.
+/// A lease to acquire, as the listing showed it.
 pub(crate) struct Candidate {
     pub(crate) lease: Lease,
     pub(crate) etag: String,
-    /// Whether its owner vanished.
+    /// Whether its previous owner expired without releasing it.
     pub(crate) vanished: bool,
 }
 
-/// Takes a lease. Nothing if it was not given: then what was thought about it is void.
-pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option<Taken> {
+/// Acquires a lease. Returns `None` if the write was not confirmed.
+pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option<AcquiredLease> {
     let range = range_of(&shared, &candidate.lease).await?;
     let mut next = candidate.lease.acquired(&shared.me, candidate.vanished);
     next.extra.generation = generation(&shared);
@@ -35,17 +35,20 @@ pub(crate) async fn acquire(shared: Arc<Shared>, candidate: Candidate) -> Option
     let replace = shared.store.replace(shared.document(&next), &candidate.etag);
     let answer = shared.runtime.timeout(shared.options.store_timeout, replace).await;
     match answer {
-        Some(Ok(stored)) => Some(Taken { lease: next, range, etag: stored.etag, sent, lapses }),
+        Some(Ok(stored)) => {
+            Some(AcquiredLease { lease: next, range, etag: stored.etag, sent, lapses })
+        }
         Some(Err(StoreError::Gone(why))) => {
             shared.fail(super::Fatal::LeaseStoreGone(why));
             None
         }
-        // Lost to somebody, or not known: the next look tells, and never by trying again blindly.
+        // Another host took it, or the outcome is unknown. The next listing shows which; a blind retry
+        // could take it twice.
         Some(Err(_)) | None => None,
     }
 }
 
-/// The keys of a lease; older leases name only a range.
+/// Returns the key range of a lease. Leases in older formats name only a range id, which is looked up.
 pub(crate) async fn range_of(shared: &Shared, lease: &Lease) -> Option<KeyRange> {
     if let Some(range) = &lease.range {
         return Some(range.clone());
@@ -63,7 +66,7 @@ pub(crate) async fn range_of(shared: &Shared, lease: &Lease) -> Option<KeyRange>
     None
 }
 
-/// All of them at once; the results in their order.
+/// Runs all futures concurrently and returns their results in order.
 pub(crate) async fn all<T: Send + 'static>(mut work: Vec<BoxFuture<T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = work.iter().map(|_| None).collect();
     poll_fn(|context| {

@@ -1,26 +1,26 @@
-//! Makes leases where there are none, once.
+//! Creates missing leases, once.
 //!
-//! Where a store writes several documents at once, leases are made together with the marker that they were.
-//! There is one marker, so whoever comes second makes nothing, however late it is and whatever became of the
-//! container's ranges meanwhile. More leases than one transaction holds are made from the lowest keys up, and
-//! the marker says how far:
+//! If the store can write several documents atomically, leases are created together with a marker that records
+//! them. There is only one marker, so a second host creates nothing, however late it is and however the
+//! container's ranges have changed since. If there are more leases than one transaction can hold, they are created
+//! from the lowest keys up, and the marker records the progress:
 //!
 //! ```text
 //! create  marker: made to 3F    and leases -0F, 0F-1F, … -3F
-//! replace marker: all made      and leases 3F-4F, … -FF        if it is as it was then
+//! replace marker: all made      and leases 3F-4F, … -FF        if its etag is unchanged
 //! ```
 //!
-//! Where it writes one document at a time the marker comes first and promises the leases, which anybody may make
-//! then (`promised`):
+//! If the store writes one document at a time, the marker is written first and promises the leases. Any host may
+//! then create them (`promised`):
 //!
 //! ```text
 //! create  marker: made to 3F, makes -0F, … -3F      create leases -0F, … -3F      replace marker: made to 3F
 //! replace marker: all made, makes 3F-4F, … -FF      create leases 3F-4F, … -FF    replace marker: all made
 //! ```
 //!
-//! Where leases are shared with the originals they are made one by one behind a lock, the marker last. Making a
-//! lease twice does no harm there, as its id says which keys it is about; but nothing keeps two hosts that were
-//! shown different ranges from making leases that overlap.
+//! Leases shared with the .NET and Java libraries are created one by one behind a lock, the marker last. Creating a
+//! lease twice is harmless there, because its id names its keys. But nothing prevents two hosts that saw different
+//! ranges from creating leases that overlap.
 
 use super::StartError;
 use super::acquire::all;
@@ -42,12 +42,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often it is tried again, also when somebody else was quicker.
+/// How often a round is retried after a failure, including a lost race against another host.
 const FAILURES_MAX: u32 = 20;
 
-/// Makes sure that there are leases.
+/// Makes sure that all leases exist.
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
-    let mut maker = Maker {
+    let mut creator = LeaseCreator {
         shared: shared.clone(),
         lock: Lock::new(shared),
         discarded: None,
@@ -55,7 +55,7 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
     };
     let mut failures = 0;
     loop {
-        let pause = match maker.round().await {
+        let pause = match creator.round().await {
             Ok(Progress::All) => return Ok(()),
             Ok(Progress::Some) => continue,
             Ok(Progress::NotOurTurn) => shared.options.lock_time / 10,
@@ -72,37 +72,37 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), StartError> {
     }
 }
 
-/// How many of the leases there should be are there.
+/// How many of the leases exist after a round.
 enum Progress {
     All,
     Some,
-    /// Perhaps none: somebody else makes them.
+    /// Unknown: another host is creating them.
     NotOurTurn,
 }
 
-/// One host that makes leases.
-struct Maker {
+/// Creates leases for one host.
+struct LeaseCreator {
     shared: Arc<Shared>,
     lock: Lock,
-    /// The versions of what it has thrown away, if it was asked to.
+    /// Etags of the documents it deleted, if `discard_existing` is set.
     discarded: Option<BTreeSet<String>>,
     looked_elsewhere: bool,
 }
 
-/// Leases to make, and the marker to write with them.
+/// Leases to create, and the marker to write with them.
 struct Plan {
     leases: Vec<Lease>,
     marker: Marker,
 }
 
-impl Maker {
-    /// Looks at what is there and makes what is missing.
+impl LeaseCreator {
+    /// Lists the documents and creates what is missing.
     async fn round(&mut self) -> Result<Progress, StartError> {
         let shared = self.shared.clone();
         let mut listing = shared.answer(shared.store.list(&shared.namespace.prefix())).await?;
         shared.note_server_time(listing.seconds);
         if let Some(discarded) = &self.discarded {
-            // In an old list it is still there.
+            // A stale listing may still contain deleted documents.
             listing.documents.retain(|stored| !discarded.contains(&stored.etag));
         }
         check(&shared, &listing)?;
@@ -126,7 +126,7 @@ impl Maker {
         made.map(|()| Progress::All)
     }
 
-    /// Makes as many leases as go with one marker, or those that somebody has promised.
+    /// Creates as many leases as fit with one marker write, or those that were already promised.
     async fn make_some(&mut self, listing: &Listing) -> Result<Progress, StartError> {
         let shared = self.shared.clone();
         let marker = find_marker(&shared, listing);
@@ -134,7 +134,7 @@ impl Maker {
         let all: Vec<_> = leases.iter().collect();
         let promises = promised::find(&shared.namespace, &all, marker);
         for promise in &promises {
-            keep(&shared, promise).await?;
+            fulfill(&shared, promise).await?;
         }
         if !promises.is_empty() {
             return Ok(Progress::Some);
@@ -145,7 +145,7 @@ impl Maker {
         Ok(if all { Progress::All } else { Progress::Some })
     }
 
-    /// Makes all leases, and then the marker.
+    /// Creates all leases, then the marker.
     async fn make_one_by_one(&mut self, mut listing: Listing) -> Result<(), StartError> {
         self.discard(&mut listing).await?;
         let plan = self.plan(&listing, usize::MAX).await?;
@@ -160,7 +160,7 @@ impl Maker {
         Ok(create(&self.shared, NewDocument { key, body }).await?)
     }
 
-    /// The leases that are missing, from the lowest keys up and no more than so many.
+    /// Returns the missing leases from the lowest keys up, at most `most`, and the marker to write.
     async fn plan(&mut self, listing: &Listing, most: usize) -> Result<Plan, StartError> {
         let shared = self.shared.clone();
         if !std::mem::replace(&mut self.looked_elsewhere, true) {
@@ -189,7 +189,7 @@ impl Maker {
             let shared = shared.clone();
             let keys = lease.range.as_ref();
             let epoch = keys.and_then(|keys| promised::epoch_after(retired.iter(), keys));
-            Box::pin(async move { begun(&shared, lease, None, epoch.unwrap_or(0)).await })
+            Box::pin(async move { with_start(&shared, lease, None, epoch.unwrap_or(0)).await })
                 as BoxFuture<_>
         });
         let leases: Result<Vec<Lease>, StartError> =
@@ -199,7 +199,10 @@ impl Maker {
         Ok(Plan { leases: leases?, marker })
     }
 
-    /// Deletes leases and the marker if that is wanted and was not done yet, unless somebody works on them.
+    /// Deletes leases and the marker once if `discard_existing` is set.
+    ///
+    /// # Errors
+    /// Fails while another host works on the leases.
     async fn discard(&mut self, listing: &mut Listing) -> Result<(), StartError> {
         if !self.shared.options.discard_existing || self.discarded.is_some() {
             return Ok(());
@@ -233,7 +236,7 @@ fn leases_of(shared: &Shared, listing: &Listing) -> Vec<(Lease, Stored)> {
     of.filter_map(|stored| Some((Lease::parse(&stored.body).ok()?, stored.clone()))).collect()
 }
 
-/// Where a range begins that nobody knows anything about. "Now" was when leases were made.
+/// Returns where unknown ranges begin. `Now` becomes the time of this call, less one second.
 fn first_start(shared: &Shared) -> Start {
     match &shared.options.start {
         Start::Now => {
@@ -244,7 +247,7 @@ fn first_start(shared: &Shared) -> Start {
     }
 }
 
-/// Makes leases, on the condition that the marker is what it was when it was decided to make them.
+/// Creates leases, provided the marker is still in the version the decision was based on.
 pub(crate) async fn make_with_marker(
     shared: &Arc<Shared>,
     leases: Vec<Lease>,
@@ -263,7 +266,7 @@ pub(crate) async fn make_with_marker(
         let writes = std::iter::once(written).chain(leases).collect();
         match shared.answer(shared.store.atomic(writes)).await {
             Ok(Some(())) => return Ok(()),
-            // The store cannot, or a lease is in the way that was retired.
+            // The store cannot write atomically, or a retired lease has the id of a new one.
             Ok(None) | Err(StoreError::Conflict) => {}
             Err(error) => return Err(error),
         }
@@ -277,11 +280,11 @@ pub(crate) async fn make_with_marker(
     if marker.makes.is_empty() {
         return Ok(());
     }
-    keep(shared, &Promise::of_marker(&marker, &stored)).await
+    fulfill(shared, &Promise::of_marker(&marker, &stored)).await
 }
 
-/// Makes what was promised, and takes the promise back.
-pub(crate) async fn keep(shared: &Arc<Shared>, promise: &Promise) -> Result<(), StoreError> {
+/// Creates promised leases, then clears the promise.
+pub(crate) async fn fulfill(shared: &Arc<Shared>, promise: &Promise) -> Result<(), StoreError> {
     let work = promise.missing.iter().map(|lease| {
         let (shared, lease) = (shared.clone(), lease.clone());
         Box::pin(async move {
@@ -290,15 +293,15 @@ pub(crate) async fn keep(shared: &Arc<Shared>, promise: &Promise) -> Result<(), 
         }) as BoxFuture<Result<(), StoreError>>
     });
     all(work.collect()).await.into_iter().collect::<Result<(), StoreError>>()?;
-    let kept = promise.kept(|lease| shared.document(lease));
+    let kept = promise.cleared(|lease| shared.document(lease));
     match shared.answer(shared.store.replace(kept, &promise.etag)).await {
-        // Somebody else has done it.
+        // Another host has done it.
         Ok(_) | Err(StoreError::PreconditionFailed) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Stores a document, unless it is there already.
+/// Creates a document, unless it already exists.
 pub(crate) async fn create(shared: &Shared, document: NewDocument) -> Result<(), StoreError> {
     match shared.answer(shared.store.create(document)).await {
         Ok(_) | Err(StoreError::Conflict) => Ok(()),
@@ -306,7 +309,7 @@ pub(crate) async fn create(shared: &Shared, document: NewDocument) -> Result<(),
     }
 }
 
-/// Refuses leases of another kind, and remembers what operators want.
+/// Refuses leases of another profile or feed mode, and adopts the generation of the control document.
 fn check(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
     let ours = shared.options.flavour();
     for stored in &listing.documents {
@@ -340,7 +343,7 @@ fn check(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Says so if this processor has leases for this container under another name of the endpoint.
+/// Reports leases that this processor has for this container under another endpoint name.
 async fn look_elsewhere(shared: &Shared) {
     let options = &shared.options;
     if options.namespace.is_some() {
@@ -357,7 +360,7 @@ async fn look_elsewhere(shared: &Shared) {
     }
 }
 
-/// New leases for these keys, cut at the ranges of the service and perhaps finer.
+/// Returns new leases for these keys, one or more per range of the service.
 pub(crate) fn leases_for(
     shared: &Shared,
     ranges: &[PhysicalRange],
@@ -383,8 +386,8 @@ pub(crate) fn leases_for(
     leases
 }
 
-/// A new lease, with the position it begins at if that must not be left open.
-pub(crate) async fn begun(
+/// Sets the initial position or start of a new lease. `Now` is resolved to a position by reading the feed.
+pub(crate) async fn with_start(
     shared: &Shared,
     mut lease: Lease,
     begin: Option<Result<Position, Start>>,
@@ -412,7 +415,7 @@ async fn now(shared: &Shared, lease: &Lease) -> Result<Position, StartError> {
     Ok(shared.source.read(request).await?.position)
 }
 
-/// Leases that others work on are not thrown away.
+/// Refuses to discard leases while other hosts work on them.
 fn refuse_while_others_work(shared: &Shared, listing: &Listing) -> Result<(), StartError> {
     let expiration = shared.options.expiration.as_secs();
     for stored in &listing.documents {

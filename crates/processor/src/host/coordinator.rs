@@ -1,12 +1,12 @@
-//! Looks at all leases now and then, and does this host's part: takes what is free, hands over what is
-//! another's, notices what was lost, repairs what is broken.
+//! Lists all leases periodically and does this host's part: acquires free leases, hands over surplus ones,
+//! detects lost ones and repairs broken ones.
 //!
-//! What it sees may be old. So it only ever decides to try: every write is on the condition that the
-//! lease is as it was seen, and a lease that is missing in a list is read before anybody believes it.
+//! A listing may be stale, so it only leads to attempts: every write is conditional on the version that was
+//! listed, and a lease missing from a listing is read before it counts as missing.
 
 use super::acquire::{Candidate, acquire, all};
 use super::repair::Auditor;
-use super::session::{self, Handle, SessionEnd, Taken};
+use super::session::{self, AcquiredLease, SessionEnd, SessionHandle};
 use super::shared::Shared;
 use super::{Fatal, Report, Stopped};
 use crate::balance::{ClusterView, LeaseView, MemberView, Owner, Plan};
@@ -26,18 +26,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// How soon to look again while something moves.
-const RESTLESS: Duration = Duration::from_secs(1);
-/// How long a host that could not read the feed leaves it to others.
-const UNWELL: Duration = Duration::from_secs(60);
+/// How soon to list again while ownership changes.
+const UNSETTLED_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a host that could not read the feed takes no new leases.
+const FEED_UNREACHABLE_PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Coordinator {
     shared: Arc<Shared>,
-    sessions: BTreeMap<String, Handle>,
+    sessions: BTreeMap<String, SessionHandle>,
     ended: mpsc::UnboundedReceiver<SessionEnd>,
     ending: mpsc::UnboundedSender<SessionEnd>,
     seen: Observations,
-    /// Leases this host leaves to others until then.
+    /// Leases this host does not acquire before the given time.
     avoid: BTreeMap<String, Duration>,
     picture: String,
     stable_rounds: u32,
@@ -47,14 +47,14 @@ pub(crate) struct Coordinator {
     stopping: bool,
 }
 
-/// A list of documents, understood.
+/// The documents of one listing, parsed and sorted by kind.
 pub(crate) struct View {
     pub(crate) leases: Vec<(Lease, Stored)>,
-    /// Further documents about ranges that have a lease, none of them behind it.
-    pub(crate) doubles: Vec<(Lease, Stored)>,
-    /// Nobody will work on these again.
+    /// Extra documents for ranges that already have a lease; none of them is less advanced than that lease.
+    pub(crate) duplicates: Vec<(Lease, Stored)>,
+    /// Leases that are over and will not be processed again.
     pub(crate) retired: Vec<(Lease, Stored)>,
-    /// Leases that somebody was about to make.
+    /// Leases that were announced but may not exist yet.
     pub(crate) promises: Vec<Promise>,
     members: Vec<(Member, Stored)>,
     control: Control,
@@ -81,7 +81,7 @@ impl Coordinator {
         }
     }
 
-    /// Works until the host is stopped, fails, or is dropped.
+    /// Runs until the host is stopped, fails or is dropped.
     pub(crate) async fn run(mut self, stopping: watch::Receiver<bool>, mut gone: Stop) {
         let mut nudged = self.shared.nudge.listen();
         loop {
@@ -99,7 +99,7 @@ impl Coordinator {
             }
         }
         if gone.is_requested() && !*stopping.borrow() {
-            // Dropped without being stopped: nothing is let go of, everything just ends.
+            // Dropped without a stop: nothing is released, the sessions just end.
             self.sessions.values().for_each(|handle| handle.fence.end(CloseReason::LeaseExpired));
         } else {
             self.drain().await;
@@ -108,7 +108,7 @@ impl Coordinator {
         self.publish(true);
     }
 
-    /// Lets go of everything, within a bound.
+    /// Releases every lease, within a time limit.
     async fn drain(&mut self) {
         self.stopping = true;
         self.shared.drain();
@@ -127,7 +127,7 @@ impl Coordinator {
             }
             _ => {}
         }
-        // Without leases nobody knows who works on what: then everything ends at once.
+        // Without the lease store, or with the name lost, ownership is unknown: end everything at once.
         let at_once = matches!(reason, CloseReason::LeaseStoreGone | CloseReason::LeaseLost);
         for handle in self.sessions.values() {
             if at_once {
@@ -136,8 +136,8 @@ impl Coordinator {
                 handle.fence.leave(reason.clone());
             }
         }
-        // A session gives its handlers `drain_timeout` and lets go of its lease after that, which takes
-        // no longer than its fence allows.
+        // A session gives its handlers `drain_timeout` and then releases its lease, which takes no longer
+        // than its fence allows.
         let patience = self.shared.options.drain_timeout + self.shared.options.expiration;
         let until = self.shared.runtime.elapsed() + patience;
         while !self.sessions.is_empty() {
@@ -159,7 +159,7 @@ impl Coordinator {
         self.sessions.remove(&end.token);
         self.shared.set_owned(self.sessions.len());
         if end.reason == CloseReason::FeedUnreachable && !self.stopping {
-            self.shared.set_unwell(UNWELL);
+            self.shared.pause_acquiring(FEED_UNREACHABLE_PAUSE);
         }
         if let Some(avoid) = end.avoid {
             self.avoid.insert(end.token.clone(), self.shared.runtime.elapsed() + avoid);
@@ -182,7 +182,7 @@ impl Coordinator {
         });
     }
 
-    /// One look and what follows from it; how long to wait before the next.
+    /// Lists once and acts on the result. Returns how long to wait before the next listing.
     async fn round(&mut self) -> Duration {
         let listed = self.shared.store.list(&self.shared.namespace.prefix());
         let listed = self.shared.runtime.timeout(self.shared.options.store_timeout, listed).await;
@@ -200,9 +200,9 @@ impl Coordinator {
             None => return self.interval(),
         };
         self.shared.note_server_time(listing.seconds);
-        let view = self.understand(&listing, arrived);
-        if !self.obey(view.control) {
-            return RESTLESS;
+        let view = self.parse_listing(&listing, arrived);
+        if !self.apply_control(view.control) {
+            return UNSETTLED_INTERVAL;
         }
         self.notice_lost(&view);
         let cluster = self.cluster(&view, arrived);
@@ -225,13 +225,13 @@ impl Coordinator {
         let leases = view.leases.len();
         self.report.send_modify(|report| (report.leases, report.settled) = (leases, settled));
         if restless && self.shared.options.is_native() {
-            RESTLESS.min(self.interval())
+            UNSETTLED_INTERVAL.min(self.interval())
         } else {
             self.interval()
         }
     }
 
-    /// Within a fifth more or less, so that hosts do not all look at once.
+    /// Returns the acquire interval with ±20 % jitter, so that hosts do not all list at once.
     fn interval(&self) -> Duration {
         let interval = self.shared.options.acquire_interval;
         let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
@@ -239,10 +239,10 @@ impl Coordinator {
         Duration::from_micros(micros - micros / 5 + self.shared.runtime.random() % spread)
     }
 
-    fn understand(&mut self, listing: &Listing, arrived: Duration) -> View {
+    fn parse_listing(&mut self, listing: &Listing, arrived: Duration) -> View {
         let mut view = View {
             leases: Vec::new(),
-            doubles: Vec::new(),
+            duplicates: Vec::new(),
             retired: Vec::new(),
             promises: Vec::new(),
             members: Vec::new(),
@@ -268,8 +268,8 @@ impl Coordinator {
                 Kind::Control => {
                     let control = Control::parse(&stored.body);
                     if control.is_none() {
-                        let why =
-                            "nobody can read it, so nobody works; pause and resume write it anew";
+                        let why = "the control document is unreadable, so no host works; \
+                                   pause or resume rewrites it";
                         let (lease, why) = (stored.key.id.clone(), why.to_owned());
                         self.shared.tell(Event::Halted { lease, why });
                     }
@@ -287,38 +287,38 @@ impl Coordinator {
         view.leases.sort_by(|(one, _), (other, _)| {
             order(one).cmp(&order(other)).then_with(|| one.token.cmp(&other.token))
         });
-        set_doubles_aside(&mut view);
-        // Doubles have the same id, so only one of them can be watched.
+        separate_duplicates(&mut view);
+        // Duplicates have the same id, so only one of them can be observed.
         view.leases.iter().for_each(|(_, stored)| self.seen.note(sign(stored), arrived));
         view
     }
 
-    /// Does what operators want. False while nobody may work.
-    fn obey(&mut self, control: Control) -> bool {
+    /// Applies the operators' control document. Returns false while this host must not work.
+    fn apply_control(&mut self, control: Control) -> bool {
         let known = self.shared.generation.load(Ordering::SeqCst);
         if control.generation <= known && !control.paused {
             return true;
         }
         self.sessions.values().for_each(|handle| handle.fence.leave(CloseReason::Reset));
         if self.sessions.is_empty() {
-            // Told to others by the next heartbeat: this host has stopped.
+            // The next heartbeat publishes the generation: this host has stopped its sessions.
             self.shared.generation.store(control.generation.max(known), Ordering::SeqCst);
             return !control.paused;
         }
         false
     }
 
-    /// Ends sessions whose lease somebody else took. Lists may be old, epochs are not.
+    /// Ends sessions whose lease was taken by another host. A listing may be stale, but epochs only grow.
     fn notice_lost(&self, view: &View) {
-        for (lease, stored) in &view.doubles {
-            let same = |handle: &&Handle| handle.key == stored.key;
+        for (lease, stored) in &view.duplicates {
+            let same = |handle: &&SessionHandle| handle.key == stored.key;
             if let Some(handle) = self.sessions.get(&lease.token).filter(same) {
-                // Another document about these keys counts; this one will be removed.
+                // Another document for these keys counts; the audit removes this one.
                 handle.fence.leave(CloseReason::LeaseLost);
             }
         }
         for (lease, _) in &view.leases {
-            let newer = |handle: &&Handle| lease.extra.epoch > handle.epoch;
+            let newer = |handle: &&SessionHandle| lease.extra.epoch > handle.epoch;
             if let Some(handle) = self.sessions.get(&lease.token).filter(newer) {
                 handle.fence.end(CloseReason::LeaseLost);
             }
@@ -344,7 +344,7 @@ impl Coordinator {
         let same = named.iter().find(|(one, _)| session.is_none_or(|s| *s == one.host.session));
         match same {
             Some((_, beat)) => !expired(beat),
-            // Under the very same name, but another run: its predecessor is gone.
+            // Same name but another run of the process: the owner is gone.
             None if named.iter().any(|(one, _)| one.host.name == *owner) => false,
             None => !expired(stored),
         }
@@ -358,7 +358,7 @@ impl Coordinator {
             .iter()
             .filter(|(lease, _)| lease.is_runnable())
             .map(|(lease, stored)| {
-                // Without a session in it, a lease under our name is ours only if we work on it.
+                // Without a session id, a lease under our name is ours only if we work on it.
                 let certain = lease.extra.session.is_some()
                     || self.sessions.contains_key(&lease.token)
                     || self.shared.options.adopt_own_name;
@@ -413,8 +413,9 @@ impl Coordinator {
         ClusterView { leases, members, stable_rounds: self.stable_rounds }
     }
 
-    /// Whether somebody here has not stopped working on keys of this lease, although it should have: under
-    /// another lease, which was lost and has become this one meanwhile.
+    /// Whether a session that has been fenced off is still running on keys of this lease.
+    ///
+    /// It may hold an earlier lease that was lost and has become this one since, for example by a split.
     fn is_left_behind(&self, lease: &Lease) -> bool {
         let Some(range) = &lease.range else { return false };
         self.sessions.values().any(|handle| handle.range.overlaps(range) && handle.fence.is_ended())
@@ -429,8 +430,8 @@ impl Coordinator {
         }
         let now = self.shared.runtime.elapsed();
         self.avoid.retain(|_, until| *until > now);
-        // What is ours without anybody working on it: the answer to an acquisition was lost, or this
-        // host stopped itself for a while. It is taken anew, under a new epoch.
+        // Leases owned by this host without a session: the answer to an acquisition was lost, or this host
+        // ended the session. They are acquired again under a new epoch.
         let adopted = view.leases.iter().filter(|(lease, _)| {
             let ours = lease.is_held_by(&self.shared.me);
             let certain = lease.extra.session.is_some() || self.shared.options.adopt_own_name;
@@ -442,14 +443,14 @@ impl Coordinator {
         if self.shared.sabotaged(crate::proof::Sabotage::LeavesTheDeadAlone) {
             wanted.retain(|token| !cluster.leases.iter().any(|l| l.token == *token && l.expired));
         }
-        let mut work: Vec<BoxFuture<Option<Taken>>> = Vec::new();
+        let mut work: Vec<BoxFuture<Option<AcquiredLease>>> = Vec::new();
         for (lease, stored) in &view.leases {
             let token = lease.token.as_str();
-            // Where several documents are about one range nobody begins before one is left: the least far
-            // of them would not stay so.
-            let doubled = view.doubles.iter().any(|(double, _)| double.token == token);
+            // While a range has several documents no session starts: a running session would advance the one
+            // that is least advanced, and the choice of document would change.
+            let duplicated = view.duplicates.iter().any(|(double, _)| double.token == token);
             if !wanted.contains(token)
-                || doubled
+                || duplicated
                 || self.sessions.contains_key(token)
                 || self.is_left_behind(lease)
                 || self.avoid.contains_key(token)
@@ -469,9 +470,9 @@ impl Coordinator {
     }
 }
 
-/// Keeps one document for every range: the one that is least far, since the others would skip what lies
-/// between. .NET has made several where every document has a partition of its own.
-fn set_doubles_aside(view: &mut View) {
+/// Keeps one document per range: the least advanced, because the others would skip changes. The rest become
+/// duplicates. .NET has created duplicates where every document has its own partition.
+fn separate_duplicates(view: &mut View) {
     let mut kept: Vec<(Lease, Stored)> = Vec::with_capacity(view.leases.len());
     for (lease, stored) in std::mem::take(&mut view.leases) {
         match kept.last_mut().filter(|(last, _)| last.token == lease.token) {
@@ -480,14 +481,14 @@ fn set_doubles_aside(view: &mut View) {
                 let (one, other) = (lease.position.as_ref(), last.0.position.as_ref());
                 let lower = match coverage::is_lower(one, other) || coverage::is_lower(other, one) {
                     true => coverage::is_lower(one, other),
-                    // Whichever, as long as every host decides the same.
+                    // Arbitrary, but every host decides the same.
                     false => stored.key < last.1.key,
                 };
                 let surplus = match lower {
                     true => std::mem::replace(last, (lease, stored)),
                     false => (lease, stored),
                 };
-                view.doubles.push(surplus);
+                view.duplicates.push(surplus);
             }
         }
     }

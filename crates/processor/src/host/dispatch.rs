@@ -1,10 +1,10 @@
-//! Hands the pages of a lease to its lanes, as they come, until there is nothing more to hand out.
+//! Distributes the pages of a lease to its lanes, in order, until the range or the lease ends.
 //!
-//! Changes of one key go to one lane; a batch is cut between transactions only. It writes nothing: what
-//! was handled is the lanes' to say.
+//! Changes of one key go to one lane, and batches are cut between transactions only. Never writes a position: the
+//! lanes report what was handled.
 
 use super::fence::Fence;
-use super::fetch::{FetchEnd, Fetched, Room, fetch};
+use super::fetch::{FetchEnd, FetchResult, PagePermit, fetch};
 use super::lane::{Job, Portion};
 use super::shared::Shared;
 use super::split::{self, Successors};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long to wait while the service says that a range is gone and shows none instead of it.
+/// Pauses while the service reports a range as gone but does not list its successors yet.
 const RANGES_BEHIND: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
 
@@ -28,22 +28,22 @@ pub(super) enum Stop {
     Leaving,
     Split(Successors),
     Fetch(FetchEnd),
-    GaveUp,
+    LaneFailed,
 }
 
-/// Hands pages to lanes.
+/// Distributes pages to lanes.
 pub(super) struct Dispatch<'a> {
     shared: &'a Arc<Shared>,
     fence: &'a Fence,
     tenure: &'a Arc<Tenure>,
     lanes: Vec<mpsc::Sender<Job>>,
-    /// How often hosts vanished at the position this began at; counts for the first batch only.
+    /// How often hosts vanished at the initial position; applies to the first batch only.
     attempts_before: u32,
-    /// Changes that wait for a batch to become full.
+    /// Changes that wait for a batch to fill.
     waiting: Vec<(Change, Ticket)>,
-    /// The place of the page they are of; none while changes of several pages are gathered.
-    room: Option<Room>,
-    /// How the pages of what waits were read, by their numbers.
+    /// The permit of their page; none while a batch is gathered from several pages.
+    room: Option<PagePermit>,
+    /// Diagnostics of the waiting pages, by page number.
     reads: Vec<(u64, Diagnostics)>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Dispatch<'a> {
         Dispatch { shared, fence, tenure, lanes, attempts_before, waiting, room, reads }
     }
 
-    /// Works until the range is gone, a handler gives up, or the lease is to be left.
+    /// Runs until the range is gone, a handler gives up, or the lease ends.
     pub(super) async fn run(
         &mut self,
         mut from: Start,
@@ -76,19 +76,19 @@ impl<'a> Dispatch<'a> {
                 tokio::select! {
                     biased;
                     () = self.fence.leaving() => return Stop::Leaving,
-                    _ = giving_up.recv() => return Stop::GaveUp,
+                    _ = giving_up.recv() => return Stop::LaneFailed,
                     next = fetched.recv() => match next {
-                        Some(Fetched::Page(page, read, room)) => {
+                        Some(FetchResult::Page(page, read, room)) => {
                             gone_in_a_row = 0;
                             from = Start::Position(page.position.clone());
                             self.page(page, read, room).await;
                         }
-                        Some(Fetched::Idle(page)) => {
+                        Some(FetchResult::Idle(page)) => {
                             gone_in_a_row = 0;
                             from = Start::Position(page.position.clone());
                             self.idle(page).await;
                         }
-                        Some(Fetched::End(end)) => break end,
+                        Some(FetchResult::End(end)) => break end,
                         None => return Stop::Leaving,
                     },
                     () = shared.runtime.sleep(timer) => self.tick().await,
@@ -99,8 +99,8 @@ impl<'a> Dispatch<'a> {
             }
             match split::successors(shared, self.fence, &self.tenure.lease.range).await {
                 None => return Stop::Leaving,
-                // Its keys lie in one range of the service as before, only in another one; or the
-                // service does not know yet what became of the old one, and has to be given time.
+                // The keys lie in one range as before, but a different one. Or the service does not know the
+                // successors of the old range yet and needs time.
                 Some(found) if found.pieces.len() == 1 => {
                     gone_in_a_row += 1;
                     let pause = match gone_in_a_row {
@@ -121,12 +121,12 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    /// When to look again although nothing happens.
+    /// How long to wait before the next tick if no page arrives.
     fn timer(&self) -> Duration {
         let options = &self.shared.options;
         let now = self.shared.runtime.elapsed();
         let checkpoint = self.tenure.pace.lock().timer().map(|at| at.saturating_sub(now));
-        // Nothing rings when a handler is done, so whatever is under way is looked at again in time.
+        // Handlers send no notification when done, so work in progress is checked again in time.
         let under_way = self.tenure.watermark.lock().under_way() > 0;
         let checkpoint = checkpoint.or_else(|| options.checkpoint.interval().filter(|_| under_way));
         let batch = (!self.waiting.is_empty()).then_some(options.batch_wait);
@@ -145,17 +145,17 @@ impl<'a> Dispatch<'a> {
     async fn idle(&mut self, page: Page) {
         self.flush().await;
         self.tenure.watermark.lock().begin([], page.position);
-        self.tenure.heard(page.newest, true);
+        self.tenure.note_feed_end(page.newest, true);
         for lane in &self.lanes {
-            // A handler that is busy is not idle.
+            // A full queue means that the handler is not idle.
             let _ = lane.try_send(Job::Idle);
         }
     }
 
-    async fn page(&mut self, page: Page, read: Diagnostics, room: Room) {
+    async fn page(&mut self, page: Page, read: Diagnostics, room: PagePermit) {
         let lsns: Vec<_> = page.changes.iter().map(Change::lsn).collect();
         let made = page.changes.first().and_then(Change::seconds);
-        self.tenure.heard(page.newest, false);
+        self.tenure.note_feed_end(page.newest, false);
         let tickets = self.tenure.watermark.lock().begin_made(lsns, page.position, made);
         self.reads.extend(tickets.first().map(|ticket| (ticket.page, read)));
         self.waiting.extend(page.changes.into_iter().zip(tickets));
@@ -168,7 +168,7 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    /// Gives everything that waits to the lanes, in batches that are not too large.
+    /// Sends everything that waits to the lanes, in batches within the size limits.
     async fn flush(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -194,7 +194,7 @@ impl<'a> Dispatch<'a> {
         let (items, bytes) = (options.batch_items_max, options.batch_bytes_max);
         let mut batches: Vec<_> =
             of_lanes.into_iter().map(|all| chunks(all, items, bytes).into_iter()).collect();
-        // Turn by turn, so that no lane waits for another to be through.
+        // Round robin, so that no lane waits until another has received all its batches.
         while batches.iter().any(|left| left.len() > 0) {
             for (lane, left) in self.lanes.iter().zip(&mut batches) {
                 let Some(batch) = left.next() else { continue };
@@ -212,14 +212,14 @@ impl<'a> Dispatch<'a> {
     }
 }
 
-/// How the pages were read that these changes are of. Tickets are in the order of pages.
+/// Returns the diagnostics of the pages that these tickets belong to. Tickets are in page order.
 fn reads_of(reads: &[(u64, Diagnostics)], tickets: &[Ticket]) -> Arc<[Diagnostics]> {
     let ends = tickets.first().zip(tickets.last()).map(|(first, last)| first.page..=last.page);
     let of_them = |(page, _): &&(u64, Diagnostics)| ends.as_ref().is_some_and(|e| e.contains(page));
     reads.iter().filter(of_them).map(|(_, read)| read.clone()).collect()
 }
 
-/// Cuts changes into batches, between transactions.
+/// Cuts changes into batches, between transactions only.
 fn chunks(
     all: Vec<(Change, Ticket)>,
     items_max: usize,

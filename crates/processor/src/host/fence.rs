@@ -1,8 +1,8 @@
-//! Whether a host may still work on a lease.
+//! Fencing: whether this host may still work on a lease.
 //!
-//! Three things end it: an order to leave, news that the lease is lost, and the passing of a deadline that
-//! only a confirmed renewal moves. The deadline lies before the moment at which others may act, so a host
-//! that cannot reach the lease store stops by itself, without anybody telling it.
+//! Three things end the permission: a request to leave, a lost lease, and a deadline that only a confirmed
+//! renewal extends. The deadline lies before the moment other hosts may take the lease, so a host that cannot
+//! reach the lease store stops without any message.
 
 use crate::handler::CloseReason;
 use headwater_runtime::{Bell, Runtime};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Until when one may work, on the host's own clock. Clones are the same deadline.
+/// The time until which a host may work, on its own clock. Clones share the deadline.
 ///
-/// A deadline that has passed may be moved again, by a host that was frozen and then heard from the store;
-/// but somebody else may have acted in between, so whatever was under way before must not go on.
+/// A deadline that has passed may be extended later, for example after the process was frozen. Another host may
+/// have acted in between, so each lapse is counted and work that began before it must not continue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadline(Arc<Times>);
 
@@ -25,7 +25,7 @@ struct Times {
 }
 
 impl Deadline {
-    /// Never moves back. `now` is when the confirmation was heard.
+    /// Extends the deadline; never moves it back. `now` is when the confirmation arrived.
     pub(crate) fn extend(&self, until: Duration, now: Duration) {
         let micros = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
         if now >= self.get() {
@@ -38,7 +38,7 @@ impl Deadline {
         Duration::from_micros(self.0.until.load(Ordering::SeqCst))
     }
 
-    /// How often it passed before it was moved.
+    /// How often the deadline passed before it was extended.
     pub(crate) fn lapses(&self) -> u64 {
         self.0.lapses.load(Ordering::SeqCst)
     }
@@ -51,15 +51,15 @@ enum State {
     Ended(CloseReason),
 }
 
-/// See the head of this file. Clones are the same fence.
+/// The permission to work on one lease; see the module documentation. Clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     state: Arc<Mutex<State>>,
     bell: Bell,
     deadline: Deadline,
-    /// Rung when more time has passed than timers show.
+    /// Notified when the host wakes from suspend, so that deadlines are checked again.
     woke: Bell,
-    /// How often the deadline had passed when work began.
+    /// The lapse count of the deadline when work began.
     lapses: u64,
     runtime: Runtime,
     obeys_deadline: bool,
@@ -71,7 +71,7 @@ impl Fence {
         Fence { state, bell, deadline, woke, lapses, runtime, obeys_deadline: true }
     }
 
-    /// An open fence with the same deadline: for the last write of whoever was told to stop.
+    /// Returns an open fence with the same deadline, for the last write after a stop.
     pub(crate) fn reopened(&self) -> Fence {
         let (runtime, woke) = (self.runtime.clone(), self.woke.clone());
         let fence = Fence::new(runtime, woke, self.deadline.clone(), self.lapses);
@@ -87,12 +87,12 @@ impl Fence {
         &self.deadline
     }
 
-    /// The time, on the clock of the deadline.
+    /// Returns the time on the deadline's clock.
     pub(crate) fn now(&self) -> Duration {
         self.runtime.elapsed()
     }
 
-    /// How long one may still work.
+    /// Returns how long work may continue.
     pub(crate) fn time_left(&self) -> Duration {
         if matches!(*self.state.lock(), State::Ended(_)) {
             return Duration::ZERO;
@@ -106,7 +106,7 @@ impl Fence {
         self.deadline.get().saturating_sub(self.runtime.elapsed())
     }
 
-    /// Asks for an orderly end: what runs may finish, nothing new begins.
+    /// Requests an orderly end: running work may finish, no new work starts.
     pub(crate) fn leave(&self, reason: CloseReason) {
         let mut state = self.state.lock();
         if *state == State::Open {
@@ -116,7 +116,7 @@ impl Fence {
         }
     }
 
-    /// Ends it now: what runs is dropped.
+    /// Ends the permission now: running work is dropped.
     pub(crate) fn end(&self, reason: CloseReason) {
         let mut state = self.state.lock();
         if !matches!(*state, State::Ended(_)) {
@@ -126,7 +126,7 @@ impl Fence {
         }
     }
 
-    /// Why it was asked to end, if it was.
+    /// Returns why the lease is ending, if it is.
     pub(crate) fn reason(&self) -> Option<CloseReason> {
         match &*self.state.lock() {
             State::Open => None,
@@ -134,17 +134,17 @@ impl Fence {
         }
     }
 
-    /// Whether the host was asked to stop, and that is why work ends.
+    /// Whether work ends because the host is shutting down.
     pub(crate) fn is_stopping(&self) -> bool {
         self.reason() == Some(CloseReason::Shutdown)
     }
 
-    /// Whether nothing new may begin. Looks at the deadline as well.
+    /// Whether no new work may start. Checks the deadline as well.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_ended() || *self.state.lock() != State::Open
     }
 
-    /// Whether everything must stop. Looks at the deadline as well.
+    /// Whether all work must stop. Checks the deadline as well.
     pub(crate) fn is_ended(&self) -> bool {
         if self.time_left().is_zero() {
             self.end(CloseReason::LeaseExpired);
@@ -153,12 +153,12 @@ impl Fence {
         false
     }
 
-    /// Completes when nothing new may begin.
+    /// Completes when no new work may start.
     pub(crate) async fn leaving(&self) {
         self.until(Fence::is_leaving).await;
     }
 
-    /// Completes when everything must stop.
+    /// Completes when all work must stop.
     pub(crate) async fn ended(&self) {
         self.until(Fence::is_ended).await;
     }

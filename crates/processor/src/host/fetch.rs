@@ -1,4 +1,4 @@
-//! Reads a lease's range ahead of its handlers, as far as it may.
+//! Reads a lease's range ahead of its handlers, within the limits on pages and unhandled changes.
 
 use super::shared::Shared;
 use super::tenure::Tenure;
@@ -11,18 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// What the reader has to say.
-pub(crate) enum Fetched {
-    Page(Page, Diagnostics, Room),
+/// A result of the reader.
+pub(crate) enum FetchResult {
+    Page(Page, Diagnostics, PagePermit),
     /// Nothing new; the position may still have moved.
     Idle(Page),
-    /// It cannot go on.
+    /// The reader cannot continue.
     End(FetchEnd),
 }
 
-/// A page's place in memory; free for another page when the last of its changes was given to a handler
-/// and came back.
-pub(crate) type Room = Arc<OwnedSemaphorePermit>;
+/// A page's permit to be in memory. It is released when the last of the page's changes was handled.
+pub(crate) type PagePermit = Arc<OwnedSemaphorePermit>;
 
 #[derive(Debug)]
 pub(crate) enum FetchEnd {
@@ -34,7 +33,7 @@ pub(crate) enum FetchEnd {
 
 const PAUSES: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
-/// How long to wait when settings are wrong: somebody has to change them first.
+/// Pause after a refused request: a setting must be corrected first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 const PAGE_ITEMS: u32 = 100;
 
@@ -42,19 +41,19 @@ pub(crate) async fn fetch(
     shared: Arc<Shared>,
     tenure: Arc<Tenure>,
     mut from: Start,
-    pages: mpsc::Sender<Fetched>,
+    pages: mpsc::Sender<FetchResult>,
 ) {
     let rooms = Arc::new(Semaphore::new(shared.options.prefetch_pages + shared.options.lanes));
-    let mut trouble = Trouble::default();
+    let mut trouble = FeedOutage::default();
     let mut items_max = shared.options.items_max;
     loop {
         while tenure.watermark.lock().under_way() >= shared.options.unhandled_max {
-            // Handlers acknowledge later; nothing rings when they do, so look now and then.
+            // Handlers that acknowledge later send no notification, so poll.
             let pause = shared.runtime.sleep(Duration::from_millis(20));
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
-        while !shared.owed().is_zero() {
-            let pause = shared.runtime.sleep(shared.owed());
+        while !shared.read_delay().is_zero() {
+            let pause = shared.runtime.sleep(shared.read_delay());
             tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
         }
         let room = tokio::select! {
@@ -62,7 +61,7 @@ pub(crate) async fn fetch(
             () = tenure.fence.leaving() => return,
             room = rooms.clone().acquire_owned() => match room {
                 Ok(room) => room,
-                // Nobody closes it.
+                // The semaphore is never closed.
                 Err(_) => return,
             },
         };
@@ -80,34 +79,34 @@ pub(crate) async fn fetch(
                 shared.spend(page.charge);
                 let read = diagnostics(&page, &from, took, failures);
                 if items_max != shared.options.items_max {
-                    items_max = grown(items_max, shared.options.items_max);
+                    items_max = grow_page_size(items_max, shared.options.items_max);
                 }
                 from = Start::Position(page.position.clone());
                 let (lease, changes) = (tenure.lease.lease.clone(), page.changes.len());
                 shared.tell(Event::Read { lease, changes, charge: page.charge });
                 match page.changes.is_empty() {
-                    true => Fetched::Idle(page),
-                    false => Fetched::Page(page, read, Arc::new(room)),
+                    true => FetchResult::Idle(page),
+                    false => FetchResult::Page(page, read, Arc::new(room)),
                 }
             }
             Err(SourceError::TooLarge) if items_max != Some(1) => {
                 items_max = Some((items_max.unwrap_or(PAGE_ITEMS) / 2).max(1));
                 continue;
             }
-            Err(SourceError::RangeGone) => Fetched::End(FetchEnd::RangeGone),
-            Err(SourceError::Gone(why)) => Fetched::End(FetchEnd::FeedGone(why)),
-            Err(SourceError::PositionLost(why)) => Fetched::End(FetchEnd::PositionLost(why)),
+            Err(SourceError::RangeGone) => FetchResult::End(FetchEnd::RangeGone),
+            Err(SourceError::Gone(why)) => FetchResult::End(FetchEnd::FeedGone(why)),
+            Err(SourceError::PositionLost(why)) => FetchResult::End(FetchEnd::PositionLost(why)),
             Err(error) => match trouble.pause(&shared, &tenure, &error) {
                 Some(pause) => {
                     let pause = shared.runtime.sleep(pause);
                     tokio::select! { biased; () = tenure.fence.leaving() => return, () = pause => {} }
                     continue;
                 }
-                None => Fetched::End(FetchEnd::Unreachable),
+                None => FetchResult::End(FetchEnd::Unreachable),
             },
         };
-        let is_idle = matches!(fetched, Fetched::Idle(_));
-        let is_end = matches!(fetched, Fetched::End(_));
+        let is_idle = matches!(fetched, FetchResult::Idle(_));
+        let is_end = matches!(fetched, FetchResult::End(_));
         tokio::select! {
             biased;
             () = tenure.fence.leaving() => return,
@@ -116,7 +115,7 @@ pub(crate) async fn fetch(
         if is_end {
             return;
         }
-        // A feed that waited has spent the time already; one that cannot answers at once.
+        // A feed that supports long polling has waited already; others answer at once.
         let took = shared.runtime.elapsed().saturating_sub(asked);
         if is_idle && took < shared.options.poll_delay {
             let pause = shared.runtime.sleep(shared.options.poll_delay - took);
@@ -159,22 +158,22 @@ async fn read(
     answer.unwrap_or_else(|| Err(SourceError::Unavailable("no answer in time".to_owned())))
 }
 
-/// Page sizes come back slowly after they had to shrink.
-fn grown(now: Option<u32>, wanted: Option<u32>) -> Option<u32> {
+/// Doubles the page size after it had to shrink, up to the configured size.
+fn grow_page_size(now: Option<u32>, wanted: Option<u32>) -> Option<u32> {
     let limit = wanted.unwrap_or(PAGE_ITEMS);
     let doubled = now.unwrap_or(limit).saturating_mul(2);
     if doubled >= limit { wanted } else { Some(doubled) }
 }
 
-/// How long the feed has not answered.
+/// Consecutive failures to read the feed.
 #[derive(Default)]
-struct Trouble {
+struct FeedOutage {
     failures: u32,
     since: Option<Duration>,
 }
 
-impl Trouble {
-    /// How long to wait before the next attempt; nothing if it has been too long.
+impl FeedOutage {
+    /// How long to wait before the next attempt. `None` if the feed has been unreachable for too long.
     fn pause(&mut self, shared: &Shared, tenure: &Tenure, error: &SourceError) -> Option<Duration> {
         let now = shared.runtime.elapsed();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
@@ -184,7 +183,7 @@ impl Trouble {
             shared.tell(Event::FeedTrouble { lease, error, since });
         }
         match error {
-            // The service is there and asks for patience: no other host could do better.
+            // The service is reachable and throttles: another host would fare no better.
             SourceError::Throttled { after } => {
                 let wait = PAUSES.jittered(self.failures, shared.runtime.random());
                 let wait = after.unwrap_or(wait);
@@ -204,9 +203,9 @@ mod tests {
 
     #[test]
     fn page_sizes_come_back_step_by_step() {
-        assert_eq!(grown(Some(1), None), Some(2));
-        assert_eq!(grown(Some(64), None), None);
-        assert_eq!(grown(Some(10), Some(50)), Some(20));
-        assert_eq!(grown(Some(30), Some(50)), Some(50));
+        assert_eq!(grow_page_size(Some(1), None), Some(2));
+        assert_eq!(grow_page_size(Some(64), None), None);
+        assert_eq!(grow_page_size(Some(10), Some(50)), Some(20));
+        assert_eq!(grow_page_size(Some(30), Some(50)), Some(50));
     }
 }

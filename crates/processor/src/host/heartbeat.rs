@@ -1,6 +1,6 @@
-//! One document per host says that it is alive, and with it every lease it holds.
+//! Heartbeat: one member document per host, which keeps every lease of that host alive.
 //!
-//! A heartbeat that was confirmed moves the host's own deadline, counted from before it was sent.
+//! A confirmed heartbeat extends the host's own deadline, counted from when it was sent. Never touches leases.
 
 use super::Fatal;
 use super::StartError;
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Our own document.
-pub(crate) struct Joined {
+/// This host's member document and its pending heartbeats.
+pub(crate) struct Membership {
     member: Member,
     etag: String,
     /// When the first heartbeat was sent.
     sent: Duration,
-    /// Heartbeats whose answer did not come, with when they were sent.
+    /// Heartbeats without an answer: number and time of sending.
     unanswered: Vec<(u64, Duration)>,
 }
 
-const LOOKS: u32 = 8;
-/// How many heartbeats without an answer are remembered; one confirmed late is worth little.
+const CHECKS: u32 = 8;
+/// How many unanswered heartbeats are kept. A late confirmation of an older one extends the deadline little.
 const UNANSWERED_MAX: usize = 16;
 
-/// Writes the first heartbeat. Waits for a predecessor of the same name to be gone.
-pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
+/// Writes the first heartbeat. Waits until a predecessor of the same name has expired.
+pub(crate) async fn join(shared: &Shared) -> Result<Membership, StartError> {
     let options = &shared.options;
     let member = Member {
         host: shared.me.clone(),
@@ -44,8 +44,8 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
     let key = shared.key(shared.namespace.member(&shared.me.name));
     let mut seen = Observations::default();
     let mut first: Option<Stored> = None;
-    // As long as a predecessor may be alive, and a little longer.
-    for _ in 0..LOOKS * 4 {
+    // Four times the expiration, so that a predecessor expires before this gives up.
+    for _ in 0..CHECKS * 4 {
         let sent = shared.runtime.elapsed();
         let written = match shared.store.read(&key).await? {
             None => shared.store.create(document(shared, &member)).await,
@@ -76,13 +76,13 @@ pub(crate) async fn join(shared: &Shared) -> Result<Joined, StartError> {
         match written {
             Ok(stored) => {
                 confirm(shared, sent);
-                return Ok(Joined { member, etag: stored.etag, sent, unanswered: Vec::new() });
+                return Ok(Membership { member, etag: stored.etag, sent, unanswered: Vec::new() });
             }
             Err(StoreError::Conflict | StoreError::PreconditionFailed | StoreError::NotFound) => {}
             Err(error @ (StoreError::Gone(_) | StoreError::Refused(_))) => return Err(error.into()),
             Err(_) => {}
         }
-        shared.runtime.sleep(options.expiration / LOOKS).await;
+        shared.runtime.sleep(options.expiration / CHECKS).await;
     }
     Err(StartError::Store(StoreError::Unavailable("no heartbeat could be written".to_owned())))
 }
@@ -94,10 +94,10 @@ fn document(shared: &Shared, member: &Member) -> NewDocument {
     NewDocument { key, body }
 }
 
-/// Beats until the host is stopped, or has ended by itself.
-pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop) {
+/// Renews the heartbeat until the host is stopped or has ended.
+pub(crate) async fn run(shared: Arc<Shared>, mut membership: Membership, mut stop: Stop) {
     let mut nudged = shared.nudge.listen();
-    let since = shared.runtime.elapsed().saturating_sub(joined.sent);
+    let since = shared.runtime.elapsed().saturating_sub(membership.sent);
     let mut pause = shared.options.renew_interval.saturating_sub(since);
     while !stop.is_requested() {
         tokio::select! {
@@ -105,7 +105,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop)
             () = stop.requested() => break,
             () = shared.runtime.sleep(pause) => {}
             () = nudged.rang() => {
-                if !shared.is_over() && shared.is_draining() == joined.member.draining {
+                if !shared.is_over() && shared.is_draining() == membership.member.draining {
                     continue;
                 }
             }
@@ -113,20 +113,20 @@ pub(crate) async fn run(shared: Arc<Shared>, mut joined: Joined, mut stop: Stop)
         if shared.is_over() {
             break;
         }
-        joined.member.draining = shared.is_draining();
-        joined.member.generation = shared.generation.load(Ordering::SeqCst);
-        joined.member.owned = shared.owned();
+        membership.member.draining = shared.is_draining();
+        membership.member.generation = shared.generation.load(Ordering::SeqCst);
+        membership.member.owned = shared.owned();
         let began = shared.runtime.elapsed();
-        let confirmed = beat(&shared, &mut joined).await;
-        // From one sending to the next, however long answers take; and quicker while it does not
-        // succeed: time is running out.
+        let confirmed = beat(&shared, &mut membership).await;
+        // The interval runs from sending to sending, however long answers take. After a failure the next
+        // attempt comes sooner, because the deadline approaches.
         let took = shared.runtime.elapsed().saturating_sub(began);
         pause = match confirmed {
             true => shared.options.renew_interval.saturating_sub(took),
             false => retry_pause(&shared),
         };
     }
-    leave(&shared, &joined).await;
+    leave(&shared, &membership).await;
 }
 
 fn retry_pause(shared: &Shared) -> Duration {
@@ -135,29 +135,29 @@ fn retry_pause(shared: &Shared) -> Duration {
     quarter / 2 + Duration::from_micros(shared.runtime.random() % micros)
 }
 
-/// Says once that the host is alive. Whether that is certain.
-async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
-    joined.member.heartbeat += 1;
+/// Sends one heartbeat. Returns true if it was confirmed.
+async fn beat(shared: &Shared, membership: &mut Membership) -> bool {
+    membership.member.heartbeat += 1;
     let sent = shared.runtime.elapsed();
-    joined.unanswered.push((joined.member.heartbeat, sent));
-    if joined.unanswered.len() > UNANSWERED_MAX {
-        joined.unanswered.remove(0);
+    membership.unanswered.push((membership.member.heartbeat, sent));
+    if membership.unanswered.len() > UNANSWERED_MAX {
+        membership.unanswered.remove(0);
     }
-    let document = document(shared, &joined.member);
+    let document = document(shared, &membership.member);
     let key = document.key.clone();
-    let write = shared.store.replace(document.clone(), &joined.etag);
+    let write = shared.store.replace(document.clone(), &membership.etag);
     let answer = shared.runtime.timeout(shared.options.store_timeout, write).await;
     let written = match answer {
         Some(Err(StoreError::PreconditionFailed)) => {
             let read = shared.store.read(&key);
             match shared.runtime.timeout(shared.options.store_timeout, read).await {
                 Some(Ok(Some(stored))) => match Member::parse(&stored.body) {
-                    // The answer to an earlier heartbeat was lost, or is late: it counts from when it
-                    // was sent.
+                    // The answer to an earlier heartbeat was lost or is late: the deadline counts from when
+                    // that one was sent.
                     Some(member) if member.host == shared.me => {
-                        joined.etag = stored.etag;
+                        membership.etag = stored.etag;
                         let known = |(beat, _): &&(u64, Duration)| *beat == member.heartbeat;
-                        if let Some((_, sent)) = joined.unanswered.iter().find(known) {
+                        if let Some((_, sent)) = membership.unanswered.iter().find(known) {
                             confirm(shared, *sent);
                         }
                         return false;
@@ -184,8 +184,8 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     };
     match written {
         Some(Ok(stored)) => {
-            joined.etag = stored.etag;
-            joined.unanswered.clear();
+            membership.etag = stored.etag;
+            membership.unanswered.clear();
             confirm(shared, sent);
             true
         }
@@ -201,14 +201,14 @@ async fn beat(shared: &Shared, joined: &mut Joined) -> bool {
     }
 }
 
-/// What was sent then is certain to have arrived.
+/// Extends the deadline by a heartbeat that was sent at `sent` and confirmed.
 fn confirm(shared: &Shared, sent: Duration) {
     shared.deadline.extend(deadline(sent, shared.options.expiration), shared.runtime.elapsed());
 }
 
-/// Removes our document, so that nobody has to wait for it to expire.
-async fn leave(shared: &Shared, joined: &Joined) {
+/// Deletes the member document, so that other hosts need not wait for it to expire.
+async fn leave(shared: &Shared, membership: &Membership) {
     let key = shared.key(shared.namespace.member(&shared.me.name));
-    let delete = shared.store.delete(&key, &joined.etag);
+    let delete = shared.store.delete(&key, &membership.etag);
     let _ = shared.runtime.timeout(shared.options.store_timeout, delete).await;
 }

@@ -1,7 +1,7 @@
-//! A lease this host holds, and the one way it is written.
+//! A lease this host holds; the only way to write it.
 //!
-//! Not `Clone`, and there is one writer: two copies would race on the etag, and the host would lose the
-//! lease to itself. Whether an answer was lost is found out by reading, never by guessing.
+//! Not `Clone`, and written by one task: two copies would race on the etag, and the host would lose the lease to
+//! itself. When an answer is lost, the outcome is found out by reading the lease, never assumed.
 
 use super::fence::Fence;
 use super::shared::Shared;
@@ -13,22 +13,24 @@ use crate::lease::{Claim, Lease, Standing};
 use crate::lease_store::{StoreError, Stored};
 use std::time::Duration;
 
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
     pub(crate) etag: String,
     pub(crate) claim: Claim,
-    /// When the last write of it that was confirmed was sent.
+    /// When its last confirmed write was sent.
     pub(crate) sent: Duration,
 }
 
 const PAUSES: Backoff =
     Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(2) };
-/// Conflicts with nobody in between: somebody writes notes into the lease all the time.
+/// Consecutive conflicts while the lease stays ours: another program keeps writing to the document.
 const CONFLICTS_MAX: u32 = 20;
 
-impl Held {
-    /// Writes what `change` makes of the lease, on the condition that it is still ours. Tries until the
-    /// fence ends; then whether it was written is not known, and does not matter.
+impl HeldLease {
+    /// Writes `change(lease)`, provided the lease is still ours. Retries until the fence ends.
+    ///
+    /// # Errors
+    /// Returns why the lease ended. Whether the last attempt was written is then unknown, and irrelevant.
     pub(crate) async fn write(
         &mut self,
         shared: &Shared,
@@ -91,7 +93,7 @@ impl Held {
         shared.runtime.sleep(wait.min(fence.time_left())).await;
     }
 
-    /// After a conflict: is it still ours, and is what we wanted to write already there?
+    /// After a conflict: checks that the lease is still ours. Returns true if `wanted` is already stored.
     async fn look_again(&mut self, shared: &Shared, wanted: &Lease) -> Result<bool, CloseReason> {
         let patience = shared.options.store_timeout;
         let read = shared.store.read(&self.lease.key);
@@ -99,7 +101,7 @@ impl Held {
             Some(Ok(Some(stored))) => stored,
             Some(Ok(None)) => return Err(CloseReason::LeaseLost),
             Some(Err(StoreError::Gone(_))) => return Err(CloseReason::LeaseStoreGone),
-            // Not known yet; the next attempt finds out.
+            // Unknown; the next attempt finds out.
             Some(Err(_)) | None => return Ok(false),
         };
         let Ok(current) = Lease::parse(&stored.body) else {
@@ -123,7 +125,7 @@ impl Held {
         }
     }
 
-    /// Goes on from what is stored. A position somebody set back by hand does not count: ours does.
+    /// Continues from the stored lease. Keeps the later position: one that was set back by hand is ignored.
     fn adopt(&mut self, mut current: Lease, stored: &Stored) {
         if let Some(ours) = &self.lease.position {
             current.position = Some(match &current.position {

@@ -1,9 +1,9 @@
-//! One handler at work: it is given changes until it has handled them, or a policy decides otherwise.
+//! A lane: one handler that processes one batch after the other.
 //!
-//! A lane works on keys of its own, one batch after the other, so order per key is kept however many
-//! lanes a lease has. It never calls its handler when the lease may be somebody else's.
+//! Each lane has its own keys, so order per key is kept with any number of lanes. A lane never calls its handler
+//! after the lease has ended.
 
-use super::fetch::Room;
+use super::fetch::PagePermit;
 use super::shared::Shared;
 use super::tenure::{Tenure, end_of};
 use super::watch::tell_blocked;
@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What a lane is given.
+/// Work sent to a lane.
 pub(crate) enum Job {
     Work(Portion),
     Idle,
@@ -33,33 +33,33 @@ pub(crate) enum Job {
 pub(crate) struct Portion {
     pub(crate) changes: Vec<Change>,
     pub(crate) tickets: Vec<Ticket>,
-    /// How often hosts vanished while they worked on these.
+    /// How often hosts vanished while they worked on these changes.
     pub(crate) attempts_before: u32,
-    /// Kept until they are handled, if they are of one page.
-    pub(crate) room: Option<Room>,
-    /// How their pages were read.
+    /// The permit of their page, held until they are handled; none if they come from several pages.
+    pub(crate) room: Option<PagePermit>,
+    /// Diagnostics of the pages they came from.
     pub(crate) reads: Arc<[Diagnostics]>,
 }
 
-/// Why a lane gave up, if it did.
+/// Why a lane gave up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum GaveUp {
+pub(crate) enum LaneFailure {
     Halt(String),
     StopHost(String),
-    /// The lease is left to whoever takes it next.
+    /// Release the lease for another attempt, here or on another host.
     LetGo,
 }
 
 const STUCK_PAUSES: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 
-/// Works until there is nothing more to do; then closes the handler.
+/// Runs until the queue or the lease ends, then closes the handler.
 pub(crate) async fn lane(
     shared: Arc<Shared>,
     tenure: Arc<Tenure>,
     mut handler: Box<dyn AnyHandler>,
     mut jobs: mpsc::Receiver<Job>,
-) -> Option<GaveUp> {
+) -> Option<LaneFailure> {
     let mut gave_up = None;
     loop {
         let job = tokio::select! {
@@ -76,18 +76,18 @@ pub(crate) async fn lane(
                 }
             }
             Some(Job::Idle) => {
-                let idle = caught(handler.idle(&tenure.lease));
+                let idle = catch_panic(handler.idle(&tenure.lease));
                 tokio::select! { biased; () = tenure.fence.ended() => {}, _ = idle => {} }
             }
             None => break,
         }
     }
     let reason = match &gave_up {
-        Some(GaveUp::Halt(_)) => CloseReason::Halted,
-        Some(GaveUp::StopHost(_) | GaveUp::LetGo) => CloseReason::HandlerError,
+        Some(LaneFailure::Halt(_)) => CloseReason::Halted,
+        Some(LaneFailure::StopHost(_) | LaneFailure::LetGo) => CloseReason::HandlerError,
         None => end_of(&tenure.fence),
     };
-    if let Err(panicked) = caught(handler.close(&tenure.lease, reason)).await {
+    if let Err(panicked) = catch_panic(handler.close(&tenure.lease, reason)).await {
         let lease = tenure.lease.lease.clone();
         shared.tell(Event::HandlerFailed { lease, attempt: 0, error: panicked });
     }
@@ -105,7 +105,7 @@ struct Piece {
     changes: Vec<Change>,
     tickets: Vec<Ticket>,
     attempt: u32,
-    /// How many of the attempts are those of hosts that vanished.
+    /// How many of the attempts were made by hosts that vanished.
     before: u32,
 }
 
@@ -115,12 +115,12 @@ impl Piece {
         Piece { changes, tickets, attempt: self.attempt, before: self.before }
     }
 
-    /// Nothing has been tried with these yet.
-    fn begin_anew(&mut self) {
+    /// Resets the attempts for changes that have not been tried by themselves.
+    fn reset_attempts(&mut self) {
         (self.attempt, self.before) = (1, 0);
     }
 
-    /// Takes out the changes at these places, which must be in order.
+    /// Removes the changes at these indexes, which must be in ascending order.
     fn take(&mut self, places: &[usize]) -> Piece {
         let is_taken = |index: &usize| places.contains(index);
         let (attempt, before) = (self.attempt, self.before);
@@ -138,7 +138,7 @@ impl Piece {
 }
 
 impl Worker<'_> {
-    async fn handle(&mut self, portion: Portion) -> Result<(), GaveUp> {
+    async fn handle(&mut self, portion: Portion) -> Result<(), LaneFailure> {
         let Portion { changes, tickets, attempts_before, room: _room, reads } = portion;
         let (attempt, before) = (attempts_before + 1, attempts_before);
         let mut stack = vec![Piece { changes, tickets, attempt, before }];
@@ -147,7 +147,7 @@ impl Worker<'_> {
                 continue;
             }
             let began = self.shared.runtime.elapsed();
-            // Leaving: what is not handled comes again, elsewhere.
+            // The lease ended: unhandled changes are delivered again by its next owner.
             let Some(outcome) = self.call(&piece, &reads).await else { return Ok(()) };
             self.tell(&piece, &outcome, began);
             match outcome {
@@ -157,7 +157,7 @@ impl Worker<'_> {
                     let mut piece = piece;
                     let mut rest = piece.split_off(count.min(piece.changes.len()));
                     self.done(&piece.tickets, bytes(&piece.changes)).await;
-                    rest.begin_anew();
+                    rest.reset_attempts();
                     stack.push(rest);
                 }
                 Ok(Ack::Through(_)) => {
@@ -173,13 +173,13 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Calls the handler; nothing if the lease ended meanwhile.
+    /// Calls the handler; `None` if the lease ended first.
     async fn call(
         &mut self,
         piece: &Piece,
         reads: &Arc<[Diagnostics]>,
     ) -> Option<Result<Ack, HandlerError>> {
-        // Right before the call: the process may have been frozen since the last look.
+        // Checked right before the call: the process may have been frozen since the last check.
         if self.tenure.fence.is_ended() {
             return None;
         }
@@ -202,8 +202,8 @@ impl Worker<'_> {
         let timer = self.shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(1 << 32)));
         let LeaseContext { lease, epoch, .. } = &self.tenure.lease;
         let (changes, attempt) = (piece.changes.len(), piece.attempt);
-        let work = Entered {
-            work: caught(self.handler.process(batch)),
+        let work = TrackedCall {
+            work: catch_panic(self.handler.process(batch)),
             span: tracing::info_span!("handle changes", lease, epoch, changes, attempt),
             shared: self.shared,
             tenure: self.tenure,
@@ -218,7 +218,7 @@ impl Worker<'_> {
         Some(outcome.unwrap_or_else(|text| Err(panicked(text))))
     }
 
-    /// Says that a handler succeeded, if it did.
+    /// Records the outcome, and reports the changes that a handler handled.
     fn tell(&self, piece: &Piece, outcome: &Result<Ack, HandlerError>, began: Duration) {
         self.tenure.set_failing(outcome.as_ref().err().map(ToString::to_string).as_deref());
         let changes = match outcome {
@@ -231,7 +231,7 @@ impl Worker<'_> {
         self.shared.tell(Event::Handled { lease, changes, took });
     }
 
-    /// Counts changes as handled, and stores the position if it is time to.
+    /// Counts changes as handled, and stores the position if a checkpoint is due.
     async fn done(&mut self, tickets: &[Ticket], bytes: usize) {
         self.tenure.done(tickets, bytes).await;
     }
@@ -241,7 +241,7 @@ impl Worker<'_> {
         mut piece: Piece,
         error: HandlerError,
         stack: &mut Vec<Piece>,
-    ) -> Result<(), GaveUp> {
+    ) -> Result<(), LaneFailure> {
         let lease = self.tenure.lease.lease.clone();
         let (attempt, text) = (piece.attempt, error.to_string());
         self.shared.tell(Event::HandlerFailed { lease, attempt, error: text.clone() });
@@ -258,7 +258,7 @@ impl Worker<'_> {
             error: &error,
         };
         let action = self.shared.options.failure.decide(&failure);
-        // Whoever names the changes to blame has handled the others, unless it could not read them.
+        // A handler that names the changes to blame has handled the others, unless it failed to decode them.
         let others_handled = error.kind() == FailureKind::Error && !error.blamed().is_empty();
         match action {
             Action::Retry { after } => {
@@ -282,14 +282,14 @@ impl Worker<'_> {
                     [] => std::mem::replace(&mut piece, empty()),
                     places => piece.take(places),
                 };
-                if !self.put_away(&blamed, &text).await? {
+                if !self.write_dead_letters(&blamed, &text).await? {
                     return Ok(());
                 }
                 self.done(&blamed.tickets, bytes(&blamed.changes)).await;
                 if others_handled {
                     self.done(&piece.tickets, bytes(&piece.changes)).await;
                 } else {
-                    piece.begin_anew();
+                    piece.reset_attempts();
                     stack.push(piece);
                 }
             }
@@ -298,8 +298,8 @@ impl Worker<'_> {
                 self.shared.tell(Event::Skipped { lease, changes, error: text });
                 self.done(&piece.tickets, bytes(&piece.changes)).await;
             }
-            Action::HaltLease => return Err(GaveUp::Halt(text)),
-            Action::StopProcessor => return Err(GaveUp::StopHost(text)),
+            Action::HaltLease => return Err(LaneFailure::Halt(text)),
+            Action::StopProcessor => return Err(LaneFailure::StopHost(text)),
         }
         Ok(())
     }
@@ -309,11 +309,15 @@ impl Worker<'_> {
         tokio::select! { biased; () = self.tenure.fence.leaving() => {}, () = pause => {} }
     }
 
-    /// Puts changes away until that has succeeded. False if the lease ended before.
-    async fn put_away(&mut self, piece: &Piece, error: &str) -> Result<bool, GaveUp> {
+    /// Writes changes to the dead letters, retrying until it succeeds. Returns false if the lease ended first.
+    async fn write_dead_letters(
+        &mut self,
+        piece: &Piece,
+        error: &str,
+    ) -> Result<bool, LaneFailure> {
         let shared = self.shared;
         let Some(letters) = &shared.options.dead_letters else {
-            return Err(GaveUp::Halt(format!("there is nowhere to put failed changes: {error}")));
+            return Err(LaneFailure::Halt(format!("no dead letters are configured: {error}")));
         };
         for change in &piece.changes {
             let letter = DeadLetter {
@@ -329,7 +333,7 @@ impl Worker<'_> {
             let mut failures = 0;
             while let Err(refused) = letters.put(letter.clone()).await {
                 failures += 1;
-                tracing::warn!(refused, "a dead letter cannot be put away");
+                tracing::warn!(refused, "cannot write a dead letter; retrying");
                 self.pause(STUCK_PAUSES.after(failures)).await;
                 if self.tenure.fence.is_leaving() {
                     return Ok(false);
@@ -350,23 +354,23 @@ fn bytes(changes: &[Change]) -> usize {
     changes.iter().map(|change| change.body().len()).sum()
 }
 
-/// A handler's call that says when it has its thread, and when it gives it back.
-struct Entered<'a> {
-    work: Caught<'a, Result<Ack, HandlerError>>,
+/// A handler's future that records when it is polled and when it yields.
+struct TrackedCall<'a> {
+    work: CatchPanic<'a, Result<Ack, HandlerError>>,
     span: tracing::Span,
     shared: &'a Shared,
     tenure: &'a Tenure,
 }
 
-impl Future for Entered<'_> {
+impl Future for TrackedCall<'_> {
     type Output = Result<Result<Ack, HandlerError>, String>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let first = self.tenure.enter(self.shared.runtime.elapsed());
-        let Entered { work, span, .. } = &mut *self;
+        let TrackedCall { work, span, .. } = &mut *self;
         let polled = span.in_scope(|| Pin::new(work).poll(context));
         if first {
-            // Also told here: where it blocked, whoever looks after it may have been blocked as well.
+            // Checked here as well: while the thread was blocked, the watch task may have been blocked too.
             if let Some(since) = self.tenure.blocked_for(self.shared.runtime.elapsed()) {
                 tell_blocked(self.shared, self.tenure, since);
             }
@@ -376,14 +380,16 @@ impl Future for Entered<'_> {
     }
 }
 
-/// Runs a handler's work; a panic in it becomes its message.
-pub(crate) fn caught<'a, T>(work: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Caught<'a, T> {
-    Caught(work)
+/// Wraps a handler's future; a panic becomes an error message.
+pub(crate) fn catch_panic<'a, T>(
+    work: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+) -> CatchPanic<'a, T> {
+    CatchPanic(work)
 }
 
-pub(crate) struct Caught<'a, T>(Pin<Box<dyn Future<Output = T> + Send + 'a>>);
+pub(crate) struct CatchPanic<'a, T>(Pin<Box<dyn Future<Output = T> + Send + 'a>>);
 
-impl<T> Future for Caught<'_, T> {
+impl<T> Future for CatchPanic<'_, T> {
     type Output = Result<T, String>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, String>> {

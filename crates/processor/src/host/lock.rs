@@ -1,6 +1,6 @@
-//! The lock of whoever makes leases that are shared with the originals.
+//! The lock for creating leases that are shared with the .NET and Java libraries.
 //!
-//! It only saves work, and whoever waited long enough goes on without it.
+//! It only saves work and protects nothing: a host that waited long enough proceeds without it.
 
 use super::StartError;
 use super::shared::Shared;
@@ -10,13 +10,13 @@ use crate::lease_store::{Listing, NewDocument, StoreError, Stored};
 use crate::member::with_key;
 use std::time::Duration;
 
-/// What the lock says of who holds it. Other libraries write nothing there, and read nothing.
+/// The property that names the lock's holder. Other libraries neither write nor read it.
 const HELD_BY: &str = "heldBy";
 
-/// One host's way to the lock.
+/// One host's attempt to take the lock.
 pub(crate) struct Lock {
     key: DocumentKey,
-    /// What this host writes into it.
+    /// The value this host writes to [`HELD_BY`].
     mark: String,
     began: Duration,
     seen: Observations,
@@ -24,11 +24,11 @@ pub(crate) struct Lock {
 
 /// Whether leases may be made now.
 pub(crate) enum Turn {
-    /// Yes: this host has the lock in this version.
+    /// Yes: this host holds the lock, in the version with this etag.
     Ours(String),
-    /// Yes: it was waited for long enough.
+    /// Yes: it waited longer than twice the lock time.
     Anyway,
-    /// Not yet: somebody else is at work.
+    /// Not yet: another host holds the lock.
     Wait,
 }
 
@@ -42,7 +42,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock if it is free, old, or ours because the answer to an earlier attempt was lost.
+    /// Takes the lock if it is free, expired, or already ours because the answer to an earlier attempt was lost.
     pub(crate) async fn take(
         &mut self,
         shared: &Shared,
@@ -83,7 +83,7 @@ impl Lock {
         held_by.is_some_and(|held_by| held_by == self.mark)
     }
 
-    /// Lets others have it. If that fails it is broken when it is old.
+    /// Releases the lock. If that fails, other hosts break it when it expires.
     pub(crate) async fn release(&self, shared: &Shared, etag: &str) {
         let _ = shared.answer(shared.store.delete(&self.key, etag)).await;
     }

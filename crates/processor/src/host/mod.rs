@@ -1,14 +1,14 @@
-//! A running processor: one coordinator, and one session for every lease it holds.
+//! A running processor: one coordinator, and one session per lease it holds.
 //!
 //! ```text
-//! bootstrap    makes leases where there are none, behind a lock where it has to
-//! heartbeat    says that this host is alive, and how long it may believe so itself
-//! coordinator  looks at all leases now and then: takes, hands over, repairs
-//! session      works on one lease, with its fetch, its dispatch, its lanes or its runner, and its writer
-//! fence        whether a host may still work on a lease
-//! held         a lease this host holds, and the one way it is written
-//! split        a lease whose range is gone, replaced by others
-//! watch        looks after the host itself: suspended machines, blocked threads, leases that stand still
+//! bootstrap    creates missing leases, behind a lock where leases are shared with other libraries
+//! heartbeat    renews this host's member document and extends its deadline
+//! coordinator  lists all leases periodically: acquires, hands over, repairs
+//! session      works on one lease: fetch, dispatch, lanes or runner, and the writer
+//! fence        whether this host may still work on a lease
+//! held         a lease this host holds; the only way to write it
+//! split        replaces a lease whose range was split by its children
+//! watch        monitors the host: suspended machine, blocked threads, stalled leases
 //! ```
 
 mod acquire;
@@ -48,19 +48,19 @@ use shared::Workers;
 use std::sync::Arc;
 use tokio::sync::watch::{Receiver, Sender, channel};
 
-/// Why a processor cannot be built.
+/// Errors returned by [`ProcessorBuilder::build`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Something was not given.
+    /// A required part was not given to the builder.
     #[error("a processor needs {0}; give it to the builder")]
     Missing(&'static str),
-    /// An option makes no sense.
+    /// An option is invalid, or two options contradict each other.
     #[error("{0}")]
     Option(String),
 }
 
-/// Why a processor did not start.
+/// Errors returned by [`Processor::start`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -70,42 +70,42 @@ pub enum StartError {
     /// The lease container cannot be used.
     #[error("the lease container: {0}")]
     Store(#[from] StoreError),
-    /// Another process has the same host name.
-    #[error("another process called {0:?} is alive; give every host a name of its own")]
+    /// Another running process uses the same host name.
+    #[error("another process uses the host name \"{0}\"; give every host a unique name")]
     DuplicateHostName(String),
-    /// The leases are of another kind.
+    /// The existing leases belong to another profile or feed mode, or other hosts use them.
     #[error("{0}")]
     ForeignLeases(String),
-    /// The leases are in the monitored container.
+    /// The lease container is the monitored container.
     #[error(
-        "leases cannot be kept in the monitored container: every one that is written would be a change to \
-             handle; give them a container of their own"
+        "leases cannot be stored in the monitored container: every lease write would be a change to \
+             handle; use a separate lease container"
     )]
     SameContainer,
-    /// Handlers cannot have threads of their own.
-    #[error("no threads for handlers: {0}; ask for fewer, or allow the process more")]
+    /// The threads for handlers cannot be started.
+    #[error("cannot start the handler threads: {0}; configure fewer, or raise the process limit")]
     Threads(String),
 }
 
-/// Why a processor stopped by itself.
+/// Errors that stop a running processor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fatal {
     /// The monitored container is gone.
     #[error("the monitored container is gone: {0}")]
     FeedGone(String),
-    /// The lease container is gone; without it nobody knows who works on what.
+    /// The lease container is gone. Without it hosts cannot coordinate.
     #[error("the lease container is gone: {0}")]
     LeaseStoreGone(String),
-    /// Another process took this host's name.
-    #[error("another process called {0:?} is alive; give every host a name of its own")]
+    /// Another process took over this host's name.
+    #[error("another process uses the host name \"{0}\"; give every host a unique name")]
     DuplicateHostName(String),
-    /// A handler failed, and the policy is to stop.
+    /// A handler failed and the failure policy decided to stop the processor.
     #[error("a handler failed: {0}")]
     Handler(String),
 }
 
-/// A change feed processor that is not running yet.
+/// A configured change feed processor; [`Processor::start`] runs it.
 #[derive(Clone)]
 pub struct Processor {
     source: Arc<dyn FeedSource>,
@@ -116,7 +116,7 @@ pub struct Processor {
     handler_threads: usize,
 }
 
-/// Puts a processor together (`ChangeFeedProcessorBuilder`).
+/// Builds a [`Processor`] (`ChangeFeedProcessorBuilder`).
 #[derive(Default)]
 pub struct ProcessorBuilder {
     source: Option<Arc<dyn FeedSource>>,
@@ -128,28 +128,28 @@ pub struct ProcessorBuilder {
 }
 
 impl ProcessorBuilder {
-    /// The monitored container (`WithFeedCollection`, `feedContainer`).
+    /// Sets the monitored container (`WithFeedCollection`, `feedContainer`).
     #[must_use]
     pub fn source(mut self, source: impl FeedSource) -> ProcessorBuilder {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// Where leases are kept (`WithLeaseCollection`, `leaseContainer`).
+    /// Sets the store of the leases (`WithLeaseCollection`, `leaseContainer`).
     #[must_use]
     pub fn leases(mut self, store: impl LeaseStore) -> ProcessorBuilder {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// Who handles changes: a factory, or a closure (`WithObserverFactory`, `handleChanges`).
+    /// Sets the handler: a factory or a closure (`WithObserverFactory`, `handleChanges`).
     #[must_use]
     pub fn handler(mut self, factory: impl HandlerFactory) -> ProcessorBuilder {
         self.workers = Some(Workers::Handlers(Arc::new(factory)));
         self
     }
 
-    /// Instead of handlers: who works on leases in a way of its own
+    /// Sets a runner, which replaces handlers and pulls batches itself
     /// (`WithPartitionProcessorFactory`).
     #[must_use]
     pub fn runner(mut self, factory: impl RunnerFactory) -> ProcessorBuilder {
@@ -157,44 +157,45 @@ impl ProcessorBuilder {
         self
     }
 
-    /// How it behaves (`WithProcessorOptions`).
+    /// Sets the options (`WithProcessorOptions`).
     #[must_use]
     pub fn options(mut self, options: Options) -> ProcessorBuilder {
         self.options = Some(options);
         self
     }
 
-    /// Where it takes time, chance and tasks from; the system by default.
+    /// Sets the source of time, randomness and tasks; defaults to the system.
     #[must_use]
     pub fn runtime(mut self, runtime: Runtime) -> ProcessorBuilder {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Runs handlers on so many threads of their own instead of where everything else runs: for those
-    /// that block their thread. Then a host stays alive however many of them do.
+    /// Runs handlers on `count` dedicated threads instead of the shared ones.
+    ///
+    /// For handlers that block their thread: blocking handlers then cannot delay the host's heartbeat.
     #[must_use]
     pub fn handler_threads(mut self, count: usize) -> ProcessorBuilder {
         self.handler_threads = count;
         self
     }
 
-    /// The processor.
+    /// Builds the processor.
     ///
     /// # Errors
-    /// When something is missing, or an option makes no sense.
+    /// Fails if a part is missing or an option is invalid.
     pub fn build(self) -> Result<Processor, BuildError> {
         let options = self.options.ok_or(BuildError::Missing("options"))?;
         if let Some(objection) = options.objection() {
             return Err(BuildError::Option(objection));
         }
         if matches!(self.workers, Some(Workers::Runners(_))) && options.lanes > 1 {
-            let what = "lanes are for handlers; a runner decides by itself what happens at once";
+            let what = "lanes work with handlers only; a runner controls its own concurrency";
             return Err(BuildError::Option(what.to_owned()));
         }
         Ok(Processor {
-            source: self.source.ok_or(BuildError::Missing("a source of changes"))?,
-            store: self.store.ok_or(BuildError::Missing("a place for leases"))?,
+            source: self.source.ok_or(BuildError::Missing("a feed source"))?,
+            store: self.store.ok_or(BuildError::Missing("a lease store"))?,
             workers: self.workers.ok_or(BuildError::Missing("a handler"))?,
             options,
             runtime: self.runtime.unwrap_or_else(Runtime::system),
@@ -204,20 +205,20 @@ impl ProcessorBuilder {
 }
 
 impl Processor {
-    /// Begins to put one together.
+    /// Returns an empty builder.
     #[must_use]
     pub fn builder() -> ProcessorBuilder {
         ProcessorBuilder::default()
     }
 
-    /// The same under another host name.
+    /// Returns a copy with another host name.
     pub(crate) fn named(&self, host_name: String) -> Processor {
         let mut named = self.clone();
         named.options.host_name = Some(host_name);
         named
     }
 
-    /// The leases of the unit it belongs to.
+    /// Returns the unit (the set of leases) this processor belongs to.
     pub(crate) async fn unit(&self) -> Result<Unit, SourceError> {
         let identity = self.source.identity().await?;
         Ok(Unit::new(self.store.clone(), namespace(&self.options, &identity), self.runtime.clone()))
@@ -235,11 +236,11 @@ impl Processor {
         &self.runtime
     }
 
-    /// Makes leases where there are none, and begins to work. May be called again after a stop.
+    /// Creates missing leases and starts to work. May be called again after a stop.
     ///
     /// # Errors
-    /// When either container cannot be used, the leases are of another kind, or another process has the
-    /// same host name.
+    /// Fails if either container cannot be used, if the leases belong to another profile, or if another
+    /// process has the same host name.
     pub async fn start(&self) -> Result<Running, StartError> {
         let identity = self.source.identity().await?;
         if self.store.is_kept_in(&identity) {
@@ -283,7 +284,7 @@ impl Processor {
     }
 }
 
-/// Under which ids the leases are kept.
+/// Returns the namespace of lease ids: the configured one, or one derived from the monitored container.
 fn namespace(options: &Options, identity: &FeedIdentity) -> Namespace {
     match &options.namespace {
         Some(given) => Namespace::given(given.clone()),
@@ -291,21 +292,21 @@ fn namespace(options: &Options, identity: &FeedIdentity) -> Namespace {
     }
 }
 
-/// How a running processor is doing.
+/// State of a running processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The leases it works on.
+    /// Tokens of the leases this host works on.
     pub owned: Vec<String>,
-    /// How many leases there are, as far as it knows.
+    /// Number of leases in the last listing.
     pub leases: usize,
-    /// Whether every lease has an owner who is alive.
+    /// Whether every lease has a live owner.
     pub settled: bool,
-    /// How its last sessions ended, since it was asked to stop.
+    /// How each session ended after the host was asked to stop.
     pub stopped: Vec<Stopped>,
-    /// Whether it ended.
+    /// Whether the processor has ended.
     pub ended: bool,
-    /// Why it stopped by itself, if it did.
+    /// Why the processor stopped without being asked to, if it did.
     pub fatal: Option<Fatal>,
 }
 
@@ -313,15 +314,15 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped {
-    /// Which.
+    /// The token of the lease.
     pub lease: String,
     /// Why it ended.
     pub reason: CloseReason,
-    /// Whether everything that was handled was stored, and the lease let go of.
+    /// Whether everything that was handled was stored and the lease was released.
     pub orderly: bool,
 }
 
-/// A running processor. Dropped without [`Running::stop`] its leases stay blocked until they expire.
+/// A running processor. If it is dropped without [`Running::stop`], its leases stay owned until they expire.
 pub struct Running {
     shared: Arc<Shared>,
     tasks: TaskGroup,
@@ -330,25 +331,25 @@ pub struct Running {
 }
 
 impl Running {
-    /// Who it is.
+    /// Returns the identity of this host.
     #[must_use]
     pub fn host(&self) -> &HostId {
         &self.shared.me
     }
 
-    /// How it is doing.
+    /// Returns the current state.
     #[must_use]
     pub fn report(&self) -> Report {
         self.watched.borrow().clone()
     }
 
-    /// Completes when every lease has an owner who is alive, or the processor ended.
+    /// Completes when every lease has a live owner, or the processor ended.
     pub async fn ready(&self) {
         let mut watched = self.watched.clone();
         let _ = watched.wait_for(|report| report.settled || report.ended).await;
     }
 
-    /// Completes when it ended, by itself or because it was asked to.
+    /// Completes when the processor has ended, with its last report.
     pub async fn ended(&self) -> Report {
         let mut watched = self.watched.clone();
         match watched.wait_for(|report| report.ended).await {
@@ -357,7 +358,7 @@ impl Running {
         }
     }
 
-    /// Finishes what runs, stores every position and lets go of every lease, within
+    /// Stops the processor: finishes running handlers, stores every position and releases every lease, within
     /// [`Options::drain_timeout`].
     pub async fn stop(self) -> Report {
         let _ = self.stop.send(true);

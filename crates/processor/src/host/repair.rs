@@ -1,14 +1,14 @@
-//! Notices when leases do not cover everything exactly once, and repairs it.
+//! Detects when leases do not cover every key exactly once, and repairs it.
 //!
-//! A list may be old or incomplete, so nothing is done about what was seen once: a finding counts when
-//! the next look shows it as well, and every lease that goes is the version that was seen. Leases that fill a gap
-//! are made with the marker, in the version the same look showed: whoever looked before another filled it
-//! makes nothing. And where leases were promised by somebody who did not make them, it makes them.
+//! A listing may be stale or incomplete. A finding counts only when the next listing confirms it, and removing a
+//! lease is conditional on the version that was listed. Leases that fill a gap are created together with the
+//! marker, conditional on its listed version, so a host with an older listing creates nothing. Promised leases
+//! that were not created are created here.
 
 use super::acquire::range_of;
-use super::bootstrap::{begun, create, keep, leases_for, make_with_marker};
+use super::bootstrap::{create, fulfill, leases_for, make_with_marker, with_start};
 use super::coordinator::View;
-use super::session::Reached;
+use super::session::RangeProgress;
 use super::shared::Shared;
 use crate::coverage::{self, Covered, Finding};
 use crate::event::Event;
@@ -25,13 +25,13 @@ pub(crate) struct Auditor {
     shared: Arc<Shared>,
     next: Duration,
     before: Vec<Finding>,
-    /// Versions of documents whose promises the last look showed.
+    /// Etags of documents whose promises the previous listing showed.
     promised: BTreeSet<String>,
-    /// How far ranges were whose lease this host held when it was lost.
-    known: Vec<Reached>,
+    /// Last known positions of ranges whose lease this host held when it was lost.
+    known: Vec<RangeProgress>,
 }
 
-/// How soon a finding is looked at again.
+/// How soon a finding is checked again.
 const CONFIRM: Duration = Duration::from_secs(10);
 const KNOWN_MAX: usize = 4096;
 
@@ -41,15 +41,15 @@ impl Auditor {
         Auditor { shared, next, before: Vec::new(), promised: BTreeSet::new(), known: Vec::new() }
     }
 
-    /// Remembers how far a range was, in case its lease is gone.
-    pub(crate) fn remember(&mut self, reached: Reached) {
+    /// Stores the position of a range, in case its lease is gone.
+    pub(crate) fn remember(&mut self, reached: RangeProgress) {
         self.known.retain(|known| known.range != reached.range);
         if self.known.len() < KNOWN_MAX {
             self.known.push(reached);
         }
     }
 
-    /// Looks, if it is time to.
+    /// Runs the audit if it is due; creates promised leases every time.
     pub(crate) async fn round(&mut self, view: &View, alive: &BTreeSet<DocumentKey>) {
         self.keep_promises(view).await;
         let now = self.shared.runtime.elapsed();
@@ -57,7 +57,7 @@ impl Auditor {
             return;
         }
         let mut covered = Vec::new();
-        for (lease, stored) in view.leases.iter().chain(&view.doubles) {
+        for (lease, stored) in view.leases.iter().chain(&view.duplicates) {
             let Some(range) = range_of(&self.shared, lease).await else { return };
             let document = name(stored);
             covered.push(Covered { document, range, position: lease.position.clone() });
@@ -69,10 +69,10 @@ impl Auditor {
             match finding {
                 Finding::Gap(gap) => missing.extend(self.missing(view, gap, confirmed).await),
                 Finding::Superseded { document } | Finding::Duplicate { document } if confirmed => {
-                    let all = view.leases.iter().chain(&view.doubles);
+                    let all = view.leases.iter().chain(&view.duplicates);
                     let mut named = all.filter(|(_, stored)| name(stored) == *document);
-                    // Of two documents about the same keys one is enough, whoever works on the other;
-                    // a parent that is worked on is on its way to becoming its children.
+                    // Of two documents for the same keys one is enough, even if a host works on the other. A
+                    // parent that is worked on is about to be replaced by its children.
                     let double = matches!(finding, Finding::Duplicate { .. });
                     if let Some((lease, stored)) = named.next()
                         && (double || !alive.contains(&stored.key))
@@ -88,7 +88,7 @@ impl Auditor {
                 _ => {}
             }
         }
-        // A gap may be what somebody has promised to fill.
+        // A gap may be what a pending promise will fill.
         let fills = !missing.is_empty() && view.promises.is_empty();
         if let Some(marker) = view.marker.as_ref().filter(|_| fills) {
             self.fill(marker, missing).await;
@@ -98,16 +98,16 @@ impl Auditor {
         self.before = found;
     }
 
-    /// Makes leases that somebody promised and did not make by the next look.
+    /// Creates leases that were promised in the previous listing and are still missing.
     async fn keep_promises(&mut self, view: &View) {
         for promise in view.promises.iter().filter(|one| self.promised.contains(&one.etag)) {
-            // If it cannot be done now, the next look shows it again.
-            let _ = keep(&self.shared, promise).await;
+            // On failure the next listing shows the promise again.
+            let _ = fulfill(&self.shared, promise).await;
         }
         self.promised = view.promises.iter().map(|promise| promise.etag.clone()).collect();
     }
 
-    /// Takes a lease away that others cover. Ours are never deleted (`promised`).
+    /// Removes a lease whose keys are covered by others. Native leases are retired, never deleted (`promised`).
     async fn remove(&self, lease: &Lease, stored: &Stored) -> Result<(), StoreError> {
         let store = &self.shared.store;
         if self.shared.promises() {
@@ -118,22 +118,22 @@ impl Auditor {
         }
     }
 
-    /// Leases for keys nobody covers, further back rather than further on.
+    /// Returns leases for uncovered keys. If several positions are known, they begin at the earliest.
     async fn missing(&self, view: &View, gap: &KeyRange, confirmed: bool) -> Vec<Lease> {
         let known = self.known.iter().filter(|known| known.range.contains_range(gap));
-        // A sink that remembers epochs must not see one again.
+        // A sink that stores epochs must not see one twice.
         let retired = promised::epoch_after(view.retired.iter(), gap);
         let epoch = known.clone().map(|known| known.epoch).max().max(retired).unwrap_or(0);
         let known = known
             .map(|known| known.position.clone())
             .reduce(|one, other| if other.is_before(&one) == Some(true) { other } else { one });
         let mut leases = Vec::new();
-        // Whoever knows how far the range was goes first.
+        // A host that knows the position of the range goes first; others wait for confirmation.
         if !confirmed && known.is_none() {
             return leases;
         }
         let Some(marker) = &view.marker else {
-            // Everything is gone, not one lease: somebody emptied the container.
+            // The marker is gone as well: the container was emptied.
             let key = self.shared.key(self.shared.namespace.marker());
             if confirmed && matches!(self.shared.store.read(&key).await, Ok(None)) {
                 let why = "its documents were deleted".to_owned();
@@ -145,7 +145,7 @@ impl Auditor {
         let start = Marker::parse(&marker.body).start;
         let start = start.unwrap_or_else(|| self.shared.options.start.clone());
         for lease in leases_for(&self.shared, &ranges, std::slice::from_ref(gap)) {
-            // A list that left it out: then it is there, and making it would fail anyway.
+            // The listing may have omitted a lease that exists; then creating it would fail anyway.
             let retired =
                 |stored: &Stored| view.retired.iter().any(|(_, one)| one.key == stored.key);
             match self.shared.store.read(&lease.key).await {
@@ -153,14 +153,14 @@ impl Auditor {
                 _ => continue,
             }
             let begin = known.clone().map_or_else(|| Err(start.clone()), Ok);
-            leases.extend(begun(&self.shared, lease, Some(begin), epoch).await);
+            leases.extend(with_start(&self.shared, lease, Some(begin), epoch).await);
         }
         leases
     }
 
-    /// Makes missing leases, if nobody did since the look that showed this marker.
+    /// Creates missing leases, unless the marker changed since the listing.
     async fn fill(&self, marker: &Stored, mut leases: Vec<Lease>) {
-        // The next look finds the others.
+        // The next round finds the rest.
         leases.truncate(WRITES_MAX - 1);
         let filled = |lease: &Lease| {
             let range = lease.range.clone().unwrap_or_else(KeyRange::full);
@@ -170,7 +170,7 @@ impl Auditor {
             let unchanged = Marker::parse(&marker.body);
             let made =
                 make_with_marker(&self.shared, leases.clone(), unchanged, Some(marker)).await;
-            // Otherwise somebody was quicker, or there was no answer: the next look tells.
+            // Otherwise another host was faster, or there was no answer: the next listing shows it.
             if made.is_ok() {
                 leases.iter().for_each(filled);
             }
@@ -184,7 +184,7 @@ impl Auditor {
     }
 }
 
-/// A document, also if another one has the same id in another partition.
+/// Returns a name that is unique per document, also if two partitions contain the same id.
 fn name(stored: &Stored) -> String {
     format!("{}|{}", stored.key.id, stored.key.partition.as_deref().unwrap_or_default())
 }

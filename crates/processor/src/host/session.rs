@@ -1,18 +1,18 @@
-//! Work on one lease, from its acquisition to its end.
+//! A session: work on one lease, from its acquisition to its end.
 //!
 //! ```text
-//!   fetch ──pages──► session ──jobs──► lane, lane, …      each with a handler of its own
+//!   fetch ──pages──► session ──jobs──► lane, lane, …      each with its own handler
 //!                       │                 │
 //!                       │             checkpoints
 //!                       ▼                 ▼
-//!                  release, split ◄──── writer             the only one who writes the lease
+//!                  release, split ◄──── writer             the only task that writes the lease
 //! ```
 
 use super::dispatch::{Dispatch, Stop};
 use super::fence::{Deadline, Fence};
 use super::fetch::FetchEnd;
-use super::held::Held;
-use super::lane::{GaveUp, Job, caught, lane};
+use super::held::HeldLease;
+use super::lane::{Job, LaneFailure, catch_panic, lane};
 use super::runner::run;
 use super::shared::{Shared, Workers};
 use super::split;
@@ -34,33 +34,33 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many batches may wait in front of a handler.
+/// How many batches may be queued for a handler.
 const JOBS_WAITING: usize = 1;
-/// After a handler could not be opened, or the feed not be read.
+/// How long to avoid a lease after its handler could not be opened or its feed not be read.
 const AVOID: Duration = Duration::from_secs(15);
-/// How often the feed is asked where "now" is.
+/// How often the feed is asked for the position of `Now`.
 const START_ATTEMPTS: u32 = 6;
 
-/// A lease that was just taken.
-pub(crate) struct Taken {
+/// A lease that was just acquired.
+pub(crate) struct AcquiredLease {
     pub(crate) lease: Lease,
     pub(crate) range: KeyRange,
     pub(crate) etag: String,
-    /// When the write that took it was sent.
+    /// When the write that acquired it was sent.
     pub(crate) sent: Duration,
-    /// How often this host's deadline had passed before that.
+    /// The deadline's lapse count before that write.
     pub(crate) lapses: u64,
 }
 
-/// What the coordinator keeps of a running session.
-pub(crate) struct Handle {
+/// The coordinator's handle on a running session.
+pub(crate) struct SessionHandle {
     pub(crate) fence: Fence,
-    /// Who should have the lease next.
+    /// The host that should acquire the lease next.
     pub(crate) successor: Arc<Mutex<Option<String>>>,
     pub(crate) epoch: u64,
-    /// Which document.
+    /// The lease's document.
     pub(crate) key: DocumentKey,
-    /// The keys it is about.
+    /// The lease's keys.
     pub(crate) range: KeyRange,
 }
 
@@ -69,29 +69,29 @@ pub(crate) struct Handle {
 pub(crate) struct SessionEnd {
     pub(crate) token: String,
     pub(crate) reason: CloseReason,
-    /// Whether everything was stored and the lease let go of in order.
+    /// Whether everything was stored and the lease was released.
     pub(crate) orderly: bool,
-    /// How long this host should leave the lease to others.
+    /// How long this host should not acquire the lease.
     pub(crate) avoid: Option<Duration>,
-    /// How far the range was, in case its document is gone.
-    pub(crate) known: Option<Reached>,
+    /// The last position, in case the document is gone.
+    pub(crate) known: Option<RangeProgress>,
 }
 
-/// How far a range was when work on it ended.
+/// The position of a range when work on it ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct RangeProgress {
     pub(crate) range: KeyRange,
     pub(crate) position: Position,
     pub(crate) epoch: u64,
 }
 
-/// Starts work on a lease; `ended` is told how it went.
+/// Starts a session on a lease; sends its result to `ended`.
 pub(crate) fn start(
     shared: &Arc<Shared>,
-    taken: Taken,
+    taken: AcquiredLease,
     ended: mpsc::UnboundedSender<SessionEnd>,
-) -> Handle {
-    // Either the host's heartbeat keeps its leases, or every lease is renewed by itself.
+) -> SessionHandle {
+    // With native leases the host's heartbeat renews all of them; otherwise each lease is renewed separately.
     let until = match shared.options.is_native() {
         true => shared.deadline.clone(),
         false => Deadline::default(),
@@ -99,7 +99,7 @@ pub(crate) fn start(
     let lapses = match shared.options.is_native() {
         true => taken.lapses,
         false => {
-            // Counted from before the write was sent; an answer that took too long is no lease.
+            // Counts from before the write was sent, so a late answer yields an expired deadline.
             until.extend(deadline(taken.sent, shared.options.expiration), taken.sent);
             until.lapses()
         }
@@ -113,7 +113,8 @@ pub(crate) fn start(
     let successor = Arc::new(Mutex::new(None));
     let epoch = taken.lease.extra.epoch;
     let (key, range) = (taken.lease.key.clone(), taken.range.clone());
-    let handle = Handle { fence: fence.clone(), successor: successor.clone(), epoch, key, range };
+    let handle =
+        SessionHandle { fence: fence.clone(), successor: successor.clone(), epoch, key, range };
     let shared = shared.clone();
     shared.runtime.clone().spawn("lease", async move {
         let token = taken.lease.token.clone();
@@ -122,15 +123,15 @@ pub(crate) fn start(
         end.token = token;
         let (lease, reason) = (end.token.clone(), end.reason.clone());
         shared.tell(Event::Closed { lease, reason });
-        // Nobody listens when the host is dropped without being stopped.
+        // The receiver is gone if the host was dropped without a stop.
         let _ = ended.send(end);
         shared.nudge.ring();
     });
     handle
 }
 
-/// Work on a lease that begins when it is told where its jobs come from.
-type Worker = Box<dyn FnOnce(mpsc::Receiver<Job>) -> BoxFuture<Option<GaveUp>> + Send>;
+/// A lane or runner that starts when it is given its queue.
+type Worker = Box<dyn FnOnce(mpsc::Receiver<Job>) -> BoxFuture<Option<LaneFailure>> + Send>;
 
 struct Session {
     shared: Arc<Shared>,
@@ -139,19 +140,19 @@ struct Session {
 }
 
 impl Session {
-    async fn run(&self, taken: Taken) -> SessionEnd {
+    async fn run(&self, taken: AcquiredLease) -> SessionEnd {
         let claim = Claim {
             host: self.shared.me.clone(),
             epoch: taken.lease.extra.epoch,
             generation: taken.lease.extra.generation,
         };
         let attempts_before = taken.lease.extra.attempts;
-        let mut held = Held { lease: taken.lease, etag: taken.etag, claim, sent: taken.sent };
+        let mut held = HeldLease { lease: taken.lease, etag: taken.etag, claim, sent: taken.sent };
         let from = match self.start_position(&mut held, &taken.range).await {
             Ok(from) => from,
             Err(reason) => {
                 self.fence.end(reason.clone());
-                return ended(reason, false, Some(AVOID), None);
+                return session_end(reason, false, Some(AVOID), None);
             }
         };
         let lease = LeaseContext {
@@ -166,30 +167,30 @@ impl Session {
         let handlers = match self.open(&lease).await {
             Ok(handlers) => handlers,
             Err(_) if self.fence.is_ended() => {
-                return ended(end_of(&self.fence), false, None, None);
+                return session_end(end_of(&self.fence), false, None, None);
             }
             Err(error) => {
                 let (lease, attempt) = (lease.lease, 1);
                 self.shared.tell(Event::HandlerFailed { lease, attempt, error });
                 let orderly = self.release(&mut held, LeaseState::Running, None).await.is_ok();
-                return ended(CloseReason::HandlerError, orderly, Some(AVOID), None);
+                return session_end(CloseReason::HandlerError, orderly, Some(AVOID), None);
             }
         };
         let sub_page = self.shared.source.capabilities().any_lsn;
         let watermark = Watermark::new(held.lease.position.clone(), sub_page);
         let pace = Pace::new(self.shared.options.checkpoint, self.shared.runtime.elapsed());
-        let (tenure, wishes) = Tenure::new(lease, self.fence.clone(), watermark, pace);
+        let (tenure, requests) = Tenure::new(lease, self.fence.clone(), watermark, pace);
         self.shared.look_after(&tenure);
-        let writing = writer(self.shared.clone(), tenure.clone(), held, wishes);
+        let writing = writer(self.shared.clone(), tenure.clone(), held, requests);
         self.shared.runtime.spawn("lease writer", writing);
         self.work(&tenure, handlers, from, attempts_before).await
     }
 
-    /// Where to begin. A lease without a position that should begin now is given one before anything is
-    /// read, so that nothing is missed if this host vanishes before its first checkpoint.
+    /// Returns where to begin. If a lease without a position should begin now, the position is stored before
+    /// anything is read. No change is then missed if this host vanishes before its first checkpoint.
     async fn start_position(
         &self,
-        held: &mut Held,
+        held: &mut HeldLease,
         range: &KeyRange,
     ) -> Result<Start, CloseReason> {
         if let Some(position) = &held.lease.position {
@@ -223,12 +224,12 @@ impl Session {
         Ok(Start::Position(position))
     }
 
-    /// Opens handlers, where they will run.
+    /// Opens the handlers on the runtime they will run on.
     async fn open(&self, lease: &LeaseContext) -> Result<Vec<Box<dyn AnyHandler>>, String> {
         let (opened, opening) = oneshot::channel();
         let (shared, lease) = (self.shared.clone(), lease.clone());
         self.shared.handlers.spawn("open", async move {
-            // Nobody waits for them any more: the lease was lost meanwhile.
+            // The receiver is gone: the lease was lost in the meantime.
             if let Err(Ok(handlers)) = opened.send(open_all(&shared, &lease).await) {
                 close_all(handlers, &lease, CloseReason::LeaseLost).await;
             }
@@ -269,7 +270,7 @@ impl Session {
         drop(dispatch);
         self.fence.leave(match &stop {
             Stop::Leaving => end_of(&self.fence),
-            Stop::GaveUp => CloseReason::Halted,
+            Stop::LaneFailed => CloseReason::Halted,
             Stop::Split(_) => CloseReason::RangeGone,
             Stop::Fetch(FetchEnd::RangeGone) => CloseReason::RangeGone,
             Stop::Fetch(FetchEnd::FeedGone(_)) => CloseReason::FeedGone,
@@ -280,7 +281,7 @@ impl Session {
         self.finish(tenure, stop, gave_up).await
     }
 
-    /// What works on the lease: each is given a way to hear of jobs.
+    /// Returns the lanes or the runner of the lease, each waiting for its queue.
     fn workers(&self, tenure: &Arc<Tenure>, handlers: Vec<Box<dyn AnyHandler>>) -> Vec<Worker> {
         let mut workers: Vec<Worker> = Vec::new();
         if let Workers::Runners(factory) = &self.shared.workers {
@@ -295,8 +296,11 @@ impl Session {
         workers
     }
 
-    /// Waits until every handler has finished and is closed; what takes too long is dropped.
-    async fn wait_for_lanes(&self, ends: Vec<oneshot::Receiver<Option<GaveUp>>>) -> Option<GaveUp> {
+    /// Waits until every handler has finished and is closed; drops those that take too long.
+    async fn wait_for_lanes(
+        &self,
+        ends: Vec<oneshot::Receiver<Option<LaneFailure>>>,
+    ) -> Option<LaneFailure> {
         let mut gave_up = None;
         let patience = match self.fence.reason() {
             Some(CloseReason::Handover) => self.shared.options.handover_timeout,
@@ -318,12 +322,17 @@ impl Session {
         gave_up
     }
 
-    async fn finish(&self, tenure: &Tenure, stop: Stop, gave_up: Option<GaveUp>) -> SessionEnd {
+    async fn finish(
+        &self,
+        tenure: &Tenure,
+        stop: Stop,
+        gave_up: Option<LaneFailure>,
+    ) -> SessionEnd {
         let token = tenure.lease.lease.clone();
         let Some(mut held) = tenure.finish().await else {
-            return ended(end_of(&self.fence), false, None, None);
+            return session_end(end_of(&self.fence), false, None, None);
         };
-        let known = held.lease.position.clone().map(|position| Reached {
+        let known = held.lease.position.clone().map(|position| RangeProgress {
             range: tenure.lease.range.clone(),
             position,
             epoch: tenure.lease.epoch,
@@ -331,7 +340,7 @@ impl Session {
         if self.fence.is_ended()
             && !matches!(self.fence.reason(), Some(CloseReason::Shutdown | CloseReason::Handover))
         {
-            return ended(end_of(&self.fence), false, None, known);
+            return session_end(end_of(&self.fence), false, None, known);
         }
         #[cfg_attr(not(test), allow(unused_mut))]
         let mut position = tenure.storable(self.shared.options.checkpoint);
@@ -341,18 +350,24 @@ impl Session {
         }
         let position = position.as_ref();
         let outcome = match (gave_up, stop) {
-            (Some(GaveUp::Halt(why)), _) | (None, Stop::Fetch(FetchEnd::PositionLost(why))) => {
+            (Some(LaneFailure::Halt(why)), _)
+            | (None, Stop::Fetch(FetchEnd::PositionLost(why))) => {
                 self.shared.tell(Event::Halted { lease: token, why });
                 (CloseReason::Halted, self.release(&mut held, LeaseState::Halted, position).await)
             }
-            (Some(GaveUp::StopHost(why)), _) => {
+            (Some(LaneFailure::StopHost(why)), _) => {
                 self.shared.fail(super::Fatal::Handler(why));
                 let released = self.release(&mut held, LeaseState::Running, position).await;
                 (CloseReason::HandlerError, released)
             }
-            (Some(GaveUp::LetGo), _) => {
+            (Some(LaneFailure::LetGo), _) => {
                 let released = self.release(&mut held, LeaseState::Running, position).await;
-                return ended(CloseReason::HandlerError, released.is_ok(), Some(AVOID), known);
+                return session_end(
+                    CloseReason::HandlerError,
+                    released.is_ok(),
+                    Some(AVOID),
+                    known,
+                );
             }
             (None, Stop::Split(successors)) => {
                 #[cfg(test)]
@@ -373,33 +388,33 @@ impl Session {
             }
             (None, Stop::Fetch(FetchEnd::RangeGone | FetchEnd::Unreachable)) => {
                 let released = self.release(&mut held, LeaseState::Running, position).await;
-                return ended(
+                return session_end(
                     CloseReason::FeedUnreachable,
                     released.is_ok(),
                     Some(AVOID * 2),
                     known,
                 );
             }
-            (None, Stop::Leaving | Stop::GaveUp) => {
+            (None, Stop::Leaving | Stop::LaneFailed) => {
                 let state = held.lease.extra.state;
                 (end_of(&self.fence), self.release(&mut held, state, position).await)
             }
         };
         match outcome {
-            (reason, Ok(())) => ended(reason, true, None, known),
-            (_, Err(reason)) => ended(reason, false, None, known),
+            (reason, Ok(())) => session_end(reason, true, None, known),
+            (_, Err(reason)) => session_end(reason, false, None, known),
         }
     }
 
-    /// Lets go of the lease with everything that was handled, in one write.
+    /// Releases the lease and stores what was handled, in one write.
     async fn release(
         &self,
-        held: &mut Held,
+        held: &mut HeldLease,
         state: LeaseState,
         position: Option<&Position>,
     ) -> Result<(), CloseReason> {
         let successor = self.successor.lock().clone();
-        // Whoever was cancelled at its deadline still lets go, as long as the lease is its own.
+        // Even a session cancelled at its deadline releases the lease, as long as the lease is still its own.
         let fence = self.fence.reopened();
         held.write(&self.shared, &fence, |lease| {
             lease.checkpointed(position).released(successor.clone(), state)
@@ -413,11 +428,11 @@ async fn open_all(
     lease: &LeaseContext,
 ) -> Result<Vec<Box<dyn AnyHandler>>, String> {
     let mut handlers = Vec::new();
-    // A runner opens what it needs by itself.
+    // A runner opens its own resources.
     let Workers::Handlers(factory) = &shared.workers else { return Ok(handlers) };
     for _ in 0..shared.options.lanes {
         let mut handler = factory.create(lease);
-        let opened = match caught(handler.open(lease)).await {
+        let opened = match catch_panic(handler.open(lease)).await {
             Ok(opened) => opened.map_err(|error| error.to_string()),
             Err(panicked) => Err(panicked),
         };
@@ -432,20 +447,20 @@ async fn open_all(
 
 async fn close_all(handlers: Vec<Box<dyn AnyHandler>>, lease: &LeaseContext, reason: CloseReason) {
     for mut handler in handlers {
-        let _ = caught(handler.close(lease, reason.clone())).await;
+        let _ = catch_panic(handler.close(lease, reason.clone())).await;
     }
 }
 
-fn ended(
+fn session_end(
     reason: CloseReason,
     orderly: bool,
     avoid: Option<Duration>,
-    known: Option<Reached>,
+    known: Option<RangeProgress>,
 ) -> SessionEnd {
     SessionEnd { token: String::new(), reason, orderly, avoid, known }
 }
 
-/// The generation a lease taken now belongs to.
+/// Returns the generation that a lease acquired now belongs to.
 pub(crate) fn generation(shared: &Shared) -> u64 {
     shared.generation.load(Ordering::SeqCst)
 }

@@ -1,4 +1,4 @@
-//! What all parts of one running host share.
+//! State shared by all parts of one running host.
 
 use super::fence::Deadline;
 use super::tenure::Tenure;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Who works on leases.
+/// What processes leases: handlers or runners.
 #[derive(Clone)]
 pub(crate) enum Workers {
     Handlers(Arc<dyn AnyFactory>),
@@ -33,32 +33,32 @@ pub(crate) struct Shared {
     pub(crate) identity: FeedIdentity,
     pub(crate) namespace: Namespace,
     pub(crate) me: HostId,
-    /// Until when this host may work on any lease, where its heartbeat keeps all of them alive.
+    /// Until when this host may work on any lease, if its heartbeat renews them all.
     pub(crate) deadline: Deadline,
-    /// The generation of the control document this host has carried out.
+    /// The generation of the control document this host has applied.
     pub(crate) generation: AtomicU64,
-    /// How far the store's clock is ahead of ours, in seconds.
+    /// How far the store's clock is ahead of this host's, in seconds.
     server_ahead: AtomicI64,
-    /// Rung when more time has passed than timers show: then everybody looks at the clock.
+    /// Notified when the host wakes from suspend, so that deadlines are checked against the clock again.
     pub(crate) woke: Bell,
-    /// Where handlers run; the same as everything else unless they have threads of their own.
+    /// Where handlers run; the main runtime unless handlers have dedicated threads.
     pub(crate) handlers: Runtime,
     tenures: Mutex<Vec<Weak<Tenure>>>,
-    /// Rung when the coordinator should look before its time.
+    /// Notified when the coordinator should run its next round early.
     pub(crate) nudge: Bell,
-    /// When the feed may be read again, for what it has cost.
+    /// When the feed may be read again under the limit on request charge.
     paid_until: Mutex<Duration>,
     draining: AtomicBool,
-    /// Set when no session is left and none will begin.
+    /// Set when no session is left and none will start.
     over: AtomicBool,
-    unwell_until: AtomicU64,
+    acquiring_paused_until: AtomicU64,
     owned: AtomicUsize,
-    /// Why the whole host has to stop, if it has.
+    /// Why the whole host must stop, if it must.
     pub(crate) fatal: Mutex<Option<super::Fatal>>,
 }
 
 impl Shared {
-    #[allow(clippy::too_many_arguments)] // Put together in one place only.
+    #[allow(clippy::too_many_arguments)] // Called in one place only.
     pub(crate) fn new(
         runtime: Runtime,
         handlers: Runtime,
@@ -89,13 +89,13 @@ impl Shared {
             paid_until: Mutex::default(),
             draining: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            unwell_until: AtomicU64::new(0),
+            acquiring_paused_until: AtomicU64::new(0),
             owned: AtomicUsize::new(0),
             fatal: Mutex::default(),
         }
     }
 
-    /// An answer of the lease store, or that there was none in time.
+    /// Waits for an answer of the lease store; a timeout becomes `Unavailable`.
     pub(crate) async fn answer<T>(
         &self,
         asked: impl Future<Output = Result<T, StoreError>>,
@@ -104,31 +104,31 @@ impl Shared {
         answer.unwrap_or_else(|| Err(StoreError::Unavailable("no answer in time".to_owned())))
     }
 
-    /// Reading cost so much: the next page has to wait, where that is bounded.
+    /// Accounts for the charge of a read. If the charge per second is limited, the next read is delayed.
     pub(crate) fn spend(&self, charge: f64) {
         let Some(most) = self.options.charge_per_second_max else { return };
-        // A service may say anything; no page is worth more than a minute.
+        // The reported charge is not trusted: one page delays the next by at most a minute.
         let time = Duration::try_from_secs_f64(charge / most).unwrap_or_default();
         let mut until = self.paid_until.lock();
         *until = (*until).max(self.runtime.elapsed()) + time.min(Duration::from_secs(60));
     }
 
-    /// How long the feed has to be left alone for what it has cost.
-    pub(crate) fn owed(&self) -> Duration {
+    /// Returns how long reads must pause to stay within the limit on request charge.
+    pub(crate) fn read_delay(&self) -> Duration {
         self.paid_until.lock().saturating_sub(self.runtime.elapsed())
     }
 
-    /// Whether this host is about to leave, or cannot read the feed: then it is given nothing.
+    /// Whether this host is stopping or cannot read the feed, so that it receives no leases.
     pub(crate) fn is_draining(&self) -> bool {
-        let unwell = Duration::from_micros(self.unwell_until.load(Ordering::SeqCst));
+        let unwell = Duration::from_micros(self.acquiring_paused_until.load(Ordering::SeqCst));
         self.draining.load(Ordering::SeqCst) || self.runtime.elapsed() < unwell
     }
 
-    /// Leaves everything to others for a while.
-    pub(crate) fn set_unwell(&self, duration: Duration) {
+    /// Stops acquiring leases for a while.
+    pub(crate) fn pause_acquiring(&self, duration: Duration) {
         let until = self.runtime.elapsed() + duration;
         let micros = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
-        self.unwell_until.store(micros, Ordering::SeqCst);
+        self.acquiring_paused_until.store(micros, Ordering::SeqCst);
     }
 
     pub(crate) fn drain(&self) {
@@ -136,19 +136,19 @@ impl Shared {
         self.nudge.ring();
     }
 
-    /// Says that this host has ended, whether it was asked to or had to.
+    /// Records that this host has ended.
     pub(crate) fn set_over(&self) {
         self.over.store(true, Ordering::SeqCst);
         self.nudge.ring();
     }
 
-    /// Whether this host has ended, or has no lease container any more to say anything in.
+    /// Whether this host has ended, or has lost the lease container it would report to.
     pub(crate) fn is_over(&self) -> bool {
         let lost = matches!(*self.fatal.lock(), Some(super::Fatal::LeaseStoreGone(_)));
         lost || self.over.load(Ordering::SeqCst)
     }
 
-    /// How many leases it works on.
+    /// Returns how many leases this host works on.
     pub(crate) fn owned(&self) -> usize {
         self.owned.load(Ordering::SeqCst)
     }
@@ -157,12 +157,12 @@ impl Shared {
         self.owned.store(count, Ordering::SeqCst);
     }
 
-    /// Work on a lease has begun; it is looked after until it ends.
+    /// Registers work on a lease for monitoring, until it ends.
     pub(crate) fn look_after(&self, tenure: &Arc<Tenure>) {
         self.tenures.lock().push(Arc::downgrade(tenure));
     }
 
-    /// The leases that are worked on.
+    /// Returns the leases this host works on.
     pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
         let mut tenures = self.tenures.lock();
         tenures.retain(|tenure| tenure.strong_count() > 0);
@@ -173,7 +173,7 @@ impl Shared {
         self.options.events.tell(event);
     }
 
-    /// Remembers what time the store has.
+    /// Records the difference between the store's clock and this host's.
     pub(crate) fn note_server_time(&self, seconds: Option<u64>) {
         if let Some(theirs) = seconds.and_then(|seconds| i64::try_from(seconds).ok()) {
             let ours = i64::try_from(self.runtime.unix_millis() / 1000).unwrap_or(theirs);
@@ -181,25 +181,25 @@ impl Shared {
         }
     }
 
-    /// The store's time, as well as we know it: the originals compare it with their clocks.
+    /// Estimates the store's time, which the .NET and Java libraries compare with their clocks.
     pub(crate) fn server_time(&self) -> Timestamp {
         let ahead = self.server_ahead.load(Ordering::Relaxed).saturating_mul(1000);
         Timestamp::from_millis(self.runtime.unix_millis().saturating_add_signed(ahead))
     }
 
-    /// Where a document of this unit belongs.
+    /// Returns the key of a document of this unit.
     pub(crate) fn key(&self, id: String) -> DocumentKey {
         let shared = !self.options.is_native();
         self.store.layout().key(self.namespace.as_str(), id, shared)
     }
 
-    /// Whether all documents of this unit are in one place, so that several can be written at once.
+    /// Whether all documents of this unit are in one partition, so that several can be written atomically.
     pub(crate) fn writes_at_once(&self) -> bool {
         self.options.is_native() && self.store.layout() == Layout::PartitionKey
     }
 
-    /// Whether leases are promised before they are made, and retired when they are over (`promised`). The originals
-    /// know neither.
+    /// Whether leases are promised before they are created and retired when they are over (`promised`). Leases shared
+    /// with the .NET and Java libraries support neither.
     pub(crate) fn promises(&self) -> bool {
         #[cfg(test)]
         if self.sabotaged(crate::proof::Sabotage::PromisesNothing) {
@@ -208,19 +208,19 @@ impl Shared {
         self.options.is_native()
     }
 
-    /// The document a lease is written as.
+    /// Returns the document that stores a lease.
     pub(crate) fn document(&self, lease: &crate::lease::Lease) -> NewDocument {
         let body = lease.to_bytes(self.server_time(), &self.identity.container.rid);
         NewDocument { key: lease.key.clone(), body: body.into() }
     }
 
-    /// Stops the whole host; the first reason counts.
+    /// Stops the whole host; the first reason is kept.
     pub(crate) fn fail(&self, why: super::Fatal) {
         self.fatal.lock().get_or_insert(why);
         self.nudge.ring();
     }
 
-    /// Whether this host breaks a rule on purpose, to see that somebody notices.
+    /// Whether this host breaks a rule on purpose, to prove that the checks detect it.
     #[cfg(test)]
     pub(crate) fn sabotaged(&self, how: crate::proof::Sabotage) -> bool {
         self.options.sabotage == Some(how)

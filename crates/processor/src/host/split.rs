@@ -1,16 +1,16 @@
-//! A lease whose range is gone, replaced by leases for what came after it.
+//! Replaces a lease whose range was split by leases for the new ranges.
 //!
-//! Children begin at what was handled, never at what was read. Where a store writes several documents at once
-//! the parent becomes its children in one transaction, so at no moment two leases are about the same keys.
-//! Elsewhere the parent is retired first, and says what is to become of it: whoever is interrupted leaves something
-//! that anybody can finish, and whoever is late can do no harm (`promised`).
+//! Children begin at the handled position, never at the read position. If the store can write several documents
+//! atomically, one transaction retires the parent and creates its children, so two leases never cover the same
+//! keys. Otherwise the parent is retired first and records its children. After a crash any host can then finish
+//! the split, and a late host can do no harm (`promised`).
 //!
-//! Where leases are shared with the originals, who know nothing of that, each child is made only if no other lease
-//! is about its keys, and the parent goes last.
+//! Leases shared with the .NET and Java libraries have no such record. There each child is created only if no
+//! other lease covers its keys, and the parent is deleted last.
 
-use super::bootstrap::keep;
+use super::bootstrap::fulfill;
 use super::fence::Fence;
-use super::held::Held;
+use super::held::HeldLease;
 use super::shared::Shared;
 use crate::coverage;
 use crate::event::Event;
@@ -25,20 +25,20 @@ use headwater_model::{KeyRange, PartitionId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the keys of a lease are now.
+/// The ranges that now contain the keys of a lease.
 pub(crate) struct Successors {
     pub(crate) pieces: Vec<(PartitionId, KeyRange)>,
-    /// How far was read; only a broken host uses it.
+    /// The read position; used only by a deliberately broken host in tests.
     #[cfg_attr(not(test), allow(dead_code))]
     pub(crate) read: Option<Position>,
 }
 
 const PAUSES: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
-/// A service that is behind says for a while that nothing changed.
+/// A stale service may show no new ranges for a while.
 const LOOKS_MAX: u32 = 1000;
 
-/// Finds out where the keys are now; nothing if the lease ended first.
+/// Finds the ranges that now contain the keys. Returns `None` if the lease ended first.
 pub(crate) async fn successors(
     shared: &Shared,
     fence: &Fence,
@@ -64,11 +64,11 @@ pub(crate) async fn successors(
 pub(crate) async fn replace(
     shared: &Arc<Shared>,
     fence: &Fence,
-    mut held: Held,
+    mut held: HeldLease,
     position: Option<&Position>,
     successors: &Successors,
 ) -> Result<(), CloseReason> {
-    // First everything that was handled, so that whoever finishes this for us knows it too.
+    // Store what was handled first, so that any host that finishes the split knows it.
     held.write(shared, fence, |lease| lease.checkpointed(position)).await?;
     #[cfg(test)]
     if shared.sabotaged(crate::proof::Sabotage::SplitsAtWhatWasRead) {
@@ -79,7 +79,7 @@ pub(crate) async fn replace(
     let mut failures = 0;
     while !fence.is_ended() {
         let attempt = match shared.promises() {
-            true => hand_on(shared, &held, &children).await,
+            true => retire_and_create(shared, &held, &children).await,
             false => one_by_one(shared, &held, &children).await,
         };
         match attempt {
@@ -94,7 +94,7 @@ pub(crate) async fn replace(
             }
             Err(StoreError::NotFound) => return Ok(()),
             Err(StoreError::PreconditionFailed) => {
-                // Perhaps an answer was lost; a write that changes nothing finds out whose it is.
+                // Perhaps an answer was lost. A write that changes nothing shows whether the lease is still ours.
                 if is_over(shared, &held).await {
                     return Ok(());
                 }
@@ -115,7 +115,7 @@ pub(crate) async fn replace(
 
 fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lease> {
     let child = |(id, keys): &(PartitionId, KeyRange)| {
-        // Forms that name ranges keep doing so; a part of a range can only be named by its keys.
+        // Formats that name range ids keep doing so; a part of a range can only be named by its keys.
         let named = !parent.flavour().has_hashes() || parent.token.parse::<u32>().is_ok();
         let by_id = named && !shared.options.is_native();
         let token = match by_id {
@@ -130,19 +130,23 @@ fn children(shared: &Shared, parent: &Lease, successors: &Successors) -> Vec<Lea
     successors.pieces.iter().map(child).collect()
 }
 
-/// Retires the parent and makes its children.
-async fn hand_on(shared: &Arc<Shared>, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
+/// Retires the parent and creates its children.
+async fn retire_and_create(
+    shared: &Arc<Shared>,
+    held: &HeldLease,
+    children: &[Lease],
+) -> Result<(), StoreError> {
     if shared.writes_at_once() {
         let retired = shared.document(&held.lease.retired(Vec::new()));
         let create = |child: &Lease| StoreWrite::Create(shared.document(child));
-        // Where an earlier attempt was carried out and only its answer lost, that the parent is retired has to
-        // be what is heard, whatever became of its children.
+        // The parent's replace goes first. If an earlier attempt succeeded and its answer was lost, the error
+        // must be the parent's failed precondition, not a conflict with its children.
         let writes = std::iter::once(StoreWrite::Replace(retired, held.etag.clone()))
             .chain(children.iter().map(create))
             .collect();
         match shared.answer(shared.store.atomic(writes)).await {
             Ok(Some(())) => return Ok(()),
-            // The store cannot, or a child is there already.
+            // The store cannot write atomically, or a child already exists.
             Ok(None) | Err(StoreError::Conflict) => {}
             Err(error) => return Err(error),
         }
@@ -152,21 +156,25 @@ async fn hand_on(shared: &Arc<Shared>, held: &Held, children: &[Lease]) -> Resul
     let retired = held.lease.retired(cuts);
     let replace = shared.store.replace(shared.document(&retired), &held.etag);
     let stored = shared.answer(replace).await?;
-    // It is promised now: what cannot be made here is made by whoever looks next.
-    let _ = keep(shared, &Promise::of_lease(&shared.namespace, &retired, &stored)).await;
+    // The children are promised now: if creating them fails here, the next audit of any host does it.
+    let _ = fulfill(shared, &Promise::of_lease(&shared.namespace, &retired, &stored)).await;
     Ok(())
 }
 
-/// Whether it was retired: by this host, whose answer was lost, or by one that found its children there.
-async fn is_over(shared: &Shared, held: &Held) -> bool {
+/// Whether the parent was already retired, by this host (answer lost) or by one that completed the split.
+async fn is_over(shared: &Shared, held: &HeldLease) -> bool {
     let read = shared.answer(shared.store.read(&held.lease.key)).await;
     let stored = read.ok().flatten();
     let lease = stored.and_then(|stored| Lease::parse(&stored.body).ok());
     lease.is_some_and(|lease| lease.is_retired() && lease.extra.epoch == held.lease.extra.epoch)
 }
 
-async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<(), StoreError> {
-    // An earlier attempt may have been carried out and only its answer lost; a list may be too old to show it.
+async fn one_by_one(
+    shared: &Shared,
+    held: &HeldLease,
+    children: &[Lease],
+) -> Result<(), StoreError> {
+    // An earlier attempt may have succeeded with its answer lost; a stale listing would not show it.
     if shared.store.read(&held.lease.key).await?.is_none() {
         return Err(StoreError::NotFound);
     }
@@ -180,7 +188,7 @@ async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<
         .filter(|lease| !lease.is_retired())
         .filter_map(|lease| lease.range)
         .collect();
-    // Its own children may be there already, from an attempt that was interrupted.
+    // Its own children may already exist, from an interrupted attempt.
     let is_missing = |child: &&Lease| {
         let range = child.range.as_ref();
         !known.iter().any(|known| range.is_some_and(|range| known.overlaps(range)))
@@ -192,7 +200,7 @@ async fn one_by_one(shared: &Shared, held: &Held, children: &[Lease]) -> Result<
         }
     }
     match shared.store.delete(&held.lease.key, &held.etag).await {
-        // Deleting is not allowed here: the parent stays and says that it is over.
+        // Deleting is not permitted: the parent stays, marked as retired.
         Err(StoreError::Refused(_)) => {
             let retired = shared.document(&held.lease.retired(Vec::new()));
             shared.store.replace(retired, &held.etag).await.map(drop)

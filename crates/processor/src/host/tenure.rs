@@ -1,7 +1,7 @@
-//! The time a host works on a lease: what its handlers, its reader and its writer share.
+//! One host's work on one lease: the state its handlers, reader and writer share.
 
 use super::fence::Fence;
-use super::held::Held;
+use super::held::HeldLease;
 use super::shared::Shared;
 use super::watch::Progress;
 use crate::checkpoint::{Checkpoint, Pace};
@@ -17,42 +17,41 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many wishes may wait for the writer; it answers all that wait with one write.
-const WISHES_MAX: usize = 64;
+/// How many requests may wait for the writer, which answers all waiting ones with one write (group commit).
+const REQUESTS_MAX: usize = 64;
 
-/// See the head of this file.
+/// The shared state of one session; see the module documentation.
 pub(crate) struct Tenure {
     pub(crate) lease: LeaseContext,
     pub(crate) fence: Fence,
     pub(crate) watermark: Mutex<Watermark>,
     pub(crate) pace: Mutex<Pace>,
-    /// Up to where a position may be stored; everything that was reached, unless handlers decide.
+    /// The highest position that may be stored: what was reached, unless handlers decide.
     allowed: Mutex<Option<Position>>,
-    wishes: mpsc::Sender<Wish>,
+    requests: mpsc::Sender<WriteRequest>,
     pub(crate) progress: Mutex<Progress>,
-    /// What the newest answer of the feed said.
-    heard: Mutex<Heard>,
-    /// Since when a handler has been in the middle of something without giving way, in microseconds
-    /// and never zero; zero if none has.
+    /// The end of the feed according to its latest answer.
+    feed_end: Mutex<FeedEnd>,
+    /// Since when a handler has run without yielding its thread, in microseconds, at least 1; zero if none does.
     inside: AtomicU64,
     told_blocked: AtomicBool,
-    /// What the last handler said, if it failed.
+    /// The error of the last handler call, if it failed.
     failing: Mutex<Option<String>>,
 }
 
-/// What an answer of the feed says about how far behind a lease is.
+/// What an answer of the feed says about the lag.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
+struct FeedEnd {
     newest: Option<Lsn>,
-    /// Nothing was behind it.
+    /// No changes followed it.
     is_end: bool,
 }
 
-pub(crate) enum Wish {
-    /// Store how far everything has been handled.
+pub(crate) enum WriteRequest {
+    /// Store the handled position.
     Store(oneshot::Sender<Result<(), CheckpointError>>),
-    /// Stop writing and hand the lease back.
-    Finish(oneshot::Sender<Held>),
+    /// Stop the writer and return the lease.
+    Finish(oneshot::Sender<HeldLease>),
 }
 
 impl Tenure {
@@ -61,8 +60,8 @@ impl Tenure {
         fence: Fence,
         watermark: Watermark,
         pace: Pace,
-    ) -> (Arc<Tenure>, mpsc::Receiver<Wish>) {
-        let (wishes, waiting) = mpsc::channel(WISHES_MAX);
+    ) -> (Arc<Tenure>, mpsc::Receiver<WriteRequest>) {
+        let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let (watermark, pace) = (Mutex::new(watermark), Mutex::new(pace));
         let allowed = Mutex::new(lease.from.clone());
         let tenure = Tenure {
@@ -71,9 +70,9 @@ impl Tenure {
             watermark,
             pace,
             allowed,
-            wishes,
+            requests,
             progress: Mutex::default(),
-            heard: Mutex::default(),
+            feed_end: Mutex::default(),
             inside: AtomicU64::new(0),
             told_blocked: AtomicBool::new(false),
             failing: Mutex::default(),
@@ -81,48 +80,48 @@ impl Tenure {
         (Arc::new(tenure), waiting)
     }
 
-    /// A handler goes on. Whether it is the only one: with several lanes the first counts.
+    /// Records that a handler is being polled. Returns false if another lane is recorded already.
     pub(crate) fn enter(&self, now: Duration) -> bool {
         let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX).max(1);
         let entered = self.inside.compare_exchange(0, micros, Ordering::SeqCst, Ordering::SeqCst);
         entered.is_ok()
     }
 
-    /// The handler that entered gave way.
+    /// Records that the handler yielded its thread.
     pub(crate) fn give_way(&self) {
         self.inside.store(0, Ordering::SeqCst);
         self.told_blocked.store(false, Ordering::SeqCst);
     }
 
-    /// How long a handler has not given way.
+    /// How long a handler has run without yielding.
     pub(crate) fn blocked_for(&self, now: Duration) -> Option<Duration> {
         let since = self.inside.load(Ordering::SeqCst);
         (since > 0).then(|| now.saturating_sub(Duration::from_micros(since)))
     }
 
-    /// Remembers that somebody was told. Whether that is new.
+    /// Records that the blocked handler was reported. Returns true the first time.
     pub(crate) fn note_blocked(&self) -> bool {
         !self.told_blocked.swap(true, Ordering::SeqCst)
     }
 
-    /// Remembers whether the last call of a handler failed.
+    /// Records the error of the last handler call, or its success.
     pub(crate) fn set_failing(&self, error: Option<&str>) {
         *self.failing.lock() = error.map(str::to_owned);
     }
 
-    /// What the last handler said, if it failed.
+    /// Returns the error of the last handler call, if it failed.
     pub(crate) fn failing(&self) -> Option<String> {
         self.failing.lock().clone()
     }
 
-    /// Remembers what an answer of the feed said about its end.
-    pub(crate) fn heard(&self, newest: Option<Lsn>, is_end: bool) {
-        *self.heard.lock() = Heard { newest, is_end };
+    /// Records what an answer of the feed said about its end.
+    pub(crate) fn note_feed_end(&self, newest: Option<Lsn>, is_end: bool) {
+        *self.feed_end.lock() = FeedEnd { newest, is_end };
     }
 
-    /// How far behind the lease is at this time of the service, as far as that is known here.
+    /// Returns how far behind the lease is at this time of the service, as far as is known.
     pub(crate) fn lag(&self, now_seconds: u64) -> Lag {
-        let Heard { newest, is_end } = *self.heard.lock();
+        let FeedEnd { newest, is_end } = *self.feed_end.lock();
         let watermark = self.watermark.lock();
         if let Some((next, next_at)) = watermark.first_unhandled() {
             let now = Some(now_seconds);
@@ -132,17 +131,17 @@ impl Tenure {
         let left = newest.zip(reached).map(|(newest, at)| newest.get().saturating_sub(at.get()));
         match is_end || left == Some(0) {
             true => Lag::of(&Look::default()),
-            // More is there and was not read yet, so nobody knows how old it is.
+            // More changes exist but were not read yet, so their age is unknown.
             false => Lag { transactions: left, time: None },
         }
     }
 
-    /// What was told about it last.
+    /// Returns the lag that was reported last.
     pub(crate) fn known_lag(&self) -> Option<Lag> {
         self.progress.lock().lag()
     }
 
-    /// Allows storing what was reached by now.
+    /// Allows storing everything that has been reached.
     pub(crate) fn allow_reached(&self) {
         let reached = self.watermark.lock().reached().cloned();
         let mut allowed = self.allowed.lock();
@@ -152,7 +151,7 @@ impl Tenure {
         };
     }
 
-    /// What may be stored.
+    /// Returns the position that may be stored.
     pub(crate) fn storable(&self, policy: Checkpoint) -> Option<Position> {
         if policy != Checkpoint::Manual {
             self.allow_reached();
@@ -160,78 +159,78 @@ impl Tenure {
         self.allowed.lock().clone()
     }
 
-    /// Counts changes as handled, and stores the position if it is time to.
+    /// Counts changes as handled, and stores the position if a checkpoint is due.
     pub(crate) async fn done(&self, tickets: &[Ticket], bytes: usize) {
         self.mark(tickets);
         self.store_if_due(tickets.len(), bytes).await;
     }
 
-    /// Counts changes as handled; of how many that is new.
+    /// Counts changes as handled. Returns how many of them were not yet counted.
     pub(crate) fn mark(&self, tickets: &[Ticket]) -> usize {
         self.watermark.lock().done(tickets)
     }
 
-    /// So many changes were handled: stores the position if it is time to.
+    /// Stores the position if these handled changes make a checkpoint due.
     pub(crate) async fn store_if_due(&self, changes: usize, bytes: usize) {
         let now = self.fence.now();
         let due = self.pace.lock().handled(changes, bytes, now);
         if due {
-            // If it cannot be stored the fence has ended, which everybody looks at anyway.
+            // A failure ends the fence, which every task checks.
             let _ = self.store().await;
         }
     }
 
-    /// Stores how far everything has been handled, and waits until that is certain.
+    /// Stores the handled position and waits for the confirmation.
     pub(crate) async fn store(&self) -> Result<(), CheckpointError> {
         let (answer, stored) = oneshot::channel();
-        let sent = self.wishes.send(Wish::Store(answer)).await;
+        let sent = self.requests.send(WriteRequest::Store(answer)).await;
         sent.map_err(|_| CheckpointError::LeaseLost)?;
         stored.await.unwrap_or(Err(CheckpointError::LeaseLost))
     }
 
-    /// Ends the writer; nothing if it ended already.
-    pub(crate) async fn finish(&self) -> Option<Held> {
+    /// Stops the writer and returns the lease; `None` if the writer has already stopped.
+    pub(crate) async fn finish(&self) -> Option<HeldLease> {
         let (answer, held) = oneshot::channel();
-        self.wishes.send(Wish::Finish(answer)).await.ok()?;
+        self.requests.send(WriteRequest::Finish(answer)).await.ok()?;
         held.await.ok()
     }
 }
 
-/// The one task that writes a lease: checkpoints and renewals, all that wait at once in one write.
+/// The single task that writes a lease: checkpoints and renewals. Waiting requests share one write.
 pub(crate) async fn writer(
     shared: Arc<Shared>,
     tenure: Arc<Tenure>,
-    mut held: Held,
-    mut wishes: mpsc::Receiver<Wish>,
+    mut held: HeldLease,
+    mut requests: mpsc::Receiver<WriteRequest>,
 ) {
     let renew = shared.options.renew_interval;
     let mut written_at = held.sent;
     loop {
-        // Where a heartbeat keeps leases alive, an idle position is still stored now and then, so that
-        // it does not grow stale.
+        // Where a heartbeat keeps leases alive, an idle position is still stored from time to time, so that
+        // it does not become too old to read from.
         let due = if shared.options.is_native() { renew * 20 } else { renew };
         let wait = (written_at + due).saturating_sub(shared.runtime.elapsed());
         let first = tokio::select! {
             biased;
             () = tenure.fence.ended() => None,
-            wish = wishes.recv() => match wish {
-                Some(wish) => Some(vec![wish]),
+            request = requests.recv() => match request {
+                Some(request) => Some(vec![request]),
                 None => return,
             },
             () = shared.runtime.sleep(wait) => Some(Vec::new()),
         };
         let Some(mut waiting) = first else {
-            return refuse_all(wishes, held).await;
+            return refuse_all(requests, held).await;
         };
-        while let Ok(wish) = wishes.try_recv() {
-            waiting.push(wish);
+        while let Ok(request) = requests.try_recv() {
+            waiting.push(request);
         }
         let mut finish = None;
         let mut answers = Vec::new();
-        for wish in waiting {
-            match wish {
-                Wish::Store(answer) => answers.push(answer),
-                Wish::Finish(answer) => finish = Some(answer),
+        for request in waiting {
+            match request {
+                WriteRequest::Store(answer) => answers.push(answer),
+                WriteRequest::Finish(answer) => finish = Some(answer),
             }
         }
         let is_renewal = answers.is_empty() && finish.is_none();
@@ -239,7 +238,7 @@ pub(crate) async fn writer(
             let position = tenure.storable(shared.options.checkpoint);
             let moved = position.is_some() && position != held.lease.position;
             let needed = moved || !shared.options.is_native();
-            // A renewal counts from when it was sent, so the next is due from then as well.
+            // A renewal counts from when it was sent, so the next one is due from then as well.
             written_at = shared.runtime.elapsed();
             let outcome = match needed {
                 true => {
@@ -267,7 +266,7 @@ pub(crate) async fn writer(
                         drop(finish.send(held));
                         return;
                     }
-                    return refuse_all(wishes, held).await;
+                    return refuse_all(requests, held).await;
                 }
             }
         }
@@ -278,7 +277,7 @@ pub(crate) async fn writer(
     }
 }
 
-/// Nobody listens where a handler was dropped meanwhile.
+/// Answers requests. A receiver may be gone because its handler was dropped.
 fn tell_all(
     answers: Vec<oneshot::Sender<Result<(), CheckpointError>>>,
     outcome: Result<(), CheckpointError>,
@@ -306,13 +305,13 @@ fn step(
     lease.checkpointed(position)
 }
 
-/// The lease is not ours any more: everybody who waits is told, and who finishes gets it back as it is.
-async fn refuse_all(mut wishes: mpsc::Receiver<Wish>, held: Held) {
+/// After the lease was lost: refuses every store request, and returns the lease to the caller of `finish`.
+async fn refuse_all(mut requests: mpsc::Receiver<WriteRequest>, held: HeldLease) {
     let mut held = Some(held);
-    while let Some(wish) = wishes.recv().await {
-        match wish {
-            Wish::Store(answer) => tell_all(vec![answer], Err(CheckpointError::LeaseLost)),
-            Wish::Finish(answer) => {
+    while let Some(request) = requests.recv().await {
+        match request {
+            WriteRequest::Store(answer) => tell_all(vec![answer], Err(CheckpointError::LeaseLost)),
+            WriteRequest::Finish(answer) => {
                 if let Some(held) = held.take() {
                     drop(answer.send(held));
                 }
@@ -322,7 +321,7 @@ async fn refuse_all(mut wishes: mpsc::Receiver<Wish>, held: Held) {
     }
 }
 
-/// Why work ended, for messages.
+/// Returns why the fence ended, for messages.
 pub(crate) fn end_of(fence: &Fence) -> CloseReason {
     fence.reason().unwrap_or(CloseReason::LeaseExpired)
 }

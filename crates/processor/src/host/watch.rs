@@ -1,8 +1,7 @@
-//! Looks after the host itself, once a second: has time passed that nobody noticed, does a handler block
-//! its thread, does a lease not get on?
+//! Monitors the host once a second: a suspended machine, blocked handler threads, stalled leases.
 //!
-//! It decides nothing. Whoever holds a lease looks at its deadline by itself; here it is only woken when
-//! its timer cannot be relied on, which stands still while a machine is suspended.
+//! Decides nothing. Sessions check their own deadlines; this module only wakes them when their timers are
+//! unreliable, because timers stand still while a machine is suspended.
 
 use super::shared::Shared;
 use super::tenure::Tenure;
@@ -14,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a handler may keep its thread without anybody being told.
+/// How long a handler may block its thread before an event reports it.
 const BLOCKED: Duration = Duration::from_secs(1);
 
-/// What was seen of a lease the last time.
+/// The progress of a lease at the last check.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     reached: Option<Position>,
@@ -33,7 +32,7 @@ impl Progress {
     }
 }
 
-/// Looks until the host is stopped.
+/// Checks every second until the host is stopped.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: Stop) {
     while !stop.is_requested() {
         let before = shared.runtime.elapsed();
@@ -56,14 +55,14 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: Stop) {
     }
 }
 
-/// Says that a handler blocks its thread, once for every call.
+/// Reports that a handler blocks its thread, once per call.
 pub(crate) fn tell_blocked(shared: &Shared, tenure: &Tenure, since: Duration) {
     if since >= BLOCKED && tenure.note_blocked() {
         shared.tell(Event::HandlerBlocks { lease: tenure.lease.lease.clone(), since });
     }
 }
 
-/// Says that a lease does not get on, once until it does again.
+/// Reports that a lease makes no progress, once until it does again.
 fn look_at(shared: &Shared, tenure: &Tenure, now: Duration) {
     let (reached, waiting) = {
         let watermark = tenure.watermark.lock();
@@ -87,7 +86,7 @@ fn look_at(shared: &Shared, tenure: &Tenure, now: Duration) {
     }
 }
 
-/// Says how far behind a lease is, when that changed.
+/// Reports how far behind a lease is, when that changed.
 fn tell_lag(shared: &Shared, tenure: &Tenure) {
     let lag = tenure.lag(shared.server_time().as_seconds());
     let before = tenure.progress.lock().lag.replace(lag);

@@ -1,7 +1,7 @@
-//! A JSON object whose properties keep their order and their bytes.
+//! A JSON object that preserves the order and the bytes of its properties.
 //!
-//! Leases are written by several libraries, and each knows properties the others do not. Whoever
-//! rewrites a lease through a typed struct drops the rest; here only what is set changes.
+//! Several libraries write leases, and each has properties the others lack. Rewriting a lease through a typed
+//! struct would drop the unknown ones; here only the properties that are set change.
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Largest document that is read: leases have about a kilobyte.
+/// Largest document that is parsed. Leases have about a kilobyte.
 pub(crate) const BYTES_MAX: usize = 2 << 20;
 
-/// A JSON object, property by property.
+/// A JSON object, stored as raw properties.
 #[derive(Clone, Debug, Default)]
 pub struct Document(Vec<(String, Box<RawValue>)>);
 
-/// Why some bytes are not a document.
+/// The error for bytes that are not a lease document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a lease document ({0}); look at it with `headwater leases`, repair or delete it")]
+#[error("not a lease document ({0}); inspect it with `headwater leases`, repair or delete it")]
 pub struct BadDocument(pub(crate) String);
 
 impl Document {
-    /// Reads an object.
+    /// Parses an object.
     ///
     /// # Errors
-    /// When it is none, or larger than any lease.
+    /// Fails if the bytes are not a JSON object or exceed 2 MiB.
     pub fn parse(bytes: &[u8]) -> Result<Document, BadDocument> {
         if bytes.len() > BYTES_MAX {
             return Err(BadDocument(format!("{} bytes", bytes.len())));
@@ -33,32 +33,32 @@ impl Document {
         serde_json::from_slice(bytes).map_err(|error| BadDocument(error.to_string()))
     }
 
-    /// The object as JSON.
+    /// Serializes the object as JSON.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Only keys that are not strings and failing writers can fail, and there are neither.
+        // Serializing can only fail for keys that are not strings or for a failing writer; neither occurs here.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The raw value of a property.
+    /// Returns the raw value of a property.
     #[must_use]
     pub fn raw(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.get())
     }
 
-    /// Whether there is such a property, also if it is null.
+    /// Whether the property exists, also if it is null.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.raw(name).is_some()
     }
 
-    /// A property as some type; nothing if it is missing, null or something else.
+    /// Deserializes a property. `None` if it is missing, null or of another type.
     #[must_use]
     pub fn get<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
         serde_json::from_str::<Option<T>>(self.raw(name)?).ok().flatten()
     }
 
-    /// Sets a property where it stands, or adds it at the end.
+    /// Sets a property in place, or appends it.
     pub fn set(&mut self, name: &str, value: &impl Serialize) {
         let Ok(raw) = serde_json::value::to_raw_value(value) else {
             return;
@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for Document {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
                 let mut properties: Vec<(String, Box<RawValue>)> = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    // The last one counts, as in every JSON library the originals use.
+                    // The last duplicate counts, as in every JSON library of .NET and Java hosts.
                     match properties.iter_mut().find(|(known, _)| *known == name) {
                         Some((_, known)) => *known = value,
                         None => properties.push((name, value)),
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_touched_keeps_its_bytes_and_its_place() {
+    fn unchanged_properties_keep_their_bytes_and_order() {
         let text = r#"{"id":"a","n":1.50,"x":{"b":1, "a":2},"Owner":null}"#;
         let mut document = Document::parse(text.as_bytes()).unwrap();
         assert_eq!(document.to_bytes(), text.as_bytes());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn values_other_than_objects_are_refused() {
         for text in ["", "[]", "1", "{", "null", "{\"a\":}"] {
             assert!(Document::parse(text.as_bytes()).is_err(), "{text}");
         }

@@ -1,14 +1,14 @@
-//! Leases as the different libraries write them.
+//! The document formats ("flavours") of the different libraries.
 //!
-//! | flavour | told by | token | position |
+//! | flavour | detected by | token | position |
 //! |---|---|---|---|
 //! | .NET v2 | `PartitionId` and no `LeaseToken` | id of a range | plain |
 //! | .NET v3 | `LeaseToken` with `version`, `FeedRange`, `Mode` or `properties` | id of a range, or `min-max` from version 1 | plain |
 //! | Java, by range id | `LeaseToken` and nothing else of these | id of a range | plain |
 //! | Java, by hashes | `feedRange` with a small f | `min-max` | inside a Base64 token |
 //!
-//! Ours is the .NET v3 form by hashes. What we know beyond it stands in `properties` under names that
-//! start with `hw.`, because .NET carries those along; Java does not, and then it is not written.
+//! Our own leases use the .NET v3 format by hashes. Our additional values are stored in `properties` under names
+//! that start with `hw.`. .NET preserves those; Java does not, so they are not written in its formats.
 
 use super::document::{BadDocument, Document};
 use super::{DocumentKey, Extra, Lease, LeaseState, Start, java};
@@ -17,12 +17,12 @@ use headwater_model::{Epk, FeedMode, KeyRange, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which library's form a lease has.
+/// The document format of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
     /// The change feed processor library for .NET, version 2.
     DotNetV2,
-    /// The .NET SDK, version 3. With `min-max` as its token this is also our own form.
+    /// The .NET SDK, version 3. With a `min-max` token this is also our own format.
     DotNetV3,
     /// Java, one lease per range id.
     JavaPk,
@@ -31,19 +31,19 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Whether the form has a place for what we know beyond the originals.
+    /// Whether the format can store our additional properties.
     #[must_use]
     pub fn has_properties(self) -> bool {
         matches!(self, Flavour::DotNetV2 | Flavour::DotNetV3)
     }
 
-    /// Whether a lease of this form can be about part of a range.
+    /// Whether a lease of this format can cover part of a physical range.
     #[must_use]
     pub fn has_hashes(self) -> bool {
         matches!(self, Flavour::DotNetV3 | Flavour::JavaEpk)
     }
 
-    /// The names Java puts into ids instead of resource ids.
+    /// Whether lease ids contain names instead of resource ids, as Java's do.
     #[must_use]
     pub fn uses_names(self) -> bool {
         self == Flavour::JavaPk
@@ -61,7 +61,7 @@ impl fmt::Display for Flavour {
     }
 }
 
-/// `{"Range":{"min":"","max":"FF"}}`, the one of three spellings that says which keys.
+/// `{"Range":{"min":"","max":"FF"}}`: the one of three feed-range forms that names keys.
 #[derive(Deserialize, Serialize)]
 struct FeedRange {
     #[serde(rename = "Range")]
@@ -85,7 +85,7 @@ impl Bounds {
     }
 }
 
-/// `min-max`, as leases by hashes are called.
+/// Returns `min-max`, the token of leases by hashes.
 pub(crate) fn token_of(range: &KeyRange) -> String {
     format!("{}-{}", range.min().to_hex(), range.max().to_hex())
 }
@@ -115,10 +115,10 @@ fn detect(document: &Document) -> Result<Flavour, BadDocument> {
 }
 
 impl Lease {
-    /// Reads a lease of any flavour.
+    /// Parses a lease of any format.
     ///
     /// # Errors
-    /// When it is none, or its position cannot be told.
+    /// Fails if the bytes are not a lease or its position cannot be decoded.
     pub fn parse(bytes: &[u8]) -> Result<Lease, BadDocument> {
         let document = Document::parse(bytes)?;
         let flavour = detect(&document)?;
@@ -145,7 +145,7 @@ impl Lease {
         Ok(Lease { key, token, range, mode, owner, position, extra, flavour, document })
     }
 
-    /// A lease that is not stored yet. `token` is the id of a range for flavours without hashes.
+    /// Creates a lease that is not stored yet. For formats without hashes, `token` is a range id.
     #[must_use]
     pub fn new(
         flavour: Flavour,
@@ -167,8 +167,8 @@ impl Lease {
         }
     }
 
-    /// The document to write, in the form it was read in. `container` is the resource id of the
-    /// monitored container, which one flavour repeats in every position.
+    /// Serializes the lease in its format. `container` is the resource id of the monitored container, which one
+    /// format repeats in every position.
     #[must_use]
     pub fn to_bytes(&self, now: Timestamp, container: &str) -> Vec<u8> {
         let mut document = self.document.clone();
@@ -234,7 +234,7 @@ impl Lease {
         Some(java::encode(before.as_deref(), position, container, &range, mode))
     }
 
-    /// .NET writes seven digits behind the second, Java three.
+    /// Formats the time: .NET writes seven digits after the second, Java three.
     fn stored_time(&self, now: Timestamp) -> String {
         let text = now.to_string();
         match self.flavour {

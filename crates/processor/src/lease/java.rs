@@ -1,5 +1,5 @@
-//! The token Java's leases by hashes keep their position in: URL-safe Base64 of JSON, with one
-//! position per range inside, of which there must be exactly one.
+//! The continuation token of Java's leases by hashes: URL-safe Base64 of JSON, with one position per range.
+//! There must be exactly one range.
 
 use super::document::{BadDocument, Document};
 use super::flavour::Bounds;
@@ -37,7 +37,7 @@ fn open(token: &str) -> Result<Document, BadDocument> {
     Document::parse(&bytes)
 }
 
-/// The position inside, and the mode it belongs to.
+/// Returns the position in the token, and the feed mode it belongs to.
 pub(super) fn decode(token: &str) -> Result<(Option<Position>, Option<FeedMode>), BadDocument> {
     let state = open(token)?;
     let mode = match state.get::<String>("Mode").as_deref() {
@@ -54,7 +54,7 @@ pub(super) fn decode(token: &str) -> Result<(Option<Position>, Option<FeedMode>)
     }
 }
 
-/// A token with this position; everything else as in `before`, if there was one.
+/// Returns a token with this position; everything else is taken from `before`, if given.
 pub(super) fn encode(
     before: Option<&str>,
     position: &Position,
@@ -98,7 +98,7 @@ fn fresh(rid: &str, mode: FeedMode) -> Document {
 mod tests {
     use super::*;
 
-    /// A token as Java makes it: another start, a range of its own, no padding.
+    /// A token in the form Java writes: a different start, its own range, no padding.
     #[test]
     fn a_token_of_java_keeps_everything_but_its_position() {
         let json = r#"{"V":1,"Rid":"r","Mode":"FULL_FIDELITY","StartFrom":{"Type":"LEASE","x":1},"Continuation":{"V":1,"Rid":"r","Continuation":[{"token":"\"5\"","range":{"min":"","max":"3F"}}],"Range":{"min":"","max":"3F"}}}"#;

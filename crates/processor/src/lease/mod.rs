@@ -1,13 +1,13 @@
-//! A lease: who works on a range, and how far it has been handled.
+//! A lease: the owner of a key range and the position up to which it has been handled.
 //!
 //! ```text
-//! document  the JSON object, property by property, unknown ones kept
-//! flavour   which library's form it has: .NET v2, .NET v3, two of Java, ours
-//! java      the token one of Java's forms hides its position in
-//! ownership what may be done to a lease, as functions from one lease to the next
+//! document  the JSON object; keeps unknown properties
+//! flavour   the document formats: .NET v2, .NET v3 (also ours), two of Java
+//! java      the token that holds the position in one of Java's formats
+//! ownership transitions from one version of a lease to the next
 //! ```
 //!
-//! Nothing here reads or writes a store, a clock or a random number.
+//! Pure: never uses a store, a clock or randomness.
 
 mod document;
 mod flavour;
@@ -24,25 +24,25 @@ use headwater_model::{Epk, FeedMode, KeyRange, Timestamp};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a document of the lease container is.
+/// The address of a document in the lease container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocumentKey {
     /// Its id.
     pub id: String,
-    /// The value of its property `partitionKey`, where the container is partitioned by that.
+    /// The value of its property `partitionKey`, if the container is partitioned by it.
     pub partition: Option<String>,
 }
 
-/// Where a lease begins when it has no position yet.
+/// Where processing of a lease begins while it has no position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the oldest change there is (`StartFromBeginning`).
+    /// With the oldest change (`StartFromBeginning`).
     Beginning,
-    /// With the next change from now on; the default of the originals.
+    /// With the next change from now on; the default of the .NET and Java libraries.
     Now,
     /// With the first change after this moment (`StartTime`).
     Time(Timestamp),
-    /// Behind this position, in every range (`RequestContinuation`). Of use for one range only.
+    /// After this position, in every range (`RequestContinuation`). Useful for a single range only.
     Position(Position),
 }
 
@@ -75,22 +75,23 @@ impl FromStr for Start {
     }
 }
 
-/// Whether anybody may work on a lease.
+/// Whether hosts may process a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LeaseState {
-    /// Yes.
+    /// Hosts may acquire and process it.
     #[default]
     Running,
-    /// Not until it is resumed.
+    /// No host processes it until it is resumed.
     Paused,
-    /// Not until somebody has looked at why it failed.
+    /// No host processes it until an operator has examined the failure and resumed it.
     Halted,
-    /// Never again: others cover its range. It stays, so that nobody who is late makes it anew.
+    /// Over: other leases cover its range. The document stays as a tombstone, so that a late host does not
+    /// create the lease again.
     Retired,
 }
 
 impl LeaseState {
-    /// The word that is stored.
+    /// The stored word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -111,59 +112,59 @@ impl LeaseState {
     }
 }
 
-/// What we know beyond the originals. Any of it may vanish when one of them rewrites the lease, and
-/// the protocol stays safe without it.
+/// Properties that the .NET and Java libraries do not have. Any of them may be lost when one of those
+/// rewrites the lease; the protocol stays safe without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// Which run of the owner.
+    /// The session (run) of the owner.
     pub session: Option<String>,
     /// Grows by one with every acquisition.
     pub epoch: u64,
-    /// Grows by one with every write of an owner; tells one's own write from another.
+    /// Grows by one with every write of an owner; identifies the owner's own writes.
     pub sequence: u64,
     /// Where to begin while there is no position.
     pub start: Option<Start>,
     /// The lease it was split from.
     pub parent: Option<String>,
-    /// Who should take it next: `name/session`.
+    /// The host that should acquire it next: `name/session`.
     pub reserved_for: Option<String>,
-    /// How often it was taken from a host that vanished, at one and the same position.
+    /// How often it was acquired from a host that vanished at the same position.
     pub attempts: u32,
-    /// The position those attempts are about.
+    /// The position of those attempts.
     pub attempts_at: Option<String>,
-    /// Bytes per second, roughly.
+    /// Approximate bytes per second.
     pub rate: u64,
-    /// Whether anybody may work on it.
+    /// Whether hosts may process it.
     pub state: LeaseState,
-    /// The keys at which it was cut when it was retired, until leases of all its parts are certain to be there.
+    /// Set when it is retired: the keys between its parts, until leases for all parts exist.
     pub cuts: Vec<Epk>,
-    /// The generation of the unit's control document its position belongs to.
+    /// The generation of the unit's control document that its position belongs to.
     pub generation: u64,
 }
 
 /// One lease.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// Where its document is.
+    /// The address of its document.
     pub key: DocumentKey,
-    /// What the originals call it: the id of a range, or `min-max`.
+    /// Its name in the .NET and Java formats: a range id, or `min-max`.
     pub token: String,
-    /// The keys it is about; older leases do not say.
+    /// Its key range; older formats do not store it.
     pub range: Option<KeyRange>,
-    /// Which feed its position belongs to; older leases do not say.
+    /// The feed mode of its position; older formats do not store it.
     pub mode: Option<FeedMode>,
-    /// Who works on it.
+    /// The name of the host that processes it.
     pub owner: Option<String>,
-    /// Everything up to here has been handled.
+    /// Everything up to this position has been handled.
     pub position: Option<Position>,
-    /// What we know beyond the originals.
+    /// Properties that the .NET and Java libraries do not have.
     pub extra: Extra,
     flavour: Flavour,
     document: Document,
 }
 
 impl Lease {
-    /// Which library's form it has.
+    /// Returns the document format.
     #[must_use]
     pub fn flavour(&self) -> Flavour {
         self.flavour
@@ -176,33 +177,33 @@ impl Lease {
         self.flavour != Flavour::DotNetV3 || self.token.parse::<u64>().is_ok()
     }
 
-    /// Whether somebody may work on it.
+    /// Whether hosts may acquire and process it.
     #[must_use]
     pub fn is_runnable(&self) -> bool {
         self.extra.state == LeaseState::Running
     }
 
-    /// Whether nobody will ever work on it again.
+    /// Whether it is over for good.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.extra.state == LeaseState::Retired
     }
 
-    /// Takes over what users keep in a lease's properties, as the originals do when they split one.
+    /// Copies the `properties` of the parent, as the .NET and Java libraries do on a split.
     pub(crate) fn copy_properties(&mut self, parent: &Lease) {
         if let Some(properties) = parent.document.get::<Document>("properties") {
             self.document.set("properties", &properties);
         }
     }
 
-    /// When it was last written, by the clock of who wrote it.
+    /// When it was last written, by the writer's clock.
     #[must_use]
     pub fn timestamp(&self) -> Option<String> {
         self.document.get("timestamp")
     }
 }
 
-/// Two leases say the same, whatever their bytes.
+/// Compares meaning, not bytes.
 impl PartialEq for Lease {
     fn eq(&self, other: &Lease) -> bool {
         self.key == other.key

@@ -1,78 +1,79 @@
-//! What may be done to a lease, as functions from one lease to the next.
+//! Ownership of a lease, as pure transitions from one version of a lease to the next.
 //!
 //! ```text
 //!            acquired                      checkpointed
-//!   free ───────────────► held, epoch e ───────────────► held, epoch e, further on
+//!   free ───────────────► held, epoch e ───────────────► held, epoch e, later position
 //!    ▲                        │  │ │
 //!    └───────── released ─────┘  │ └── another host acquires: epoch e + 1, and our etag is stale
-//!                                └── retired: its parts go on from its position and its epoch
+//!                                └── retired: its parts continue from its position and its epoch
 //! ```
 //!
-//! Every step is written on the condition that the lease is still the version the step was made from.
-//! So in the order in which a store commits, no step of an old owner follows the acquisition by a new
-//! one, whatever clocks, pauses and lost answers do. This file holds the steps; the model checker and
-//! the host run the same functions.
+//! Every transition is written with an etag condition on the version it was made from. In the commit order of a
+//! store, no write of an old owner therefore follows the acquisition by a new one, whatever happens to clocks,
+//! pauses and answers. The epoch serves as a fencing token. The model checker and the host run these same functions.
 
 use super::{DocumentKey, Extra, Lease, LeaseState};
 use crate::position::Position;
 use headwater_model::{Epk, KeyRange};
 
-/// One run of one host. Two processes with one name differ in their session.
+/// One run of a host. Two processes with the same name differ in their session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostId {
-    /// What it is called (`WithHostName`, `WithInstanceName`, `hostName`).
+    /// The host name (`WithHostName`, `WithInstanceName`, `hostName`).
     pub name: String,
-    /// Drawn anew for every start.
+    /// Random, new for every start.
     pub session: String,
 }
 
 impl HostId {
-    /// `name/session`, as reservations name it.
+    /// Returns `name/session`, the form used in reservations.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!("{}/{}", self.name, self.session)
     }
 }
 
-/// What an owner believes to hold.
+/// An owner's claim to a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Who.
+    /// The owner.
     pub host: HostId,
-    /// Since which acquisition.
+    /// The epoch of its acquisition.
     pub epoch: u64,
-    /// Under which generation of the control document.
+    /// The generation of the control document at that time.
     pub generation: u64,
 }
 
-/// What a lease read again says about a claim.
+/// How a lease that was read again relates to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Still ours: the answer to an earlier write was lost, or somebody added a note.
+    /// Still ours: the answer to an earlier write was lost, or another program edited the document.
     Held,
-    /// Somebody else's, nobody's, or ours under another epoch.
+    /// Owned by another host, by none, or by us under another epoch.
     Lost,
-    /// Its position was set anew by an operator.
+    /// An operator has set its position.
     Reset,
 }
 
 impl Lease {
-    /// Whether it says that this very run of the host has it.
+    /// Whether this run of the host owns it. Without a stored session the name decides.
     #[must_use]
     pub fn is_held_by(&self, host: &HostId) -> bool {
         let session = self.extra.session.as_ref();
         self.is_named(&host.name) && session.is_none_or(|session| *session == host.session)
     }
 
-    /// Whether its owner has this name, in whatever case.
+    /// Whether its owner has this name, ignoring case.
     #[must_use]
     pub fn is_named(&self, name: &str) -> bool {
-        // The originals compare sometimes with and sometimes without regard to case.
+        // The .NET and Java libraries compare names inconsistently, with and without case.
         self.owner.as_ref().is_some_and(|owner| owner.eq_ignore_ascii_case(name))
     }
 
-    /// The lease as the next owner writes it. `vanished` says that the last owner did not let go of
-    /// it: then the attempt is counted, so that a change that kills every host is noticed.
+    /// Returns the lease as the next owner writes it.
+    ///
+    /// `vanished` means that the last owner did not release it. The attempt is then counted, so that a change that
+    /// crashes every host is detected.
     #[must_use]
     pub fn acquired(&self, host: &HostId, vanished: bool) -> Lease {
         let mut next = self.clone();
@@ -93,7 +94,7 @@ impl Lease {
         next
     }
 
-    /// The lease with a position that was reached, never one further back.
+    /// Returns the lease with a later position; an earlier one is ignored.
     #[must_use]
     pub fn checkpointed(&self, reached: Option<&Position>) -> Lease {
         let mut next = self.clone();
@@ -108,7 +109,7 @@ impl Lease {
         next
     }
 
-    /// The lease as its owner lets go of it, perhaps for somebody in particular.
+    /// Returns the lease without an owner, optionally reserved for another host.
     #[must_use]
     pub fn released(&self, reserved_for: Option<String>, state: LeaseState) -> Lease {
         let mut next = self.clone();
@@ -122,14 +123,14 @@ impl Lease {
         next
     }
 
-    /// The lease as nobody works on it any more. With cuts, it says what is to become of it.
+    /// Returns the lease as retired. `cuts` lists the keys that separate the parts to create.
     pub(crate) fn retired(&self, cuts: Vec<Epk>) -> Lease {
         let mut next = self.released(None, LeaseState::Retired);
         next.extra.cuts = cuts;
         next
     }
 
-    /// The lease of a part of this one, which goes on where this one ended.
+    /// Returns the lease of a part of this one. It continues from this lease's position.
     pub(crate) fn part(&self, key: DocumentKey, token: String, range: KeyRange) -> Lease {
         let mut part = Lease::new(self.flavour, key, token, range, self.mode.unwrap_or_default());
         part.position.clone_from(&self.position);
@@ -137,7 +138,7 @@ impl Lease {
             start: self.extra.start.clone(),
             parent: Some(format!("{}@{}", self.token, self.extra.epoch)),
             generation: self.extra.generation,
-            // Epochs go on in the parts, so that for no key an old owner has a newer one.
+            // Parts continue the epoch, so that for no key an old owner has a higher one.
             epoch: self.extra.epoch,
             ..Extra::default()
         };
@@ -145,14 +146,14 @@ impl Lease {
         part
     }
 
-    /// What this lease, as it is stored now, says about a claim to it.
+    /// Compares this lease, as it is stored now, with a claim to it.
     #[must_use]
     pub fn judge(&self, claim: &Claim) -> Standing {
         let extra = &self.extra;
         if extra.session.is_some() && extra.generation != claim.generation {
             return Standing::Reset;
         }
-        // The originals carry neither session nor epoch along; then the name has to do.
+        // The .NET and Java libraries preserve neither session nor epoch; then the name decides.
         let same_epoch = extra.session.is_none() || extra.epoch == claim.epoch;
         if self.is_held_by(&claim.host) && same_epoch { Standing::Held } else { Standing::Lost }
     }

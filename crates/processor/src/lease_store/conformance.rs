@@ -1,6 +1,6 @@
-//! What every lease store must do, as one suite for all of them, and for those of users.
+//! The conformance suite for lease stores, for ours and for those of users.
 
-#![allow(clippy::unwrap_used)] // A suite that cannot go on should say where.
+#![allow(clippy::unwrap_used)] // A failing step of the suite should panic where it fails.
 
 use super::{Layout, LeaseStore, NewDocument, StoreError, StoreWrite};
 use crate::lease::{Document, DocumentKey};
@@ -20,7 +20,7 @@ fn text(body: &[u8]) -> String {
 /// Runs the suite against an empty store.
 ///
 /// # Panics
-/// When the store does not do what it must.
+/// Panics if the store violates the contract of [`LeaseStore`].
 pub async fn run(store: Arc<dyn LeaseStore>) {
     let layout = store.layout();
     writes_depend_on_versions(&*store, layout).await;
@@ -36,11 +36,11 @@ async fn writes_depend_on_versions(store: &dyn LeaseStore, layout: Layout) {
     let read = store.read(&created.key).await.unwrap().unwrap();
     assert_eq!((&read.etag, &*text(&read.body)), (&created.etag, "1"));
     let replaced = store.replace(document(layout, "a", "3"), &created.etag).await.unwrap();
-    assert_ne!(replaced.etag, created.etag, "every write is a version");
+    assert_ne!(replaced.etag, created.etag, "every write changes the version");
     let stale = store.replace(document(layout, "a", "4"), &created.etag).await;
     assert_eq!(stale, Err(StoreError::PreconditionFailed));
     let same = store.replace(document(layout, "a", "3"), &replaced.etag).await.unwrap();
-    assert_ne!(same.etag, replaced.etag, "also one that changes nothing");
+    assert_ne!(same.etag, replaced.etag, "also a write without a change");
     let stale = store.delete(&created.key, &replaced.etag).await;
     assert_eq!(stale, Err(StoreError::PreconditionFailed));
     let read = store.read(&created.key).await.unwrap().unwrap();
@@ -61,12 +61,12 @@ async fn lists_are_by_prefix(store: &dyn LeaseStore, layout: Layout) {
     ids.sort_unstable();
     assert_eq!(ids, ["x..three", "x.one", "x.two"]);
     let odd = store.list("y'.\"").await.unwrap();
-    assert_eq!(odd.documents.len(), 1, "a quote in a name is a quote in a name");
+    assert_eq!(odd.documents.len(), 1, "quotes in a prefix are literal");
     for stored in &listing.documents {
         let read = store.read(&stored.key).await.unwrap().unwrap();
-        assert_eq!(read.etag, stored.etag, "a listed version can be written on");
+        assert_eq!(read.etag, stored.etag, "a listing returns current versions");
         let age = listing.seconds.zip(stored.seconds).map(|(now, then)| now.saturating_sub(then));
-        assert!(age.is_none_or(|age| age < 600), "both times are of one clock");
+        assert!(age.is_none_or(|age| age < 600), "both times are from one clock");
     }
 }
 
@@ -76,7 +76,7 @@ async fn several_writes_are_one_or_none(store: &dyn LeaseStore, layout: Layout) 
     let gone = |etag: &str| StoreWrite::Delete(parent.key.clone(), etag.to_owned());
     let stale = store.atomic(vec![create("p.1"), create("p.2"), gone("\"nonsense\"")]).await;
     let count = || async { store.list("p.").await.unwrap().documents.len() };
-    assert_eq!(count().await, 1, "nothing happens half");
+    assert_eq!(count().await, 1, "a failed set has no effect");
     if stale == Ok(None) {
         return;
     }
@@ -87,7 +87,7 @@ async fn several_writes_are_one_or_none(store: &dyn LeaseStore, layout: Layout) 
     let taken = store.atomic(vec![create("p.3"), create("p.1")]).await;
     assert_eq!((taken, count().await), (Err(StoreError::Conflict), 2));
     let again = store.atomic(vec![gone(&parent.etag), create("p.1")]).await;
-    assert_eq!(again, Err(StoreError::NotFound), "the first that fails is what counts");
+    assert_eq!(again, Err(StoreError::NotFound), "the first failed write decides the error");
     let replace = |etag: &str| StoreWrite::Replace(document(layout, "p.1", "new"), etag.to_owned());
     let stale = store.atomic(vec![replace("\"nonsense\""), create("p.3")]).await;
     assert_eq!((stale, count().await), (Err(StoreError::PreconditionFailed), 2));

@@ -1,4 +1,4 @@
-//! Leases in a container of a server, ours or Azure's, through a client.
+//! Leases in a container of a server, ours or Azure's, accessed through a client.
 
 use super::{Layout, LeaseStore, Listing, NewDocument, StoreError, StoreWrite, Stored};
 use crate::lease::{Document, DocumentKey};
@@ -10,7 +10,7 @@ use headwater_runtime::BoxFuture;
 
 /// The path the service gives to a container without a partition key.
 const SYSTEM_PATH: &str = "/_partitionKey";
-/// A list with more pages than this is not one of leases.
+/// Page limit of a listing; more pages than this cannot be leases.
 const PAGES_MAX: usize = 1000;
 
 /// A lease container. Cheap to clone.
@@ -18,18 +18,18 @@ const PAGES_MAX: usize = 1000;
 pub struct ContainerLeases {
     container: Container,
     layout: Layout,
-    /// What the service calls the container.
+    /// The resource id of the container.
     rid: String,
 }
 
 impl ContainerLeases {
-    /// Uses this container, which must be partitioned by `/id`, by `/partitionKey` or not at all.
+    /// Opens a container, which must be partitioned by `/id`, by `/partitionKey` or not at all.
     ///
     /// # Errors
-    /// When it is not there, or partitioned by something else.
+    /// Fails if it does not exist or is partitioned by something else.
     pub async fn open(container: Container) -> Result<ContainerLeases, StoreError> {
         let definition = container.definition().await.map_err(|error| match translate(error) {
-            // What is not found here is the container itself.
+            // "Not found" refers to the container itself here.
             StoreError::NotFound => StoreError::Gone("there is no such container".to_owned()),
             other => other,
         })?;
@@ -40,11 +40,12 @@ impl ContainerLeases {
         Ok(ContainerLeases { container, layout, rid })
     }
 
-    /// Creates the container if it is not there: by `/partitionKey`, so that all leases of a processor
-    /// are in one place. The originals for Java want `/id`.
+    /// Opens a container, or creates it if it does not exist.
+    ///
+    /// [`Layout::PartitionKey`] keeps all leases of a processor in one partition. The Java libraries need `/id`.
     ///
     /// # Errors
-    /// When it cannot be created or used.
+    /// Fails if it can be neither created nor used.
     pub async fn open_or_create(
         container: Container,
         layout: Layout,
@@ -88,7 +89,7 @@ impl ContainerLeases {
                     let of_range = PageRequest { range: Some(range.id), ..PageRequest::default() };
                     let part = self.pages(&query, &of_range).await.map_err(translate)?;
                     all.documents.extend(part.documents);
-                    // The earliest: nothing is then taken for older than it is.
+                    // The earliest time, so that no document appears older than it is.
                     all.seconds = [all.seconds, part.seconds].into_iter().flatten().min();
                 }
                 Ok(all)
@@ -129,8 +130,10 @@ impl ContainerLeases {
     }
 }
 
-/// The layout of a container with this definition. The service reports a container that was created without a
-/// partition key with a system key; under old API versions it reports no key at all.
+/// Returns the layout of a container with this definition.
+///
+/// For a container created without a partition key, the service reports a system key; under old API versions it
+/// reports no key at all.
 fn layout_of(definition: &serde_json::Value) -> Result<Layout, StoreError> {
     let key = &definition["partitionKey"];
     if key.is_null() || key["systemKey"] == true {

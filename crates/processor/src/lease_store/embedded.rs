@@ -18,11 +18,11 @@ pub struct EmbeddedLeases {
 }
 
 impl EmbeddedLeases {
-    /// Uses this container, which must be partitioned by `/id`, by `/partitionKey` or not at all. The runtime
-    /// is the store's.
+    /// Uses this container, which must be partitioned by `/id`, by `/partitionKey` or not at all. `runtime` is
+    /// the store's.
     ///
     /// # Errors
-    /// When it is partitioned by something else.
+    /// Fails if it is partitioned by something else.
     pub fn new(container: Container, runtime: Runtime) -> Result<EmbeddedLeases, StoreError> {
         let definition = container.definition();
         let paths: Vec<&str> =

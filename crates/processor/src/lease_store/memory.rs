@@ -1,4 +1,4 @@
-//! Leases in memory: for tests, and for one host that needs no lease container.
+//! Leases in memory, for tests and for one host that needs no lease container.
 
 use super::{Layout, LeaseStore, Listing, NewDocument, StoreError, StoreWrite, Stored};
 use crate::lease::DocumentKey;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Documents in memory. Clones are the same store.
+/// Documents in memory. Clones share the store.
 #[derive(Clone)]
 pub struct MemoryLeases {
     state: Arc<Mutex<State>>,
@@ -23,25 +23,25 @@ struct State {
 }
 
 impl MemoryLeases {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new(runtime: Runtime) -> MemoryLeases {
         MemoryLeases::with_layout(runtime, Layout::PartitionKey)
     }
 
-    /// An empty store whose documents are spread like this.
+    /// Creates an empty store with this layout.
     #[must_use]
     pub fn with_layout(runtime: Runtime, layout: Layout) -> MemoryLeases {
         MemoryLeases { state: Arc::default(), runtime, layout }
     }
 
-    /// Every document there is, to keep somewhere else.
+    /// Returns every document, for saving elsewhere.
     #[must_use]
     pub fn export(&self) -> Vec<Stored> {
         self.state.lock().documents.values().cloned().collect()
     }
 
-    /// Puts back what was exported.
+    /// Restores exported documents.
     pub fn import(&self, documents: Vec<Stored>) {
         let mut state = self.state.lock();
         for document in documents {
@@ -51,7 +51,7 @@ impl MemoryLeases {
         }
     }
 
-    /// Deletes everything, and answers as a container that is not there until it is brought back.
+    /// Deletes everything and answers as a missing container, until called with `false`.
     pub fn set_gone(&self, gone: bool) {
         let mut state = self.state.lock();
         state.gone = gone;

@@ -1,7 +1,7 @@
-//! Where leases are kept: a store of small documents that are written on conditions.
+//! Lease stores: small documents with conditional writes.
 //!
-//! It knows nothing of leases. There are three: [`ContainerLeases`] over a client, [`EmbeddedLeases`] on
-//! a store in the same process, [`MemoryLeases`] for tests and for one host without a lease container.
+//! A store never interprets leases. There are three: [`ContainerLeases`] over a client, [`EmbeddedLeases`] on a
+//! store in the same process, and [`MemoryLeases`] for tests and for one host without a lease container.
 
 pub mod conformance;
 mod container;
@@ -19,37 +19,38 @@ use headwater_model::PartitionKey;
 use headwater_runtime::BoxFuture;
 use std::time::Duration;
 
-/// A store of documents that are written on conditions.
+/// A store of documents with conditional writes.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// Every document whose id starts like this. May be behind; a missing document proves nothing.
+    /// Lists every document whose id has this prefix. May be stale; a missing document proves nothing.
     fn list(&self, prefix: &str) -> BoxFuture<Result<Listing, StoreError>>;
 
-    /// One document, as it is now; nothing if there is none.
+    /// Reads the current version of a document; `None` if it does not exist.
     fn read(&self, key: &DocumentKey) -> BoxFuture<Result<Option<Stored>, StoreError>>;
 
-    /// A document that must not be there yet. [`StoreError::Conflict`] if it is.
+    /// Creates a document. Fails with [`StoreError::Conflict`] if it exists.
     fn create(&self, document: NewDocument) -> BoxFuture<Result<Stored, StoreError>>;
 
-    /// A document that must be there in this version. [`StoreError::PreconditionFailed`] or
-    /// [`StoreError::NotFound`] if it is not.
+    /// Replaces a document in the version `if_match`. Fails with [`StoreError::PreconditionFailed`] or
+    /// [`StoreError::NotFound`] otherwise.
     fn replace(
         &self,
         document: NewDocument,
         if_match: &str,
     ) -> BoxFuture<Result<Stored, StoreError>>;
 
-    /// Deletes a document that must be there in this version.
+    /// Deletes a document in the version `if_match`.
     fn delete(&self, key: &DocumentKey, if_match: &str) -> BoxFuture<Result<(), StoreError>>;
 
-    /// Several writes or none, and why the first failed that did. `None` if the store cannot, and then nothing
-    /// was done.
+    /// Executes all writes or none; the error is that of the first write that failed.
+    ///
+    /// Returns `None`, without any effect, if the store cannot do this.
     fn atomic(&self, writes: Vec<StoreWrite>) -> BoxFuture<Result<Option<()>, StoreError>>;
 
-    /// How documents are spread.
+    /// Returns how documents are partitioned.
     fn layout(&self) -> Layout;
 
-    /// Whether they are kept in this very container. Nobody can monitor the container his leases are in:
-    /// every lease written would be a change to handle.
+    /// Whether the documents are stored in this container. A monitored container cannot hold its own leases:
+    /// every lease write would be a change to handle.
     fn is_kept_in(&self, container: &FeedIdentity) -> bool {
         let _ = container;
         false
@@ -94,37 +95,37 @@ impl<S: LeaseStore + ?Sized> LeaseStore for std::sync::Arc<S> {
     }
 }
 
-/// How documents are spread over a lease container.
+/// How a lease container is partitioned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// By their id. What the originals ask for.
+    /// By `/id`; required by some of the .NET and Java libraries.
     Id,
-    /// By a property `partitionKey`. All documents of one unit in one place: listing them is cheap, and
-    /// several can be written at once.
+    /// By `/partitionKey`. All documents of one unit share a partition: listing them is cheap, and several
+    /// can be written atomically.
     PartitionKey,
-    /// Not at all: a container that was created without a partition key. Every document has the empty
-    /// key; ids alone tell documents apart, as in [`Layout::Id`].
+    /// Created without a partition key. Every document has the empty key and is identified by its id alone,
+    /// as in [`Layout::Id`].
     Unpartitioned,
 }
 
 impl Layout {
-    /// That of a container partitioned by these paths.
+    /// Returns the layout of a container with these partition key paths.
     ///
     /// # Errors
-    /// When leases cannot be kept that way.
+    /// Fails for any path other than `/id` and `/partitionKey`.
     pub fn of(paths: &[&str]) -> Result<Layout, StoreError> {
         match paths {
             ["/id"] => Ok(Layout::Id),
             ["/partitionKey"] => Ok(Layout::PartitionKey),
             _ => {
-                let why = "it is partitioned by neither /id nor /partitionKey; use a container by one of \
-                           these, or one without a partition key";
+                let why = "it is partitioned by neither /id nor /partitionKey; use a container partitioned by one \
+                           of these, or one without a partition key";
                 Err(StoreError::Refused(why.to_owned()))
             }
         }
     }
 
-    /// The partition key under which a document is stored.
+    /// Returns the partition key under which a document is stored.
     fn partition_key(self, key: &DocumentKey) -> PartitionKey {
         match self {
             Layout::Unpartitioned => PartitionKey::empty(),
@@ -134,7 +135,7 @@ impl Layout {
         }
     }
 
-    /// Where a document of a unit belongs. The originals want every lease by itself.
+    /// Returns the key of a document of a unit. Leases shared with other libraries get a partition each.
     #[must_use]
     pub fn key(self, namespace: &str, id: String, shared_with_originals: bool) -> DocumentKey {
         let partition = match (self, shared_with_originals) {
@@ -149,77 +150,77 @@ impl Layout {
 /// A document to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDocument {
-    /// Where.
+    /// Its address.
     pub key: DocumentKey,
-    /// What: a JSON object with the same id, and with the same `partitionKey` if the key has one.
+    /// A JSON object with the same id, and with the same `partitionKey` if the key has one.
     pub body: Bytes,
 }
 
-/// A document as the store has it.
+/// A stored document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Where.
+    /// Its address.
     pub key: DocumentKey,
-    /// What.
+    /// Its JSON.
     pub body: Bytes,
     /// Its version.
     pub etag: String,
-    /// When it was written, in seconds by the store's clock, if the store says so.
+    /// When it was written, in seconds by the store's clock, if known.
     pub seconds: Option<u64>,
 }
 
-/// Documents, and what time it was.
+/// The result of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// In no particular order.
+    /// The documents, in no particular order.
     pub documents: Vec<Stored>,
-    /// The store's clock when it answered, in seconds, if it said so.
+    /// The store's clock at the time of the answer, in seconds, if known.
     pub seconds: Option<u64>,
 }
 
-/// One of several writes.
+/// One write of an atomic set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreWrite {
-    /// Creates.
+    /// Creates a document.
     Create(NewDocument),
-    /// Replaces, in this version.
+    /// Replaces a document in this version.
     Replace(NewDocument, String),
-    /// Deletes, in this version.
+    /// Deletes a document in this version.
     Delete(DocumentKey, String),
 }
 
-/// Why a document was not written or read. Never about the feed.
+/// Errors of a lease store. Never about the feed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is one already.
-    #[error("the document exists already; read it")]
+    /// The document already exists.
+    #[error("the document already exists; read it")]
     Conflict,
-    /// It is not in the expected version.
-    #[error("the document was changed by somebody else; read it again")]
+    /// The document is not in the expected version.
+    #[error("another writer changed the document; read it again")]
     PreconditionFailed,
-    /// There is none.
-    #[error("the document is not there")]
+    /// The document does not exist.
+    #[error("the document does not exist")]
     NotFound,
-    /// The lease container is not there.
-    #[error("the lease container is gone ({0}); nothing can be processed without it")]
+    /// The lease container does not exist.
+    #[error("the lease container is gone ({0}); restore it, processing needs it")]
     Gone(String),
-    /// Too many requests; nothing was done.
-    #[error("the lease container is throttled; give it more throughput")]
+    /// Too many requests; nothing was written.
+    #[error("the lease container is throttled; increase its throughput")]
     Throttled {
         /// How long the service asks to wait.
         after: Option<Duration>,
     },
-    /// No answer. A write may or may not have happened.
+    /// No answer. A write may or may not have taken effect.
     #[error("the lease container does not answer: {0}")]
     Unavailable(String),
-    /// Not allowed.
+    /// The request is not permitted.
     #[error("cannot use the lease container: {0}")]
     Refused(String),
 }
 
 impl StoreWrite {
-    /// The document it is about.
+    /// Returns the key of the document it writes.
     #[must_use]
     pub fn key(&self) -> &DocumentKey {
         match self {
@@ -229,10 +230,10 @@ impl StoreWrite {
     }
 }
 
-/// How many writes a service takes as one transaction.
+/// How many writes a service accepts in one transaction.
 pub(crate) const WRITES_MAX: usize = 100;
 
-/// The one partition all writes are about, if they are few enough to be one transaction.
+/// Returns the single partition of all writes, or `None` if they do not fit into one transaction.
 fn one_partition(writes: &[StoreWrite]) -> Option<String> {
     let first = writes.first()?.key().partition.clone()?;
     let same = writes.iter().all(|write| write.key().partition.as_ref() == Some(&first));

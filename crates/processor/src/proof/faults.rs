@@ -1,5 +1,5 @@
-//! The fault plan, one scenario each. What every scenario must keep is in the oracle; what is said here
-//! is what this fault in particular must lead to.
+//! The fault plan for hosts, one scenario per fault. The oracle checks the general invariants; each test adds
+//! what this fault must lead to.
 
 use super::faults_of_services::until;
 use super::oracle::Broken;
@@ -12,7 +12,7 @@ use headwater_runtime::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Plays a scenario under several seeds; nothing may be broken.
+/// Runs a scenario under several seeds; no invariant may break.
 #[track_caller]
 pub(super) fn check(setup: &Setup, script: fn(World) -> BoxFuture<()>) {
     for seed in seeds(4) {
@@ -43,7 +43,10 @@ fn f01_a_killed_host_is_replaced_in_time() {
             while !world.is_complete() {
                 world.sleep(1).await;
                 let since = world.runtime.elapsed() - died;
-                assert!(since < Duration::from_secs(26), "expiration, clock error, one look");
+                assert!(
+                    since < Duration::from_secs(26),
+                    "expiration, clock tolerance, one listing"
+                );
             }
             world.finish(10).await;
         })
@@ -70,16 +73,16 @@ fn f02_after_everybody_was_killed_new_hosts_go_on_where_the_old_were() {
             let took = world.runtime.elapsed() - at;
             assert!(
                 took < Duration::from_secs(8),
-                "the service knows how old leases are: {took:?}"
+                "expired leases are recognized by their age: {took:?}"
             );
-            assert!(world.oracle.handled() - before < 30, "nothing old came again");
+            assert!(world.oracle.handled() - before < 30, "old changes were not delivered again");
             world.finish(10).await;
         })
     });
 }
 
 #[test]
-fn f03_what_was_handled_and_not_stored_comes_again_and_nothing_else() {
+fn f03_changes_handled_but_not_stored_are_delivered_again_and_no_others() {
     check(&Setup::native().with(|setup| setup.ranges = 1), |world| {
         Box::pin(async move {
             let one = world.start("a");
@@ -110,7 +113,7 @@ fn f05_a_host_frozen_longer_than_its_lease_does_nothing_when_it_wakes() {
             world.sleep(60).await;
             let late = closed(&world, &CloseReason::LeaseExpired)
                 + closed(&world, &CloseReason::LeaseLost);
-            assert!(late > 0, "it noticed");
+            assert!(late > 0, "it noticed the lost lease");
             world.finish(60).await;
         })
     });
@@ -130,12 +133,12 @@ fn f08_f10_a_host_that_cannot_reach_its_leases_stops_by_itself_and_rejoins() {
                         false => weather.store_cut = true,
                     });
                     world.write(60, 9, 400).await;
-                    // However quick the writer was: now its time is over.
+                    // However fast the writer was, the deadline has passed now.
                     world.sleep(15).await;
                     assert!(closed(&world, &CloseReason::LeaseExpired) > 0);
                     world.clear_skies();
                     world.sleep(40).await;
-                    assert_eq!(world.shares(), [2, 2], "it is given its share again");
+                    assert_eq!(world.shares(), [2, 2], "it gets its share again");
                     world.finish(60).await;
                 })
             });
@@ -238,7 +241,7 @@ fn f16_f17_wrong_clocks_take_nothing_from_the_living_and_free_the_dead_in_time()
                     world.write(30, 9, 500).await;
                     world.set_clock_offset(wrong, -offset);
                     world.write(30, 9, 500).await;
-                    assert_eq!(world.oracle.acquisitions(), before, "nobody took anything");
+                    assert_eq!(world.oracle.acquisitions(), before, "no lease was acquired");
                     world.kill(one);
                     world.sleep(30).await;
                     world.finish(30).await;
@@ -277,13 +280,17 @@ fn f18_f20_f22_splits_and_merges_lose_nothing_at_any_moment() {
             let nowhere = |lease: &&crate::lease::Lease| {
                 lease.position.is_none() && lease.extra.start.is_none()
             };
-            assert_eq!(stored.iter().filter(nowhere).count(), 0, "no lease begins nowhere");
+            assert_eq!(
+                stored.iter().filter(nowhere).count(),
+                0,
+                "every lease has a position or a start"
+            );
         })
     });
 }
 
 #[test]
-fn f19_a_split_goes_on_at_what_was_stored_not_at_what_was_read() {
+fn f19_a_split_continues_at_the_stored_position_not_at_the_read_one() {
     let setup = Setup::native().with(|setup| {
         setup.ranges = 1;
         setup.handler_ms = 2000;
@@ -338,7 +345,7 @@ fn f27_a_poison_change_is_found_and_put_away_and_the_others_are_handled() {
             }
             world.start("a");
             world.finish(120).await;
-            assert_eq!(world.oracle.dead(), 2, "those and no others");
+            assert_eq!(world.oracle.dead(), 2, "exactly the poison changes");
         })
     });
 }
@@ -389,7 +396,7 @@ fn f28_a_change_that_kills_every_host_is_noticed_by_the_next() {
             Box::pin(async move {
                 world.feed.put("k1", &[("k1-0", "x")]);
                 for number in 0..5 {
-                    // Each host tries once and is then gone.
+                    // Each host tries once and then crashes.
                     let host = world.start(&format!("h{number}"));
                     world.sleep(40).await;
                     if seen(&world, |event| matches!(event, Event::Halted { .. })) > 0 {
@@ -425,7 +432,7 @@ fn f32_without_its_lease_container_nothing_is_handled_and_nothing_made_up() {
             })
         });
         assert_eq!(oracle.running(), 0);
-        assert!(leases.export().is_empty(), "and an empty container is left empty");
+        assert!(leases.export().is_empty(), "an emptied container stays empty");
     }
 }
 
@@ -496,7 +503,7 @@ fn f36_two_processes_of_one_name_do_not_share() {
             world.write(20, 9, 200).await;
             world.sleep(40).await;
             let told = seen(&world, |event| matches!(event, Event::DuplicateHostName { .. }));
-            assert!(told > 0, "the second one is told");
+            assert!(told > 0, "the second host reports the duplicate");
             assert!(world.report(twin).is_none());
             world.kill(twin);
             world.finish(60).await;
@@ -522,7 +529,7 @@ fn f37_many_hosts_at_once_come_to_rest() {
             assert!(moves <= 48, "{moves} acquisitions of 24 leases");
             world.write(40, 30, 0).await;
             world.finish(60).await;
-            assert_eq!(world.oracle.acquisitions(), moves, "and nothing moves any more");
+            assert_eq!(world.oracle.acquisitions(), moves, "no lease moves any more");
         })
     });
 }
@@ -611,8 +618,8 @@ fn f41_leases_in_the_form_of_the_originals_keep_every_promise() {
                     assert!(stored.iter().all(|lease| lease.flavour() == flavour), "{stored:?}");
                 })
             });
-            // A lease is taken from its owner here, as the originals do it: the owner learns of it
-            // with its next write, and until then two may work.
+            // Interop hosts preempt leases, as the .NET and Java libraries do. The old owner notices at its next
+            // write; until then two hosts may work.
             let theirs = |(what, _): &&(Broken, String)| *what != Broken::OneWorkerPerRange;
             let ours: Vec<_> = broken.iter().filter(theirs).collect();
             assert!(ours.is_empty(), "{flavour}, seed {seed}: {ours:?}");
@@ -635,7 +642,7 @@ fn f43_stopping_at_any_moment_is_orderly_and_bounded() {
                     assert!(report.stopped.iter().all(|stopped| stopped.orderly), "{report:?}");
                     assert!(world.runtime.elapsed() - at <= Duration::from_secs(31));
                     let owned = world.stored().iter().filter(|l| l.owner.is_some()).count();
-                    assert_eq!(owned, 0, "nothing is left behind");
+                    assert_eq!(owned, 0, "no lease stays owned");
                 }
                 world.sleep(20).await;
                 world.start("b");
@@ -648,7 +655,7 @@ fn f43_stopping_at_any_moment_is_orderly_and_bounded() {
 }
 
 #[test]
-fn f47_old_lists_take_nothing_from_anybody() {
+fn f47_stale_listings_cost_no_host_a_lease() {
     let setup = Setup::native().with(|setup| setup.weather.stale_lists = 50);
     check(&setup, |world| {
         Box::pin(async move {

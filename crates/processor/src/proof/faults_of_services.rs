@@ -1,5 +1,5 @@
-//! The fault plan where the services fail that hosts depend on: leases that cannot be written, deleted or
-//! believed, feeds that are made anew, dead letters nobody takes, operators who change their mind.
+//! The fault plan for dependencies: leases that cannot be written or deleted, stale listings, recreated feeds, a
+//! failing dead-letter sink, operators who interfere.
 
 use super::faults::{check, closed, seen};
 use super::oracle::Broken;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Waits until it is so, in small steps; not for ever.
+/// Waits until the condition holds, for a limited time.
 pub(super) async fn until(world: &World, is_so: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if is_so() {
@@ -20,7 +20,7 @@ pub(super) async fn until(world: &World, is_so: impl Fn() -> bool) {
         }
         world.runtime.sleep(Duration::from_millis(1)).await;
     }
-    panic!("it never came so far");
+    panic!("the condition was not met in time");
 }
 
 #[test]
@@ -80,18 +80,18 @@ fn f07_a_suspended_machine_knows_that_its_time_is_over_when_it_wakes() {
                 world.sleep(10).await;
                 world.start("b");
                 world.sleep(10).await;
-                // At any moment between two timers: one that is about to ring would hide the fault.
+                // At a random moment between two timers: a timer about to fire would hide the fault.
                 let pause = world.random.lock().below(12_000);
                 world.runtime.sleep(Duration::from_millis(pause)).await;
                 world.set_handler_ms(60_000);
                 world.write(3, 3, 0).await;
                 until(&world, || world.oracle.running_on(one) > 0).await;
-                // It wakes without a network, so nobody tells it anything.
+                // It wakes without a network, so it gets no information.
                 world.weather(one, |weather| weather.store_cut = true);
                 world.suspend(one, 40);
                 world.sleep(42).await;
-                // Its timers have not moved; without looking at the clock it would work for up to
-                // twelve more seconds.
+                // Its timers have not advanced. Without checking the clock it would work for up to twelve more
+                // seconds.
                 assert_eq!(world.oracle.running_on(one), 0, "the handler was dropped");
                 world.set_handler_ms(100);
                 world.clear_skies();
@@ -99,7 +99,7 @@ fn f07_a_suspended_machine_knows_that_its_time_is_over_when_it_wakes() {
                 world.finish(120).await;
             })
         });
-        // While it was suspended another host began, and until it looked both did.
+        // While the machine was suspended another host began; both worked until the first one woke up.
         let others = broken.iter().filter(|(what, _)| *what != Broken::OneWorkerPerRange);
         assert_eq!(others.count(), 0, "seed {seed}: {broken:?}");
     }
@@ -107,7 +107,7 @@ fn f07_a_suspended_machine_knows_that_its_time_is_over_when_it_wakes() {
 
 #[test]
 fn f12_a_slow_lease_container_costs_no_lease() {
-    // There and back, up to two renewals.
+    // Per round trip up to two renewal intervals.
     let native = Setup::native().with(|setup| {
         setup.weather.latency_ms = 3000;
         setup.options.store_timeout = Duration::from_secs(7);
@@ -125,7 +125,7 @@ fn f12_a_slow_lease_container_costs_no_lease() {
                 world.sleep(300).await;
                 let before = world.oracle.acquisitions();
                 world.write(60, 9, 10_000).await;
-                assert_eq!(world.oracle.acquisitions(), before, "nothing changed hands");
+                assert_eq!(world.oracle.acquisitions(), before, "no lease moved");
                 assert_eq!(closed(&world, &CloseReason::LeaseExpired), 0);
                 world.clear_skies();
                 world.finish(300).await;
@@ -225,22 +225,26 @@ fn f35_a_container_made_anew_is_not_read_from_old_positions() {
                 world.sleep(20).await;
                 world.feed.recreate();
                 let calls = world.oracle.calls();
-                // More than before: old positions would lie in the middle of it.
+                // More changes than before: old positions would lie in the middle of them.
                 world.write(200, 9, 0).await;
                 world.sleep(60).await;
-                assert_eq!(world.oracle.calls(), calls, "nothing of the new one was delivered");
+                assert_eq!(
+                    world.oracle.calls(),
+                    calls,
+                    "no change of the new container was delivered"
+                );
                 for host in hosts {
                     let report = world.report(host).unwrap();
                     assert!(matches!(report.fatal, Some(Fatal::FeedGone(_))), "{report:?}");
                 }
                 assert!(seen(&world, |event| matches!(event, Event::FeedGone { .. })) > 0);
-                // Started again they have leases of their own for it.
+                // After a restart they create separate leases for the new container.
                 world.start("c");
                 world.sleep(30).await;
                 assert!(world.is_complete());
             })
         });
-        // A range of the new container has positions of its own under another name.
+        // The lease ids of the new container differ, so its positions are separate.
         assert!(broken.is_empty(), "seed {seed}: {broken:?}");
     }
 }
@@ -262,7 +266,7 @@ fn f39_a_host_that_comes_and_goes_moves_only_its_own_leases() {
             }
             world.sleep(40).await;
             let moves = world.oracle.acquisitions() - before;
-            // Its share of six leases is two: given to it, and taken back.
+            // Its share of six leases is two: handed over to it, and acquired back.
             assert!(moves <= 6 * 4, "{moves} changes of hands");
             assert_eq!(world.shares(), [3, 3]);
             world.finish(60).await;
@@ -285,7 +289,8 @@ fn f42_of_several_documents_about_one_range_the_one_behind_the_others_is_kept() 
                 world.write(20, 9, 20).await;
                 world.sleep(20).await;
                 world.stop(one).await;
-                // As .NET made them: the same id under other partition keys, further on or not begun.
+                // Duplicates like those of .NET: the same id in another partition, one more advanced, one without
+                // a position.
                 let originals = world.stored();
                 for (number, lease) in originals.iter().enumerate() {
                     let mut double = lease.clone();
@@ -301,7 +306,7 @@ fn f42_of_several_documents_about_one_range_the_one_behind_the_others_is_kept() 
                     world.leases.create(NewDocument { key, body }).await.unwrap();
                 }
                 assert_eq!(world.stored().len(), 4);
-                // It tells leases apart by their ids, which doubles share.
+                // The oracle identifies leases by id, which the duplicates share.
                 world.oracle.store_forgot();
                 world.start("b");
                 world.start("c");
@@ -318,18 +323,18 @@ fn f42_of_several_documents_about_one_range_the_one_behind_the_others_is_kept() 
                 assert_eq!(
                     seen(&world, |event| matches!(event, Event::DuplicateLease { .. })),
                     2,
-                    "each was told once"
+                    "each was reported once"
                 );
                 world.finish(60).await;
             })
         });
-        // Hosts take leases from each other here, as the originals do.
+        // Interop hosts preempt leases from each other here.
         let ours = broken.iter().filter(|(what, _)| *what != Broken::OneWorkerPerRange);
         assert_eq!(ours.count(), 0, "seed {seed}: {broken:?}");
     }
 }
 
-/// Sets a unit back to the beginning; where it is set back the operator may be interrupted.
+/// Seeks a unit to the beginning.
 async fn seek_to_the_beginning(world: &World) {
     let store = Arc::new(world.store_for(&world.runtime));
     let namespace = Unit::discover(&*store).await.unwrap().remove(0);
@@ -370,7 +375,7 @@ fn f44_after_a_seek_nobody_goes_on_from_an_old_position_whoever_dies_or_joins() 
                 for item in world.feed.live() {
                     let item = (item.1, item.2);
                     let (then, now) = (before.get(&item).unwrap_or(&0), after[&item]);
-                    assert!(now > *then, "{item:?} did not come again");
+                    assert!(now > *then, "{item:?} was not delivered again");
                 }
             })
         });
@@ -396,7 +401,7 @@ fn f44_when_a_pause_is_over_nobody_works_until_everybody_may_again() {
             }
             world.write(10, 9, 100).await;
             world.sleep(30).await;
-            assert_eq!(world.oracle.calls(), calls, "nobody begins either");
+            assert_eq!(world.oracle.calls(), calls, "no handler call starts");
             unit.resume().await.unwrap();
             world.finish(60).await;
         })
@@ -404,7 +409,7 @@ fn f44_when_a_pause_is_over_nobody_works_until_everybody_may_again() {
 }
 
 #[test]
-fn f44_an_interrupted_seek_leaves_everybody_paused_and_can_be_repeated() {
+fn f44_an_interrupted_seek_leaves_all_hosts_paused_and_can_be_repeated() {
     check(&Setup::native(), |world| {
         Box::pin(async move {
             world.start("a");
@@ -425,7 +430,7 @@ fn f44_an_interrupted_seek_leaves_everybody_paused_and_can_be_repeated() {
             let calls = world.oracle.calls();
             world.write(10, 9, 100).await;
             world.sleep(20).await;
-            assert_eq!(world.oracle.calls(), calls, "nobody works while it is paused");
+            assert_eq!(world.oracle.calls(), calls, "no host works during a pause");
             let before = world.oracle.times();
             seek_to_the_beginning(&world).await;
             world.sleep(20).await;
@@ -433,7 +438,7 @@ fn f44_an_interrupted_seek_leaves_everybody_paused_and_can_be_repeated() {
             let after = world.oracle.times();
             for item in world.feed.live().into_iter().map(|(_, id, lsn)| (id, lsn)) {
                 let (then, now) = (before.get(&item).unwrap_or(&0), after[&item]);
-                assert!(now > *then, "{item:?} did not come again");
+                assert!(now > *then, "{item:?} was not delivered again");
             }
         })
     });
@@ -450,7 +455,7 @@ fn f46_a_lease_container_that_lost_its_last_writes_costs_repetitions_and_no_chan
                 world.write(30, 9, 50).await;
                 let pause = world.random.lock().below(9000);
                 world.runtime.sleep(Duration::from_millis(pause)).await;
-                // The region that takes over has what was there some seconds ago.
+                // The region that takes over has the state of some seconds ago.
                 let old = world.leases.export();
                 if seed % 2 == 0 {
                     world.kill(one);
@@ -465,8 +470,8 @@ fn f46_a_lease_container_that_lost_its_last_writes_costs_repetitions_and_no_chan
                 world.finish(60).await;
             })
         });
-        // A lease whose acquisition was forgotten is given away again while its owner works: it learns
-        // of it with its next write.
+        // A lease whose acquisition was lost is acquired again while its owner works; the owner notices at its
+        // next write.
         let theirs = [Broken::OneWorkerPerRange, Broken::OrderPerKey];
         let ours: Vec<_> = broken.iter().filter(|(what, _)| !theirs.contains(what)).collect();
         assert!(ours.is_empty(), "seed {seed}: {ours:?}");
@@ -502,7 +507,7 @@ fn f48_a_transaction_larger_than_a_batch_comes_whole_and_memory_is_bounded() {
                         world.oracle.times().keys().filter(|(id, _)| id.starts_with("k2")).count();
                     largest = largest.max(read.saturating_sub(handled * large.len()));
                 }
-                // Two pages ahead and one at work, each of two items; and what is small.
+                // Two pages ahead and one in progress, each of two items, plus small items.
                 let bound = 6 * large.len() + 100_000;
                 assert!(largest <= bound, "{largest} bytes were in memory");
                 assert!(largest > 3 * large.len(), "it did read ahead");
@@ -524,15 +529,15 @@ fn f50_a_host_whose_key_is_refused_stops_in_time_and_comes_back_with_the_new_one
             let before = world.oracle.acquisitions();
             world.weather(one, |weather| weather.store_refuses = true);
             world.sleep(6).await;
-            assert_eq!(world.oracle.acquisitions(), before, "its leases are kept for a while");
+            assert_eq!(world.oracle.acquisitions(), before, "it keeps its leases for a while");
             world.write(40, 9, 1000).await;
             assert!(closed(&world, &CloseReason::LeaseExpired) > 0, "then it stops");
             world.sleep(5).await;
-            assert!(world.is_complete(), "and others go on");
+            assert!(world.is_complete(), "other hosts continue");
             world.clear_skies();
             world.sleep(40).await;
-            assert_eq!(world.shares(), [2, 2], "with a key that is good it has its share again");
-            // Of the feed alone: kept as well, since the key may be changed here and everywhere.
+            assert_eq!(world.shares(), [2, 2], "with a valid key it gets its share again");
+            // Only the feed rejects the key: leases are kept, because a key may be rotated here and elsewhere.
             let before = world.oracle.acquisitions();
             world.weather(one, |weather| weather.feed_refuses = true);
             world.write(20, 9, 1000).await;

@@ -1,5 +1,5 @@
-//! What handlers may do and may rely on: opened and closed once, partial and late acknowledgement,
-//! panics, batches of a size, both modes.
+//! The contract of handlers: opened and closed once, partial and late acknowledgement, panics, batch sizes, both feed
+//! modes.
 
 use crate::handler::{
     Ack, Batch, BatchContext, CloseReason, Handler, HandlerFactory, LeaseContext,
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes down everything that happens to it.
+/// A handler factory that logs every call.
 struct Diary(Log);
 
 impl HandlerFactory for Diary {
@@ -85,7 +85,7 @@ fn a_handler_is_opened_and_closed_once_and_not_at_all_if_it_cannot_be_opened() {
 }
 
 #[test]
-fn what_was_not_acknowledged_comes_again() {
+fn unacknowledged_changes_are_delivered_again() {
     Stage::play(|stage| {
         Box::pin(async move {
             stage.put(0..5);
@@ -129,7 +129,7 @@ fn late_acknowledgements_count_from_the_first_that_is_missing() {
             contexts[0].checkpoint().await.unwrap();
             assert_eq!(stage.stored(), Some(3));
             contexts[0].checkpoint().await.unwrap();
-            assert_eq!(stage.stored(), Some(3), "once more does no harm");
+            assert_eq!(stage.stored(), Some(3), "a repeated acknowledgement changes nothing");
             running.stop().await;
             assert_eq!(stage.stored(), Some(3), "stopping acknowledges nothing");
             assert_eq!(contexts[3].checkpoint().await, Err(CheckpointError::LeaseLost));
@@ -204,9 +204,9 @@ fn small_changes_are_gathered_and_large_batches_cut() {
                 stage.put(number..number + 1);
                 stage.runtime.sleep(Duration::from_millis(300)).await;
             }
-            assert_eq!(stage.log(), Vec::<String>::new(), "it waits for more");
+            assert_eq!(stage.log(), Vec::<String>::new(), "a partial batch waits");
             stage.sleep(6).await;
-            assert_eq!(stage.log(), ["0,1"], "but not for ever");
+            assert_eq!(stage.log(), ["0,1"], "but only for a limited time");
             stage.put(2..9);
             stage.sleep(6).await;
             assert_eq!(stage.log()[1..].concat().matches(',').count(), 4, "{:?}", stage.log());
@@ -217,7 +217,7 @@ fn small_changes_are_gathered_and_large_batches_cut() {
 }
 
 #[test]
-fn f30_f31_what_cannot_be_decoded_and_who_panics_harm_nobody_else() {
+fn f30_f31_changes_that_cannot_be_decoded_or_panic_are_isolated() {
     #[derive(serde::Deserialize)]
     struct Strict {
         id: String,
@@ -243,7 +243,7 @@ fn f30_f31_what_cannot_be_decoded_and_who_panics_harm_nobody_else() {
                         if ids(&batch).contains('1') {
                             panic!("one is too much");
                         }
-                        // Everything else is a text where a number is wanted.
+                        // The other items have a string where the type has a number.
                         let items = batch.parse::<Strict>()?;
                         log.lock().extend(
                             items
@@ -340,7 +340,7 @@ fn starting_now_misses_nothing_between_the_start_and_the_first_batch() {
             let failing = |_: Batch| async { Err(HandlerError::new("no")) };
             let running = stage.start(options.clone(), failing).await;
             stage.sleep(5).await;
-            assert_eq!(stage.stored(), Some(3), "now was then");
+            assert_eq!(stage.stored(), Some(3), "the position of Now was fixed at the start");
             stage.put(3..5);
             stage.sleep(5).await;
             running.stop().await;
@@ -386,7 +386,7 @@ fn a_batch_says_how_the_feed_was_read_for_it() {
                 "4,5 of 3 to Some(6), 1",
                 "6 of 1 to Some(7), 1",
             ];
-            assert_eq!(stage.log(), expected, "each names its own pages and no others");
+            assert_eq!(stage.log(), expected, "each batch lists exactly its own pages");
             running.stop().await;
         })
     });
@@ -397,7 +397,7 @@ fn f14_a_host_spends_no_more_on_reading_than_it_may() {
     Stage::play(|stage| {
         Box::pin(async move {
             let mut options = stage.options();
-            // Every page of this feed costs one.
+            // Every page of this feed has a charge of 1.
             (options.items_max, options.charge_per_second_max) = (Some(1), Some(2.0));
             stage.put(0..40);
             let log = stage.log.clone();
@@ -411,7 +411,7 @@ fn f14_a_host_spends_no_more_on_reading_than_it_may() {
             let handled = stage.log().len();
             assert!((10..=22).contains(&handled), "{handled} pages in ten seconds");
             stage.sleep(20).await;
-            assert_eq!(stage.log().len(), 40, "and all of them in time");
+            assert_eq!(stage.log().len(), 40, "all of them eventually");
             running.stop().await;
         })
     });
@@ -470,8 +470,8 @@ fn leases_made_through_another_endpoint_are_noticed() {
             let found = Arc::default();
             let handler = |_: Batch| async { Ok(Ack::Done) };
             stage.start(make(&found), handler).await.stop().await;
-            assert_eq!(*found.lock(), Vec::<String>::new(), "nothing is odd about the first time");
-            // As if that had been through another name of the same endpoint.
+            assert_eq!(*found.lock(), Vec::<String>::new(), "a first start reports nothing");
+            // Simulate a first run under another name of the same endpoint.
             let marker = |stored: &Stored| stored.key.id.ends_with(".info");
             let mut documents = stage.leases.export();
             documents.retain(marker);

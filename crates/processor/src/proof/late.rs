@@ -1,4 +1,4 @@
-//! Hosts that stand still between what they were told and what they do, while others go on and ranges change: in both
+//! Hosts that freeze between reading and acting, while other hosts continue and ranges change. Runs with both
 //! kinds of lease containers, with and without transactions.
 
 use super::Sabotage;
@@ -11,7 +11,7 @@ use headwater_model::PartitionId;
 use headwater_runtime::BoxFuture;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Requests take long enough for a host to be caught.
+/// Returns a setup with slow requests, so that a host can be frozen during one.
 fn slow(ranges: u32, layout: Layout) -> Setup {
     Setup::native().with(|setup| {
         setup.ranges = ranges;
@@ -20,8 +20,8 @@ fn slow(ranges: u32, layout: Layout) -> Setup {
     })
 }
 
-/// Plays a scenario with leases in both kinds of containers. Where there are no transactions it has to go wrong
-/// with hosts that do not promise what they make: or else it shows nothing.
+/// Runs a scenario with both kinds of lease containers. Without transactions it must fail for hosts that do not
+/// promise their leases; otherwise the scenario proves nothing.
 #[track_caller]
 fn check_both(ranges: u32, script: fn(World) -> BoxFuture<()>) {
     check(&slow(ranges, Layout::PartitionKey), script);
@@ -29,7 +29,7 @@ fn check_both(ranges: u32, script: fn(World) -> BoxFuture<()>) {
     check(&by_id, script);
     let broken = by_id.with(|setup| setup.options.sabotage = Some(Sabotage::PromisesNothing));
     let without = catch_unwind(AssertUnwindSafe(|| check(&broken, script)));
-    assert!(without.is_err(), "it takes no promises");
+    assert!(without.is_err(), "the scenario passes without promises");
 }
 
 #[test]
@@ -46,11 +46,11 @@ fn f33_a_gap_that_was_filled_is_not_filled_again_by_a_host_that_saw_it_before() 
             let before = hosts.map(looks);
             let asks = || (0..2).find(|host| looks(hosts[*host]) > before[*host]);
             until(&world, || asks().is_some()).await;
-            // It has been told the range, and is about to make a lease for it.
+            // It has read the ranges and is about to create a lease.
             world.freeze(hosts[asks().unwrap()], 120);
             world.feed.split(PartitionId::new(0));
             world.sleep(60).await;
-            assert_eq!(world.stored().len(), 3, "the other one makes two");
+            assert_eq!(world.stored().len(), 3, "the other host creates two");
             world.feed.merge(PartitionId::new(2));
             world.write(100, 9, 1500).await;
             world.sleep(30).await;
@@ -67,12 +67,12 @@ fn f34_a_host_that_is_late_makes_no_leases_beside_those_there_are() {
         Box::pin(async move {
             let late = world.start("late");
             until(&world, || world.counted(late, |counts| counts.range_looks) > 0).await;
-            // It has been told the ranges, and is about to make leases for them.
+            // It has read the ranges and is about to create leases for them.
             world.freeze(late, 120);
             world.feed.merge(PartitionId::new(0));
             world.start("b");
             world.sleep(90).await;
-            assert_eq!(world.stored().len(), 1, "one for what is one range by now");
+            assert_eq!(world.stored().len(), 1, "one lease for the merged range");
             world.write(100, 9, 1500).await;
             world.sleep(30).await;
             assert_eq!(world.stored().len(), 1);
@@ -82,7 +82,7 @@ fn f34_a_host_that_is_late_makes_no_leases_beside_those_there_are() {
     });
 }
 
-/// Whether a split has begun: the first of what it takes has been written.
+/// Whether a split has begun: its first write has been committed.
 fn is_split(world: &World) -> bool {
     world.stored().len() != 1
 }
@@ -98,8 +98,8 @@ fn f18_a_host_that_is_late_with_a_split_makes_nothing_that_others_have_split_aga
             world.feed.split(PartitionId::new(0));
             until(&world, || is_split(&world)).await;
             let owner = world.stored().iter().find_map(|lease| lease.owner.clone());
-            assert!(owner.is_none_or(|owner| owner == "late"), "it had the only lease");
-            // It has begun to make two of one.
+            assert!(owner.is_none_or(|owner| owner == "late"), "the late host had the only lease");
+            // It has begun to split its lease.
             world.freeze(late, 120);
             world.write(40, 9, 1500).await;
             world.sleep(20).await;
@@ -157,7 +157,7 @@ fn f33_keys_whose_lease_was_retired_and_all_that_came_of_it_deleted_get_it_back(
                     let stored = world.leases.read(&lease.key).await.unwrap().unwrap();
                     world.leases.delete(&stored.key, &stored.etag).await.unwrap();
                 }
-                // It begins further back, as nobody knows how far all of its keys were.
+                // The new lease begins earlier, because the positions of its keys are unknown.
                 world.oracle.store_forgot();
                 world.feed.merge(PartitionId::new(1));
                 world.sleep(120).await;

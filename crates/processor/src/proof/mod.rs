@@ -1,22 +1,22 @@
-//! Whole fleets in one thread under one seed: hosts that are killed, frozen and cut off, clocks that are
-//! wrong, answers that are lost, ranges that split and merge; and an oracle that looks at what handlers
-//! were given and what the store committed, never at what a lease table says.
+//! Deterministic simulation: a fleet of hosts in one thread under one seed. Hosts crash, freeze and lose their
+//! network, clocks are wrong, answers get lost, ranges split and merge. An oracle checks what handlers received
+//! and what the store committed; it never trusts the contents of leases.
 //!
 //! ```text
-//! world     hosts on machines of their own, a feed, a lease store, a writer
-//! network   what happens to requests on their way
-//! original  a host as .NET and Java have it
-//! oracle    what must be true, checked as it happens and at the end
-//! faults    the scenarios of hosts, one test each; faults_of_services those of what they depend on
-//! late      those of hosts that stand still between what they were told and what they do
-//! storm     everything at once, under many seeds
-//! stage     one host, looked at closely: what handlers and trigger promise
-//! settings  what single options promise: starts, polling, scopes, prefixes, balancers
-//! sabotage  hosts broken on purpose, to see that the oracle notices
+//! world     hosts on separate machines, a feed, a lease store, a writer
+//! network   faults of requests and answers
+//! original  a host that behaves like the .NET and Java libraries
+//! oracle    the invariants, checked continuously and at the end
+//! faults    the scenarios of host faults, one test each; faults_of_services: faults of their dependencies
+//! late      hosts that stop between reading and acting
+//! storm     random faults under many seeds
+//! stage     one host in detail, for the tests of handlers and trigger
+//! settings  single options: starts, polling, scopes, prefixes, balancers
+//! sabotage  hosts broken on purpose, to prove that the oracle detects it
 //! ```
 //!
-//! `HEADWATER_SEEDS=1000000` tries that many seeds instead of the usual number, `HEADWATER_SEEDS=10000..20000`
-//! those from here to there, `HEADWATER_SEED=17` exactly that one and says what happens.
+//! `HEADWATER_SEEDS=1000000` runs that many seeds instead of the default number, `HEADWATER_SEEDS=10000..20000` a
+//! range of seeds, and `HEADWATER_SEED=17` one seed with a trace of its events.
 
 mod faults;
 mod faults_of_services;
@@ -34,28 +34,28 @@ mod world;
 
 use std::ops::Range;
 
-/// A host broken on purpose.
+/// A host that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sabotage {
-    /// Goes on working when its time is over.
+    /// Works past its deadline.
     IgnoresDeadlines,
-    /// Stores positions behind what is stored.
+    /// Stores positions before the stored one.
     PositionsGoBack,
-    /// Stores positions before changes are handled.
+    /// Stores positions before the changes are handled.
     StoresBeforeHandling,
     /// Counts changes as handled although the handler failed.
     ForgetsFailures,
-    /// Gives lanes changes without regard to their keys.
+    /// Distributes changes to lanes regardless of their keys.
     LanesIgnoreKeys,
-    /// Begins children of a split behind what was read.
+    /// Begins the children of a split at the read position.
     SplitsAtWhatWasRead,
-    /// Does not take leases of hosts that vanished.
+    /// Never acquires leases of hosts that vanished.
     LeavesTheDeadAlone,
-    /// Lets go of leases without storing what was handled.
+    /// Releases leases without storing what was handled.
     LeavesWithoutStoring,
-    /// Writes a lease again after a conflict, whoever has it now.
+    /// Writes a lease again after a conflict, whatever its owner.
     WritesAnyway,
-    /// Makes leases without saying so first, and deletes those that are over.
+    /// Creates leases without a promise, and deletes leases that are over.
     PromisesNothing,
 }
 
@@ -63,13 +63,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Whether somebody wants to see what one seed leads to.
+/// Whether a single seed was requested, whose events are traced.
 pub(crate) fn looks_at_one() -> bool {
     static LOOKS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *LOOKS.get_or_init(|| number("HEADWATER_SEED").is_some())
 }
 
-/// The seeds to try, given how many are usual.
+/// Returns the seeds to run, given the default number.
 pub(crate) fn seeds(usual: u64) -> Range<u64> {
     if let Some(seed) = number("HEADWATER_SEED") {
         return seed..seed + 1;

@@ -1,5 +1,5 @@
-//! What happens to requests of one host on their way: they take time, get lost, are refused; and so do
-//! answers, after the request was carried out.
+//! Network faults of one host: requests and answers are delayed, lost or refused. A lost answer follows a request
+//! that was carried out.
 
 use super::oracle::Oracle;
 use crate::coverage::PhysicalRange;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How bad it is, in percent and milliseconds.
+/// Fault rates in percent, and the latency in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weather {
     pub(crate) latency_ms: u64,
@@ -23,41 +23,41 @@ pub(crate) struct Weather {
     pub(crate) throttled: u64,
     pub(crate) feed_throttled: u64,
     pub(crate) feed_unavailable: u64,
-    /// Lists are as they were some lists ago.
+    /// Listings show an earlier state.
     pub(crate) stale_lists: u64,
-    /// No request to leases arrives.
+    /// Requests to the lease store are lost.
     pub(crate) store_cut: bool,
-    /// Reads of leases work, writes do not arrive.
+    /// Writes to the lease store are lost; reads succeed.
     pub(crate) writes_cut: bool,
-    /// No request to the feed arrives.
+    /// Requests to the feed are lost.
     pub(crate) feed_cut: bool,
-    /// Leases cannot be deleted, as roles may have it.
+    /// Deleting leases is forbidden, as a role may define it.
     pub(crate) deletes_forbidden: bool,
-    /// The key of the lease container is not accepted.
+    /// The lease store rejects the key.
     pub(crate) store_refuses: bool,
-    /// The key of the feed is not accepted.
+    /// The feed rejects the key.
     pub(crate) feed_refuses: bool,
 }
 
-/// What was counted on the way.
+/// Counters of requests.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Writes of leases that have been sent and did not arrive yet.
+    /// Writes of leases that were sent and have not arrived.
     pub(crate) lease_writes: usize,
-    /// Writes of leases that were refused because somebody else had written.
+    /// Writes of leases that failed their etag condition.
     pub(crate) refused: usize,
-    /// How often the ranges were asked for.
+    /// How often the ranges were read.
     pub(crate) range_looks: usize,
     /// Bytes of changes that were read.
     pub(crate) bytes_read: usize,
 }
 
-/// The way of one host to everything else. Clones are the same way.
+/// The network of one host. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) weather: Arc<Mutex<Weather>>,
     pub(crate) counts: Arc<Mutex<Counts>>,
-    /// The ranges as they were, until the service knows better.
+    /// A stale range list that the service returns while set.
     pub(crate) old_ranges: Arc<Mutex<Option<Vec<PhysicalRange>>>>,
     runtime: Runtime,
 }
@@ -108,7 +108,7 @@ impl Network {
     }
 }
 
-/// The lease store, as one host reaches it.
+/// The lease store as one host reaches it.
 #[derive(Clone)]
 pub(crate) struct FarLeases {
     pub(crate) inner: MemoryLeases,
@@ -118,7 +118,7 @@ pub(crate) struct FarLeases {
 }
 
 impl FarLeases {
-    /// Carries out a request, unless it or its answer gets lost.
+    /// Carries out a request, unless it or its answer is lost.
     fn carry<T: Send + 'static>(
         &self,
         writes: bool,
@@ -188,7 +188,7 @@ impl LeaseStore for FarLeases {
         if_match: &str,
     ) -> BoxFuture<Result<Stored, StoreError>> {
         let if_match = if_match.to_owned();
-        // Leases have two dots in their ids, members and markers one.
+        // The ids of leases contain two dots in a row; those of members and markers do not.
         let is_lease = document.key.id.contains("..");
         let counts = self.network.counts.clone();
         let under_way = is_lease.then(|| UnderWay::new(counts.clone()));
@@ -247,7 +247,7 @@ impl LeaseStore for FarLeases {
     }
 }
 
-/// Counts a write until it arrives, or nobody waits for it any more.
+/// Counts a write until it arrives or is dropped.
 struct UnderWay(Arc<Mutex<Counts>>);
 
 impl UnderWay {
@@ -263,7 +263,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The feed, as one host reaches it.
+/// The feed as one host reaches it.
 #[derive(Clone)]
 pub(crate) struct FarFeed {
     pub(crate) inner: MemoryFeed,

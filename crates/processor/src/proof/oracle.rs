@@ -1,4 +1,4 @@
-//! What must be true of what handlers were given and what the store committed.
+//! The invariants of what handlers received and what the store committed.
 
 use crate::lease::Lease;
 use headwater_model::{KeyRange, Lsn};
@@ -6,22 +6,22 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What was broken. The names are those of the promises.
+/// A broken invariant. The names are those of the promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Broken {
     /// A change was never handled, although positions have passed it.
     AtLeastOnce,
-    /// Changes of one key were given out of order, or two at once.
+    /// Changes of one key were delivered out of order or concurrently.
     OrderPerKey,
-    /// The store took a write of an owner after another host had acquired the lease.
+    /// The store accepted a write of a previous owner after another host had acquired the lease.
     FencedProgress,
     /// A stored position moved back.
     MonotonePositions,
-    /// Something came twice although nothing went wrong.
+    /// A change was delivered twice although nothing failed.
     NoDuplicatesInPeace,
-    /// Two hosts worked on the same keys at once.
+    /// Two hosts processed the same keys concurrently.
     OneWorkerPerRange,
-    /// At the end a lease has no owner who is alive, or leases do not cover everything.
+    /// At the end a lease has no live owner, or the leases have gaps.
     EverythingIsOwned,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Broken {
 struct State {
     next_call: u64,
     running: BTreeMap<u64, Call>,
-    /// Per lease, tenure and key: the last change that was handled, and one that failed.
+    /// Per lease, tenure and key: the last handled change, and the first failed one.
     keys: BTreeMap<(String, u64, u64), KeyState>,
     handled: BTreeMap<(String, Lsn), u32>,
     calls: usize,
@@ -60,21 +60,21 @@ struct KeyState {
 /// One call of a handler.
 pub(crate) struct Given {
     pub(crate) machine: usize,
-    /// Tells one tenure of a lease from the next; the epoch, where leases have one.
+    /// Distinguishes tenures of a lease; the epoch if the format has one.
     pub(crate) tenure: u64,
     pub(crate) lease: String,
     pub(crate) epoch: u64,
     pub(crate) range: KeyRange,
-    /// Id, transaction and key of every change.
+    /// Id, LSN and key of every change.
     pub(crate) items: Vec<(String, Lsn, u64)>,
 }
 
-/// See the head of this file. Clones are the same oracle.
+/// The oracle; see the module documentation. Clones share its state.
 #[derive(Clone, Default)]
 pub(crate) struct Oracle(Arc<Mutex<State>>);
 
 impl Oracle {
-    /// A handler is called. `stands_still` says which machines cannot do anything right now.
+    /// Records the start of a handler call. `stands_still` returns whether a machine is dead or frozen.
     pub(crate) fn begin(&self, given: Given, stands_still: impl Fn(usize) -> bool) -> u64 {
         let mut state = self.0.lock();
         state.calls += 1;
@@ -92,7 +92,7 @@ impl Oracle {
                 ));
             }
             if same_tenure && !other.keys.is_disjoint(&keys) {
-                found.push((Broken::OrderPerKey, "one key in two hands".to_owned()));
+                found.push((Broken::OrderPerKey, "one key in two concurrent calls".to_owned()));
             }
         }
         let mut last: BTreeMap<u64, Lsn> = BTreeMap::new();
@@ -117,7 +117,7 @@ impl Oracle {
         call
     }
 
-    /// A handler returned, or its future was dropped.
+    /// Records that a handler call returned or was dropped.
     pub(crate) fn end(&self, call: u64, handled: bool) {
         let mut state = self.0.lock();
         let Some(call) = state.running.remove(&call) else { return };
@@ -137,7 +137,7 @@ impl Oracle {
         }
     }
 
-    /// A change was put away.
+    /// Records a dead letter.
     pub(crate) fn dead_letter(&self, lease: &str, epoch: u64, item: (String, Lsn)) {
         let mut state = self.0.lock();
         for ((of, under, _), key) in &mut state.keys {
@@ -148,12 +148,12 @@ impl Oracle {
         state.dead.insert(item);
     }
 
-    /// A machine is gone with everything that ran on it.
+    /// Records that a machine and everything on it is gone.
     pub(crate) fn machine_gone(&self, machine: usize) {
         self.0.lock().running.retain(|_, call| call.machine != machine);
     }
 
-    /// The store committed a document.
+    /// Records a committed document.
     pub(crate) fn committed(&self, body: &[u8]) {
         let Ok(lease) = Lease::parse(body) else { return };
         let mut state = self.0.lock();
@@ -178,7 +178,7 @@ impl Oracle {
         state.leases.insert(id, (epoch, position, generation));
     }
 
-    /// Everything that exists was handled or put away, in the version it has.
+    /// Checks that the newest version of every item was handled or dead-lettered.
     pub(crate) fn check_complete(&self, live: &[(String, Lsn)]) {
         let mut state = self.0.lock();
         for item in live {
@@ -189,13 +189,13 @@ impl Oracle {
         }
     }
 
-    /// Whether everything that exists was handled or put away by now.
+    /// Whether the newest version of every item was handled or dead-lettered.
     pub(crate) fn has_all(&self, live: &[(String, Lsn)]) -> bool {
         let state = self.0.lock();
         live.iter().all(|item| state.handled.contains_key(item) || state.dead.contains(item))
     }
 
-    /// Nothing came twice.
+    /// Checks that no change was handled twice.
     pub(crate) fn check_no_duplicates(&self) {
         let mut state = self.0.lock();
         let twice: Vec<String> = state
@@ -217,25 +217,24 @@ impl Oracle {
         self.0.lock().broken.clone()
     }
 
-    /// The store has forgotten some of what it had committed: what it commits now is compared with
-    /// nothing that was before.
+    /// Records that the store lost committed writes, so that later commits are not compared with earlier ones.
     pub(crate) fn store_forgot(&self) {
         let mut state = self.0.lock();
         state.leases.clear();
         state.keys.clear();
     }
 
-    /// How often each change was handled.
+    /// Returns how often each change was handled.
     pub(crate) fn times(&self) -> BTreeMap<(String, Lsn), u32> {
         self.0.lock().handled.clone()
     }
 
-    /// How many changes were handled, counting every time.
+    /// Returns how many changes were handled, counting repetitions.
     pub(crate) fn handled(&self) -> usize {
         self.0.lock().handled.values().map(|times| *times as usize).sum()
     }
 
-    /// How many changes were handled more than once.
+    /// Returns how many changes were handled more than once.
     pub(crate) fn repeated(&self) -> usize {
         self.0.lock().handled.values().filter(|times| **times > 1).count()
     }
@@ -248,12 +247,12 @@ impl Oracle {
         self.0.lock().calls
     }
 
-    /// The most changes one call was given.
+    /// Returns the largest number of changes in one call.
     pub(crate) fn largest_call(&self) -> usize {
         self.0.lock().largest_call
     }
 
-    /// How many calls run on a machine.
+    /// Returns how many calls run on a machine.
     pub(crate) fn running_on(&self, machine: usize) -> usize {
         self.0.lock().running.values().filter(|call| call.machine == machine).count()
     }

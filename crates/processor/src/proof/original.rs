@@ -1,5 +1,5 @@
-//! A host as the originals are: it believes wall clocks, takes what it wants from the living, renews every
-//! lease by itself, and writes back only the properties it knows. Ours must get along with it.
+//! A host that behaves like the .NET and Java libraries. It trusts wall clocks, preempts live owners, renews every
+//! lease separately, and preserves only the properties it knows. Our hosts must coexist with it.
 
 use super::network::FarLeases;
 use super::oracle::{Broken, Given};
@@ -36,7 +36,7 @@ impl Original {
         Timestamp::from_millis(self.runtime.unix_millis())
     }
 
-    /// Milliseconds since the owner says it wrote the lease.
+    /// Returns the milliseconds since the owner's timestamp in the lease.
     fn age(&self, lease: &Lease) -> u64 {
         let said = lease.timestamp().unwrap_or_default();
         // Only the time of day matters in a simulation of minutes.
@@ -102,7 +102,7 @@ impl Original {
         }
     }
 
-    /// Reads, handles, checkpoints; renews when there is nothing to do. Ends when the lease is lost.
+    /// Reads, handles and checkpoints; every write renews the lease. Ends when the lease is lost.
     async fn work(&self, mut lease: Lease, mut etag: String) {
         let ranges = self.world.feed.ranges(true).await.unwrap();
         let by_id = || crate::coverage::keys_of(lease.token.parse().ok()?, &ranges);
@@ -125,7 +125,7 @@ impl Original {
             match self.write(&lease, &etag).await {
                 Some(next) => etag = next,
                 None => {
-                    // Its own write whose answer was lost, or somebody else's: reading tells.
+                    // Either its own write with a lost answer, or another host's: read the lease.
                     let Ok(Some(stored)) = self.store.read(&lease.key).await else { return };
                     let Ok(current) = Lease::parse(&stored.body) else { return };
                     if !current.is_named(&self.host.name) {
@@ -165,7 +165,7 @@ impl Original {
     }
 }
 
-/// Ours and theirs take from each other, die, and come back: what was stored is where the next goes on.
+/// Both kinds of hosts take leases from each other, crash and restart; the stored position decides.
 #[test]
 fn f41_hosts_of_the_originals_and_ours_share_leases_and_lose_nothing() {
     for flavour in [Flavour::DotNetV3, Flavour::JavaPk] {
@@ -191,15 +191,15 @@ fn f41_hosts_of_the_originals_and_ours_share_leases_and_lose_nothing() {
                     };
                     node.runtime().spawn("original", original.run());
                     world.write(60, 9, 3000).await;
-                    assert_eq!(world.shares(), [2, 2], "they share");
+                    assert_eq!(world.shares(), [2, 2], "both hosts share the leases");
                     world.kill(ours);
                     world.write(40, 9, 3000).await;
                     world.sleep(120).await;
-                    assert!(world.is_complete(), "theirs took over");
+                    assert!(world.is_complete(), "the other kind of host took over");
                     assert_eq!(world.shares(), [4]);
                     world.start("again");
                     world.write(60, 9, 3000).await;
-                    assert_eq!(world.shares(), [2, 2], "and gives back");
+                    assert_eq!(world.shares(), [2, 2], "it hands over half");
                     node.kill();
                     world.write(20, 9, 3000).await;
                     world.sleep(150).await;
@@ -208,7 +208,7 @@ fn f41_hosts_of_the_originals_and_ours_share_leases_and_lose_nothing() {
                     assert!(stored.iter().all(|lease| lease.flavour() == flavour), "{stored:?}");
                 })
             });
-            // They work on after a lease was taken from them, until they notice: that is theirs.
+            // Such hosts keep working after losing a lease until their next write, so these two invariants may break.
             let theirs = [Broken::OneWorkerPerRange, Broken::OrderPerKey];
             let ours: Vec<_> = broken.iter().filter(|(what, _)| !theirs.contains(what)).collect();
             assert!(ours.is_empty(), "{flavour}, seed {seed}: {ours:?}");

@@ -1,4 +1,4 @@
-//! Hosts broken on purpose. A check that has never failed proves nothing.
+//! Hosts broken on purpose: each invariant must be seen to fail, because a check that never failed proves nothing.
 
 use super::Sabotage;
 use super::oracle::Broken;
@@ -8,7 +8,7 @@ use crate::{Checkpoint, Options, Start};
 use headwater_runtime::BoxFuture;
 use std::time::Duration;
 
-/// Plays a scenario with broken hosts until somebody notices, under a few seeds.
+/// Runs a scenario with broken hosts under several seeds, until the oracle detects the defect.
 #[track_caller]
 fn noticed(sabotage: Sabotage, by: Broken, setup: Setup, script: fn(World) -> BoxFuture<()>) {
     let mut others = Vec::new();
@@ -17,12 +17,12 @@ fn noticed(sabotage: Sabotage, by: Broken, setup: Setup, script: fn(World) -> Bo
         let broken = World::new(seed, broken_setup).play(script);
         if broken.iter().any(|(what, _)| *what == by) {
             let sound = World::new(seed, setup.clone()).play(script);
-            assert!(sound.is_empty(), "a sound host fails as well: {sound:?}");
+            assert!(sound.is_empty(), "a correct host fails as well: {sound:?}");
             return;
         }
         others.extend(broken);
     }
-    panic!("{sabotage:?} was not noticed by {by:?}, only {others:?}");
+    panic!("{sabotage:?} was not detected by {by:?}, only {others:?}");
 }
 
 fn cut_off(world: World) -> BoxFuture<()> {
@@ -42,7 +42,7 @@ fn cut_off(world: World) -> BoxFuture<()> {
 fn working_after_the_deadline_is_noticed() {
     let setup = Setup::native().with(|setup| {
         setup.handler_ms = 4000;
-        // A broken host would otherwise wait for its checkpoint and so stop by accident.
+        // Otherwise the broken host would wait for its checkpoint and stop by accident.
         setup.options.checkpoint =
             Checkpoint::Every { items: 100_000, bytes: 0, interval: Duration::from_secs(3600) };
     });
@@ -147,7 +147,7 @@ fn writing_a_lease_that_was_taken_is_noticed() {
     let setup = Setup::native().with(|setup| {
         let options = Options::interop(Flavour::DotNetV3, "p");
         setup.options = Options { start: Start::Beginning, ..options };
-        // So that nobody works on what is taken when it is.
+        // Short, so that no handler runs when a lease is taken.
         setup.handler_ms = 10;
     });
     noticed(Sabotage::WritesAnyway, Broken::FencedProgress, setup, |world| {

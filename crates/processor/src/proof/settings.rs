@@ -1,4 +1,4 @@
-//! What the articles' options promise: where to start, how often to poll, which leases, who balances.
+//! Single options: where to start, how often to poll, which leases, which balancer.
 
 use super::stage::{Stage, ids};
 use crate::balance::{Balancer, ClusterView, Plan};
@@ -18,7 +18,7 @@ use std::time::Duration;
 type Handled = BoxFuture<Result<Ack, HandlerError>>;
 
 impl Stage {
-    /// A handler that writes down the ids it is given, behind a name.
+    /// Returns a handler that logs the ids it receives, prefixed by a name.
     fn writes_down(&self, name: &'static str) -> impl Fn(Batch) -> Handled + Clone + use<> {
         let log = self.log.clone();
         move |batch: Batch| {
@@ -27,7 +27,7 @@ impl Stage {
         }
     }
 
-    /// Runs a host for a while; what it handled.
+    /// Runs a host for a minute. Returns what it handled.
     async fn run(&self, options: Options) -> Vec<String> {
         let before = self.log().len();
         let running = self.start(options, self.writes_down("")).await;
@@ -116,7 +116,7 @@ fn existing_leases_are_not_discarded_while_another_host_works() {
     });
 }
 
-/// Takes every second lease, and none of the others.
+/// A balancer that acquires every second lease and none of the others.
 struct EverySecond;
 
 impl Balancer for EverySecond {
@@ -182,7 +182,7 @@ fn two_processors_with_different_names_share_a_lease_container_and_see_every_cha
     });
 }
 
-/// A feed that counts how often it is read.
+/// A feed that counts its reads.
 struct CountedFeed {
     inner: MemoryFeed,
     reads: Arc<AtomicU64>,

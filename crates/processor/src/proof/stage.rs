@@ -1,4 +1,4 @@
-//! One feed of one range, a place for leases, and a log: where a single host is looked at closely.
+//! A feed of one range, a lease store and a log, for tests of a single host.
 
 use crate::handler::{Batch, HandlerFactory};
 use crate::lease::Lease;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(super) type Log = Arc<Mutex<Vec<String>>>;
 
-/// A feed of one range, leases, and somewhere to write down what happened.
+/// A feed of one range, a lease store, and a log of what happened.
 #[derive(Clone)]
 pub(super) struct Stage {
     simulation: Simulation,
@@ -36,7 +36,7 @@ impl Stage {
         simulation.run(script(stage));
     }
 
-    /// A machine of its own, which can be switched off.
+    /// Creates a separate machine, which can be killed.
     pub(super) fn machine(&self) -> Node {
         self.simulation.node()
     }
@@ -78,7 +78,7 @@ impl Stage {
     }
 }
 
-/// The ids of a batch, as one text.
+/// Returns the ids of a batch as one string.
 pub(super) fn ids(batch: &Batch) -> String {
     let id = |change: &crate::source::Change| {
         let json: serde_json::Value = change.parse().unwrap();

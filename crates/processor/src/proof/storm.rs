@@ -1,4 +1,4 @@
-//! Everything at once, under many seeds.
+//! Random combinations of faults, under many seeds.
 
 use super::network::Weather;
 use super::seeds;
@@ -13,7 +13,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A world drawn from a seed: how many hosts and ranges, which options, how bad the weather.
+/// Derives a setup from a seed: ranges, options and fault rates.
 fn setup(seed: u64, layout: Layout) -> Setup {
     let mut random = headwater_runtime::Random::seeded(seed ^ 0x5eed);
     Setup::native().with(|setup| {
@@ -43,7 +43,7 @@ fn setup(seed: u64, layout: Layout) -> Setup {
     })
 }
 
-/// Hosts come, go, freeze, are cut off and have wrong clocks; ranges split and merge; somebody writes.
+/// Random events: hosts start, stop, crash, freeze, lose their network and get wrong clocks; ranges split and merge.
 async fn storm(world: World) {
     let hosts = 1 + world.random.lock().below(4);
     let mut live: Vec<usize> = (0..hosts).map(|n| world.start(&format!("h{n}"))).collect();
@@ -90,10 +90,10 @@ async fn storm(world: World) {
     world.finish(600).await;
 }
 
-/// So many broken seeds are enough to look at.
+/// Stop after this many broken seeds.
 const BROKEN_MAX: usize = 9;
 
-/// Plays seeds on all cores, each in a world of its own; what they broke, by seed.
+/// Runs seeds on all cores, each in a separate world. Returns the broken invariants by seed.
 fn play_all(seeds: Range<u64>, layout: Layout) -> BTreeMap<u64, String> {
     let (next, broken) = (AtomicU64::new(seeds.start), Mutex::new(BTreeMap::new()));
     let players = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -115,7 +115,7 @@ fn play_all(seeds: Range<u64>, layout: Layout) -> BTreeMap<u64, String> {
     broken.into_inner()
 }
 
-/// Plays one seed; what it broke, if anything.
+/// Runs one seed. Returns the broken invariants, if any.
 fn play(seed: u64, layout: Layout) -> Option<String> {
     let world = World::new(seed, setup(seed, layout));
     let oracle = world.oracle.clone();
@@ -127,13 +127,13 @@ fn play(seed: u64, layout: Layout) -> Option<String> {
     (!broken.is_empty()).then(|| format!("seed {seed} broke {some:?}"))
 }
 
-/// Plays the usual seeds, with leases spread like this; `test` is what to name to see one again.
+/// Runs the default seeds with this lease layout. `test` is the filter for reproducing a failure.
 fn check(layout: Layout, test: &str) {
     let usual = if cfg!(debug_assertions) { 200 } else { 10_000 };
     let broken: Vec<String> = play_all(seeds(usual), layout).into_values().collect();
     assert!(
         broken.is_empty(),
-        "{}\nto see one again: HEADWATER_SEED=… cargo test -p headwater-processor {test}",
+        "{}\nto reproduce one: HEADWATER_SEED=… cargo test -p headwater-processor {test}",
         broken.join("\n")
     );
 }

@@ -1,4 +1,4 @@
-//! What a trigger does about functions that fail, and about hosts that stop or vanish, in both of its modes.
+//! How a trigger treats failing functions, and hosts that stop or crash, in both modes.
 
 use super::stage::{Stage, ids};
 use crate::handler::Batch;
@@ -13,15 +13,15 @@ use std::time::Duration;
 const COMPAT: Mode = Mode::Compat { drain: false };
 const DRAINING: Mode = Mode::Compat { drain: true };
 
-/// A function that writes down what it is given and when, and throws at what it is told to.
+/// A function that logs its calls and fails for a given change.
 #[derive(Clone)]
 struct Function {
     stage: Stage,
     runtime: Runtime,
-    /// The change it throws at, until it is repaired.
+    /// The change it fails for, until it is repaired.
     poison: &'static str,
     repaired: Arc<AtomicBool>,
-    /// How long it takes.
+    /// How long a call takes.
     seconds: u64,
     told: Arc<Mutex<Vec<Event>>>,
 }
@@ -38,7 +38,7 @@ impl Function {
         self.runtime.sleep(Duration::from_secs(self.seconds)).await;
         let is_poisoned = ids(&batch).split(',').any(|id| id == self.poison);
         match is_poisoned && !self.repaired.load(Ordering::SeqCst) {
-            // Blaming one of them: the original knows no blame, so it must make no difference there.
+            // The error blames one change. Compat mode must ignore that.
             true => Err(HandlerError::of_items("it throws", vec![0])),
             false => Ok(()),
         }
@@ -77,7 +77,7 @@ impl Function {
     }
 }
 
-/// One change at a time, from the beginning.
+/// Settings with one change per call, from the beginning.
 fn settings() -> TriggerSettings {
     let mut settings = TriggerSettings::new("shop", "orders");
     settings.start = Start::Beginning;
@@ -102,12 +102,12 @@ fn in_compat_a_batch_whose_function_threw_counts_as_handled_and_is_lost() {
             let host = function.host("f", COMPAT, settings());
             let running = host.start().await.unwrap();
             stage.sleep(20).await;
-            assert_eq!(stage.log(), ["0", "1", "2"], "once each, whatever became of it");
+            assert_eq!(stage.log(), ["0", "1", "2"], "once each, failed or not");
             assert_eq!((stage.stored(), function.skipped()), (Some(3), 1));
             running.stop().await;
             let running = host.start().await.unwrap();
             stage.sleep(120).await;
-            assert_eq!(stage.log().len(), 3, "what was thrown away does not come again");
+            assert_eq!(stage.log().len(), 3, "skipped changes are not delivered again");
             running.stop().await;
         })
     });
@@ -126,7 +126,7 @@ fn in_safe_nothing_passes_a_batch_whose_function_throws() {
             assert!(log.len() > 100 && log[0] == "0", "{log:?}");
             assert!(log[1..].iter().all(|ids| ids == "1"), "{log:?}");
             assert_eq!((stage.stored(), function.skipped()), (Some(1), 0));
-            // Neither does a host that comes later.
+            // The same holds after a restart.
             running.stop().await;
             let running = host.start().await.unwrap();
             stage.sleep(120).await;
@@ -182,7 +182,11 @@ fn in_compat_retries_run_the_whole_batch_in_place_and_the_last_one_drops_it() {
             stage.feed.put("k", &[("0", "x"), ("1", "x"), ("2", "x")]);
             stage.sleep(15).await;
             assert_eq!(stage.log(), ["0,1,2"; 2]);
-            assert_eq!((stage.stored(), function.skipped()), (None, 0), "no progress meanwhile");
+            assert_eq!(
+                (stage.stored(), function.skipped()),
+                (None, 0),
+                "no progress during retries"
+            );
             stage.put(3..4);
             stage.sleep(20).await;
             assert_eq!(stage.log(), ["0,1,2", "0,1,2", "0,1,2", "3"]);
@@ -202,7 +206,7 @@ fn in_compat_pauses_of_an_exponential_backoff_double_up_to_the_longest() {
             let retry = Retry::exponential_backoff(Some(4), seconds(1), seconds(4));
             let function = Function::new(&stage, "0");
             let running = function.host("f", COMPAT, retrying(retry)).start().await.unwrap();
-            // Behind pauses of 1, 2, 4 and 4 seconds.
+            // After pauses of 1, 2, 4 and 4 seconds.
             for (sleep, expected) in [(0, 1), (1, 2), (2, 3), (4, 4), (3, 4), (1, 5), (60, 5)] {
                 stage.runtime.sleep(seconds(sleep) + Duration::from_millis(1)).await;
                 assert_eq!(stage.log().len(), expected, "{sleep} s later");
@@ -251,15 +255,14 @@ fn in_compat_a_crash_in_the_middle_of_retries_brings_the_batch_again_with_all_of
             stage.sleep(50).await;
             assert_eq!(stage.log().len(), 2, "its lease has not expired yet");
             stage.sleep(120).await;
-            assert_eq!(stage.log().len(), 5, "and then it begins to count anew");
+            assert_eq!(stage.log().len(), 5, "the new host counts from zero");
             assert_eq!((stage.stored(), function.skipped()), (Some(1), 1));
             running.stop().await;
         })
     });
 }
 
-/// What is stored and passed over, and how often the function is called in all, when its host is stopped while it
-/// works.
+/// Stops a host while its function runs. Checks what is stored and skipped, and the total number of calls.
 fn stop_in_the_middle(
     mode: Mode,
     poison: &'static str,
@@ -335,7 +338,7 @@ fn another_function_on_the_same_leases_is_told_of_at_the_start_and_a_copy_is_not
             assert_eq!(first.strangers(), Vec::<String>::new());
             assert_eq!(copy.strangers(), Vec::<String>::new());
             assert_eq!(other.strangers(), [format!("{owner} with 1")]);
-            // Under a prefix of its own it shares nothing; and whoever stopped is no stranger any more.
+            // A function with its own prefix shares nothing, and a stopped host is not reported.
             let apart = Function::new(&stage, "none");
             let own = TriggerSettings { prefix: "own".to_owned(), ..settings() };
             apart.host("biller", COMPAT, own).start().await.unwrap().stop().await;

@@ -1,4 +1,4 @@
-//! A feed, a lease store, a writer, and hosts on machines of their own.
+//! A simulated world: a feed, a lease store, a writer, and hosts on separate machines.
 
 use super::network::{Counts, FarFeed, FarLeases, Network, Weather};
 use super::oracle::{Broken, Given, Oracle};
@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What kind of world.
+/// The parameters of a world.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) ranges: u32,
     pub(crate) options: Options,
     pub(crate) weather: Weather,
-    /// Milliseconds a handler takes at most.
+    /// Longest duration of a handler call in milliseconds.
     pub(crate) handler_ms: u64,
-    /// Percent of calls that fail.
+    /// Percentage of handler calls that fail.
     pub(crate) handler_fails: u64,
-    /// Ids of items that never succeed.
+    /// Ids of items whose handling always fails.
     pub(crate) poison: Vec<String>,
-    /// How leases are spread.
+    /// The layout of the lease store.
     pub(crate) layout: Layout,
 }
 
@@ -54,11 +54,11 @@ impl Setup {
     }
 }
 
-/// See the head of this file. Clones are the same world.
+/// The simulated world; see the module documentation. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) simulation: Simulation,
-    /// Where the feed, the leases and the writers are.
+    /// The machine of the feed, the leases and the writers.
     machine: Node,
     pub(crate) runtime: Runtime,
     pub(crate) feed: MemoryFeed,
@@ -69,9 +69,9 @@ pub(crate) struct World {
     hosts: Arc<Mutex<Vec<Host>>>,
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     written: Arc<Mutex<u64>>,
-    /// Milliseconds a handler takes at most, from now on.
+    /// Longest duration of a handler call from now on, in milliseconds.
     handler_ms: Arc<AtomicU64>,
-    /// Whether dead letters cannot be put away.
+    /// Whether writing dead letters fails.
     pub(crate) letters_down: Arc<AtomicBool>,
     tenures: Arc<Mutex<u64>>,
 }
@@ -106,20 +106,20 @@ impl World {
         }
     }
 
-    /// Plays a script to its end; what it broke.
+    /// Runs a script to its end. Returns the broken invariants.
     pub(crate) fn play(self, script: impl FnOnce(World) -> BoxFuture<()>) -> Vec<(Broken, String)> {
         let simulation = self.simulation.clone();
         let world = self.clone();
         simulation.run(script(world));
         let broken = self.oracle.broken();
-        // Tasks hold the world and the world its tasks: switch everything off, or nothing is ever freed.
+        // Tasks and the world reference each other: kill all machines, or the memory is never freed.
         let hosts = std::mem::take(&mut *self.hosts.lock());
         hosts.iter().for_each(|host| host.node.kill());
         self.machine.kill();
         broken
     }
 
-    /// Starts a host; returns its number.
+    /// Starts a host. Returns its number.
     pub(crate) fn start(&self, name: &str) -> usize {
         self.start_with(name, |_| {}, |_| {})
     }
@@ -155,7 +155,11 @@ impl World {
                 oracle: self.oracle.clone(),
                 lists: Arc::default(),
             })
-            .handler(Maker { world: self.clone(), machine: number, runtime: runtime.clone() })
+            .handler(RecordingFactory {
+                world: self.clone(),
+                machine: number,
+                runtime: runtime.clone(),
+            })
             .options(options)
             .runtime(runtime.clone())
             .build()
@@ -163,7 +167,7 @@ impl World {
         let running = Arc::new(Mutex::new(None));
         let slot = running.clone();
         runtime.clone().spawn("host", async move {
-            // The network may be bad already when it starts.
+            // The network may already be faulty when the host starts.
             for _ in 0..50 {
                 if let Ok(running) = processor.start().await {
                     *slot.lock() = Some(running);
@@ -176,21 +180,21 @@ impl World {
         number
     }
 
-    /// Says what happens, if one seed is looked at.
+    /// Prints a message if a single seed is traced.
     pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
         if super::looks_at_one() {
             eprintln!("{:>10.3} {}", self.runtime.elapsed().as_secs_f64(), what());
         }
     }
 
-    /// A number no epoch has.
+    /// Returns a unique number that is never an epoch.
     pub(crate) fn next_tenure(&self) -> u64 {
         let mut tenures = self.tenures.lock();
         *tenures += 1;
         *tenures + 1_000_000
     }
 
-    /// The lease store, over a good network.
+    /// Returns the lease store over a network without faults.
     pub(crate) fn store_for(&self, runtime: &Runtime) -> FarLeases {
         FarLeases {
             inner: self.leases.clone(),
@@ -243,7 +247,7 @@ impl World {
         }
         let unlucky = runtime.random() % 100 < self.setup.handler_fails;
         if poisoned || unlucky {
-            return Err(HandlerError::new("it does not work"));
+            return Err(HandlerError::new("simulated failure"));
         }
         guard.handled = true;
         Ok(Ack::Done)
@@ -251,7 +255,7 @@ impl World {
 
     fn dead_letter(&self, letter: DeadLetter) -> BoxFuture<Result<(), String>> {
         if self.letters_down.load(Ordering::SeqCst) {
-            return Box::pin(async { Err("nobody takes letters".to_owned()) });
+            return Box::pin(async { Err("the dead-letter sink is down".to_owned()) });
         }
         let json: serde_json::Value = serde_json::from_slice(&letter.body()).unwrap();
         let id = json["id"].as_str().unwrap().to_owned();
@@ -260,7 +264,7 @@ impl World {
         Box::pin(async { Ok(()) })
     }
 
-    /// Writes so many items, over so many keys, some of them again and again.
+    /// Writes this many transactions over this many keys; some items are written repeatedly.
     pub(crate) async fn write(&self, count: u64, keys: u64, pause_ms: u64) {
         for _ in 0..count {
             let (key, id, items) = {
@@ -285,7 +289,7 @@ impl World {
         self.runtime.sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// As a power cut.
+    /// Simulates a power cut.
     pub(crate) fn kill(&self, number: usize) {
         self.tell(|| format!("kill {number}"));
         let running = {
@@ -313,12 +317,12 @@ impl World {
         self.hosts.lock()[number].node.suspend(Duration::from_secs(seconds));
     }
 
-    /// What was counted on the way of a host.
+    /// Returns a counter of a host's network.
     pub(crate) fn counted<T>(&self, number: usize, what: impl Fn(&Counts) -> T) -> T {
         what(&self.hosts.lock()[number].network.counts.lock())
     }
 
-    /// Every host is told of the ranges there are now, whatever becomes of them; or of those there are.
+    /// Makes the service return the current ranges from now on, or the actual ones if `remember` is false.
     pub(crate) fn remember_ranges(&self, remember: bool) {
         let ranges = now(self.feed.ranges(true)).ok().filter(|_| remember);
         for host in self.hosts.lock().iter() {
@@ -339,7 +343,7 @@ impl World {
         self.hosts.lock().iter().for_each(|host| *host.network.weather.lock() = calm);
     }
 
-    /// Stops a host in order; what it reports. One that has not come up yet is just switched off.
+    /// Stops a host in order and returns its report. A host that has not started is killed.
     pub(crate) async fn stop(&self, number: usize) -> Option<crate::Report> {
         let running = self.hosts.lock()[number].running.lock().take();
         let Some(running) = running else {
@@ -370,12 +374,12 @@ impl World {
     }
 
     fn range_ids(&self) -> Vec<PartitionId> {
-        // Memory answers at once.
+        // A feed in memory answers immediately.
         let ranges = now(self.feed.ranges(true)).unwrap();
         ranges.iter().map(|range| range.id).collect()
     }
 
-    /// The leases there are, without those that were retired.
+    /// Returns the leases that are not retired.
     pub(crate) fn stored(&self) -> Vec<Lease> {
         self.all_stored().filter(|lease| !lease.is_retired()).collect()
     }
@@ -389,7 +393,7 @@ impl World {
         listing.documents.into_iter().filter_map(|stored| Lease::parse(&stored.body).ok())
     }
 
-    /// How many leases each owner has, by name.
+    /// Returns the number of leases of each owner, sorted by name.
     pub(crate) fn shares(&self) -> Vec<usize> {
         let leases = self.stored();
         let owners: BTreeSet<&String> =
@@ -399,7 +403,7 @@ impl World {
         owners.iter().map(count).collect()
     }
 
-    /// Waits until everything was handled, or patience ends; then checks the end of the story.
+    /// Waits until everything was handled or the time is up, then checks the final invariants.
     pub(crate) async fn finish(&self, patience_seconds: u64) {
         for _ in 0..patience_seconds {
             if self.is_complete() && self.unowned().is_empty() {
@@ -421,7 +425,7 @@ impl World {
         self.oracle.has_all(&self.live())
     }
 
-    /// What nobody who is alive works on, or no lease covers.
+    /// Returns leases without a live owner, and gaps.
     fn unowned(&self) -> Vec<String> {
         let mut found = Vec::new();
         let leases = self.stored();
@@ -443,14 +447,14 @@ impl World {
         };
         for lease in leases {
             if !alive.contains(&lease.token) {
-                found.push(format!("nobody works on {} of {:?}", lease.token, lease.owner));
+                found.push(format!("no live host owns {} of {:?}", lease.token, lease.owner));
             }
         }
         found
     }
 }
 
-/// The value of a future that is ready.
+/// Returns the value of a future that is ready.
 fn now<T>(mut future: BoxFuture<T>) -> T {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match future.as_mut().poll(&mut context) {
@@ -459,41 +463,41 @@ fn now<T>(mut future: BoxFuture<T>) -> T {
     }
 }
 
-/// Makes handlers that tell the oracle what they are given.
-struct Maker {
+/// Creates handlers that report their calls to the oracle.
+struct RecordingFactory {
     world: World,
     machine: usize,
     runtime: Runtime,
 }
 
-struct Teller {
+struct RecordingHandler {
     world: World,
     machine: usize,
     runtime: Runtime,
     tenure: u64,
 }
 
-impl HandlerFactory for Maker {
-    type Handler = Teller;
+impl HandlerFactory for RecordingFactory {
+    type Handler = RecordingHandler;
 
-    fn create(&self, lease: &LeaseContext) -> Teller {
+    fn create(&self, lease: &LeaseContext) -> RecordingHandler {
         let has_epochs = self.world.setup.options.flavour().has_properties();
         let tenure = match has_epochs {
             true => lease.epoch,
             false => self.world.next_tenure(),
         };
         let (world, runtime) = (self.world.clone(), self.runtime.clone());
-        Teller { world, machine: self.machine, runtime, tenure }
+        RecordingHandler { world, machine: self.machine, runtime, tenure }
     }
 }
 
-impl Handler for Teller {
+impl Handler for RecordingHandler {
     async fn process(&mut self, batch: Batch) -> Result<Ack, HandlerError> {
         self.world.handle(self.machine, self.tenure, &self.runtime, batch).await
     }
 }
 
-/// Tells the oracle when a call ends, also when it is dropped.
+/// Reports the end of a call to the oracle, also when the call is dropped.
 struct Guard {
     oracle: Oracle,
     call: u64,

@@ -1,6 +1,6 @@
-//! What every source of changes must do, as one suite for all of them, and for those of users.
+//! The conformance suite for feed sources, for ours and for those of users.
 
-#![allow(clippy::unwrap_used)] // A suite that cannot go on should say where.
+#![allow(clippy::unwrap_used)] // A failing step of the suite should panic where it fails.
 
 use super::{FeedSource, Page, ReadRequest, SourceError};
 use crate::coverage;
@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the suite must be able to do to the container behind a source.
+/// Operations of the suite on the container behind a source.
 pub trait Subject: Send + Sync {
-    /// The source.
+    /// Returns the source.
     fn source(&self) -> Arc<dyn FeedSource>;
-    /// Writes an item with this id and key, at the path of the container's key.
+    /// Writes an item with this id and this partition key.
     fn put(&self, key: &str, id: &str, text: &str) -> BoxFuture<()>;
-    /// Splits the range with this place in the list.
+    /// Splits the range at this index of the list.
     fn split(&self, index: usize) -> BoxFuture<()>;
-    /// Merges the range with this place in the list with the one above it.
+    /// Merges the range at this index of the list with the next higher one.
     fn merge(&self, index: usize) -> BoxFuture<()>;
 }
 
@@ -28,7 +28,7 @@ fn request(range: &KeyRange, from: Start) -> ReadRequest {
     ReadRequest { container: None, range: range.clone(), from, mode, items_max, wait }
 }
 
-/// Everything behind a position, page by page: ids with the texts they have, and where it ends.
+/// Reads everything after a position, page by page. Returns ids with their texts, and the end position.
 async fn read_all(
     source: &dyn FeedSource,
     range: &KeyRange,
@@ -57,7 +57,7 @@ async fn read_all(
 /// Runs the suite against an empty container of two ranges.
 ///
 /// # Panics
-/// When the source does not do what it must.
+/// Panics if the source violates the contract of [`FeedSource`].
 pub async fn run(subject: &dyn Subject) {
     let source = subject.source();
     let identity = source.identity().await.unwrap();
@@ -77,7 +77,7 @@ pub async fn run(subject: &dyn Subject) {
     for range in &ranges {
         let (found, end) = read_all(&*source, &range.keys, Start::Beginning).await;
         let (again, _) = read_all(&*source, &range.keys, end.clone()).await;
-        assert_eq!(again, [], "nothing comes twice");
+        assert_eq!(again, [], "no change is delivered twice");
         for (id, text) in found {
             assert_eq!(all.insert(id, text), None, "every item once");
         }
@@ -96,7 +96,10 @@ async fn across_ranges(
     positions: Vec<(KeyRange, Start)>,
 ) {
     let whole = source.read(request(&KeyRange::full(), Start::Beginning)).await;
-    assert!(matches!(whole, Err(SourceError::RangeGone)), "keys of two ranges are not one read");
+    assert!(
+        matches!(whole, Err(SourceError::RangeGone)),
+        "one read cannot cover keys of two ranges"
+    );
     subject.split(0).await;
     for number in 0..13 {
         subject.put(&format!("k{number}"), &format!("j{number}"), "later").await;
@@ -115,14 +118,14 @@ async fn across_ranges(
     later.extend(read_all(source, &positions[1].0, positions[1].1.clone()).await.0);
     later.sort();
     later.dedup();
-    assert_eq!(later.len(), 13, "children go on where their parent was");
+    assert_eq!(later.len(), 13, "children continue from their parent's position");
     assert!(later.iter().all(|(_, text)| text == "later"));
     subject.merge(0).await;
-    // The keys of a child, now part of a larger range, from its own position.
+    // The keys of a child are now part of a larger range and are read from the child's own position.
     let (found, _) = read_all(source, parent, from.clone()).await;
     let expected =
         later.len() - read_all(source, &positions[1].0, positions[1].1.clone()).await.0.len();
-    assert_eq!(found.len(), expected, "a merge changes nothing for those who read a part");
+    assert_eq!(found.len(), expected, "a merge does not affect reads of a part");
     let half = &coverage::parts(parent, 2)[0];
     let (part, _) = read_all(source, half, from.clone()).await;
     assert!(part.len() <= found.len());

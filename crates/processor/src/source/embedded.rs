@@ -1,4 +1,4 @@
-//! A container of a store in the same process: no network at all.
+//! A feed source for a container of a store in the same process; no network.
 
 use super::{Capabilities, Change, FeedSource, Page, ReadRequest, SourceError};
 use crate::coverage::PhysicalRange;
@@ -11,7 +11,7 @@ use headwater_runtime::BoxFuture;
 use headwater_store::{Container, Database, FeedError, FeedRequest};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A container of a store in the same process. Cheap to clone.
+/// A container of a store in the same process as a feed source. Cheap to clone.
 #[derive(Clone)]
 pub struct EmbeddedFeed {
     database: Database,
@@ -19,7 +19,7 @@ pub struct EmbeddedFeed {
 }
 
 impl EmbeddedFeed {
-    /// Reads this container, which must be one of the database.
+    /// Creates a source for this container, which must belong to the database.
     #[must_use]
     pub fn new(database: Database, container: Container) -> EmbeddedFeed {
         EmbeddedFeed { database, container }
@@ -73,7 +73,7 @@ fn change_of(change: &headwater_store::Change, mode: FeedMode) -> Change {
     Change::new(body, change.lsn(), change.timestamp().as_seconds(), key)
 }
 
-/// A change of all versions in the form servers send it.
+/// Returns a change of all-versions mode in the form servers send it.
 fn envelope(change: &headwater_store::Change) -> Bytes {
     let raw = |item: Option<Bytes>| match item {
         Some(item) => String::from_utf8_lossy(&item).into_owned(),
@@ -118,7 +118,7 @@ impl FeedSource for EmbeddedFeed {
     fn read(&self, request: ReadRequest) -> BoxFuture<Result<Page, SourceError>> {
         let feed = self.clone();
         Box::pin(async move {
-            // This handle is of one container: if it was made anew, reading says that it is gone.
+            // The handle refers to one incarnation of the container: after it was recreated, reads report it as gone.
             let ranges = feed.ranges_now();
             let found = ranges.iter().find(|range| range.keys.contains_range(&request.range));
             let range = found.ok_or(SourceError::RangeGone)?;

@@ -1,21 +1,21 @@
-//! The two numbers a processor wants of a change: its transaction, and when it was made.
+//! Extracts the two numbers a processor needs from a change: its LSN and its time.
 //!
 //! ```text
 //! {"id":"1", …, "_attachments":"attachments/","_ts":9,"_lsn":5}
-//!                                            ◄──────┴─────────  read backwards, as far as there are numbers
+//!                                            ◄──────┴─────────  parsed backwards while properties are numbers
 //! ```
 //!
-//! Services write them at the end of an item, and reading a whole item for two numbers would cost more than
-//! everything else a processor does with it. What does not end so is read from its beginning. Nothing here
-//! checks that a change is JSON: whoever cut the page into changes did.
+//! Services write both at the end of an item. Parsing the whole item for them would cost more than everything else
+//! a processor does with it. An item that does not end this way is parsed from its beginning. Never checks that a
+//! change is valid JSON: the code that cut the page into changes did.
 
 use headwater_model::FeedMode;
 use serde::Deserialize;
 
-/// No number of 64 bits has more digits.
+/// The most digits a 64-bit number has.
 const DIGITS_MAX: usize = 20;
 
-/// Transaction and seconds since 1970, where a change names them.
+/// The LSN and the seconds since 1970 of a change, where it contains them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     pub(super) lsn: Option<u64>,
@@ -61,7 +61,7 @@ fn in_metadata(body: &[u8]) -> Marks {
     Marks { lsn, seconds: crts }
 }
 
-/// Both marks, if an item ends with properties that are numbers and they are among them.
+/// Returns both marks if they are among the numeric properties at the end of an item.
 fn at_the_end(body: &[u8]) -> Option<Marks> {
     let mut rest = body.strip_prefix(b"{")?.strip_suffix(b"}")?;
     let mut marks = Marks::default();
@@ -77,10 +77,10 @@ fn at_the_end(body: &[u8]) -> Option<Marks> {
     Some(marks)
 }
 
-/// The last property of an object without its braces, if it is a number, and what stands before it.
+/// Splits off the last property of an object without its braces, if its value is a number: (rest, name, number).
 ///
-/// A quote behind a comma begins a name: inside of a text it would be escaped and stand behind a backslash,
-/// and one that ends a text is not followed by a name.
+/// A quote after a comma begins a name. Inside a string it would be escaped, that is, follow a backslash; a quote
+/// that ends a string is not followed by a name.
 fn last_number(properties: &[u8]) -> Option<(&[u8], &[u8], u64)> {
     let is_digit = |byte: &&u8| byte.is_ascii_digit();
     let count = properties.iter().rev().take(DIGITS_MAX).take_while(is_digit).count();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mark_is_none() {
+    fn malformed_marks_are_absent() {
         for body in ["", "{", "{}", "[]", "nonsense", "5}", r#"{"_lsn":-1}"#, r#"{"_lsn":1.5}"#] {
             assert_eq!(latest(body), (None, None), "{body}");
         }

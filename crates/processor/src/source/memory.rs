@@ -1,4 +1,4 @@
-//! A feed in memory: ranges that split and merge, both modes, waiting. For tests and simulations.
+//! A feed in memory with splits, merges, both modes and long polling, for tests and simulations.
 
 use super::{Capabilities, Change, FeedSource, Page, ReadRequest, SourceError};
 use crate::coverage::PhysicalRange;
@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const PAGE_ITEMS: usize = 100;
 
-/// A feed in memory. Clones are the same feed.
+/// A feed in memory. Clones share the feed.
 #[derive(Clone)]
 pub struct MemoryFeed {
     state: Arc<Mutex<State>>,
@@ -55,20 +55,20 @@ struct Entry {
     seconds: u64,
 }
 
-/// What was written, and where.
+/// Where a write was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// In which range.
+    /// The range.
     pub partition: PartitionId,
-    /// As which transaction.
+    /// The LSN of the transaction.
     pub lsn: Lsn,
 }
 
 impl MemoryFeed {
-    /// An empty container, partitioned by `/key`, in so many ranges.
+    /// Creates an empty container, partitioned by `/key`, with this number of ranges.
     #[must_use]
     pub fn new(runtime: Runtime, ranges: u32) -> MemoryFeed {
-        // A fixed path, so there always is one.
+        // The path is fixed and valid, so the definition always exists.
         let definition = PartitionKeyDefinition::hash("/key").ok();
         let ranges = definition.as_ref().map(|one| one.default_ranges(ranges.max(1)));
         let ranges = ranges.unwrap_or_else(|| vec![KeyRange::full()]);
@@ -83,7 +83,7 @@ impl MemoryFeed {
         MemoryFeed { state: Arc::new(Mutex::new(state)), runtime, bell: Bell::default() }
     }
 
-    /// Writes some items of one key as one transaction.
+    /// Writes items of one key in one transaction.
     pub fn put(&self, key: &str, items: &[(&str, &str)]) -> Option<Put> {
         let entries = items.iter().map(|(id, text)| {
             let body = serde_json::json!({ "id": id, "key": key, "text": text });
@@ -122,7 +122,7 @@ impl MemoryFeed {
         Some(put)
     }
 
-    /// Splits a range in its middle. False if it is gone or too narrow.
+    /// Splits a range in its middle. Returns false if it does not exist or is too narrow.
     pub fn split(&self, id: PartitionId) -> bool {
         let mut state = self.state.lock();
         let Some(index) = state.partitions.iter().position(|one| one.range.id == id) else {
@@ -150,7 +150,7 @@ impl MemoryFeed {
         true
     }
 
-    /// Merges a range with the one above it. False if there is none.
+    /// Merges a range with the next higher one. Returns false if there is none.
     pub fn merge(&self, id: PartitionId) -> bool {
         let mut state = self.state.lock();
         let found = state.partitions.iter().position(|one| one.range.id == id);
@@ -174,7 +174,7 @@ impl MemoryFeed {
         true
     }
 
-    /// Drops the container and makes an empty one of the same name.
+    /// Drops the container and creates an empty one with the same name.
     pub fn recreate(&self) {
         let mut state = self.state.lock();
         state.rid += 1;
@@ -185,7 +185,7 @@ impl MemoryFeed {
         self.bell.ring();
     }
 
-    /// The newest version of every item that exists: its key's hash, its id, its LSN.
+    /// Returns the newest version of every existing item: its hashed key, its id, its LSN.
     #[must_use]
     pub fn live(&self) -> Vec<(Epk, String, Lsn)> {
         let state = self.state.lock();
@@ -201,7 +201,7 @@ impl MemoryFeed {
     fn read_now(&self, request: &ReadRequest) -> Result<Page, SourceError> {
         let state = self.state.lock();
         if request.container.as_ref().is_some_and(|rid| *rid != state.container()) {
-            return Err(SourceError::Gone("it was made anew".to_owned()));
+            return Err(SourceError::Gone("it was recreated".to_owned()));
         }
         let overlapping = |one: &&Partition| one.range.keys.overlaps(&request.range);
         let mut found = state.partitions.iter().filter(overlapping);
@@ -242,7 +242,7 @@ impl MemoryFeed {
         let limit =
             request.items_max.and_then(|max| usize::try_from(max).ok()).unwrap_or(PAGE_ITEMS);
         let mut count = visible.len().min(limit.max(1));
-        // A transaction is never cut.
+        // A page never ends inside a transaction.
         while count > 0 && count < visible.len() && visible[count].lsn == visible[count - 1].lsn {
             count += 1;
         }

@@ -1,8 +1,8 @@
-//! Where changes come from.
+//! Feed sources: where changes come from.
 //!
-//! A source reads pages of a range behind a position, and says when the range is gone. There are three:
-//! [`RemoteFeed`] over a client, [`EmbeddedFeed`] on a store in the same process, [`MemoryFeed`] for
-//! tests. Each finds out by itself which of the service's ranges it has to ask; a processor names keys.
+//! A source reads pages of a key range after a position, and reports when the range is gone. There are three:
+//! [`RemoteFeed`] over a client, [`EmbeddedFeed`] on a store in the same process, and [`MemoryFeed`] for tests. A
+//! processor names keys; the source finds the physical range to ask. A source never deals with leases.
 
 pub mod conformance;
 mod embedded;
@@ -26,18 +26,18 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A container whose changes are processed.
+/// A monitored container.
 pub trait FeedSource: Send + Sync + 'static {
-    /// Which container it is. Read anew every time: one made anew under the same name is another.
+    /// Returns the identity of the container. Never cached: a container recreated under its name is another one.
     fn identity(&self) -> BoxFuture<Result<FeedIdentity, SourceError>>;
 
-    /// The ranges there are, in the order of their keys; with `refresh` not from memory.
+    /// Returns the ranges in key order; `refresh` bypasses the cache.
     fn ranges(&self, refresh: bool) -> BoxFuture<Result<Vec<PhysicalRange>, SourceError>>;
 
-    /// One page of changes.
+    /// Reads one page of changes.
     fn read(&self, request: ReadRequest) -> BoxFuture<Result<Page, SourceError>>;
 
-    /// What it can do beyond the ordinary.
+    /// Returns the optional features of the source.
     fn capabilities(&self) -> Capabilities;
 }
 
@@ -59,51 +59,51 @@ impl<S: FeedSource + ?Sized> FeedSource for std::sync::Arc<S> {
     }
 }
 
-/// What a source can do beyond the ordinary.
+/// Optional features of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Reading part of a range, by hashes.
+    /// Can read part of a range, by hashes.
     pub parts: bool,
-    /// Going on behind any LSN, not only where a page ended.
+    /// Can continue after any LSN, not only at the end of a page.
     pub any_lsn: bool,
-    /// Waiting for a change instead of being asked again and again.
+    /// Supports long polling.
     pub waits: bool,
 }
 
 /// A request for one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// The resource id of the container it is about, if that is known. One made anew under the same name
-    /// is another: [`SourceError::Gone`].
+    /// The resource id of the expected container, if known. If it was recreated, the read fails with
+    /// [`SourceError::Gone`].
     pub container: Option<String>,
-    /// Of which keys. They must lie in one range of the service.
+    /// The keys to read. They must lie in one range of the service.
     pub range: KeyRange,
-    /// From where.
+    /// Where to begin.
     pub from: Start,
     /// Latest versions, or all of them with deletes.
     pub mode: FeedMode,
-    /// At most so many changes, unless one transaction has more; the source decides if not given.
+    /// Limit on the number of changes, exceeded only by a larger transaction; the source decides if not given.
     pub items_max: Option<u32>,
-    /// How long to wait for a change if there is none, where the source can.
+    /// How long to wait for a change if there is none, if the source supports long polling.
     pub wait: Duration,
 }
 
 /// One page of changes.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// In order; empty when nothing is new.
+    /// In order; empty if nothing is new.
     pub changes: Vec<Change>,
-    /// Where to go on.
+    /// Where to continue.
     pub position: Position,
-    /// The newest LSN of the range, if the answer said so.
+    /// The newest LSN of the range, if the answer contains it.
     pub newest: Option<Lsn>,
-    /// What it cost.
+    /// The request charge.
     pub charge: f64,
-    /// What the service calls this request, where it has a name for it.
+    /// The activity id the service gave to this request, if any.
     pub activity: Option<String>,
 }
 
-/// One change: an item in the latest-version mode, an envelope in the other.
+/// One change: an item in latest-version mode, an envelope in all-versions mode.
 #[derive(Clone, Debug)]
 pub struct Change {
     body: Bytes,
@@ -113,46 +113,46 @@ pub struct Change {
 }
 
 impl Change {
-    /// A change with everything known about it. `key` tells partition keys apart.
+    /// Creates a change with all its metadata. `key` identifies the partition key.
     #[must_use]
     pub fn new(body: Bytes, lsn: Lsn, seconds: u64, key: u64) -> Change {
         Change { body, lsn: Some(lsn), seconds: Some(seconds), key: Some(key) }
     }
 
-    /// A change as a server sent it.
+    /// Creates a change from the JSON a server sent.
     #[must_use]
     pub fn from_json(body: Bytes, mode: FeedMode) -> Change {
         let Marks { lsn, seconds } = Marks::of(&body, mode);
         Change { body, lsn: lsn.map(Lsn::new), seconds, key: None }
     }
 
-    /// The bytes as they came.
+    /// Returns the bytes as received.
     #[must_use]
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The transaction, if it is known.
+    /// Returns the LSN of its transaction, if known.
     #[must_use]
     pub fn lsn(&self) -> Option<Lsn> {
         self.lsn
     }
 
-    /// When it was made, in seconds since 1970 by the service's clock, if it is known.
+    /// Returns when it was made, in seconds since 1970 by the service's clock, if known.
     #[must_use]
     pub fn seconds(&self) -> Option<u64> {
         self.seconds
     }
 
-    /// The change as a type of the user's.
+    /// Deserializes the change.
     ///
     /// # Errors
-    /// When it is not one.
+    /// Fails if the JSON does not match the type.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.body)
     }
 
-    /// A number that is the same for all changes of one partition key, given the key's paths.
+    /// Returns a number that is equal for all changes of one partition key, given the key's paths.
     #[must_use]
     pub fn key(&self, paths: &[String]) -> u64 {
         if let Some(key) = self.key {
@@ -173,7 +173,7 @@ impl Change {
                 let values: Vec<_> = paths.iter().map(value).collect();
                 format!("{values:?}")
             }
-            // A delete without its item names the key in its metadata, property by property.
+            // A delete without its item lists the key's properties in its metadata.
             None => {
                 let named = json.pointer("/metadata/partitionKey");
                 let value = |path: &String| {
@@ -188,33 +188,33 @@ impl Change {
     }
 }
 
-/// Why a page could not be read. Never about leases.
+/// Errors of a feed source. Never about leases.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The keys lie in several ranges now, or in others: list the ranges again.
+    /// The keys now lie in several ranges, or in others.
     #[error("the range was split or merged; list the ranges again")]
     RangeGone,
-    /// The container is not there, or was made anew.
-    #[error("the monitored container is gone ({0}); start anew with another lease prefix")]
+    /// The container was deleted or recreated.
+    #[error("the monitored container is gone ({0}); start again with another lease prefix")]
     Gone(String),
-    /// The position is not one the feed can go on from any more.
-    #[error("the feed cannot go on from the stored position ({0}); seek to another one")]
+    /// The feed cannot continue from the position.
+    #[error("the feed cannot continue from the stored position ({0}); seek to another one")]
     PositionLost(String),
-    /// One page would be more than the service sends.
-    #[error("the page would be too large; ask for fewer changes")]
+    /// The page would exceed what the service sends.
+    #[error("the page would be too large; request fewer changes")]
     TooLarge,
     /// Too many requests.
-    #[error("the feed is throttled; ask again later")]
+    #[error("the feed is throttled; retry later")]
     Throttled {
         /// How long the service asks to wait.
         after: Option<Duration>,
     },
-    /// Not now.
-    #[error("the feed cannot be read right now: {0}")]
+    /// A temporary failure.
+    #[error("the feed is temporarily unavailable: {0}")]
     Unavailable(String),
-    /// Not at all, until somebody changes settings.
-    #[error("the feed refuses: {0}")]
+    /// A permanent failure, until a setting is corrected.
+    #[error("the server refused to read the feed: {0}")]
     Refused(String),
 }
 

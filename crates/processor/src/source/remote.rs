@@ -1,4 +1,4 @@
-//! A container of a server, ours or Azure's, read through a client.
+//! A feed source for a container of a server, ours or Azure's, read through a client.
 
 use super::{Capabilities, Change, FeedSource, Page, ReadRequest, SourceError};
 use crate::coverage::PhysicalRange;
@@ -10,7 +10,7 @@ use headwater_model::KeyRange;
 use headwater_runtime::BoxFuture;
 use serde::Deserialize;
 
-/// A container of a server. Cheap to clone.
+/// A container of a server as a feed source. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RemoteFeed {
     container: Container,
@@ -19,21 +19,21 @@ pub struct RemoteFeed {
 }
 
 impl RemoteFeed {
-    /// Reads this container.
+    /// Creates a source for this container.
     #[must_use]
     pub fn new(container: Container) -> RemoteFeed {
         RemoteFeed { container, any_lsn: false, session: None }
     }
 
-    /// Says that the server goes on behind any LSN, as ours does: then less is repeated after a crash in
+    /// Declares that the server can continue after any LSN, as Headwater can. Then less is repeated after a crash in
     /// the middle of a page.
     #[must_use]
     pub fn any_lsn(self, any_lsn: bool) -> RemoteFeed {
         RemoteFeed { any_lsn, ..self }
     }
 
-    /// Reads only where this much has arrived (`SessionToken`): what a write elsewhere answered, so that it is
-    /// not missed while a region is behind.
+    /// Reads only from regions that have reached this session token (`SessionToken`), for example one that an
+    /// earlier write returned. That write is then not missed while a region lags.
     #[must_use]
     pub fn session_token(self, token: impl Into<String>) -> RemoteFeed {
         RemoteFeed { session: Some(token.into()), ..self }
@@ -56,7 +56,7 @@ struct Paths {
 
 fn parse(body: &[u8]) -> Result<Resource, SourceError> {
     serde_json::from_slice(body)
-        .map_err(|error| SourceError::Refused(format!("a resource we do not understand: {error}")))
+        .map_err(|error| SourceError::Refused(format!("cannot parse the server's answer: {error}")))
 }
 
 fn physical(range: &Range) -> PhysicalRange {

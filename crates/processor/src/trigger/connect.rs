@@ -1,6 +1,6 @@
-//! From settings to containers: app settings, connection strings, and a lease container that is made if need be.
+//! Opens the containers of a trigger: app settings, connection strings, and an optional lease container to create.
 //!
-//! Secrets are in app settings and never in a `function.json`; nothing here prints them.
+//! Secrets are in app settings and never in a `function.json`; this module never prints them.
 
 use super::settings::{SettingsError, TriggerSettings};
 use crate::lease_store::{ContainerLeases, Layout, StoreError};
@@ -10,40 +10,40 @@ use headwater_runtime::Runtime;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The connection if nothing is said.
+/// The default connection name.
 const DEFAULT_CONNECTION: &str = "CosmosDB";
-/// What the trigger says of itself in its requests.
+/// The user agent suffix of the trigger's requests.
 const USER_AGENT_SUFFIX: &str = "CosmosDBTriggerFunctions";
 
-/// Why the containers of a trigger cannot be used.
+/// Errors of opening the containers of a trigger.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The settings.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A connection string that is none. It is not shown, since it may hold a key.
-    #[error("the app setting {name:?} is no connection string: {why}")]
+    /// A connection string is invalid. It is not shown, because it may contain a key.
+    #[error("the app setting {name:?} is not a connection string: {why}")]
     ConnectionString {
-        /// Which app setting.
+        /// The app setting.
         name: String,
-        /// What is wrong with it.
+        /// What is invalid.
         why: &'static str,
     },
-    /// The account.
+    /// The account cannot be used.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// There is no lease container, and none may be made.
+    /// The lease container does not exist, and the settings do not allow creating it.
     #[error(
-        "there is no lease container {0:?}; make it, partitioned by /id, or set createLeaseContainerIfNotExists"
+        "there is no lease container {0:?}; create it, partitioned by /id, or set createLeaseContainerIfNotExists"
     )]
     NoLeaseContainer(String),
-    /// The lease container.
+    /// The lease container cannot be used.
     #[error("the lease container: {0}")]
     Leases(#[from] StoreError),
 }
 
-/// App settings, by name: those of a `local.settings.json`, and those of the environment.
+/// App settings by name, from a `local.settings.json` and from the environment.
 #[derive(Clone, Default)]
 pub struct AppSettings {
     values: BTreeMap<String, String>,
@@ -51,22 +51,22 @@ pub struct AppSettings {
 }
 
 impl AppSettings {
-    /// None at all.
+    /// Returns empty settings.
     #[must_use]
     pub fn none() -> AppSettings {
         AppSettings::default()
     }
 
-    /// Those of the environment, as in a function app.
+    /// Returns the settings of the environment, as in a function app.
     #[must_use]
     pub fn environment() -> AppSettings {
         AppSettings { values: BTreeMap::new(), environment: true }
     }
 
-    /// Adds `Values` and `ConnectionStrings` of a `local.settings.json`. The environment comes first.
+    /// Adds `Values` and `ConnectionStrings` of a `local.settings.json`. The environment takes precedence.
     ///
     /// # Errors
-    /// When the text is no JSON object.
+    /// Fails if the text is not a JSON object.
     pub fn with_local(mut self, text: &str) -> Result<AppSettings, SettingsError> {
         let form = |error: serde_json::Error| SettingsError::Form {
             file: "local.settings.json",
@@ -76,7 +76,7 @@ impl AppSettings {
         for (section, before) in [("Values", ""), ("ConnectionStrings", "ConnectionStrings:")] {
             let values = local.get(section).and_then(Value::as_object);
             for (name, value) in values.into_iter().flatten() {
-                // A connection string may stand in an object, beside the name of its provider.
+                // A connection string may be inside an object, next to the name of its provider.
                 let inside = value.get("ConnectionString").unwrap_or(value);
                 let text = inside.as_str().map_or_else(|| inside.to_string(), str::to_owned);
                 self.values.insert(format!("{before}{name}"), text);
@@ -85,14 +85,14 @@ impl AppSettings {
         Ok(self)
     }
 
-    /// Adds one.
+    /// Adds one setting.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> AppSettings {
         self.values.insert(name.into(), value.into());
         self
     }
 
-    /// The value of a setting.
+    /// Returns the value of a setting.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         let environment = || std::env::var(name).ok();
@@ -100,7 +100,7 @@ impl AppSettings {
         from_environment.or_else(|| self.values.get(name).cloned())
     }
 
-    /// A text with what stands between percent signs replaced by the setting of that name.
+    /// Replaces every name between percent signs by the setting of that name.
     pub(super) fn resolve(&self, text: &str) -> Result<String, SettingsError> {
         let (mut resolved, mut rest) = (String::new(), text);
         while let Some((before, behind)) = rest.split_once('%') {
@@ -114,7 +114,7 @@ impl AppSettings {
         Ok(resolved)
     }
 
-    /// The connection string of this name, wherever the original looks for it.
+    /// Returns the connection string of this name, from any place where Azure Functions looks for it.
     fn connection_string(&self, name: &str) -> Result<String, SettingsError> {
         let places = ["", "ConnectionStrings:", "ConnectionStrings__"];
         let found = places.into_iter().find_map(|place| self.get(&format!("{place}{name}")));
@@ -129,7 +129,7 @@ impl std::fmt::Debug for AppSettings {
     }
 }
 
-/// The monitored container and the one for leases, which is made if the settings say so.
+/// Opens the monitored container and the lease container, which is created if the settings say so.
 pub(super) async fn open(
     settings: &TriggerSettings,
     app: &AppSettings,
@@ -154,8 +154,8 @@ pub(super) async fn open(
     Ok((feed, leases))
 }
 
-/// The database and the container, partitioned by `/id`; by `/partitionKey` where the service has graphs and
-/// refuses the other.
+/// Creates the database and the container, partitioned by `/id`; by `/partitionKey` on Gremlin accounts, which
+/// refuse `/id`.
 async fn open_or_create(
     leases: Container,
     throughput: Option<u32>,
@@ -191,7 +191,7 @@ fn client(
     Ok(Client::new(endpoint, credential, options, runtime.clone())?)
 }
 
-/// `AccountEndpoint=https://…;AccountKey=…;`
+/// Parses `AccountEndpoint=https://…;AccountKey=…;`.
 fn parse(text: &str) -> Result<(Endpoint, Credential), &'static str> {
     let part = |wanted: &str| {
         let mut parts = text.split(';').filter_map(|part| part.split_once('='));
@@ -199,7 +199,7 @@ fn parse(text: &str) -> Result<(Endpoint, Credential), &'static str> {
         found.map(|(_, value)| value.trim())
     };
     let endpoint = part("AccountEndpoint").ok_or("it has no AccountEndpoint")?;
-    let endpoint = endpoint.parse().map_err(|_| "its AccountEndpoint is no address")?;
+    let endpoint = endpoint.parse().map_err(|_| "its AccountEndpoint is not an address")?;
     let key = part("AccountKey").ok_or("it has no AccountKey")?;
     let key = Credential::key(key).map_err(|_| "its AccountKey is not base64")?;
     Ok((endpoint, key))
@@ -239,7 +239,7 @@ mod tests {
         for (text, why) in [
             ("", "no AccountEndpoint"),
             ("AccountEndpoint=https://a.example.org", "no AccountKey"),
-            ("AccountEndpoint=x y;AccountKey=QUJD", "no address"),
+            ("AccountEndpoint=x y;AccountKey=QUJD", "not an address"),
             ("AccountEndpoint=https://a.example.org;AccountKey=*", "not base64"),
         ] {
             let refused = parse(text).map(|_| ()).unwrap_err();

@@ -1,19 +1,18 @@
-//! A trigger as Azure Functions has it: settings in, a function called with changes.
+//! The Azure Functions trigger: reads its settings and calls a function with changes.
 //!
 //! ```text
 //! function.json ─► TriggerSettings ─► Options ─► Processor ─► your function
-//!                                   + what a mode does about failures
+//!                                   + the failure policy of a mode
 //! ```
 //!
-//! It is a thin layer: the processor below is the same that everybody uses, with leases as the original writes
-//! them, so that both can share the work or take over from each other. Two modes differ in what becomes of
-//! changes whose function failed:
+//! It is a thin layer over the processor. Leases have the format of Azure's own trigger, so that both can share the
+//! work or take over from each other. Two modes differ in the treatment of changes whose function failed:
 //!
-//! * [`Mode::Compat`] does what the original does, literally. Changes whose function threw count as handled, at
-//!   once or behind the last retry, and are lost; [`Event::Skipped`] says so.
-//! * [`Mode::Safe`] never passes a change over: it comes again, or is put away where it can be found.
+//! * [`Mode::Compat`] behaves exactly like Azure's trigger. Changes whose function threw count as handled, at once or
+//!   after the last retry, and are lost; [`Event::Skipped`] reports them.
+//! * [`Mode::Safe`] never skips a change: it is retried or dead-lettered.
 //!
-//! It decides nothing about leases, positions or order; and it never stores a position by itself.
+//! The trigger decides nothing about leases, positions or order, and never stores a position.
 
 mod connect;
 mod retry;
@@ -34,35 +33,35 @@ use crate::scale::Scaler;
 use crate::source::{FeedSource, SourceError};
 use crate::unit::Snapshot;
 use headwater_runtime::{BoxFuture, Runtime};
-use retry::{Literally, safely};
+use retry::{CompatPolicy, safe_policy};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of changes whose function failed.
+/// What happens to changes whose function failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// They come again for ever; with somewhere to put them, those to blame are put away behind the last retry.
-    /// What was handled counts, also while the host stops.
+    /// They are retried forever. With a dead-letter sink, the changes to blame are dead-lettered after the last
+    /// retry. Changes handled while the host stops count.
     #[default]
     Safe,
-    /// As in the original: they count as handled, behind the last retry if there are any.
+    /// As in Azure's trigger: they count as handled, after the last retry if there are any.
     Compat {
-        /// Whether what the function finishes while the host stops counts as handled. Without drain mode it
-        /// does not, and comes again.
+        /// Whether changes that the function finishes while the host stops count as handled (drain mode).
+        /// Otherwise they are delivered again.
         drain: bool,
     },
 }
 
-/// Why a trigger cannot be built.
+/// Errors of building a trigger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TriggerError {
-    /// Its settings.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// What they were made into.
+    /// The resulting options are invalid, or a part is missing.
     #[error(transparent)]
     Build(#[from] BuildError),
 }
@@ -70,7 +69,7 @@ pub enum TriggerError {
 type Call = Arc<dyn Fn(Batch) -> BoxFuture<Result<(), HandlerError>> + Send + Sync>;
 type Tune = Box<dyn FnOnce(Options) -> Options + Send>;
 
-/// Puts a trigger together.
+/// Builds a [`TriggerHost`].
 pub struct TriggerBuilder {
     settings: TriggerSettings,
     processor: ProcessorBuilder,
@@ -81,21 +80,21 @@ pub struct TriggerBuilder {
 }
 
 impl TriggerBuilder {
-    /// The monitored container; [`TriggerHost::connect`] gives it already.
+    /// Sets the monitored container; [`TriggerHost::connect`] has set it already.
     #[must_use]
     pub fn source(mut self, source: impl FeedSource) -> TriggerBuilder {
         self.processor = self.processor.source(source);
         self
     }
 
-    /// Where leases are kept; [`TriggerHost::connect`] gives it already.
+    /// Sets the lease store; [`TriggerHost::connect`] has set it already.
     #[must_use]
     pub fn leases(mut self, store: impl LeaseStore) -> TriggerBuilder {
         self.processor = self.processor.leases(store);
         self
     }
 
-    /// The function, and its name: copies of one function, and only those, have the same.
+    /// Sets the function and its name. All instances of one function, and only those, share a name.
     #[must_use]
     pub fn function<F, Work>(mut self, name: impl Into<String>, function: F) -> TriggerBuilder
     where
@@ -107,21 +106,21 @@ impl TriggerBuilder {
         self
     }
 
-    /// What becomes of changes whose function failed; nothing is lost by default.
+    /// Sets what happens to changes whose function failed; by default nothing is lost.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> TriggerBuilder {
         self.mode = mode;
         self
     }
 
-    /// Where changes go that fail again and again, in [`Mode::Safe`].
+    /// Sets the sink for changes that fail repeatedly, in [`Mode::Safe`].
     #[must_use]
     pub fn dead_letters(mut self, letters: impl DeadLetters) -> TriggerBuilder {
         self.letters = Some(Arc::new(letters));
         self
     }
 
-    /// A last word on the options of the processor: who listens to events, lanes, timeouts.
+    /// Adjusts the processor's options at the end: event listeners, lanes, timeouts.
     #[must_use]
     pub fn tune(
         mut self,
@@ -131,25 +130,27 @@ impl TriggerBuilder {
         self
     }
 
-    /// Where it takes time, chance and tasks from; the system by default.
+    /// Sets the source of time, randomness and tasks; defaults to the system.
     #[must_use]
     pub fn runtime(mut self, runtime: Runtime) -> TriggerBuilder {
         self.processor = self.processor.runtime(runtime);
         self
     }
 
-    /// The trigger.
+    /// Builds the trigger.
     ///
     /// # Errors
-    /// When something is missing, or a setting cannot be meant.
+    /// Fails if a part is missing or a setting is invalid.
     pub fn build(self) -> Result<TriggerHost, TriggerError> {
         let TriggerBuilder { settings, processor, mode, function, letters, tune } = self;
         settings.check()?;
         let (function, call) = function.ok_or(BuildError::Missing("a function"))?;
         let mut options = settings.options();
         options.failure = match mode {
-            Mode::Safe => safely(settings.retry, letters.is_some()),
-            Mode::Compat { drain } => Arc::new(Literally { retry: settings.retry, drains: drain }),
+            Mode::Safe => safe_policy(settings.retry, letters.is_some()),
+            Mode::Compat { drain } => {
+                Arc::new(CompatPolicy { retry: settings.retry, drains: drain })
+            }
         };
         options.dead_letters = letters;
         if let Some(tune) = tune {
@@ -160,7 +161,7 @@ impl TriggerBuilder {
     }
 }
 
-/// A trigger that is not running yet. See the head of this module.
+/// A configured trigger; [`TriggerHost::start`] runs it. See the module documentation.
 #[derive(Clone)]
 pub struct TriggerHost {
     processor: Processor,
@@ -169,7 +170,7 @@ pub struct TriggerHost {
 }
 
 impl TriggerHost {
-    /// Begins to put one together, of containers that are open already.
+    /// Returns a builder for containers that are open already.
     #[must_use]
     pub fn builder(settings: TriggerSettings) -> TriggerBuilder {
         TriggerBuilder {
@@ -182,11 +183,11 @@ impl TriggerHost {
         }
     }
 
-    /// Begins to put one together, of the containers the settings name. The lease container, and its database,
-    /// are made if the settings say so.
+    /// Opens the containers named in the settings and returns a builder. Creates the lease container and its
+    /// database if the settings say so.
     ///
     /// # Errors
-    /// When an app setting is missing, a connection string is none, or the lease container cannot be used.
+    /// Fails if an app setting is missing, a connection string is invalid, or the lease container cannot be used.
     pub async fn connect(
         settings: TriggerSettings,
         app: &AppSettings,
@@ -196,41 +197,41 @@ impl TriggerHost {
         Ok(TriggerHost::builder(settings).source(feed).leases(leases).runtime(runtime))
     }
 
-    /// What it was told.
+    /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &TriggerSettings {
         &self.settings
     }
 
-    /// Begins to call the function. Every start is an instance of its own, so that leases of one that vanished
-    /// are taken when they have expired. May be called again after a stop. Whoever else uses the same leases
-    /// and is no copy of this function is told of first: [`Event::UnknownMember`].
+    /// Starts to call the function. May be called again after a stop.
     ///
+    /// Every start is a new instance, so leases of a crashed instance are acquired only after they expire. First
+    /// reports every host that uses the same leases for another function: [`Event::UnknownMember`].
     /// # Errors
-    /// As [`Processor::start`].
+    /// Fails like [`Processor::start`].
     pub async fn start(&self) -> Result<Running, StartError> {
         let unit = self.processor.unit().await?;
-        // Whoever cannot look finds out why by starting.
+        // If listing fails, starting reports the reason.
         if let Ok(snapshot) = unit.look().await {
             let options = self.processor.options();
-            for (name, leases) in strangers(&snapshot, &self.function, options.expiration) {
+            for (name, leases) in other_functions(&snapshot, &self.function, options.expiration) {
                 options.events.tell(Event::UnknownMember { name, leases });
             }
         }
         self.processor.named(self.instance()).start().await
     }
 
-    /// How many instances it needs.
+    /// Returns a scaler, which measures how many instances are needed.
     ///
     /// # Errors
-    /// When the monitored container cannot be read.
+    /// Fails if the monitored container cannot be read.
     pub async fn scaler(&self) -> Result<Scaler, SourceError> {
         let unit = self.processor.unit().await?;
         let options = self.processor.options();
         Ok(Scaler::new(self.processor.source().clone(), unit, options.items_max))
     }
 
-    /// A name no instance had before; it begins with that of the function.
+    /// Returns a unique instance name that begins with the function's name.
     fn instance(&self) -> String {
         let random = self.processor.runtime().random_u128();
         let hex = format!("{random:032x}");
@@ -245,8 +246,12 @@ impl std::fmt::Debug for TriggerHost {
     }
 }
 
-/// Who has these leases, is alive, and is no copy of this function; with how many leases.
-fn strangers(snapshot: &Snapshot, function: &str, expiration: Duration) -> BTreeMap<String, usize> {
+/// Returns the live hosts that own these leases but run another function, with their numbers of leases.
+fn other_functions(
+    snapshot: &Snapshot,
+    function: &str,
+    expiration: Duration,
+) -> BTreeMap<String, usize> {
     let copies = format!("{function}.");
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
     for member in snapshot.members.iter().filter(|member| !member.draining) {
@@ -263,7 +268,7 @@ fn strangers(snapshot: &Snapshot, function: &str, expiration: Duration) -> BTree
     found
 }
 
-/// Makes an invocation for every lease.
+/// Creates an invocation for every lease.
 struct Invocations {
     call: Call,
     mode: Mode,
@@ -277,7 +282,7 @@ impl HandlerFactory for Invocations {
     }
 }
 
-/// A function at work on one lease.
+/// Calls the function for one lease.
 struct Invocation {
     call: Call,
     mode: Mode,
@@ -290,10 +295,10 @@ impl Handler for Invocation {
         let Mode::Compat { drain } = self.mode else { return outcome.map(|()| Ack::Done) };
         match outcome {
             Ok(()) if context.is_stopping() && !drain => Err(HandlerError::new(
-                "the function ended after its host was asked to stop; without drain mode that does not count",
+                "the function ended after its host was asked to stop; this does not count without drain mode",
             )),
             Ok(()) => Ok(Ack::Done),
-            // A function throws or it does not: the original knows of no blame, and runs the whole batch again.
+            // Azure's trigger knows no blamed changes: if the function throws, the whole batch is retried.
             Err(error) => Err(error.without_blame()),
         }
     }

@@ -1,13 +1,14 @@
-//! How a function that threw is run again, and what becomes of its changes behind the last retry.
+//! Retry policies of Azure Functions, and what happens after the last retry.
 //!
 //! ```text
-//!             none given          so many, then                  for ever (-1)
-//! Compat      passed over         passed over                    again and again
-//! Safe        again for ever      put away, or again for ever    again and again
+//!                           no policy           limited retries     unlimited (-1)
+//! Compat                    skip                skip                retry forever
+//! Safe                      retry forever       retry forever       retry forever
+//! Safe with dead letters    dead-letter         dead-letter         retry forever
 //! ```
 //!
-//! Decisions without a clock. Retries of the Functions host are counted in memory, so a host that takes over
-//! begins to count anew; [`Safe`](super::Mode::Safe) counts those of hosts that vanished as well.
+//! Pure decisions, no clock. The Functions host counts retries in memory, so a host that takes over starts counting
+//! from zero; [`Safe`](super::Mode::Safe) includes the attempts of hosts that vanished.
 
 use super::settings::SettingsError;
 use crate::failure::{Action, Backoff, Failure, FailurePolicy, RetryForever, RetryThenDeadLetter};
@@ -15,24 +16,24 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a function that threw is run again with the same changes, and after which pauses (`retry` of a
+/// How often a failed function is called again with the same changes, and after which pauses (`retry` of a
 /// `function.json`; `FixedDelayRetry` and `ExponentialBackoffRetry` in code).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// How often, besides the first time; for ever if nothing is said (`maxRetryCount`, there −1).
+    /// The number of retries after the first call; `None` means unlimited (`maxRetryCount`, −1 there).
     pub count_max: Option<u32>,
-    /// How long to wait before each.
+    /// The pauses before the retries.
     pub pauses: Backoff,
 }
 
 impl Retry {
-    /// The same pause every time (`fixedDelay`).
+    /// Creates a policy with constant pauses (`fixedDelay`).
     #[must_use]
     pub fn fixed_delay(count_max: Option<u32>, delay: Duration) -> Retry {
         Retry { count_max, pauses: Backoff { first: delay, longest: delay } }
     }
 
-    /// Pauses that double, from the first to the longest (`exponentialBackoff`).
+    /// Creates a policy whose pauses double, from the first to the longest (`exponentialBackoff`).
     #[must_use]
     pub fn exponential_backoff(
         count_max: Option<u32>,
@@ -42,7 +43,7 @@ impl Retry {
         Retry { count_max, pauses: Backoff { first: minimum, longest: maximum } }
     }
 
-    /// Reads `retry` of a `function.json`.
+    /// Parses `retry` of a `function.json`.
     pub(super) fn parse(json: &Value) -> Result<Retry, SettingsError> {
         let text = |name: &'static str| match json.get(name).and_then(Value::as_str) {
             Some(text) => Ok(text),
@@ -64,7 +65,7 @@ impl Retry {
                     SettingsError::Bad {
                         name: "maxRetryCount",
                         given: json["maxRetryCount"].to_string(),
-                        wanted: "a number of retries, or -1 for ever",
+                        wanted: "a number of retries, or -1 for unlimited",
                     }
                 })?)
             }
@@ -93,7 +94,7 @@ impl Retry {
     }
 }
 
-/// `[days.]hours:minutes:seconds[.fraction]`, as .NET writes a `TimeSpan`.
+/// Parses `[days.]hours:minutes:seconds[.fraction]`, the format of a .NET `TimeSpan`.
 fn time_span(text: &str) -> Option<Duration> {
     let (days, clock) = match text.split_once('.') {
         Some((days, clock)) if clock.contains(':') => (days.parse::<u64>().ok()?, clock),
@@ -110,16 +111,16 @@ fn time_span(text: &str) -> Option<Duration> {
     Duration::from_secs(whole).checked_add(Duration::try_from_secs_f64(seconds).ok()?)
 }
 
-/// What the Functions host does: retries if there is a policy, then passes the changes over.
-pub(super) struct Literally {
+/// Behaves like the Functions host: retries if there is a policy, then skips the changes.
+pub(super) struct CompatPolicy {
     pub(super) retry: Option<Retry>,
-    /// Whether what ends while the host stops counts.
+    /// Whether changes that are finished while the host stops count.
     pub(super) drains: bool,
 }
 
-impl FailurePolicy for Literally {
+impl FailurePolicy for CompatPolicy {
     fn decide(&self, failure: &Failure<'_>) -> Action {
-        // Whoever stops tries nothing again, so this counts nothing as handled.
+        // A stopping host retries nothing, so this only leaves the changes unhandled.
         if failure.stopping && !self.drains {
             return Action::Retry { after: Duration::ZERO };
         }
@@ -133,9 +134,9 @@ impl FailurePolicy for Literally {
     }
 }
 
-/// What never passes a change over: with somewhere to put changes away those to blame go there behind the last
-/// retry, otherwise retries do not end.
-pub(super) fn safely(retry: Option<Retry>, puts_away: bool) -> Arc<dyn FailurePolicy> {
+/// Returns a policy that never skips a change: dead-letters after the last retry if there is a sink, and otherwise
+/// retries forever.
+pub(super) fn safe_policy(retry: Option<Retry>, puts_away: bool) -> Arc<dyn FailurePolicy> {
     let pauses = retry.map_or_else(Backoff::default, |retry| retry.pauses);
     let usual = RetryThenDeadLetter { backoff: pauses, ..RetryThenDeadLetter::default() };
     match retry {
@@ -180,17 +181,17 @@ mod tests {
             (growing, 9, 0, again(5)),
             (growing, 10, 0, Action::Skip),
         ] {
-            let policy = Literally { retry, drains: true };
+            let policy = CompatPolicy { retry, drains: true };
             assert_eq!(decide(&policy, attempt, before, false), expected, "{retry:?} {attempt}");
         }
     }
 
     #[test]
     fn compat_counts_nothing_that_ends_while_the_host_stops_unless_it_drains() {
-        let without = Literally { retry: None, drains: false };
+        let without = CompatPolicy { retry: None, drains: false };
         assert_eq!(decide(&without, 1, 0, true), Action::Retry { after: Duration::ZERO });
         assert_eq!(decide(&without, 1, 0, false), Action::Skip);
-        assert_eq!(decide(&Literally { retry: None, drains: true }, 1, 0, true), Action::Skip);
+        assert_eq!(decide(&CompatPolicy { retry: None, drains: true }, 1, 0, true), Action::Skip);
     }
 
     #[test]
@@ -199,16 +200,16 @@ mod tests {
         for retry in [None, fixed(Some(0)), fixed(Some(3)), fixed(None)] {
             for puts_away in [false, true] {
                 for attempt in [1, 4, 1_000_000] {
-                    let action = decide(&*safely(retry, puts_away), attempt, 0, false);
+                    let action = decide(&*safe_policy(retry, puts_away), attempt, 0, false);
                     let ends = puts_away && retry.is_none_or(|retry| retry.count_max.is_some());
                     assert_ne!(action, Action::Skip);
                     assert!(ends || matches!(action, Action::Retry { .. }), "{retry:?} {attempt}");
                 }
             }
         }
-        assert_eq!(decide(&*safely(fixed(Some(3)), true), 4, 0, false), Action::DeadLetter);
+        assert_eq!(decide(&*safe_policy(fixed(Some(3)), true), 4, 0, false), Action::DeadLetter);
         assert_eq!(
-            decide(&*safely(fixed(Some(3)), true), 3, 0, false),
+            decide(&*safe_policy(fixed(Some(3)), true), 3, 0, false),
             Action::Retry { after: SECOND }
         );
     }

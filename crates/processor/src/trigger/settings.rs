@@ -1,8 +1,8 @@
-//! The settings of a Cosmos DB trigger, as `function.json` and `host.json` have them.
+//! The settings of a Cosmos DB trigger, as in `function.json` and `host.json`.
 //!
-//! Every setting is known under its present name and under its older ones. What it does not know, or what cannot
-//! be meant, is refused with the name of the setting: a setting that is silently not obeyed is how changes get
-//! lost. It reads no file and opens no connection; see [`TriggerHost::connect`](super::TriggerHost::connect).
+//! Every setting is accepted under its current and its older names. Unknown settings and invalid combinations are
+//! refused by name, because a silently ignored setting can lose changes. Never reads a file or opens a connection;
+//! see [`TriggerHost::connect`](super::TriggerHost::connect).
 
 use super::connect::AppSettings;
 use super::retry::Retry;
@@ -13,75 +13,75 @@ use headwater_model::Timestamp;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// Why settings cannot be used.
+/// Errors in the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// Not JSON, or not of that form.
-    #[error("{file} is not what it should be: {why}")]
+    /// The file is not JSON, or has the wrong structure.
+    #[error("{file} is invalid: {why}")]
     Form {
-        /// Which.
+        /// The file.
         file: &'static str,
-        /// What is wrong.
+        /// What is invalid.
         why: String,
     },
-    /// Something has to be said.
+    /// A required setting is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// Nobody knows it.
-    #[error("there is no setting {0:?}")]
+    /// The setting does not exist.
+    #[error("there is no setting {0:?}; check its spelling")]
     Unknown(String),
-    /// Under two names, with two values.
-    #[error("{one} and {other} are two names of one setting, and differ; leave one out")]
+    /// A setting was given under two names, with different values.
+    #[error("{one} and {other} name the same setting but differ; remove one")]
     Twice {
         /// One name.
         one: &'static str,
         /// The other.
         other: &'static str,
     },
-    /// Not of that kind, or out of range.
+    /// The value has the wrong type, or is out of range.
     #[error("{name} is {given}; it should be {wanted}")]
     Bad {
-        /// Which setting.
+        /// The setting.
         name: &'static str,
-        /// What it is.
+        /// The given value.
         given: String,
-        /// What it should be.
+        /// The expected values.
         wanted: &'static str,
     },
-    /// Two settings that exclude each other.
-    #[error("startFromBeginning and startFromTime exclude each other; leave one out")]
+    /// Two settings exclude each other.
+    #[error("startFromBeginning and startFromTime exclude each other; remove one")]
     TwoStarts,
-    /// A lease that is written would be a change to handle.
+    /// The lease container is the monitored container.
     #[error(
-        "leaseContainerName is the monitored container {0:?}: every lease that is written would be a change to \
-         handle; give leases a container of their own"
+        "leaseContainerName is the monitored container {0:?}: every lease write would be a change to handle; use a \
+         separate lease container"
     )]
     SameContainer(String),
-    /// A renewal that is lost would cost a lease.
+    /// The expiration is too short: one lost renewal would cost a lease.
     #[error(
         "leaseExpirationInterval is less than three times leaseRenewInterval, so that one lost request costs a \
-         lease; make it longer, or renew more often"
+         lease; raise it, or renew more often"
     )]
     ExpiresTooSoon,
-    /// A name in percent signs, or of a connection, that no app setting has.
-    #[error("there is no app setting {0:?}")]
+    /// An app setting is missing that a name in percent signs or a connection refers to.
+    #[error("there is no app setting {0:?}; add it")]
     NoAppSetting(String),
 }
 
-/// What the settings of a trigger say. The defaults are those of the extension.
+/// The settings of a trigger. The defaults are those of the Azure Functions extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TriggerSettings {
     /// The app setting with the connection string of the monitored account (`connection`,
-    /// `connectionStringSetting`); the default one if nothing is said.
+    /// `connectionStringSetting`); `None` means the default one.
     pub connection: Option<String>,
     /// `databaseName`
     pub database: String,
     /// `containerName`, `collectionName`
     pub container: String,
-    /// The same for leases; that of the monitored account if nothing is said (`leaseConnection`,
-    /// `leaseConnectionStringSetting`).
+    /// The app setting with the connection string of the lease account; `None` means the monitored account
+    /// (`leaseConnection`, `leaseConnectionStringSetting`).
     pub lease_connection: Option<String>,
     /// `leaseDatabaseName`; the monitored one by default.
     pub lease_database: String,
@@ -91,7 +91,7 @@ pub struct TriggerSettings {
     pub create_lease_container: bool,
     /// `leasesContainerThroughput`, `leasesCollectionThroughput`
     pub lease_throughput: Option<u32>,
-    /// What makes functions on one lease container independent of each other (`leaseContainerPrefix`,
+    /// Separates functions that share a lease container (`leaseContainerPrefix`,
     /// `leaseCollectionPrefix`, `leaseOptions.leasePrefix` of `host.json`).
     pub prefix: String,
     /// `feedPollDelay`, `feedPollTime`
@@ -102,9 +102,9 @@ pub struct TriggerSettings {
     pub expiration: Duration,
     /// `leaseRenewInterval`
     pub renew_interval: Duration,
-    /// `maxItemsPerInvocation`; 100 by default. `None` leaves it to the server.
+    /// `maxItemsPerInvocation`; 100 by default. `None` leaves the page size to the server.
     pub items_max: Option<u32>,
-    /// `startFromBeginning`, `startFromTime`; for the very first start only.
+    /// `startFromBeginning`, `startFromTime`; applies to the very first start only.
     pub start: Start,
     /// `preferredLocations`
     pub preferred_regions: Vec<String>,
@@ -114,24 +114,24 @@ pub struct TriggerSettings {
     pub user_agent_suffix: Option<String>,
     /// `retry` of a `function.json`
     pub retry: Option<Retry>,
-    /// Settings that were read and change nothing here, and why.
+    /// Messages about accepted settings that have no effect here.
     pub notes: Vec<String>,
 }
 
-/// The lease container if nothing is said.
+/// The default lease container.
 const LEASES: &str = "leases";
-/// Items in a batch if nothing is said.
+/// The default number of items per batch.
 const ITEMS_MAX: u32 = 100;
-/// Intervals of the originals are 32-bit numbers of milliseconds.
+/// The extension's intervals are signed 32-bit numbers of milliseconds.
 const MILLIS_MAX: u64 = i32::MAX as u64;
-/// The service takes no less.
+/// The minimum throughput that the service accepts.
 const THROUGHPUT_MIN: u64 = 400;
 
-/// What a binding says besides its settings.
+/// Properties of a binding that are not settings.
 const NOT_SETTINGS: [&[&str]; 4] = [&["type"], &["name"], &["direction"], &["dataType"]];
 
 impl TriggerSettings {
-    /// The defaults, for a container.
+    /// Returns the defaults for a monitored container.
     #[must_use]
     pub fn new(database: impl Into<String>, container: impl Into<String>) -> TriggerSettings {
         let (database, interop) = (database.into(), Options::interop(Flavour::DotNetV3, ""));
@@ -159,11 +159,13 @@ impl TriggerSettings {
         }
     }
 
-    /// Reads a `function.json`, or its binding alone, and the `host.json` beside it, or its section
-    /// `extensions.cosmosDB` alone. Names in percent signs are app settings.
+    /// Parses a `function.json` and an optional `host.json`.
+    ///
+    /// Each may also be only its relevant part: the binding, or the section `extensions.cosmosDB`. Names in percent
+    /// signs are app settings.
     ///
     /// # Errors
-    /// When something is missing, unknown, out of range, or cannot be meant.
+    /// Fails if a setting is missing, unknown, out of range, or contradicts another one.
     pub fn parse(
         function: &str,
         host: Option<&str>,
@@ -183,10 +185,10 @@ impl TriggerSettings {
         Ok(settings)
     }
 
-    /// What cannot be meant, whoever put the settings together.
+    /// Validates combinations that no configuration can intend.
     ///
     /// # Errors
-    /// When it is so.
+    /// Fails if a name is empty, if the lease container is the monitored one, or if the expiration is too short.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (name, value) in [("databaseName", &self.database), ("containerName", &self.container)]
         {
@@ -206,8 +208,8 @@ impl TriggerSettings {
         Ok(())
     }
 
-    /// The options of a processor that are these settings: its leases are those of the .NET SDK, which is what
-    /// the trigger writes, so that hosts of both kinds share the work.
+    /// Returns the processor options for these settings. Leases have the format of the .NET SDK, as Azure's trigger
+    /// writes it, so that hosts of both kinds share the work.
     #[must_use]
     pub fn options(&self) -> Options {
         let mut options = Options::interop(Flavour::DotNetV3, self.prefix.clone());
@@ -221,7 +223,7 @@ impl TriggerSettings {
         options
     }
 
-    /// Where `host.json` says something the binding does not.
+    /// Applies the settings of `host.json`; the binding takes precedence.
     fn add_host(
         &mut self,
         section: &Map<String, Value>,
@@ -230,11 +232,13 @@ impl TriggerSettings {
         let mut host = Properties::new(section, app);
         let is_direct = |mode: &str| !mode.eq_ignore_ascii_case("gateway");
         if let Some(mode) = host.text(&["connectionMode"])?.filter(|mode| is_direct(mode)) {
-            self.notes
-                .push(format!("connectionMode {mode}: every connection here is to the gateway"));
+            self.notes.push(format!(
+                "connectionMode {mode} has no effect: every connection uses the gateway"
+            ));
         }
         if let Some(protocol) = host.text(&["protocol"])? {
-            self.notes.push(format!("protocol {protocol}: every connection here is HTTP"));
+            self.notes
+                .push(format!("protocol {protocol} has no effect: every connection uses HTTP"));
         }
         self.user_agent_suffix = host.text(&["userAgentSuffix"])?;
         if let Some(lease) = host.take(&["leaseOptions"])? {
@@ -255,7 +259,7 @@ fn object(file: &'static str, text: &str) -> Result<Map<String, Value>, Settings
     serde_json::from_str(text).map_err(form)
 }
 
-/// The binding of the trigger in a `function.json`; itself if it is one.
+/// Returns the trigger's binding in a `function.json`; the object itself if it is a binding.
 fn binding_of(function: &Map<String, Value>) -> Result<&Map<String, Value>, SettingsError> {
     let Some(bindings) = function.get("bindings") else { return Ok(function) };
     let is_trigger = |binding: &&Map<String, Value>| {
@@ -263,12 +267,12 @@ fn binding_of(function: &Map<String, Value>) -> Result<&Map<String, Value>, Sett
         kind.is_some_and(|kind| kind.eq_ignore_ascii_case("cosmosDBTrigger"))
     };
     let bindings = bindings.as_array().into_iter().flatten().filter_map(Value::as_object);
-    let why = "it has no binding of the type cosmosDBTrigger".to_owned();
+    let why = "it has no binding of type cosmosDBTrigger".to_owned();
     let none = SettingsError::Form { file: "function.json", why };
     bindings.into_iter().find(is_trigger).ok_or(none)
 }
 
-/// The section of the extension in a `host.json`; itself if it is one.
+/// Returns the extension's section in a `host.json`; the object itself if it is that section.
 fn section_of(host: &Map<String, Value>) -> Map<String, Value> {
     if !host.contains_key("version") && !host.contains_key("extensions") {
         return host.clone();
@@ -282,7 +286,7 @@ fn bad(name: &'static str, given: &Value, wanted: &'static str) -> SettingsError
     SettingsError::Bad { name, given, wanted }
 }
 
-/// The properties of an object, each taken once, so that what is left over is what nobody knows.
+/// The properties of an object. Each is taken once, so that the remaining ones are unknown.
 struct Properties<'a> {
     left: Vec<(&'a str, &'a Value)>,
     app: &'a AppSettings,
@@ -296,8 +300,7 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// The value under one of the names of a setting. As the original does, it reads them in any case and takes
-    /// null for nothing.
+    /// Takes the value under any name of a setting. Like the extension, ignores case and treats null as absent.
     fn take(&mut self, names: &[&'static str]) -> Result<Option<&'a Value>, SettingsError> {
         let mut taken: Option<(&'static str, &'a Value)> = None;
         for name in names {
@@ -315,14 +318,14 @@ impl<'a> Properties<'a> {
         Ok(taken.map(|(_, value)| value))
     }
 
-    /// A text with its app settings put in; nothing if it is empty.
+    /// Takes a text and resolves its app settings; `None` if it is empty.
     fn text(&mut self, names: &[&'static str]) -> Result<Option<String>, SettingsError> {
         let Some(value) = self.take(names)? else { return Ok(None) };
         let text = value.as_str().ok_or_else(|| bad(names[0], value, "a text"))?;
         Ok(Some(self.app.resolve(text)?).filter(|text| !text.is_empty()))
     }
 
-    /// A number, which may be written as a text; nothing if it is zero, as in the original.
+    /// Takes a number, which may be written as a string; zero counts as absent, like in the extension.
     fn number(
         &mut self,
         names: &[&'static str],
@@ -445,7 +448,7 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// Nothing may be left that nobody knows.
+    /// Refuses properties that were not taken.
     fn end(self) -> Result<(), SettingsError> {
         let Some((name, _)) = self.left.first() else { return Ok(()) };
         Err(SettingsError::Unknown((*name).to_owned()))

@@ -1,9 +1,9 @@
-//! What tests on the real clock share.
+//! Helpers for tests that use the real clock.
 
 use headwater_runtime::Runtime;
 use std::time::Duration;
 
-/// Looks until it is so; what never comes, and a host that hangs, is found by giving up.
+/// Waits until the condition holds; gives up after a minute or more, so that a hanging host fails the test.
 pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     let runtime = Runtime::system();
     for _ in 0..6000 {
@@ -12,5 +12,5 @@ pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
         }
         runtime.sleep(Duration::from_millis(10)).await;
     }
-    panic!("it never came so far");
+    panic!("the condition was not met in time");
 }

@@ -1,14 +1,14 @@
-//! Why bytes are not an item.
+//! Errors of a scan: why bytes are not an item.
 //!
-//! The scan itself passes a `Fault` around, two small numbers that fit in registers. Only when it
-//! gives up is the fault turned into a `BodyError` with names and words in it. A message never
-//! quotes values, only property names: bodies are the users' secrets, and errors end up in logs.
+//! The scan itself returns a `Fault`, two small numbers that fit in registers. A failed scan turns
+//! the fault into a `BodyError` with names and words. A message never quotes values, only property
+//! names: bodies may be secret, and errors end up in logs.
 
 use super::span::ValueKind;
 use super::text;
 use super::words::{Offset, byte};
 
-/// Why a body was refused. Every case is the sender's to mend; sending it again as it is is futile.
+/// Why a body was rejected. The sender must change the body; a retry with the same bytes fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
@@ -25,21 +25,21 @@ pub enum BodyError {
     /// Objects and arrays are nested deeper than the limit.
     #[error("json at byte {at} is nested deeper than {limit} levels; flatten it")]
     TooDeep {
-        /// Offset of the brace or bracket that went too far.
+        /// Offset of the brace or bracket that exceeds the limit.
         at: usize,
         /// The limit in force.
         limit: usize,
     },
-    /// The top level is valid JSON perhaps, but not an object.
+    /// The top-level value is not an object. Found by its first byte, so the rest may be malformed.
     #[error("item is {found}; an item must be a json object, so wrap it in one")]
     NotAnObject {
-        /// What stands there instead.
+        /// Kind of the value that was sent.
         found: ValueKind,
     },
-    /// The bytes end before the JSON does; an empty body is the plainest case.
+    /// The bytes end before the JSON is complete; also the error of an empty body.
     #[error("json stops short after {bytes} bytes; send the whole text")]
     Truncated {
-        /// How many bytes there were.
+        /// Number of bytes that were sent.
         bytes: usize,
     },
     /// The bytes break the grammar of RFC 8259.
@@ -47,7 +47,7 @@ pub enum BodyError {
     Malformed {
         /// Offset of the first byte that does not fit.
         at: usize,
-        /// What should have been there.
+        /// What the grammar expects there.
         problem: &'static str,
     },
     /// A string holds bytes that are not UTF-8.
@@ -76,22 +76,22 @@ pub enum BodyError {
         /// Offset of the number.
         at: usize,
     },
-    /// The top-level `id` is there but is not a string.
+    /// The top-level `id` exists but is not a string.
     #[error("property \"id\" is {found}; it must be a string")]
     IdNotAString {
-        /// What it is instead.
+        /// Kind of the value it has.
         found: ValueKind,
     },
 }
 
-/// A reason to stop scanning, as small as it can be.
+/// A reason to stop scanning, kept small so that it is returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     at: Offset,
     problem: Problem,
 }
 
-/// What is wrong at the place of a fault.
+/// The rule that the bytes break at the offset of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     NoValue,

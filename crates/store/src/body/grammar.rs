@@ -1,12 +1,12 @@
-//! The one pass over a body: RFC 8259, our stricter rules, and the places of what was asked for.
+//! The single pass over a body: checks RFC 8259 and our stricter rules, and locates wanted values.
 //!
-//! A recursive descent without a tree. Each function takes the offset where its piece starts and
-//! returns the offset just past it. Depth is limited before the stack is, so a hostile body of
-//! nothing but brackets ends as an error. Bytes past the end read as zero, which no rule accepts:
-//! the end of the body needs no test of its own on the way.
+//! A recursive descent parser that builds no tree. Each function takes the offset where its piece
+//! starts and returns the offset just past it. The nesting limit is reached before the stack
+//! overflows, so a hostile body of brackets ends as an error. Bytes past the end read as zero, which
+//! no rule accepts, so the functions need no separate test for the end of the body.
 //!
-//! Nothing is unescaped, parsed or copied here, except the rare key with an escape in it and the
-//! rare number that might be too large.
+//! Nothing is unescaped, parsed or copied here, except a key that contains an escape and a number
+//! that might be too large.
 
 use super::error::{Fault, Problem};
 use super::inline::Inline;
@@ -17,9 +17,9 @@ use super::text;
 use super::wanted::{Node, ROOT, Role, SYSTEM, Wanted};
 use super::words::{self, Offset, byte, slice};
 
-/// What a pass found at the top level and at the wanted paths.
+/// The values that a pass located at the top level and at the wanted paths.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct LocatedValues {
     pub(super) id: Option<ValueSpan>,
     pub(super) ttl: Option<ValueSpan>,
     /// One per wanted path. Eight cover a partition key and a few unique keys without allocating.
@@ -37,10 +37,15 @@ pub(super) struct Region {
     pub(super) end: Offset,
 }
 
-impl Found {
-    /// Nothing yet, with room for the values of so many paths.
-    pub(super) fn nothing(paths: usize) -> Found {
-        Found { id: None, ttl: None, values: Inline::of_length(paths), system: Inline::new() }
+impl LocatedValues {
+    /// An empty result with room for the values of `paths` paths.
+    pub(super) fn nothing(paths: usize) -> LocatedValues {
+        LocatedValues {
+            id: None,
+            ttl: None,
+            values: Inline::of_length(paths),
+            system: Inline::new(),
+        }
     }
 }
 
@@ -50,8 +55,8 @@ pub(super) struct Scanner<'b, 'w, 'f> {
     wanted: Option<&'w Wanted>,
     nesting_max: usize,
     keys: Keys,
-    /// Filled in place: moving it cost more than anything else in a scan of `{}`.
-    found: &'f mut Found,
+    /// Filled in place: moving it was the largest cost of scanning `{}`.
+    found: &'f mut LocatedValues,
 }
 
 /// A key that has been read.
@@ -67,7 +72,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
         body: &'b [u8],
         wanted: Option<&'w Wanted>,
         nesting_max: usize,
-        found: &'f mut Found,
+        found: &'f mut LocatedValues,
     ) -> Self {
         Scanner { body, wanted, nesting_max, keys: Keys::new(), found }
     }
@@ -107,8 +112,8 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
         if is_end { Ok(()) } else { Err(Problem::BytesAfterEnd.at(rest)) }
     }
 
-    /// `depth` is the number of objects and arrays around the value; `node` is where the wanted
-    /// paths have come to, if one of them leads into it.
+    /// Reads one value. `depth` is the number of objects and arrays around it. `node` is the trie node
+    /// of this value if a wanted path continues below it.
     #[inline(always)]
     fn value(
         &mut self,
@@ -199,7 +204,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
         self.wanted?.node(child)
     }
 
-    /// Keeps what a wanted or well-known property turned out to be.
+    /// Records the value of a wanted or well-known property.
     fn note(
         &mut self,
         node: &'w Node,
@@ -234,7 +239,7 @@ impl<'b, 'w, 'f> Scanner<'b, 'w, 'f> {
 /// Skips whitespace.
 #[inline(always)]
 fn space(body: &[u8], at: Offset) -> Offset {
-    // Compact bodies have none, so the loop stays out of the way.
+    // Compact bodies have no whitespace, so the loop is kept out of line.
     if byte(body, at) > b' ' { at } else { some_space(body, at) }
 }
 
@@ -342,8 +347,7 @@ fn odd_key(body: &[u8], start: Offset) -> Result<Key, Fault> {
 /// the quote that ends it is ASCII: strings can be checked one by one.
 fn utf8(body: &[u8], start: Offset, end: Offset) -> Result<(), Fault> {
     let string = slice(body, start, end);
-    // Rust's own check is the fastest there is without `unsafe`; where it stops is worth finding
-    // only for the message.
+    // The check of `std` is the fastest without `unsafe`. Only the message needs the offset.
     match std::str::from_utf8(string) {
         Ok(_) => Ok(()),
         Err(error) => {

@@ -1,17 +1,17 @@
-//! A list that lives on the stack until it outgrows a fixed room.
+//! A small vector: a list on the stack that moves to the heap when it exceeds its inline capacity.
 //!
-//! The scan needs two lists whose length the sender decides: the keys of the objects that are open
-//! and the values it was asked for. Ordinary items fit the room and cost no allocation; a hostile
-//! one moves to the heap once and stays there. It never shrinks back and never holds anything that
-//! needs dropping.
+//! The scan needs lists whose length the caller or the sender decides: the keys of open objects and
+//! the wanted values. Ordinary items fit the inline capacity and cost no allocation. A longer list
+//! moves to the heap once and stays there. It never moves back and never holds anything that needs
+//! `Drop`.
 
 /// At most `N` elements in place, any number on the heap.
 #[derive(Clone, Debug)]
 pub(super) struct Inline<T, const N: usize> {
     room: [T; N],
-    /// Stays at `N` once the room was too small, so that a push needs a single comparison.
+    /// Stays at `N` after the move to the heap, so that a push needs a single comparison.
     used: usize,
-    /// Holds everything, `room` nothing, as soon as `spilled` is set.
+    /// Holds all elements once `spilled` is set; `room` is unused from then on.
     heap: Vec<T>,
     spilled: bool,
 }

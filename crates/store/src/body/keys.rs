@@ -1,8 +1,8 @@
-//! Finds out whether an object names a property twice.
+//! Detects duplicate property names in an object.
 //!
-//! All objects that are open at one moment share a stack of key hashes. While keys arrive, a mask
-//! of 64 bits clears most small objects; one whose keys hit a bit twice is compared when it closes,
-//! hash by hash. Only equal hashes, or very many keys, lead to the slow path:
+//! All open objects share one stack of key hashes. Per object, a bloom filter of 64 bits shows for
+//! most small objects that all keys differ. If two keys hit the same bit, the hashes are compared
+//! when the object closes. Only equal hashes, or more than 64 keys, lead to the slow path:
 //!
 //! ```text
 //! {"a":1,"b":{"c":2,"d":3}}
@@ -10,9 +10,9 @@
 //!                         ^ stack: a b         compare a b
 //! ```
 //!
-//! The slow path sorts, so an object of 100 000 keys costs n log n however their hashes fall: a
-//! sender who knows our hash can make it collide and gains nothing. It compares keys without their
-//! escapes (`"a"` is `"\u0061"`).
+//! The slow path sorts, so an object of 100 000 keys costs n log n whatever its hashes are. A sender
+//! who provokes hash collisions gains nothing. Keys are compared without escapes (`"a"` equals
+//! `"\u0061"`).
 
 use super::error::{Fault, Problem};
 use super::inline::Inline;
@@ -32,7 +32,7 @@ pub(super) struct Keys {
 /// One object that is open.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
-    /// How many keys came before its own.
+    /// Number of keys on the stack before its own.
     first: usize,
     /// One bit per key, by hash. While no bit is hit twice the keys are certainly distinct.
     bits: u64,
@@ -84,7 +84,7 @@ impl Keys {
 fn verify(body: &[u8], keys: &[u64]) -> Result<(), Fault> {
     let mut keys = keys.to_vec();
     keys.sort_unstable();
-    // Of several duplicates the first in the body is reported, as a reader would expect.
+    // Of several duplicates, the first in the body is reported.
     let same_hash = keys.chunk_by(|a, b| a >> 32 == b >> 32);
     match same_hash.filter_map(|keys| duplicate(body, keys)).min() {
         Some(start) => Err(Problem::DuplicateKey.at(start)),
@@ -94,7 +94,7 @@ fn verify(body: &[u8], keys: &[u64]) -> Result<(), Fault> {
 
 /// Whether two of at most `TABLE_KEYS_MAX` keys have equal hashes.
 fn has_equal_hashes(keys: &[u64]) -> bool {
-    // Where each hash went: 1 + the index of its key, 0 for a free place.
+    // A hash table: 1 + the index of a key, or 0 for a free place.
     let mut table = [0_u8; 256];
     for (key, number) in keys.iter().zip(1..) {
         let mut place = (key >> 56) as u8;

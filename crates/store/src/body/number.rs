@@ -1,12 +1,12 @@
-//! The grammar of numbers, and whether one fits a double.
+//! The grammar of numbers, and the check that a number fits a double.
 //!
-//! Nothing is computed for ordinary numbers: a value with `i` digits before the point and exponent
-//! `e` is below 10^(i+e), and every number below 10^308 is finite. Only what is longer is parsed.
+//! Ordinary numbers are not parsed: a number with `i` digits before the point and exponent `e` is
+//! below 10^(i+e), and every number below 10^308 is finite. Only longer numbers are parsed.
 
 use super::error::{Fault, Problem};
 use super::words::{Offset, byte, slice};
 
-/// Up to this many digits, exponent included, a number is certainly finite.
+/// A number is certainly finite if its integer digits and its exponent add up to at most this.
 const SURELY_FINITE_DIGITS: u32 = 308;
 
 /// Reads the number that starts at `start`; returns the offset just past it.
@@ -28,7 +28,7 @@ pub(super) fn scan(body: &[u8], start: Offset) -> Result<Offset, Fault> {
     Ok(at)
 }
 
-/// The rest of a number that has an exponent at `at`, or very many digits.
+/// Reads the rest of a number that has an exponent at `at` or more than 308 integer digits.
 #[cold]
 fn scan_large(body: &[u8], start: Offset, at: Offset, digits: Offset) -> Result<Offset, Fault> {
     let mut end = at;
@@ -91,7 +91,7 @@ mod tests {
         {
             assert_eq!(scan(text.as_bytes(), 0), Err(Problem::NoDigit.at(at)), "{text}");
         }
-        // A leading zero ends the number; what follows is the caller's surprise.
+        // A leading zero ends the number; the caller rejects what follows.
         assert_eq!(scan(b"01", 0), Ok(1));
     }
 

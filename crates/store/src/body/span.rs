@@ -1,8 +1,8 @@
-//! Where a value stands in a body, and what it says.
+//! Location and kind of a value in a body.
 //!
-//! A span is two offsets and a kind; it borrows nothing, so it can be kept next to the bytes it
-//! belongs to. Reading one against other bytes gives nonsense but never a panic. Numbers stay text
-//! until somebody asks for an `f64`.
+//! A span is two offsets and a kind. It borrows nothing, so it can be stored next to its bytes.
+//! Reading a span against other bytes gives a wrong value but never panics. Numbers stay text until
+//! `as_f64` parses them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::text;
 
-/// The seven kinds of JSON value, `true` and `false` apart.
+/// Kinds of JSON values; `true` and `false` are separate kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     /// `null`
@@ -59,12 +59,12 @@ impl fmt::Display for ValueKind {
     }
 }
 
-/// The place of one value in the bytes it was found in, quotes, braces and brackets included.
+/// Location of one value in the bytes it was found in, quotes, braces and brackets included.
 ///
-/// Twelve bytes, because a scan carries several of them around; bodies are shorter than 4 GiB.
+/// Offsets are `u32` because a scan holds several spans and bodies are shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ValueSpan {
-    /// What kind of value it is.
+    /// Kind of the value.
     pub kind: ValueKind,
     /// Offset of its first byte.
     pub start: u32,
@@ -73,7 +73,7 @@ pub struct ValueSpan {
 }
 
 impl ValueSpan {
-    /// The offsets as an index into the body.
+    /// The offsets as a range of the body.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.start as usize..self.end as usize
@@ -94,8 +94,8 @@ impl ValueSpan {
         std::str::from_utf8(self.text(body)).ok()?.parse().ok()
     }
 
-    /// The string without quotes and escapes, borrowed when there was no escape in it; `None` if
-    /// the value is not a string.
+    /// The string without quotes and escapes, borrowed if it contains no escape; `None` if the value
+    /// is not a string.
     #[must_use]
     pub fn as_str<'b>(&self, body: &'b [u8]) -> Option<Cow<'b, str>> {
         if self.kind != ValueKind::String {

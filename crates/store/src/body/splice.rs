@@ -1,8 +1,8 @@
-//! Builds the stored bytes of an item from what the user sent.
+//! Builds the stored bytes of an item from the bytes the user sent.
 //!
-//! The user's bytes are copied as they are, without the system properties they may have sent back
-//! to us and without the whitespace around and at the end of the object. Ours follow in a fixed
-//! order, those that only the writer knows last:
+//! The user's members are copied unchanged, without system properties and without whitespace around
+//! and at the end of the object. The server's system properties follow in a fixed order. Those that
+//! only the partition writer knows come last:
 //!
 //! ```text
 //! { "id":"1", "_ts":3, "n":1.50 }                                     what was sent
@@ -12,13 +12,13 @@
 //!                                                         ^ lsn_at
 //! ```
 //!
-//! A point read answers the bytes before `lsn_at` and a brace; the change feed answers all of them.
+//! A point read returns the bytes before `lsn_at` and a brace; the change feed returns all of them.
 //!
-//! Who knows everything calls `compose`. Otherwise the work is cut where knowledge ends: `members`
-//! in the request's own task and `stamp` in the writer if the writer gives out the rid, or
-//! `compose_head` and `finish` if the rid is known before.
+//! A caller that knows all properties calls `compose`. Otherwise the work is split between two
+//! tasks. If the writer assigns the rid, the request's task calls `members` and the writer `stamp`.
+//! If the rid is known before, they call `compose_head` and `finish`.
 //!
-//! Nothing here looks inside the user's values, and nothing can fail: a `Scanned` is proof enough.
+//! This module never looks inside the user's values and cannot fail: a `Scanned` is always valid.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ use bytes::Bytes;
 use super::scan::Scanned;
 use super::text::{push_decimal, push_escaped, push_string};
 
-/// What follows the members at most, with the usual etag of 36 characters and without the rid and
-/// the link: room to reserve, so that finishing never has to move the item.
+/// Bytes to reserve after the members, for an etag of 36 characters and without the rid and the link.
+/// With this room `finish` never reallocates the item.
 const OURS_BYTES_MAX: usize = 192;
 
 /// The properties the server gives to an item.
@@ -46,7 +46,7 @@ pub struct SystemProperties<'a> {
     pub lsn: u64,
 }
 
-/// Those of the system properties that do not depend on the place in the log.
+/// System properties that do not depend on the position in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// `_rid`
@@ -55,7 +55,7 @@ pub struct Head<'a> {
     pub self_link: &'a str,
 }
 
-/// Those of the system properties that do.
+/// System properties that depend on the position in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Tail<'a> {
     /// `_etag`, without quotes.
@@ -66,18 +66,17 @@ pub struct Tail<'a> {
     pub lsn: u64,
 }
 
-/// Where the parts of a composed item are, counted from the start of the buffer.
+/// Offsets of parts of a composed item, counted from the start of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Composed {
-    /// Offset of the first character of the etag, inside both its pairs of quotes.
+    /// Offset of the first character of the etag, inside both pairs of quotes.
     pub etag_at: usize,
-    /// Offset of `,"_lsn":`. The item without its LSN is what comes before, and a brace.
+    /// Offset of `,"_lsn":`. The bytes before it and a brace are the item without its LSN.
     pub lsn_at: usize,
 }
 
-/// Appends the whole stored item to `out`. The generated id is for an item that came without one
-/// and is ignored by others.
+/// Appends the whole stored item to `out`. `generated_id` is used only if the item has no id.
 pub fn compose(
     scanned: &Scanned<'_>,
     properties: &SystemProperties<'_>,
@@ -88,7 +87,7 @@ pub fn compose(
     finish(out, &properties.tail())
 }
 
-/// Appends everything up to the properties only the writer knows; `finish` does the rest.
+/// Appends everything except the properties that only the writer knows; `finish` appends those.
 pub fn compose_head(
     scanned: &Scanned<'_>,
     head: &Head<'_>,
@@ -103,7 +102,7 @@ pub fn compose_head(
     head.push(first, out);
 }
 
-/// Completes a head with the properties only the writer knows and closes the object.
+/// Appends the properties that only the writer knows and closes the object.
 pub fn finish(head: &mut Vec<u8>, tail: &Tail<'_>) -> Composed {
     head.extend_from_slice(b",\"_etag\":\"\\\"");
     let etag_at = head.len();
@@ -117,9 +116,9 @@ pub fn finish(head: &mut Vec<u8>, tail: &Tail<'_>) -> Composed {
     Composed { etag_at, lsn_at }
 }
 
-/// The user's members: the body without its braces and without system properties, with the
-/// generated id before them if there is none. Shares the bytes of `body`, which must be the body
-/// that was scanned, if the members are all in one piece.
+/// The user's members: the body without its braces and without system properties. The generated id
+/// comes first if the body has none. Shares the bytes of `body` if the members are contiguous and
+/// `body` is the scanned body; otherwise it copies them.
 #[must_use]
 pub fn members(body: &Bytes, scanned: &Scanned<'_>, generated_id: Option<&str>) -> Bytes {
     let mut runs = runs(scanned);
@@ -174,7 +173,7 @@ impl Head<'_> {
     }
 }
 
-/// Appends the user's members, and the id before them if it is needed.
+/// Appends the user's members, preceded by the generated id if the body has none.
 fn push_members(scanned: &Scanned<'_>, generated_id: Option<&str>, out: &mut Vec<u8>) {
     let first = out.len();
     if scanned.id_span().is_none()
@@ -191,7 +190,7 @@ fn push_members(scanned: &Scanned<'_>, generated_id: Option<&str>, out: &mut Vec
     }
 }
 
-/// The pieces of the body that are whole members of the user, without the commas between pieces.
+/// Contiguous ranges of the body that hold the user's members, without the commas between ranges.
 fn runs(scanned: &Scanned<'_>) -> impl Iterator<Item = Range<usize>> {
     let body = scanned.body();
     let object = scanned.object().range();
@@ -199,12 +198,12 @@ fn runs(scanned: &Scanned<'_>) -> impl Iterator<Item = Range<usize>> {
     let dropped = scanned.system().iter().map(|region| region.start as usize..region.end as usize);
     let mut at = object.start + 1;
     dropped.chain(std::iter::once(last..last)).filter_map(move |next| {
-        // What stands before a dropped member ends with the comma before it; what stands before
-        // the closing brace may end with whitespace.
+        // A range before a dropped member ends with a comma. A range before the closing brace may end
+        // with whitespace.
         let is_last = next.start == last;
         let run = at..if is_last { next.start } else { next.start - 1 };
         at = next.end + 1;
-        // Nothing is kept between two neighbours: the run would end before it starts.
+        // Between two adjacent dropped members the range would end before it starts: `get` is `None`.
         let text = body.get(run.clone())?;
         let blank_bytes = if is_last { text.len() - text.trim_ascii_end().len() } else { 0 };
         let run = run.start..run.end - blank_bytes;
@@ -232,7 +231,7 @@ mod tests {
         lsn: 5,
     };
 
-    /// Composes in every way there is; all must agree.
+    /// Composes through every public path; all results must be equal.
     #[track_caller]
     fn composed(body: &str, generated_id: Option<&str>) -> (String, Composed) {
         let bytes = Bytes::copy_from_slice(body.as_bytes());

@@ -1,15 +1,15 @@
-//! JSON strings to text and back.
+//! Converts JSON strings to text and back.
 //!
-//! Reading expects the inside of a string that a scan has accepted. Writing produces the shortest
-//! form: only what RFC 8259 demands is escaped. Neither is used on values that pass through: those
-//! keep their bytes.
+//! Reading expects the inside of a string that a scan has accepted. Writing escapes only what
+//! RFC 8259 requires. Values that are stored or returned never pass through here: they keep their
+//! bytes.
 
 use std::borrow::Cow;
 
-/// The text of a string's inside (without its quotes), borrowed when it holds no escape.
+/// Unescapes the inside of a string (without its quotes); borrows it if it contains no escape.
 pub(super) fn unescape(inside: &[u8]) -> Cow<'_, str> {
-    // Lossy only in name: a scan has checked these bytes, and without `unsafe` this is the one
-    // conversion that needs no answer for what cannot happen.
+    // Never lossy for scanned bytes, which are valid UTF-8. Without `unsafe`, this is the conversion
+    // that needs no error path.
     if !inside.contains(&b'\\') {
         return String::from_utf8_lossy(inside);
     }
@@ -28,7 +28,7 @@ pub(super) fn unescape(inside: &[u8]) -> Cow<'_, str> {
     })
 }
 
-/// The character an escape stands for and the length of the escape, its backslash not counted.
+/// The character that an escape encodes and the length of the escape without its backslash.
 fn escape(rest: &[u8]) -> (char, usize) {
     let character = match rest.first() {
         Some(b'b') => '\u{8}',

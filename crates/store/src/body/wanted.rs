@@ -1,8 +1,8 @@
-//! The paths a scan looks out for, compiled once per container.
+//! The set of paths that a scan looks for, compiled once per container.
 //!
-//! Partition key and unique key paths become a trie that the scan walks as it enters objects. The
+//! Partition key and unique key paths form a trie that the scan walks as it enters objects. The
 //! names every item is searched for (`id`, `ttl`, the system properties) are children of its root,
-//! so one lookup per top-level property serves all purposes:
+//! so one lookup per top-level property is enough:
 //!
 //! ```text
 //! paths /tenant, /address/city, /address     root ─ tenant        path 0
@@ -12,14 +12,14 @@
 //!                                                 └ _rid, …       role: system
 //! ```
 //!
-//! A path names object properties only and never goes through an array. It is matched exactly,
-//! case and all, against names without their escapes.
+//! A path names object properties only and never goes through an array. Matching is exact and
+//! case-sensitive, against names without escapes.
 
 use super::Limits;
 use super::text;
 use super::words;
 
-/// The top-level properties the server owns: dropped from what users send, written anew.
+/// Top-level properties that the server owns: dropped from the bodies that users send and replaced.
 pub(super) const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_ts", "_attachments", "_lsn"];
 
 /// A set of paths, and the limits of the container they belong to.
@@ -34,7 +34,7 @@ pub struct Wanted {
 pub(super) type NodeIndex = usize;
 pub(super) const ROOT: NodeIndex = 0;
 
-/// What a top-level property means to us.
+/// Meaning of a property to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Role {
     #[default]
@@ -46,14 +46,14 @@ pub(super) enum Role {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
-    /// One bit per child, by hash: most names that are not ours are turned away by it.
+    /// Bloom filter over the children's names: rejects most other names.
     filter: [u64; 4],
-    /// The children's hashes in rising order, apart from them so that a search stays in one or two
-    /// cache lines.
+    /// The children's hashes in ascending order. Separate from the children so that a search stays in
+    /// one or two cache lines.
     hashes: Vec<u32>,
-    /// In the order of their hashes.
+    /// Sorted by hash.
     children: Vec<Child>,
-    /// The paths that end here. More than one if a path was asked for twice.
+    /// Indexes of the paths that end here. More than one if a path was given twice.
     pub(super) ends: Vec<usize>,
     pub(super) role: Role,
 }
@@ -65,15 +65,15 @@ struct Child {
 }
 
 impl Default for Wanted {
-    /// No paths: only what every item is searched for.
+    /// No paths: a scan finds only `id`, `ttl` and the system properties.
     fn default() -> Wanted {
         Wanted::new::<[&str; 0], _>(&[])
     }
 }
 
 impl Wanted {
-    /// Compiles paths, each a list of property names from the top level down. The results of a
-    /// scan come back in this order.
+    /// Compiles paths, each a list of property names from the top level down. A scan returns its
+    /// values in the same order.
     pub fn new<P, S>(paths: &[P]) -> Wanted
     where
         P: AsRef<[S]>,
@@ -96,19 +96,19 @@ impl Wanted {
         wanted
     }
 
-    /// The same paths under other limits.
+    /// Returns these paths with other limits.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Wanted {
         Wanted { limits, ..self }
     }
 
-    /// The limits a scan for these paths applies.
+    /// The limits that a scan with these paths applies.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// How many paths were asked for.
+    /// Number of paths.
     #[must_use]
     pub fn paths(&self) -> usize {
         self.paths
@@ -118,7 +118,7 @@ impl Wanted {
         self.nodes.get(index)
     }
 
-    /// The child of this name, made if it is not there yet.
+    /// Finds or creates the child with this name.
     fn child(&mut self, parent: NodeIndex, name: &str) -> NodeIndex {
         let hash = words::hash(name.as_bytes());
         let new = self.nodes.len();
@@ -137,12 +137,12 @@ impl Wanted {
 }
 
 impl Node {
-    /// Whether a path goes on below this node.
+    /// Whether a path continues below this node.
     pub(super) fn has_children(&self) -> bool {
         !self.children.is_empty()
     }
 
-    /// The child named by a key as it stands in a body, `raw` being its bytes between the quotes.
+    /// The child that a key of a body names. `raw` is the key's bytes between the quotes.
     #[inline]
     pub(super) fn step(&self, hash: u32, raw: &[u8]) -> Option<NodeIndex> {
         let (word, bit) = filter_bit(hash);
@@ -162,13 +162,13 @@ impl Node {
     }
 }
 
-/// The word of a filter and the bit in it that stand for a hash.
+/// The word of a filter and the bit in it that represent a hash.
 #[inline]
 fn filter_bit(hash: u32) -> (usize, u64) {
     ((hash >> 6 & 3) as usize, 1 << (hash & 63))
 }
 
-/// Whether a key as written stands for this name.
+/// Whether a key, as written with its escapes, equals this name.
 pub(super) fn names(raw: &[u8], name: &str) -> bool {
     raw == name.as_bytes() || (raw.contains(&b'\\') && text::unescape(raw) == name)
 }

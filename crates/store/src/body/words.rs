@@ -1,28 +1,28 @@
 //! Eight bytes at a time: finding the end of a string and hashing a key without `unsafe`.
 //!
-//! The tricks are the classic ones on a 64-bit word. `specials` sets the top bit of each byte that
+//! SWAR (SIMD within a register) on a 64-bit word. `specials` sets the top bit of each byte that
 //! ends or interrupts a JSON string. A borrow may set bits *above* the first true hit, never below
-//! it, so only the lowest bit of a mask means anything:
+//! it, so only the lowest bit of a mask is meaningful:
 //!
 //! ```text
 //! word      n  a  m  e  "  :  1  ,
-//! specials  .  .  .  .  ^  (whatever follows is not looked at)
+//! specials  .  .  .  .  ^  (bytes after the first mark are ignored)
 //! ```
 //!
-//! The hash serves to tell keys apart quickly and nothing else: it is neither keyed nor stored, and
-//! equal hashes are always followed by a comparison of the keys themselves.
+//! The hash only separates different keys quickly. It is neither keyed nor stored, and keys of equal
+//! hash are always compared byte by byte.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// An offset into a body. Half the width of `usize`, because with it the compiler can see that
-/// `at + 8` does not overflow and needs one comparison, not three, per load.
+/// An offset into a body. Half the width of `usize`: the compiler then knows that `at + 8` does not
+/// overflow, and a load needs one comparison instead of three.
 pub(super) type Offset = u32;
 
-/// The longest body there can be, so that no offset in or just past it overflows.
+/// Maximum length of a body: no offset in or just past it overflows.
 pub(super) const BODY_BYTES_MAX: usize = Offset::MAX as usize - 4096;
 
-/// The byte at `at`, or zero past the end: zero is not a legal byte of JSON anywhere.
+/// The byte at `at`, or zero past the end. Zero is not legal anywhere in JSON.
 #[inline(always)]
 pub(super) fn byte(body: &[u8], at: Offset) -> u8 {
     match body.get(at as usize) {
@@ -41,7 +41,7 @@ pub(super) fn word(body: &[u8], at: Offset) -> u64 {
     }
 }
 
-/// The bytes between two offsets, or none if there is no such place.
+/// The bytes between two offsets; empty if the range is out of bounds.
 #[inline(always)]
 pub(super) fn slice(body: &[u8], start: Offset, end: Offset) -> &[u8] {
     body.get(start as usize..end as usize).unwrap_or_default()
@@ -63,7 +63,7 @@ pub(super) fn specials(word: u64) -> u64 {
     specials_or_beyond_ascii(word) & !word
 }
 
-/// Marks what `specials` marks and everything beyond ASCII.
+/// Marks everything that `specials` marks and all bytes beyond ASCII.
 #[inline(always)]
 pub(super) fn specials_or_beyond_ascii(word: u64) -> u64 {
     // Flipping one bit brings the quote (0x22) next to the control characters: one test for both.
@@ -73,13 +73,13 @@ pub(super) fn specials_or_beyond_ascii(word: u64) -> u64 {
     (controls_and_quotes | backslashes) & HIGHS
 }
 
-/// How many bits of the word come before the first mark. `marks` must not be zero.
+/// Number of bits of the word before the first mark. `marks` must not be zero.
 #[inline(always)]
 pub(super) fn bits_before(marks: u64) -> u32 {
     marks.trailing_zeros() & !7
 }
 
-/// How many bytes of the word come before the first mark. `marks` must not be zero.
+/// Number of bytes of the word before the first mark. `marks` must not be zero.
 #[inline(always)]
 pub(super) fn bytes_before(marks: u64) -> Offset {
     marks.trailing_zeros() / 8
@@ -97,19 +97,19 @@ pub(super) fn beyond_ascii(word: u64) -> bool {
     word & HIGHS != 0
 }
 
-/// One step of the key hash. Every key ends with one partial word, which may be empty.
+/// One step of the key hash. The last word of every key is partial and may be empty.
 #[inline(always)]
 pub(super) fn mix(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What is kept of a hash once the key is complete: the upper half, where a product is mixed best.
+/// Reduces the hash of a complete key to its upper half, the best-mixed bits of a product.
 #[inline(always)]
 pub(super) fn fold(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// The hash of a key that is at hand as a whole; equal to what the scan computes on its way.
+/// The hash of a whole key; equal to the hash that the scan computes incrementally.
 pub(super) fn hash(key: &[u8]) -> u32 {
     let (words, rest) = key.as_chunks::<8>();
     let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));

@@ -1,14 +1,15 @@
-//! Where a query goes on, as a text that clients keep.
+//! Continuation tokens of queries: text that names where the next page starts.
 //!
 //! ```text
-//! s.ROWS.POSITION   a streaming query, behind ROWS rows, from a position of a scan; .ID behind it if rows are kept,
+//! s.ROWS.POSITION   a streaming query, after ROWS rows, from a scan position; .ID follows if rows are cached,
 //!                   .ID.PLACE if it resumes at a place within the item there
-//! k.ROWS.ID.MARK    a sorted query, behind the row with these sort keys
-//! o.ROWS.ID         any other, behind ROWS rows
+//! k.ROWS.ID.MARK    a sorted query, after the row with these sort keys
+//! o.ROWS.ID         any other query, after ROWS rows
 //! ```
 //!
-//! ID names rows that were found with the last page and are kept for a while; without them the text says
-//! enough to find them again. A text that was made up is refused or answers nonsense, and harms nobody.
+//! ID names cached rows that were found with the previous page (see `leftovers`). If they are gone, the rest of
+//! the token is enough to find them again. A forged token is rejected or returns wrong rows of the same scope;
+//! it can do no other harm.
 
 use super::QueryFailure;
 use crate::scan::ScanPosition;
@@ -16,10 +17,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use headwater_query::{OrderMark, Progress, RowPosition, Value};
 
-/// A text that would be longer goes by the number of rows instead: it travels in a header.
+/// Maximum size of an encoded mark, since the token travels in a header. A longer mark is replaced by the
+/// number of rows.
 const MARK_BYTES_MAX: usize = 700;
 
-/// See the head of this file.
+/// A parsed continuation token; the formats are in the module documentation.
 #[derive(Debug)]
 pub(super) enum Place {
     Scan { progress: Progress, position: ScanPosition, leftovers: u64, within: RowPosition },
@@ -77,7 +79,8 @@ fn read(text: &str) -> Option<Place> {
     }
 }
 
-/// Ordinal, repeats, and each key in brackets; one that is undefined has nothing in them.
+/// Encodes ordinal, repeats, and each key in brackets; the brackets of an undefined key are empty. `None` if the
+/// mark is too long.
 fn encode(mark: &OrderMark) -> Option<String> {
     let mut json = format!("[{},{}", mark.ordinal, mark.repeats).into_bytes();
     for key in &mark.keys {

@@ -1,13 +1,13 @@
-//! Long queries take turns, so that many of them do not take the processor from everything else.
+//! Time slicing of long queries, so that they do not starve other work of CPU time.
 //!
 //! A query computes freely at first; most end within that time. After it, the query reserves slices of time on
-//! a lane, and its thread pauses until the slice begins. There is one lane fewer than processors:
+//! a lane, and its thread pauses until the slice begins. There is one lane fewer than processors, but at least one:
 //!
 //! ```text
 //! lane 1   │ A │ B │ C │  A  │  B  │    A    │    B    │ …
 //! ```
 //!
-//! Its first slice is short and each later one twice as long, up to a limit: a query that needs a little more
+//! The first slice is short and each later one twice as long, up to a limit. So a query that needs a little more
 //! than the free time does not reserve ten times as much. A query that ends returns the rest of its slice if
 //! none is reserved behind it.
 //!
@@ -18,16 +18,16 @@ use parking_lot::Mutex;
 use std::num::NonZero;
 use std::time::Duration;
 
-/// What a query computes before it takes turns, while no other query waits for one.
+/// Time a query may compute before it takes turns, if a lane is free.
 const FREE_TIME: Duration = Duration::from_millis(2);
-/// The same while others wait: many queries that each compute a little are as much as one that computes for long.
+/// Free time while all lanes are reserved: many queries that compute a little cost as much as a long one.
 const FREE_TIME_WHEN_BUSY: Duration = Duration::from_micros(300);
-/// What it computes in its first turn.
+/// Length of the first slice of a query.
 pub(super) const FIRST_SLICE: Duration = Duration::from_micros(500);
-/// The most it computes in a later turn.
+/// Maximum length of a later slice.
 pub(super) const SLICE_MAX: Duration = Duration::from_millis(5);
 
-/// When each lane is free, on the clock of the runtime.
+/// The time at which each lane becomes free, on the clock of the runtime.
 #[derive(Debug)]
 pub(crate) struct Lanes(Mutex<Vec<Duration>>);
 
@@ -36,7 +36,7 @@ impl Lanes {
         Lanes(Mutex::new(vec![Duration::ZERO; count.max(1)]))
     }
 
-    /// What a query that begins may compute before it takes turns.
+    /// Time that a new query may compute before it takes turns.
     pub(super) fn free_time(&self, now: Duration) -> Duration {
         match self.0.lock().iter().all(|free_at| *free_at > now) {
             true => FREE_TIME_WHEN_BUSY,
@@ -53,7 +53,7 @@ impl Lanes {
         begin
     }
 
-    /// Returns what is left of a slice that was reserved until `end`.
+    /// Gives back the rest of a slice that was reserved until `end`, unless another slice follows it.
     pub(super) fn release(&self, now: Duration, end: Duration) {
         if let Some(free_at) = self.0.lock().iter_mut().find(|free_at| **free_at == end) {
             *free_at = now.min(end);
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(lanes.free_time(now), FREE_TIME_WHEN_BUSY);
         let later = now + Duration::from_secs(1);
         assert_eq!(lanes.free_time(later), FREE_TIME);
-        assert_eq!(lanes.reserve(later, SLICE), later, "time that nobody reserved is not owed");
+        assert_eq!(lanes.reserve(later, SLICE), later, "unreserved time is not carried over");
     }
 
     #[test]

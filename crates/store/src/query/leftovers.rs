@@ -1,8 +1,8 @@
-//! Rows that were found for one page and belong on the next, kept for a while.
+//! A cache of rows that a query found for one page and that belong on the next.
 //!
-//! A query that has to look at every item before its first row knows more than one page when it is done.
-//! What is left over is kept within bounds, the oldest giving way, and whoever asks for the next page gets
-//! it from here; if it is gone by then, the query is run again. Nothing depends on it but time.
+//! A query that reads every item before its first row has more than one page of rows when it is done. The rest is
+//! cached for the request of the next page. The cache is bounded in bytes and age and evicts the oldest rows
+//! first. If the rows are gone, the query runs again: only speed depends on this cache.
 
 use super::source::Spot;
 use crate::keys::Key;
@@ -13,32 +13,32 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes kept in all.
+/// Maximum size of all cached rows.
 const BYTES_MAX: usize = 8 << 20;
-/// How long rows are good for; after that a reader had better see newer ones.
+/// Maximum age of cached rows; after that a query reads newer ones.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
-/// See the head of this file.
+/// The cache of leftover rows.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers(Mutex<Kept>);
+pub(crate) struct Leftovers(Mutex<Entries>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// The oldest first.
-    lots: VecDeque<Lot>,
+struct Entries {
+    /// Ordered by age, the oldest first.
+    entries: VecDeque<Entry>,
     bytes: usize,
 }
 
-/// Whose rows they are: another container or query must not see them.
+/// The query that cached rows belong to. Other containers and queries must not see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) container: ContainerRid,
-    /// The query and the scope.
+    /// The text of the query and its scope.
     pub(crate) what: String,
 }
 
 #[derive(Debug)]
-struct Lot {
+struct Entry {
     id: u64,
     owner: Owner,
     rows: Rows,
@@ -46,20 +46,20 @@ struct Lot {
     since: Duration,
 }
 
-/// Rows in order, behind those that were answered.
+/// Rows in the order of the query, after those that were returned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) rows: VecDeque<(Bytes, Option<OrderMark>)>,
-    /// Whether there are more behind them.
+    /// Whether the query has more rows after these.
     pub(crate) is_more: bool,
-    /// The items they are of, where rows come item by item; as many as rows then.
+    /// The place of each row's item, for a query that streams item by item; empty for other queries.
     pub(crate) spots: VecDeque<Spot>,
-    /// Where a scan goes on behind the last of them; `None` if nothing is behind.
+    /// Where a scan continues after the last row; `None` if nothing follows.
     pub(crate) end: Option<Key>,
 }
 
 impl Leftovers {
-    /// Keeps rows under an id; 0 if they are too many to keep.
+    /// Caches rows under an id and returns the id; returns 0 if they are too large to cache.
     pub(crate) fn keep(&self, id: u64, owner: Owner, rows: Rows, now: Duration) -> u64 {
         let marks = size_of::<(Bytes, Option<OrderMark>)>() + 64;
         let spots: usize = rows.spots.iter().map(|spot| spot.bytes() + size_of::<Spot>()).sum();
@@ -69,25 +69,26 @@ impl Leftovers {
         }
         let mut kept = self.0.lock();
         kept.bytes += bytes;
-        kept.lots.push_back(Lot { id, owner, rows, bytes, since: now });
-        while kept.bytes > BYTES_MAX || kept.lots.front().is_some_and(|lot| lot.is_old(now)) {
-            let Some(oldest) = kept.lots.pop_front() else { break };
+        kept.entries.push_back(Entry { id, owner, rows, bytes, since: now });
+        while kept.bytes > BYTES_MAX || kept.entries.front().is_some_and(|entry| entry.is_old(now))
+        {
+            let Some(oldest) = kept.entries.pop_front() else { break };
             kept.bytes -= oldest.bytes;
         }
         id
     }
 
-    /// Takes rows back.
+    /// Removes and returns cached rows, unless they are too old or belong to another query.
     pub(crate) fn take(&self, id: u64, owner: &Owner, now: Duration) -> Option<Rows> {
         let mut kept = self.0.lock();
-        let at = kept.lots.iter().position(|lot| lot.id == id && lot.owner == *owner)?;
-        let lot = kept.lots.remove(at)?;
-        kept.bytes -= lot.bytes;
-        (!lot.is_old(now)).then_some(lot.rows)
+        let at = kept.entries.iter().position(|entry| entry.id == id && entry.owner == *owner)?;
+        let entry = kept.entries.remove(at)?;
+        kept.bytes -= entry.bytes;
+        (!entry.is_old(now)).then_some(entry.rows)
     }
 }
 
-impl Lot {
+impl Entry {
     fn is_old(&self, now: Duration) -> bool {
         now.saturating_sub(self.since) > AGE_MAX
     }

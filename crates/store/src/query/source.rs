@@ -1,8 +1,9 @@
-//! The items a query has to look at: all of a scope, or what an index proposes.
+//! The items that a query reads: all items of a scope, or the candidates of an index.
 //!
-//! They come in the order of their creation (see `listing`), or in that of a scan where that cannot be had at once.
-//! In either order both ways go through the same items, so a query may change from one to the other between two
-//! pages, or within one when an index turns out to propose too much. It never changes its order.
+//! Items come in creation order (see `listing`). Where that order is not available at once, they come in scan
+//! order, which is key order. In one order, a scan and an index lookup visit items in the same sequence. So a query
+//! may change from the lookup to the scan between pages, or within a page if the index has too many candidates. It
+//! never changes its order.
 
 use crate::container::Container;
 use crate::error::{ItemReadError, StorageError};
@@ -16,30 +17,30 @@ use headwater_query::{IndexPath, Kind, Query, Restriction};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// More ids than this are not looked up one by one.
+/// Maximum number of ids that are looked up one by one.
 const IDS_MAX: usize = 1_000;
-/// More proposed items than this are not put into the order of their creation: their rows know it.
+/// Maximum number of candidates that are sorted by creation, because each costs the read of a row.
 const SORTED_MAX: usize = 1_000;
-/// Bytes of items that are read to be put in order.
+/// Maximum bytes of items that are read while sorting candidates.
 const SORTED_BYTES_MAX: usize = 1 << 20;
 
-/// See the head of this file.
+/// An iterator over the items that a query reads.
 pub(super) struct Source<'c> {
     container: &'c Container,
     from: Key,
     to: Key,
     is_done: bool,
-    /// Where the items of the last batch are, in the order of a scan.
+    /// Keys of the items of the last batch, in scan order.
     batch: Vec<Key>,
     lookup: Option<Lookup>,
-    /// What it looks at if it does so in the order of creation.
+    /// The items to read if the source is in creation order.
     listing: Option<Listing>,
-    /// What was used, and what would have been of use.
+    /// Indexes that were used, and indexes that would have helped.
     pub(super) usage: IndexUsage,
     wanted: Option<IndexPath>,
 }
 
-/// How far a query has come: the first place it has not looked at, in one order or the other.
+/// The first place that a query has not read, in scan order or in creation order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Spot {
     Key(Key),
@@ -54,7 +55,7 @@ impl Spot {
         }
     }
 
-    /// Bytes it takes in memory beyond itself.
+    /// Bytes it takes on the heap.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Spot::Key(key) => key.len(),
@@ -63,19 +64,19 @@ impl Spot {
     }
 }
 
-/// Which indexes a page has used, and which would have helped.
+/// The indexes that a page used, and those that would have helped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexUsage {
-    /// The paths that were looked up, as index metrics name them: `/name/?`.
+    /// Paths whose index was used, as index metrics name them: `/name/?`.
     pub used: Vec<String>,
-    /// The paths that could have been.
+    /// Paths whose index would have helped.
     pub potential: Vec<String>,
-    /// The orders by several paths along which items were read, each as a list of `/name ASC`.
+    /// Composite orders along which items were read, each as a list of `/name ASC`.
     pub used_composites: Vec<Vec<String>>,
-    /// Those that would have helped.
+    /// Composite orders that would have helped.
     pub potential_composites: Vec<Vec<String>>,
-    /// Entries of indexes that were looked at.
+    /// Number of index entries that were read.
     pub entries: usize,
 }
 
@@ -99,7 +100,7 @@ fn note(of: &Indexed, single: &mut Vec<String>, composite: &mut Vec<Vec<String>>
     }
 }
 
-/// Items proposed and not looked at yet.
+/// Candidate items that were not read yet.
 struct Lookup {
     by: Proposer,
     items: VecDeque<Proposed>,
@@ -108,7 +109,7 @@ struct Lookup {
 }
 
 enum Proposer {
-    /// The keys are all there are.
+    /// The keys of the query's ids; there are no further candidates.
     Keys,
     Index(Arc<PathIndex>, Restriction),
 }
@@ -123,7 +124,7 @@ impl Lookup {
         self.items.is_empty() && self.horizon.is_none() && has_asked
     }
 
-    /// Takes what is proposed if it is all there is and not too much.
+    /// Takes the candidates if they are complete and at most `most`.
     fn take_all(&mut self, most: usize) -> Option<VecDeque<Proposed>> {
         let has_asked = matches!(self.by, Proposer::Keys) || !self.is_fresh;
         let is_all = has_asked && self.horizon.is_none() && self.items.len() <= most;
@@ -132,8 +133,8 @@ impl Lookup {
 }
 
 impl<'c> Source<'c> {
-    /// The items of a scope that a query has to look at, from the first on, in the order of their creation if
-    /// that can be had at once. `page` is how many will be wanted.
+    /// Starts at the first item of a scope, in creation order if that is available at once. `page` is the number
+    /// of rows on a page.
     pub(super) async fn begin(
         container: &'c Container,
         query: &Query,
@@ -149,7 +150,7 @@ impl<'c> Source<'c> {
         Ok(source)
     }
 
-    /// The same from a position on, in the order it is a position in.
+    /// Resumes at a position, in the order of that position.
     pub(super) async fn resume(
         container: &'c Container,
         query: &Query,
@@ -171,7 +172,7 @@ impl<'c> Source<'c> {
         Ok(source)
     }
 
-    /// Puts what an index proposes into the order of creation, from a number on; `None` if that is too much.
+    /// Sorts the candidates by creation, from the item number `next` on; `None` if they are too many.
     async fn sort_proposed(
         &mut self,
         next: u64,
@@ -179,7 +180,7 @@ impl<'c> Source<'c> {
     ) -> Result<Option<Listing>, ItemReadError> {
         let Some(lookup) = &mut self.lookup else { return Ok(None) };
         let Some(proposed) = lookup.take_all(SORTED_MAX) else { return Ok(None) };
-        // What is shown at once anyway may as well be read at once.
+        // Candidates that fit on the page are read now, since they are shown now anyway.
         let mut room = if proposed.len() <= page { SORTED_BYTES_MAX } else { 0 };
         let mut listed = Vec::with_capacity(proposed.len());
         for item in proposed {
@@ -198,7 +199,7 @@ impl<'c> Source<'c> {
         Ok(Some(Listing::of(listed)))
     }
 
-    /// The items of a scope that a query has to look at, from a position on, in the order of a scan.
+    /// Creates a source in scan order, from a position on.
     pub(super) fn new(
         container: &'c Container,
         query: &Query,
@@ -230,7 +231,7 @@ impl<'c> Source<'c> {
         Ok(source)
     }
 
-    /// One partition key and a few ids are as many keys.
+    /// A lookup by key, for a query with one full partition key and a limited set of ids.
     fn by_id(&self, query: &Query, scope: &ScanScope) -> Result<Option<Lookup>, ItemReadError> {
         let ScanScope::Key(key) = scope else { return Ok(None) };
         let settings = self.container.settings();
@@ -242,7 +243,7 @@ impl<'c> Source<'c> {
         let epk = definition.epk(key)?;
         let mut keys = Vec::with_capacity(candidates.len());
         for value in candidates.iter().flatten().flatten() {
-            // An id is a string, so nothing has any other.
+            // An id is always a string, so other values match no item.
             if let (Kind::String, Some(id)) = (value.kind(), value.as_text()) {
                 let mut tail = Vec::new();
                 key.encode_into(&mut tail);
@@ -257,7 +258,7 @@ impl<'c> Source<'c> {
         Ok(Some(Lookup::new(Proposer::Keys, items.collect())))
     }
 
-    /// The best index that has caught up; notes the one that should be there.
+    /// A lookup in the best index that has caught up. Records the index that should be created.
     fn by_index(&mut self, query: &Query) -> Result<Option<Lookup>, StorageError> {
         let state = self.container.state();
         let settings = state.settings.read().clone();
@@ -280,7 +281,7 @@ impl<'c> Source<'c> {
         Ok(None)
     }
 
-    /// The next items to look at; fewer than asked for only at the end.
+    /// Reads the next items. A batch is smaller than `limit` only at the end.
     pub(super) async fn next(&mut self, limit: PageLimit) -> Result<Vec<Item>, ItemReadError> {
         if self.is_done {
             return Ok(Vec::new());
@@ -331,7 +332,7 @@ impl<'c> Source<'c> {
         Ok(items)
     }
 
-    /// Where an item of the last batch is; `None` if the batch has no such place.
+    /// The place of an item of the last batch; `None` if the batch has no such item.
     pub(super) fn spot_of(&self, place: usize, item: &Item) -> Option<Spot> {
         match self.is_listing() {
             true => Some(Spot::Number(item.number())),
@@ -339,7 +340,7 @@ impl<'c> Source<'c> {
         }
     }
 
-    /// Asks the index now, so that it is known whether it proposes so much that a scan is better.
+    /// Reads the first candidates now, to learn whether they are so many that a scan is better.
     pub(super) fn settle(&mut self) -> Result<(), StorageError> {
         if let Some(proposed) = self.next_proposed()?
             && let Some(lookup) = &mut self.lookup
@@ -349,7 +350,7 @@ impl<'c> Source<'c> {
         Ok(())
     }
 
-    /// The next proposed item; `None` at the end, or if proposing was given up.
+    /// The next candidate; `None` at the end, or if the lookup was given up in favour of a scan.
     fn next_proposed(&mut self) -> Result<Option<Proposed>, StorageError> {
         let state = self.container.state();
         loop {
@@ -379,38 +380,38 @@ impl<'c> Source<'c> {
         }
     }
 
-    /// Whether it looks at every item of its scope.
+    /// Whether the source reads every item of its scope.
     pub(super) fn is_scan(&self) -> bool {
         self.lookup.is_none()
     }
 
-    /// Whether it looks at items in the order of their creation.
+    /// Whether the source reads items in creation order.
     pub(super) fn is_listing(&self) -> bool {
         self.listing.is_some()
     }
 
-    /// How many items it has not looked at; `None` if nobody knows.
+    /// The number of items left to read; `None` if it is unknown.
     pub(super) fn items_left(&self) -> Option<usize> {
         self.listing.as_ref().and_then(Listing::left)
     }
 
-    /// The keys it has not looked at, or all of them in the order of creation; `None` at the end.
+    /// The range of keys left to read, or the whole range in creation order; `None` at the end.
     pub(super) fn left(&self) -> Option<(Key, Key)> {
         (!self.is_done).then(|| (self.from.clone(), self.to.clone()))
     }
 
-    /// Goes on from a key.
+    /// Continues at a key.
     pub(super) fn move_to(&mut self, key: Key) {
         self.is_done = key >= self.to;
         self.from = key;
     }
 
-    /// Nothing more is wanted.
+    /// Ends the source, because no more items are needed.
     pub(super) fn end(&mut self) {
         self.is_done = true;
     }
 
-    /// Where to go on; `None` at the end.
+    /// The place at which to continue; `None` at the end.
     pub(super) fn spot(&self) -> Option<Spot> {
         let spot = || match &self.listing {
             Some(listing) => Spot::Number(listing.next()),
@@ -419,18 +420,19 @@ impl<'c> Source<'c> {
         (!self.is_done).then(spot)
     }
 
-    /// Whether there is nothing more to look at.
+    /// Whether no items are left.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Entries of indexes that were looked at, and the indexes.
+    /// Takes the index usage, including the entries that the listing read.
     pub(super) fn take_usage(&mut self) -> IndexUsage {
         self.usage.entries += self.listing.as_ref().map_or(0, |listing| listing.entries);
         std::mem::take(&mut self.usage)
     }
 
-    /// Has the order indexed in which a page would have been a few items, if it is worth it.
+    /// Creates an index of the order in which the page would have read few items. Does so only if the page read
+    /// at least `index_after_items` items, and four times as many as it has rows.
     pub(super) fn learn_order(
         &self,
         of: Indexed,
@@ -446,8 +448,8 @@ impl<'c> Source<'c> {
         Ok(())
     }
 
-    /// Has the path indexed that would have spared most of the items, if it is worth it: not where so many
-    /// of them were `wanted`.
+    /// Creates an index of the path that would have avoided most reads. Does so only if the page read at least
+    /// `index_after_items` items, and four times as many as were `wanted`.
     pub(super) fn learn(&self, items_read: usize, wanted: usize) -> Result<(), StorageError> {
         let state = self.container.state();
         let is_worth_it = items_read >= state.shared.options.index_after_items

@@ -1,10 +1,10 @@
-//! A page of a query that answers item by item, in the order of creation or of a scan (see `source`).
+//! A page of a query that streams item by item, in creation order or in scan order (see `source`).
 //!
-//! It looks at some items one by one. If few of them match, the rest is quicker read in the order of the log (see
-//! `sweep`): the rows are put into the order of the query afterwards, and those beyond the page are kept for the
-//! next one. A query that would have had to do with the order of a scan gets that of creation then, if nothing
-//! was shown yet. The position in the continuation is that of the order in either case, so rows that were kept and
-//! are gone are simply found again.
+//! The page first reads items one by one. If few of them match, a sweep reads the rest in log order, which is faster
+//! (see `sweep`). The rows are then sorted into the order of the query, and those beyond the page are cached for the
+//! next one. A sweep can also change a query from scan order to creation order, if no row was returned yet. The
+//! continuation token always holds a position in the order of the query, so cached rows that are evicted are found
+//! again.
 
 use super::leftovers::Rows;
 use super::source::{Source, Spot};
@@ -28,35 +28,35 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of rows that a sweep may find, as far as can be foreseen; more could not be kept.
+/// Estimated bytes of rows that a sweep may find; more could not be cached.
 const SWEPT_BYTES_MAX: usize = 2 << 20;
-/// Steps of evaluation a sweep may take, as far as can be foreseen; far below what a run may.
+/// Estimated evaluation steps that a sweep may take; far below the limit of a run.
 const SWEPT_STEPS_MAX: u64 = 50_000_000;
-/// Entries of logs that are read for one page.
+/// Maximum number of log entries that are read for one page.
 const SWEPT_ENTRIES_MAX: u64 = 4_000_000;
-/// Items looked at behind a full page, so that no empty one follows.
+/// Maximum number of items read after a full page to avoid an empty next page.
 const AHEAD_MAX: u32 = 1_000;
 
-/// What a sweep reads: partitions, and of their items those from here on.
+/// The partitions that a sweep reads, and the place from which it keeps their items.
 struct Sweep {
     partitions: Vec<Arc<Partition>>,
     from: Spot,
 }
 
-/// Where a page ended: an item, and a place among its rows.
-struct Stop {
+/// The end of a page: an item, and a position within its rows.
+struct PageEnd {
     spot: Spot,
     within: RowPosition,
 }
 
-impl From<Spot> for Stop {
-    fn from(spot: Spot) -> Stop {
-        Stop { spot, within: RowPosition::default() }
+impl From<Spot> for PageEnd {
+    fn from(spot: Spot) -> PageEnd {
+        PageEnd { spot, within: RowPosition::default() }
     }
 }
 
 /// A page that is being filled.
-struct Filling<'c> {
+struct PageBuilder<'c> {
     page: QueryPage,
     bytes: usize,
     limit: PageLimit,
@@ -64,21 +64,21 @@ struct Filling<'c> {
     watch: Arc<QueryWatch>,
     source: Source<'c>,
     run: Run,
-    /// The item at which the page ended before its end: its time was up, or it was full.
-    stopped_at: Option<Stop>,
-    /// The place within its first item at which the page resumes.
-    resumes_at: Option<Stop>,
-    /// What is left of a batch when the page is full, and where each item is.
+    /// The item within which the page ended, because its time was up or it was full.
+    stopped_at: Option<PageEnd>,
+    /// The position within its first item at which the page resumes.
+    resumes_at: Option<PageEnd>,
+    /// The unread rest of a batch when the page is full, with the place of each item.
     unseen: VecDeque<(Item, Option<Spot>)>,
-    /// Whether nothing was shown before it.
+    /// Whether this is the first page of the query.
     is_first: bool,
-    /// Where the page began, in the order of a scan.
+    /// The key at which the page began.
     began: Option<Key>,
-    /// A sweep came to nothing, so that no other is tried.
+    /// Whether a sweep failed; no other sweep is tried then.
     swept_in_vain: bool,
 }
 
-impl Filling<'_> {
+impl PageBuilder<'_> {
     fn is_full(&self) -> bool {
         self.page.rows.len() >= self.limit.items as usize || self.bytes >= self.limit.bytes as usize
     }
@@ -108,7 +108,7 @@ impl Container {
         };
         let resumes_at = match &position {
             Some(position) if !within.is_start() => {
-                Some(Stop { spot: self.spot_at(position)?, within })
+                Some(PageEnd { spot: self.spot_at(position)?, within })
             }
             _ => None,
         };
@@ -120,7 +120,7 @@ impl Container {
         };
         let deadline = shared.runtime.elapsed() + shared.options.queries.page_time;
         watch.end_at(deadline);
-        let mut filling = Filling {
+        let mut builder = PageBuilder {
             page: QueryPage::default(),
             bytes: 0,
             limit,
@@ -144,28 +144,28 @@ impl Container {
         };
         loop {
             if let Some(rows) = kept.take()
-                && let Some((rows, at)) = filling.take_kept(rows)
+                && let Some((rows, at)) = builder.take_kept(rows)
             {
                 let (id, owner) = (shared.runtime.random(), self.owner_of(query, scope));
                 let leftovers = shared.leftovers.keep(id, owner, rows, shared.runtime.elapsed());
-                return filling.finish(Some(at.into()), leftovers);
+                return builder.finish(Some(at.into()), leftovers);
             }
-            if let Some(stop) = filling.stopped_at.take() {
-                return filling.finish(Some(stop), 0);
+            if let Some(stop) = builder.stopped_at.take() {
+                return builder.finish(Some(stop), 0);
             }
-            let is_spent = filling.page.items_read >= ITEMS_READ_MAX
-                || shared.runtime.elapsed() >= filling.deadline;
-            if filling.source.is_done() || filling.is_full() || is_spent {
-                let next = match filling.is_full() {
-                    true => filling.look_ahead(query, context).await?,
-                    false => filling.source.spot(),
+            let is_spent = builder.page.items_read >= ITEMS_READ_MAX
+                || shared.runtime.elapsed() >= builder.deadline;
+            if builder.source.is_done() || builder.is_full() || is_spent {
+                let next = match builder.is_full() {
+                    true => builder.look_ahead(query, context).await?,
+                    false => builder.source.spot(),
                 };
-                self.note_order(scope, &filling, next.is_some())?;
-                return filling.finish(next.map(Stop::from), 0);
+                self.note_order(scope, &builder, next.is_some())?;
+                return builder.finish(next.map(PageEnd::from), 0);
             }
-            kept = self.swept(query, &mut filling).await?;
+            kept = self.swept(query, &mut builder).await?;
             if kept.is_none() {
-                filling.scan_on().await?;
+                builder.scan_on().await?;
             }
         }
     }
@@ -178,61 +178,62 @@ impl Container {
         })
     }
 
-    /// Notes that whoever lists items would have liked another order. One who looks for a few does not count.
+    /// Records that a query listed most of its items without creation order, so that a listing is built. A query
+    /// with few matches does not count.
     fn note_order(
         &self,
         scope: &ScanScope,
-        filling: &Filling<'_>,
+        builder: &PageBuilder<'_>,
         is_more: bool,
     ) -> Result<(), QueryFailure> {
-        let (source, page) = (&filling.source, &filling.page);
+        let (source, page) = (&builder.source, &builder.page);
         let is_unordered = source.is_scan() && !source.is_listing();
         let is_list = page.rows.len().saturating_mul(4) >= page.items_read;
-        if filling.is_first && is_more && is_unordered && is_list {
+        if builder.is_first && is_more && is_unordered && is_list {
             self.miss_listing(scope)?;
         }
         Ok(())
     }
 
-    /// The rows of what is left, if they are quicker found in logs.
+    /// Finds the remaining rows with a sweep of the logs, if that is faster. `None` if not, or if the sweep failed.
     async fn swept(
         &self,
         query: &Query,
-        filling: &mut Filling<'_>,
+        builder: &mut PageBuilder<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
-        let Some(sweep) = self.worth_sweeping(query, filling) else { return Ok(None) };
-        let (items, bytes) = (filling.page.items_read, filling.page.bytes_read);
-        filling.watch.end_at(self.state().shared.runtime.elapsed() + SWEEP_TIME_MAX);
-        let rows = match self.sweep_rows(&sweep, query, filling).await {
+        let Some(sweep) = self.worth_sweeping(query, builder) else { return Ok(None) };
+        let (items, bytes) = (builder.page.items_read, builder.page.bytes_read);
+        builder.watch.end_at(self.state().shared.runtime.elapsed() + SWEEP_TIME_MAX);
+        let rows = match self.sweep_rows(&sweep, query, builder).await {
             Err(QueryFailure::Evaluation(EvaluationError::OutOfTime)) => None,
             rows => rows?,
         };
-        filling.watch.end_at(filling.deadline);
-        filling.swept_in_vain = rows.is_none();
+        builder.watch.end_at(builder.deadline);
+        builder.swept_in_vain = rows.is_none();
         if rows.is_some() && matches!(sweep.from, Spot::Number(_)) {
-            if !filling.source.is_listing() {
-                // What was found so far is among them, at its place in another order.
-                filling.page.rows.clear();
-                filling.bytes = 0;
-                filling.page.items_read -= items;
-                filling.page.bytes_read -= bytes;
+            if !builder.source.is_listing() {
+                // The sweep found the previous rows again, at their places in creation order.
+                builder.page.rows.clear();
+                builder.bytes = 0;
+                builder.page.items_read -= items;
+                builder.page.bytes_read -= bytes;
             }
-            filling.source.end();
+            builder.source.end();
         }
         Ok(rows)
     }
 
-    /// What had better be read in the order of its log: all partitions of the scope, or the rest of one where
-    /// rows were shown in the order of a scan.
-    fn worth_sweeping(&self, query: &Query, filling: &Filling<'_>) -> Option<Sweep> {
-        let read = filling.page.items_read;
+    /// The partitions to sweep: all of the scope if rows may come in creation order, otherwise the next one in scan
+    /// order. `None` if a sweep is not worth it.
+    fn worth_sweeping(&self, query: &Query, builder: &PageBuilder<'_>) -> Option<Sweep> {
+        let read = builder.page.items_read;
         let worth_it = self.state().shared.options.sweep_after_items;
-        let is_long = filling.source.items_left().is_none_or(|left| left >= worth_it);
+        let is_long = builder.source.items_left().is_none_or(|left| left >= worth_it);
         if read < worth_it
             || !is_long
-            || filling.swept_in_vain
-            || filling.resumes_at.is_some()
-            || !filling.source.is_scan()
+            || builder.swept_in_vain
+            || builder.resumes_at.is_some()
+            || !builder.source.is_scan()
             || query.window() != (0, None)
         {
             return None;
@@ -241,31 +242,31 @@ impl Container {
             let entries: u64 = partitions.iter().map(|partition| partition.visible().get()).sum();
             let per_item = |sum: u64| sum.saturating_mul(entries) / (read as u64).max(1);
             entries <= SWEPT_ENTRIES_MAX
-                && per_item(filling.bytes as u64) <= SWEPT_BYTES_MAX as u64
-                && per_item(filling.run.steps()) <= SWEPT_STEPS_MAX
+                && per_item(builder.bytes as u64) <= SWEPT_BYTES_MAX as u64
+                && per_item(builder.run.steps()) <= SWEPT_STEPS_MAX
         };
-        let (from, to) = filling.source.left()?;
-        let began = filling.began.as_ref()?;
-        if filling.source.is_listing() || filling.is_first {
+        let (from, to) = builder.source.left()?;
+        let began = builder.began.as_ref()?;
+        if builder.source.is_listing() || builder.is_first {
             let partitions = self.whole_partitions(began, &to).filter(|all| fits(all));
             if let Some(partitions) = partitions {
-                let from = filling.source.spot().filter(|_| filling.source.is_listing());
+                let from = builder.source.spot().filter(|_| builder.source.is_listing());
                 return Some(Sweep { partitions, from: from.unwrap_or(Spot::Number(0)) });
             }
         }
-        if filling.source.is_listing() {
+        if builder.source.is_listing() {
             return None;
         }
         let topology = self.state().topology();
         let (epk, _) =
             keys::parse_item(&from).or_else(|| Some((self.first_epk(&from)?, &[][..])))?;
         let partition = topology.partition_of(epk.as_bytes())?;
-        // What lies before the page would be read for nothing.
+        // A sweep reads whole partitions, so the part before the page would be wasted.
         let whole = self.may_sweep(partition, began, &to) && fits(std::slice::from_ref(partition));
         whole.then(|| Sweep { partitions: vec![partition.clone()], from: Spot::Key(from) })
     }
 
-    /// The partitions that have items between two keys, if they have no others.
+    /// The partitions that lie between two keys; `None` if one lies there only in part.
     fn whole_partitions(&self, from: &Key, to: &Key) -> Option<Vec<Arc<Partition>>> {
         let mut whole = Vec::new();
         for partition in &self.state().topology().partitions {
@@ -281,7 +282,7 @@ impl Container {
         Some(whole)
     }
 
-    /// The hashed key where a partition begins, if a key is just that.
+    /// The hashed key at which a partition begins, if `key` is the first key of that partition.
     fn first_epk(&self, key: &Key) -> Option<headwater_model::Epk> {
         let topology = self.state().topology();
         let begins =
@@ -289,19 +290,19 @@ impl Container {
         topology.partitions.iter().find(begins).map(|partition| partition.range.min().clone())
     }
 
-    /// The rows of what is left of partitions, in the order of the query. `None` if they are too many, or some
-    /// may be missing.
+    /// Sweeps partitions and returns their rows in the order of the query. `None` if the rows are too many or may
+    /// be incomplete.
     async fn sweep_rows(
         &self,
         sweep: &Sweep,
         query: &Query,
-        filling: &mut Filling<'_>,
+        builder: &mut PageBuilder<'_>,
     ) -> Result<Option<Rows>, QueryFailure> {
         let mut found: Vec<(Spot, Vec<Bytes>)> = Vec::new();
         let (mut bytes, mut items, mut item_bytes) = (0, 0, 0);
-        let run = &mut filling.run;
-        // Kept rows are shown item by item, so an item with more rows than a page is read by itself.
-        let (rows, bytes_max) = (filling.limit.items as usize, filling.limit.bytes as usize);
+        let run = &mut builder.run;
+        // Cached rows are returned item by item, so an item with more rows than a page ends the sweep.
+        let (rows, bytes_max) = (builder.limit.items as usize, builder.limit.bytes as usize);
         let bytes_max = bytes_max.min(SWEPT_BYTES_MAX);
         let whole = Portion { from: RowPosition::default(), rows, bytes: bytes_max };
         let mut look = |seen: Seen<'_>| {
@@ -335,8 +336,8 @@ impl Container {
                 };
             }
         }
-        filling.page.items_read += items;
-        filling.page.bytes_read += item_bytes;
+        builder.page.items_read += items;
+        builder.page.bytes_read += item_bytes;
         if swept != Swept::All {
             return Ok(None);
         }
@@ -352,8 +353,8 @@ impl Container {
     }
 }
 
-impl Filling<'_> {
-    /// Looks at some items one by one.
+impl PageBuilder<'_> {
+    /// Reads and evaluates one batch of items.
     async fn scan_on(&mut self) -> Result<(), QueryFailure> {
         let wanted = (self.limit.items as usize).saturating_sub(self.page.rows.len());
         let batch = u32::try_from(wanted).unwrap_or(SCAN_ITEMS).clamp(1, SCAN_ITEMS);
@@ -371,7 +372,7 @@ impl Filling<'_> {
                 self.unseen.extend(spots);
                 return Ok(());
             }
-            // The item may be gone, and then the next one has all its rows.
+            // If the item at which to resume is gone, the next one starts with its first row.
             let resumed = self.resumes_at.take().filter(|stop| Some(&stop.spot) == spot.as_ref());
             let portion = Portion {
                 from: resumed.map(|stop| stop.within).unwrap_or_default(),
@@ -381,9 +382,9 @@ impl Filling<'_> {
             let text = item.to_bytes();
             let mut rows = Vec::new();
             let next = match self.run.push_portion(&text, item.number(), &portion, &mut rows) {
-                // The next page begins with it. An item that is the first fails, if its first row takes too long.
+                // The next page begins with this item. If it is the first item of the page, the query fails.
                 Err(EvaluationError::OutOfTime) if self.page.items_read > 0 => {
-                    self.stopped_at = spot.map(|spot| Stop { spot, within: portion.from });
+                    self.stopped_at = spot.map(|spot| PageEnd { spot, within: portion.from });
                     return Ok(());
                 }
                 next => next?,
@@ -403,7 +404,7 @@ impl Filling<'_> {
                     break;
                 }
                 Portioned::Part(within) => {
-                    self.stopped_at = spot.map(|spot| Stop { spot, within });
+                    self.stopped_at = spot.map(|spot| PageEnd { spot, within });
                     return Ok(());
                 }
             }
@@ -411,15 +412,15 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// Where to go on behind a full page: at the next item that has a row, so that no empty page follows, if
-    /// it is not far.
+    /// The place at which to continue after a full page. Looks for the next item that has a row, so that no empty
+    /// page follows, but reads at most about `AHEAD_MAX` items.
     async fn look_ahead(
         &mut self,
         query: &Query,
         context: Context,
     ) -> Result<Option<Spot>, QueryFailure> {
         let may_have_none = query.may_pass_over() && query.user_functions().is_empty();
-        // Not the run of the page, which must not count a row that is not shown.
+        // A separate run, because the run of the page must not count rows that are not returned.
         let mut run = query.resume(context, self.run.progress());
         while let Some((item, spot)) = self.unseen.pop_front() {
             if !may_have_none || self.has_row(&mut run, &item) {
@@ -443,7 +444,7 @@ impl Filling<'_> {
         Ok(self.source.spot())
     }
 
-    /// Whether an item has a row. What cannot be evaluated is for the next page to say.
+    /// Whether an item has a row. An item that fails to evaluate counts, so that the next page reports the error.
     fn has_row(&mut self, run: &mut Run, item: &Item) -> bool {
         let text = item.to_bytes();
         self.page.items_read += 1;
@@ -454,8 +455,8 @@ impl Filling<'_> {
         !rows.is_empty() || !matches!(next, Ok(Portioned::Whole(_)))
     }
 
-    /// Takes rows that are in the order of the query, all rows of an item or none. Returns those that are
-    /// left over and where they begin; when there are none, the query goes on behind them.
+    /// Moves cached rows to the page, always all rows of an item. Returns the rows that do not fit and the place of
+    /// the first of them. If all fit, the source continues after them.
     fn take_kept(&mut self, mut rows: Rows) -> Option<(Rows, Spot)> {
         while let (Some(spot), false) = (rows.spots.front(), self.is_full()) {
             let spot = spot.clone();
@@ -478,7 +479,7 @@ impl Filling<'_> {
         Some((rows, at))
     }
 
-    /// Whether all kept rows of the item at a spot fit on the page.
+    /// Whether all cached rows of the item at a place fit on the page.
     fn has_room_for(&self, rows: &Rows, spot: &Spot) -> bool {
         let of_item = rows.spots.iter().take_while(|one| *one == spot).count();
         let bytes: usize = rows.rows.iter().take(of_item).map(|(row, _)| row.len()).sum();
@@ -486,10 +487,10 @@ impl Filling<'_> {
             && self.bytes + bytes <= self.limit.bytes as usize
     }
 
-    /// The page, and where the next one starts.
-    fn finish(mut self, next: Option<Stop>, leftovers: u64) -> Result<QueryPage, QueryFailure> {
+    /// Completes the page with the token of the next one and the usage of resources.
+    fn finish(mut self, next: Option<PageEnd>, leftovers: u64) -> Result<QueryPage, QueryFailure> {
         let progress = self.run.progress();
-        let place = |Stop { spot, within }: Stop| Place::Scan {
+        let place = |PageEnd { spot, within }: PageEnd| Place::Scan {
             progress,
             position: spot.position(),
             leftovers,

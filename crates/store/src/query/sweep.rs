@@ -1,17 +1,17 @@
-//! All items of a partition in the order of its log, for queries that look at every one of them anyway.
+//! Sequential read of all items of a partition in log order, for queries that read every item anyway.
 //!
-//! A scan goes from key to key and looks each item up; the log has them one behind the other, and reading
-//! it forwards is many times quicker. But an item that is written while the log is read moves to its end:
+//! A scan walks the keys and looks each item up. The log stores items one after another, so reading it
+//! sequentially is many times faster. But an item that is written during the sweep moves to the end of the log:
 //!
 //! ```text
-//! log      5:a  6:b  7:c  8:d | 9:b'  10:a'        bound 8, as it was at the beginning
-//! sweep    a    -    c    d                        b was replaced before 6 was reached, a after 5 was
-//! behind   9 replaces 6, which was not seen: look b up.  10 replaces 5, which was: nothing to do
+//! log      5:a  6:b  7:c  8:d | 9:b'  10:a'        bound 8, the end of the log when the sweep started
+//! sweep    a    -    c    d                        b was replaced before the sweep read 6, a after it read 5
+//! after    9 replaces 6, which was not read: look b up.  10 replaces 5, which was read: nothing to do
 //! ```
 //!
-//! So a sweep stops at the bound, and then looks up what was replaced before it was reached. Every item that
-//! is there during the whole sweep is seen exactly once, as in a scan; one that comes or goes meanwhile may or
-//! may not be. Where compaction has taken away what the second step needs, the sweep gives up and the
+//! So a sweep stops at the bound and then looks up the items that were replaced before it read them. It visits every
+//! item that exists during the whole sweep exactly once, like a scan. An item that is created or deleted meanwhile
+//! may be visited or not. If compaction has removed entries that the second step needs, the sweep gives up and the
 //! caller scans.
 
 use super::QueryFailure;
@@ -28,42 +28,42 @@ use std::collections::HashMap;
 
 const RECORDS_AT_ONCE: usize = 1_024;
 const BYTES_AT_ONCE: usize = 2 << 20;
-/// How often to wait for the last entries to be applied.
+/// Maximum number of waits for the last entries to be applied.
 const WAITS_MAX: u32 = 100;
-/// Entries written meanwhile that are looked at; beyond that the writers are quicker than we are.
+/// Maximum number of entries written during the sweep that are read afterwards. With more, the sweep gives up.
 const BEHIND_MAX: u64 = 1_000_000;
 
 /// How a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swept {
-    /// Everything was seen.
+    /// Every item was visited.
     All,
-    /// Whoever looked had seen enough.
+    /// The visitor needs no more items.
     Enough,
-    /// It cannot be known that everything was seen.
+    /// Some items may not have been visited.
     GivenUp,
 }
 
-/// An item on its way past.
+/// An item that a sweep visits.
 pub(super) struct Seen<'a> {
-    /// As JSON; without its end if it has no row.
+    /// The item as JSON; without its closing brace if `has_none` is set.
     pub(super) text: &'a [u8],
-    /// Whether it is known to have no row in the answer.
+    /// Whether the item is known to have no row in the result.
     pub(super) has_none: bool,
     /// See [`Item::number`](crate::Item::number).
     pub(super) number: u64,
-    of: Of<'a>,
+    of: ItemIdentity<'a>,
 }
 
-/// Whose item it is.
+/// The identity of an item: the parts of its key, or the key.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum ItemIdentity<'a> {
     Parts { container: ContainerRid, epk: &'a [u8], tail: &'a [u8] },
     Key(&'a Key),
 }
 
 impl Seen<'_> {
-    /// Gives it to a run, unless it has nothing for it.
+    /// Pushes the item to a run; an item without rows is only counted.
     pub(super) fn push(&self, run: &mut Run) -> Result<Next, EvaluationError> {
         match self.has_none {
             true => run.pass_over(self.text.len()),
@@ -71,7 +71,7 @@ impl Seen<'_> {
         }
     }
 
-    /// The same for a portion of its rows.
+    /// Pushes a portion of the item's rows; an item without rows is only counted.
     pub(super) fn push_portion<'s>(
         &'s self,
         run: &mut Run,
@@ -84,20 +84,20 @@ impl Seen<'_> {
         }
     }
 
-    /// Its key, which takes a moment to make.
+    /// The key of the item. Building it allocates.
     pub(super) fn key(&self) -> Key {
         match self.of {
-            Of::Parts { container, epk, tail } => keys::item(container, epk, tail),
-            Of::Key(key) => key.clone(),
+            ItemIdentity::Parts { container, epk, tail } => keys::item(container, epk, tail),
+            ItemIdentity::Key(key) => key.clone(),
         }
     }
 }
 
-/// Looks at an item; false to see no more.
+/// A visitor of items; returns false to end the sweep.
 pub(super) type Look<'l> = dyn FnMut(Seen<'_>) -> Result<bool, QueryFailure> + Send + 'l;
 
 impl Container {
-    /// Whether all of a partition lies between two keys and its log is long enough to be worth it.
+    /// Whether all of a partition lies between two keys and it is large enough to be worth a sweep.
     pub(super) fn may_sweep(&self, partition: &Partition, from: &Key, to: &Key) -> bool {
         let (first, behind) = keys::items_in(self.rid(), &partition.range);
         let worth_it = self.state().shared.options.sweep_after_items as u64;
@@ -106,7 +106,7 @@ impl Container {
         *from <= first && behind <= *to && items >= worth_it
     }
 
-    /// Shows all items of a partition.
+    /// Visits all items of a partition.
     pub(super) async fn sweep(
         &self,
         partition: &Partition,
@@ -121,7 +121,7 @@ impl Container {
         if swept != Swept::All {
             return Ok(swept);
         }
-        // Whatever was skipped because of a newer entry, that entry is up to here.
+        // Every entry that replaced an item before the sweep read it lies before this end.
         let end = partition.log()?.local_tail().lsn;
         for _ in 0..WAITS_MAX {
             if partition.visible() >= end {
@@ -138,14 +138,14 @@ impl Container {
         for key in missed {
             let Some(item) = self.read_row(&key).await? else { continue };
             let (text, number) = (item.to_bytes(), item.number());
-            if !look(Seen { text: &text, has_none: false, number, of: Of::Key(&key) })? {
+            if !look(Seen { text: &text, has_none: false, number, of: ItemIdentity::Key(&key) })? {
                 return Ok(Swept::Enough);
             }
         }
         Ok(Swept::All)
     }
 
-    /// Shows what is live up to a bound.
+    /// Visits all live items up to a bound.
     fn sweep_until(
         &self,
         partition: &Partition,
@@ -170,9 +170,13 @@ impl Container {
                 let body = record.body();
                 let body = body.get(..meta.lsn_at as usize).unwrap_or(body);
                 let has_none = query.rules_out(body);
-                // Most items of a filter that few pass need not be copied.
+                // A selective filter rules out most items, which then need no copy.
                 let text = if has_none { body } else { ended(body, &mut room) };
-                let of = Of::Parts { container: self.rid(), epk: record.epk(), tail: meta.tail };
+                let of = ItemIdentity::Parts {
+                    container: self.rid(),
+                    epk: record.epk(),
+                    tail: meta.tail,
+                };
                 if !look(Seen { text, has_none, number: meta.rid, of })? {
                     return Ok(Swept::Enough);
                 }
@@ -182,7 +186,8 @@ impl Container {
         Ok(Swept::All)
     }
 
-    /// The items that were replaced before they were seen. `None` if that is no longer known.
+    /// The keys of items that were replaced before the sweep read them. `None` if compaction has removed entries
+    /// that are needed to know them.
     fn missed(
         &self,
         partition: &Partition,
@@ -202,14 +207,14 @@ impl Container {
             }
             after = batch.1;
         }
-        // Looked at last: whatever was taken away before is noted by now.
+        // Checked last, so that it includes what compaction removed during this loop.
         let log = partition.log()?;
         let is_whole = log.complete_after().max(log.start()) <= bound;
         Ok(is_whole.then_some(missed))
     }
 }
 
-/// A body that was cut before its `_lsn`, with its end.
+/// Completes a body that was cut before its `_lsn` with a closing brace.
 fn ended<'r>(body: &[u8], room: &'r mut Vec<u8>) -> &'r [u8] {
     room.clear();
     room.extend_from_slice(body);
@@ -217,7 +222,7 @@ fn ended<'r>(body: &[u8], room: &'r mut Vec<u8>) -> &'r [u8] {
     room
 }
 
-/// What a record says about the item in it.
+/// The metadata of the item in a record; `None` if the record holds no item.
 fn item_in(record: &Record) -> Option<Meta<'_>> {
     if record.kind != RecordKind::Put {
         return None;
@@ -225,7 +230,7 @@ fn item_in(record: &Record) -> Option<Meta<'_>> {
     Meta::decode(record.meta())
 }
 
-/// Records behind a position, and the position behind them.
+/// Reads records after a position; also returns the position up to which the log was read.
 fn read(
     partition: &Partition,
     after: Lsn,
@@ -240,14 +245,14 @@ fn read(
         records_max: RECORDS_AT_ONCE,
         bytes_max: BYTES_AT_ONCE,
     })?;
-    // What is visible was acknowledged by the log, so it must be there.
+    // Visible entries were acknowledged by the log, so the read must make progress.
     if batch.scanned <= after {
         return Err(ReadError::Unavailable.into());
     }
     Ok((batch.records, batch.scanned))
 }
 
-/// A set of positions, a bit each where they are dense.
+/// A set of positions as a sparse bitmap: blocks of one bit per position.
 #[derive(Default)]
 struct Positions {
     blocks: Vec<[u64; WORDS]>,
@@ -281,7 +286,7 @@ impl Positions {
     }
 }
 
-/// The block of a position, the word in it and the bit in that.
+/// Splits a position into its block, the word in the block and the bit in the word.
 fn split(position: Position) -> ((PartitionId, u16, u64), usize, u64) {
     let lsn = position.lsn.get();
     let within = lsn % BLOCK_BITS;

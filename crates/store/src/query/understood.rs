@@ -1,33 +1,33 @@
-//! Queries that were understood a moment ago, by their texts.
+//! A cache of parsed queries by their text (a plan cache).
 //!
-//! Programs ask the same few texts again and again, with other parameters. Who asks is not trusted to be such a
-//! program: texts that are long are not kept, and all that are kept together are short, so that no stream of new
-//! texts takes more memory than that. Nothing depends on it but time.
+//! Programs send the same few texts again and again with different parameters. The cache is bounded because clients
+//! are not trusted to do so: long texts are not cached, and the total length of cached texts has a limit. Only speed
+//! depends on this cache.
 
 use headwater_query::{Parsed, QueryError};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The longest text that is kept.
+/// Maximum length of a cached text.
 const TEXT_BYTES_MAX: usize = 4 << 10;
-/// Bytes of all texts that are kept. A tree takes some fifty times as much as its text.
+/// Maximum length of all cached texts together. A parsed query takes about fifty times the memory of its text.
 const BYTES_MAX: usize = 128 << 10;
 
-/// See the head of this file.
+/// The cache of parsed queries.
 #[derive(Debug, Default)]
-pub(crate) struct Understood(Mutex<Kept>);
+pub(crate) struct Understood(Mutex<Entries>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Entries {
     by_text: HashMap<Arc<str>, (Parsed, u64)>,
     bytes: usize,
-    /// Counts uses, to tell which texts were used last.
+    /// Counts lookups and insertions, to know which texts were used last.
     uses: u64,
 }
 
 impl Understood {
-    /// The tree of a text, which may have been kept.
+    /// Parses a text, or returns the cached result.
     pub(crate) fn parse(&self, text: &str) -> Result<Parsed, QueryError> {
         if text.len() > TEXT_BYTES_MAX {
             return Parsed::parse(text);
@@ -41,7 +41,7 @@ impl Understood {
     }
 }
 
-impl Kept {
+impl Entries {
     fn find(&mut self, text: &str) -> Option<Parsed> {
         self.uses += 1;
         let (parsed, used) = self.by_text.get_mut(text)?;
@@ -61,7 +61,7 @@ impl Kept {
         }
     }
 
-    /// Lets go of the half that was not used for longest, which is worth its time only once in a while.
+    /// Evicts the least recently used half, so that the cost is spread over many insertions.
     fn forget_half(&mut self) {
         let mut uses: Vec<u64> = self.by_text.values().map(|(_, used)| *used).collect();
         let middle = uses.len() / 2;
@@ -96,7 +96,7 @@ mod tests {
         }
         assert!(kept(&understood).0 > 1);
         let last_used = understood.0.lock().by_text.contains_key(often);
-        assert!(last_used, "what is asked again and again stays");
+        assert!(last_used, "a text that is used often stays cached");
     }
 
     #[test]

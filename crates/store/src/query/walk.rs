@@ -1,19 +1,19 @@
-//! The first rows of a sorted query, from an index that has the items in its order.
+//! An ordered index scan: the first rows of a sorted query, from an index in the same order.
 //!
-//! The walk goes along the index from where the page begins, pushes each item and stops when the page is full
-//! and no other item can come in between. The rows are sorted once more behind it, so they are in order even
-//! where the index is not: it knows only the beginning of long strings.
+//! The walk reads the index from the start of the page and pushes each item to the run. It stops when the page is
+//! full and no other item can sort before its last row. The run sorts the rows again, because the index is only
+//! roughly ordered: it stores only the beginning of long strings.
 //!
-//! Entries say where a version of an item is. While that version lives, the item is there; otherwise it is read
-//! as it is now:
+//! Each entry names the position of one version of an item. If that version is live, its place is current. Otherwise
+//! the walk reads the current version:
 //!
 //! ```text
-//! entries   n=10 → a    n=20 → b    n=60 → a            a is 10 or 60 now, or something the index has not seen
+//! entries   n=10 → a    n=20 → b    n=60 → a            a is 10 or 60 now, or a value the index has not applied
 //! ```
 //!
-//! An item is pushed once, at its true place. Where that is behind the walk it is pushed at once, where it is
-//! ahead it is met there, or kept until the walk is there if the index does not know of it yet. So an item
-//! that changes meanwhile is neither missed nor shown twice on a page.
+//! An item is pushed once, by its current value. If its place is behind the walk, it is pushed at once. If its place
+//! is ahead, the walk reaches its entry later; without an entry, the item waits in `ahead` until the walk is there.
+//! So an item that changes during the walk is neither missed nor returned twice on a page.
 
 use super::{ITEMS_READ_MAX, QueryFailure, QueryPage};
 use crate::container::Container;
@@ -21,7 +21,7 @@ use crate::error::{ItemReadError, StorageError};
 use crate::keys::{self, Key};
 use crate::partition::Look;
 use crate::scan::ScanScope;
-use crate::secondary::{Budget, Indexed, PathIndex, Placed};
+use crate::secondary::{Budget, Indexed, OrderEntry, PathIndex};
 use bytes::Bytes;
 use headwater_model::PartitionKeyValue;
 use headwater_query::{IndexPath, OrderMark, Ordering, PathStep, Query, Run, Value, order_key};
@@ -29,33 +29,33 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Entries taken from the index at once.
+/// Number of entries read from the index at a time.
 const ENTRIES_AT_ONCE: usize = 128;
-/// Entries looked at for a page. Where a scope has few of a container's items, most lead elsewhere.
+/// Maximum number of entries read for a page. In a small scope, most entries name items outside of it.
 const ENTRIES_MAX: usize = 100_000;
 
-/// A way along an index.
+/// An ordered scan of an index, limited to a range of keys.
 pub(super) struct Walk {
     pub(super) index: Arc<PathIndex>,
     ordering: Ordering,
-    /// The items in question.
+    /// First key of the scope.
     from: Key,
     to: Key,
 }
 
-/// What a walk has seen.
-struct Walked {
+/// The state of a walk.
+struct WalkState {
     run: Run,
-    /// Items that were pushed.
+    /// Keys of the items that were pushed.
     pushed: HashSet<Key>,
-    /// Items ahead that the index does not know of and their numbers, by their places.
+    /// Items ahead that have no index entry yet, with their numbers, by their places.
     ahead: BTreeMap<(Vec<u8>, Key), (Bytes, u64)>,
     deadline: Duration,
     entries: usize,
 }
 
 impl Container {
-    /// How a query would like its items sorted, if an index may have them so.
+    /// The order in which a query needs its items, if the indexing policy allows an index of it.
     pub(super) fn ordering(&self, query: &Query, scope: &ScanScope) -> Option<Ordering> {
         let settings = self.settings();
         let includes = |path: &IndexPath| settings.indexing.includes(path);
@@ -65,7 +65,7 @@ impl Container {
         settings.indexing.allows(&Indexed::Order(ordering.paths.clone())).then_some(ordering)
     }
 
-    /// The values that all items of a scope have.
+    /// The values of the partition key paths that all items of a scope share.
     pub(crate) fn fixed_by(&self, scope: &ScanScope) -> Vec<(IndexPath, Value<'static>)> {
         let ScanScope::Key(key) = scope else { return Vec::new() };
         let settings = self.settings();
@@ -83,7 +83,7 @@ impl Container {
         paths.zip(values).filter_map(|(path, value)| Some((path, value?))).collect()
     }
 
-    /// A way through the items in order, if there is an index that has caught up.
+    /// Prepares a walk, if an index of this order exists and has caught up.
     pub(super) fn walk(
         &self,
         ordering: &Ordering,
@@ -98,7 +98,7 @@ impl Container {
         Ok(Some(Walk { index, ordering: ordering.clone(), from, to }))
     }
 
-    /// Lets an index see everything a query over these keys can see. False if that would take too long.
+    /// Brings an index up to date with everything visible to a query over these keys. False if that takes too long.
     pub(crate) fn catches_up(
         &self,
         index: &PathIndex,
@@ -117,8 +117,8 @@ impl Container {
         Ok(true)
     }
 
-    /// Pushes items in order until a run has more rows than are `wanted`. `None` if that takes too long, so
-    /// that looking at everything is better.
+    /// Pushes items in order until a run has more rows than `wanted`. `None` if that takes too long; the caller
+    /// then reads all items.
     pub(super) async fn push_in_order(
         &self,
         walk: &Walk,
@@ -130,14 +130,14 @@ impl Container {
         let ordering = &walk.ordering;
         let from = mark.map_or_else(|| ordering.from.clone(), |mark| ordering.resume_at(mark));
         let shared = &self.state().shared;
-        let mut walked = Walked {
+        let mut walked = WalkState {
             run,
             pushed: HashSet::new(),
             ahead: BTreeMap::new(),
             deadline: shared.runtime.elapsed() + shared.options.queries.page_time,
             entries: 0,
         };
-        let mut last: Option<Placed> = None;
+        let mut last: Option<OrderEntry> = None;
         loop {
             let bounds = (&from[..], &ordering.to[..]);
             let lot = walk.index.placed(self.state(), bounds, last.as_ref(), ENTRIES_AT_ONCE)?;
@@ -169,12 +169,12 @@ impl Container {
         }
     }
 
-    /// Looks at one entry.
+    /// Processes one index entry.
     async fn step(
         &self,
         walk: &Walk,
-        entry: &Placed,
-        walked: &mut Walked,
+        entry: &OrderEntry,
+        walked: &mut WalkState,
         page: &mut QueryPage,
     ) -> Result<(), QueryFailure> {
         walked.entries += 1;
@@ -185,7 +185,7 @@ impl Container {
         }
         let item = match self.look_at(&entry.item)? {
             Look::Found(None) => return Ok(()),
-            // The entry was made of this very version, so this is its place.
+            // The entry was made from this version, so its place is current.
             Look::Found(Some(item)) => {
                 return walked.push(key, &item.to_bytes(), item.number(), page);
             }
@@ -197,7 +197,7 @@ impl Container {
         if place <= entry.place {
             return walked.push(key, &text, number, page);
         }
-        // It is ahead. If the index knows, it is met there.
+        // The place is ahead. If the index has an entry there, the walk reaches it later.
         if !walk.index.has_placed(self.state(), &place, key)? {
             walked.ahead.insert((place, key.clone()), (text, number));
         }
@@ -205,7 +205,7 @@ impl Container {
     }
 }
 
-impl Walked {
+impl WalkState {
     fn push(
         &mut self,
         key: &Key,
@@ -222,7 +222,7 @@ impl Walked {
         Ok(())
     }
 
-    /// Pushes what was ahead and is no more; all of it at the end.
+    /// Pushes the items in `ahead` that the walk has passed; all of them if `place` is `None`.
     fn push_passed(
         &mut self,
         place: Option<&[u8]>,

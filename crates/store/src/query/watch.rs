@@ -1,6 +1,6 @@
-//! What queries may take, and when one must end: its time is up, or its client is gone.
+//! Resource limits of queries, and cancellation: ends a query whose time is up or whose client is gone.
 //!
-//! The evaluator asks every thousand steps, also within an item. A query that has computed for long pauses there
+//! The evaluator checks every thousand steps, also within an item. A query that has computed for long pauses there
 //! until its turn (see `lanes`). Decides nothing about pages; see `stream`.
 
 use super::lanes::{FIRST_SLICE, Lanes, SLICE_MAX};
@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What queries may take.
+/// Limits on the memory and time of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueryLimits {
-    /// Bytes one query holds at a time: rows, groups, distinct values and values in flight.
+    /// Maximum bytes one query holds at a time: rows, groups, distinct values and values in flight.
     pub memory_bytes: usize,
-    /// Bytes all queries of the account hold together.
+    /// Maximum bytes all queries of the account hold together.
     pub memory_bytes_together: usize,
-    /// After this a page is answered as it is, and the next one continues behind it. A query fails if a
-    /// single item alone takes longer.
+    /// Time after which a page is returned as it is, and the next one continues behind it. A query fails if a
+    /// single item takes longer.
     pub page_time: Duration,
-    /// After this a query that needs every item before its first row fails.
+    /// Time after which a query fails if it needs every item before its first row.
     pub time: Duration,
 }
 
@@ -32,49 +32,49 @@ impl Default for QueryLimits {
             memory_bytes: 256 << 20,
             memory_bytes_together: 288 << 20,
             page_time: Duration::from_secs(5),
-            // SDKs give up after about as long.
+            // SDKs time out after about the same time.
             time: Duration::from_secs(60),
         }
     }
 }
 
-/// The pause in which another thread takes over the other tasks of this one.
+/// Minimum pause before the first slice, in which another thread takes over the other tasks of this one.
 const HANDOVER_TIME: Duration = Duration::from_micros(200);
-/// A shorter pause before later slices, in case nothing was handed over before.
+/// Shorter minimum pause before later slices, in case no task was handed over before.
 const REPEAT_TIME: Duration = Duration::from_micros(50);
-/// A query that waits for its turn looks this often whether it must end.
+/// Interval at which a query that waits for its turn checks whether it must end.
 const LOOK_TIME: Duration = Duration::from_millis(20);
 
-/// Ends a query.
+/// The deadline, cancellation check and time slices of one query.
 pub(crate) struct QueryWatch {
     runtime: Runtime,
     waiter: Waiter,
     /// In milliseconds of the runtime's clock.
     deadline_ms: AtomicU64,
-    /// Where it takes turns, if it does.
+    /// The lanes of long queries; `None` if the query takes no turns.
     lanes: Option<Arc<Lanes>>,
     turn: Mutex<Turn>,
-    /// Whether it has taken a turn.
+    /// Whether the query has taken a turn.
     is_long: AtomicBool,
 }
 
-/// How far a query is within its free time or its slice.
+/// Progress of a query within its free time or its slice.
 struct Turn {
-    /// What it may compute until its next turn.
+    /// CPU time left until its next turn.
     left: Duration,
-    /// When it may have computed that, on the clock of the runtime. Reading that clock costs less than reading
-    /// what a thread has computed.
+    /// Earliest time at which `left` can be used up, on the clock of the runtime. Reading that clock costs less
+    /// than reading the CPU time of a thread.
     next_look: Duration,
-    /// What its thread had computed at the last look; `None` before the first.
+    /// CPU time of its thread at the last check; `None` before the first.
     looked: Option<ThreadTime>,
-    /// The slice it reserves next.
+    /// Length of the slice it reserves next.
     next_slice: Duration,
-    /// When the slice it has reserved ends; zero before the first.
+    /// End of the slice it has reserved; zero before the first.
     slice_end: Duration,
 }
 
 impl QueryWatch {
-    /// A watch for the query of the current task, which must end after this time.
+    /// Creates a watch for the query of the current task, which must end after `time`.
     pub(crate) fn new(runtime: &Runtime, time: Duration) -> QueryWatch {
         let turn = Turn {
             left: Duration::ZERO,
@@ -95,7 +95,7 @@ impl QueryWatch {
         watch
     }
 
-    /// The same, for a query that takes turns with other long ones.
+    /// Makes the query take turns with other long queries.
     pub(crate) fn in_turns(mut self, lanes: &Arc<Lanes>) -> QueryWatch {
         let now = self.runtime.elapsed();
         let turn = self.turn.get_mut();
@@ -111,7 +111,7 @@ impl QueryWatch {
         self.deadline_ms.store(deadline_ms, Ordering::Relaxed);
     }
 
-    /// Why the query must end, at a time of the runtime's clock.
+    /// Why the query must end at time `now`; `None` if it may continue.
     fn end_of(&self, now: Duration) -> Option<Interruption> {
         if self.waiter.is_gone() {
             return Some(Interruption::Abandoned);
@@ -120,8 +120,8 @@ impl QueryWatch {
         (now >= deadline).then_some(Interruption::OutOfTime)
     }
 
-    /// Whether the query has computed all it may until its next turn. Time in which its thread waited for a
-    /// processor does not count from the first look on.
+    /// Whether the query has used up its CPU time until its next turn. Time in which its thread waited for a
+    /// processor does not count from the first check on.
     fn has_used_up(&self, now: Duration) -> bool {
         let mut turn = self.turn.lock();
         if now < turn.next_look {
@@ -189,7 +189,7 @@ impl Watch for QueryWatch {
         let end = self.end_of(now);
         match &self.lanes {
             Some(lanes) if end.is_none() && self.has_used_up(now) => self.wait_for_turn(lanes, now),
-            // Threads of short requests need not wait for the end of a slice of the scheduler.
+            // Yields, so that threads of short requests need not wait for the end of a scheduler slice.
             Some(_) if end.is_none() && self.is_long.load(Ordering::Relaxed) => {
                 self.runtime.pause(Duration::ZERO);
                 None

@@ -7,7 +7,7 @@ use headwater_script::{Clock, Functions, Script};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most bytes of JSON one call may return, as for the response of a procedure.
+/// Maximum bytes of JSON that one call may return; the same limit as for the response of a procedure.
 const RESULT_BYTES_MAX: usize = 2 << 20;
 
 /// The user-defined functions of one query.
@@ -21,7 +21,7 @@ impl UserScripts {
         let (runtime, options) = (&shared.runtime, &shared.options);
         let clock: Clock = {
             let (runtime, waiter) = (runtime.clone(), Waiter::current());
-            // For a query whose client is gone, time is up.
+            // If the client is gone, the clock reports that the time is up, so the call ends.
             Arc::new(move || if waiter.is_gone() { Duration::MAX } else { runtime.elapsed() })
         };
         let (limits, workers) = (&options.scripts, options.script_workers.clone());
@@ -40,12 +40,12 @@ impl UserFunctions for UserScripts {
             })
             .collect();
         let call = || self.functions.call(name, &arguments);
-        // It may take as long as it is allowed to, and others want the thread.
+        // A call may run until its time limit, so it must not block the thread of other tasks.
         let result = self.runtime.blocking(call).map_err(|error| error.to_string())?;
         match result {
             None => Ok(Value::Undefined),
             Some(text) if text.len() > RESULT_BYTES_MAX => Err(format!(
-                "it returned {} bytes, and the most is {RESULT_BYTES_MAX}; return less",
+                "it returned {} bytes; the limit is {RESULT_BYTES_MAX}, so return less",
                 text.len()
             )),
             Some(text) => Value::from_json(text.as_bytes()).map_err(|error| error.to_string()),

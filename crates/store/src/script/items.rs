@@ -1,33 +1,33 @@
-//! The items of a transaction, as a script sees them.
+//! Gives a script access to the items of its transaction.
 
 use super::UserScripts;
 use crate::body::BodyError;
 use crate::container::Container;
 use crate::error::WriteError;
 use crate::item::ItemWrite;
-use crate::transaction::{QueryTrouble, Seen, Transaction, Trouble};
+use crate::transaction::{ItemView, QueryTrouble, Transaction, Trouble};
 use bytes::Bytes;
 use headwater_query::{Limits, Query, Value};
 use headwater_script::{Collection, OperationError, Page, PageRequest, Reason, Stored, Target};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// What a query inside a script may keep: less than another, since several scripts run at a time.
+/// Memory limit of a query inside a script. Lower than that of other queries, since several scripts run at a time.
 const QUERY_MEMORY_BYTES: usize = 32 << 20;
 
-/// See the head of this file.
+/// The collection that a script works on, backed by a transaction.
 pub(super) struct Items {
     pub(super) transaction: Transaction,
-    /// Why the script was stopped.
+    /// The problem that stopped the script, if one did.
     pub(super) trouble: Option<Trouble>,
     container: Container,
     links: (String, String),
     functions: Option<Arc<UserScripts>>,
 }
 
-/// Just enough of an item to see whether it has an id.
+/// The part of an item that shows whether it has an id.
 #[derive(Deserialize)]
-struct Named {
+struct IdProbe {
     id: Option<serde::de::IgnoredAny>,
 }
 
@@ -57,11 +57,11 @@ impl Items {
     }
 
     fn put(&mut self, write: ItemWrite) -> Result<Stored, OperationError> {
-        let gone = || OperationError::bad_request("a write left no item");
+        let gone = || OperationError::bad_request("the write produced no item");
         self.write(write)?.ok_or_else(gone)
     }
 
-    /// What a script is told, or why it is stopped.
+    /// The error to return to the script. A problem that the script cannot handle is recorded and stops it.
     fn error(&mut self, trouble: Trouble) -> OperationError {
         match trouble {
             Trouble::Refused(error) => {
@@ -76,9 +76,9 @@ impl Items {
         }
     }
 
-    /// A body that has an id: its own, or a new one if it may be given one.
+    /// Returns the body with its id, or with a new id if it has none and `generate_id` is set.
     fn with_id(&self, body: &str, generate_id: bool) -> Result<String, OperationError> {
-        let has_none = serde_json::from_str::<Named>(body).is_ok_and(|named| named.id.is_none());
+        let has_none = serde_json::from_str::<IdProbe>(body).is_ok_and(|named| named.id.is_none());
         let Some(members) = body.strip_prefix('{').filter(|_| has_none) else {
             return Ok(body.to_owned());
         };
@@ -162,7 +162,7 @@ impl Collection for Items {
         let (rows, continuation) = found.map_err(|trouble| match trouble {
             QueryTrouble::Evaluation(error) => OperationError::bad_request(error.to_string()),
             QueryTrouble::BadContinuation => OperationError::bad_request(
-                "the continuation is not one of this query's; start again without it",
+                "the continuation is not valid for this query; start again without it",
             ),
             QueryTrouble::Other(trouble) => self.error(trouble),
         })?;
@@ -177,7 +177,7 @@ fn conditional(write: ItemWrite, etag: Option<&str>) -> ItemWrite {
     }
 }
 
-fn stored(seen: Seen) -> Stored {
+fn stored(seen: ItemView) -> Stored {
     let json = String::from_utf8_lossy(&seen.json).into_owned();
     Stored { json, etag: seen.etag.to_string() }
 }

@@ -1,17 +1,17 @@
-//! Scripts at work on a container: stored procedures, triggers, user-defined functions.
+//! Runs scripts on a container: stored procedures, triggers and user-defined functions.
 //!
 //! ```text
 //! wait for a turn ─► run on an overlay ─► commit ─► answer
-//!                        ▲                   │ someone else was quicker
+//!                        ▲                   │ another writer changed an item that was read
 //!                        └───────────────────┘
 //! ```
 //!
-//! One call is one transaction on one partition key: one entry of the log, one LSN, or nothing. Calls for
-//! the same key take turns, so that they do not undo each other's work; writers that are not scripts never
-//! wait. Few scripts run at a time in all, each on a thread of its own.
+//! One call is one transaction on one partition key: one entry of the log, one LSN, or nothing. Concurrency control
+//! is optimistic. Calls for the same key take turns, so that they do not invalidate each other; other writers never
+//! wait. A limited number of scripts runs at a time, each on its own thread.
 //!
-//! What a script is allowed to do is decided in `transaction`, what JavaScript means in the crate
-//! `headwater-script`, and in which process a script runs in the options. Nothing here keeps or finds scripts: callers bring their sources.
+//! `transaction` decides which operations a script may perform. The crate `headwater-script` runs the JavaScript, and
+//! the options decide in which process. This module neither stores nor finds scripts: callers pass their sources.
 
 mod functions;
 mod items;
@@ -27,7 +27,7 @@ use crate::container::Container;
 use crate::error::{ItemReadError, WriteError};
 use crate::item::{ItemWrite, WriteKind, Written};
 use crate::prepare;
-use crate::transaction::{Committed, Transaction, Trouble};
+use crate::transaction::{CommittedTransaction, Transaction, Trouble};
 use headwater_model::{ContainerRid, Lsn, PartitionId, PartitionKey};
 use headwater_script::{Call, Clock, Kind, Limits, Outcome, ScriptError, run};
 use items::Items;
@@ -39,7 +39,7 @@ pub use headwater_script::{
     serve_worker as serve_script_worker,
 };
 
-/// How often a script is run before its caller is told that others are quicker.
+/// Maximum number of attempts to run a script before its caller gets a conflict.
 const ATTEMPTS_MAX: u32 = 20;
 
 /// A call of a stored procedure.
@@ -53,67 +53,67 @@ pub struct ProcedureCall {
     pub functions: Vec<Script>,
 }
 
-/// Triggers around a write, each in the order they run.
+/// Triggers to run with a write, each list in order.
 #[derive(Clone, Debug, Default)]
 pub struct Triggers {
-    /// Before the write; they may change the item.
+    /// Pre-triggers: run before the write and may change the item.
     pub before: Vec<Script>,
-    /// After it, and still part of it; they may change the answer.
+    /// Post-triggers: run after the write in the same transaction and may change the response.
     pub after: Vec<Script>,
     /// User-defined functions their queries may call.
     pub functions: Vec<Script>,
 }
 
-/// What came of scripts.
+/// Result of running scripts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Executed {
-    /// The response they set, as JSON.
+    /// The response that the scripts set, as JSON.
     pub response: Option<String>,
-    /// What they logged.
+    /// The text that the scripts logged.
     pub log: String,
-    /// Everything that was written, in order, by one transaction.
+    /// All writes of the transaction, in order.
     pub written: Vec<Written>,
-    /// Which of these is the write that triggers were around.
+    /// Index in `written` of the write that the triggers ran with.
     pub main: Option<usize>,
     /// The partition of the key.
     pub partition: PartitionId,
-    /// The newest change there of which the caller has certainly seen everything of its own.
+    /// LSN for session reads: it covers all writes of this call.
     pub lsn: Lsn,
-    /// How many items were read.
+    /// Number of items that were read.
     pub items_read: usize,
-    /// How many bytes they had.
+    /// Bytes of the items that were read.
     pub bytes_read: usize,
 }
 
-/// Why scripts did nothing. Nothing was changed.
+/// Why a call of scripts failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
-    /// A script did not run to its end.
+    /// A script failed or was stopped.
     #[error("script {name}: {error}")]
     Script {
-        /// Which.
+        /// Name of the script.
         name: String,
-        /// Why.
+        /// Why it failed.
         error: ScriptError,
     },
-    /// The write that triggers were around was refused.
+    /// The write that the triggers ran with was rejected.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The script has taken more than it may several times in a row.
+    /// The circuit breaker of the script is open: it exceeded its limits several times in a row.
     #[error(
         "script {name} is blocked because it has exceeded its limits several times; change it to do less in \
          one call, or wait {} s", .wait.as_secs().max(1)
     )]
     Blocked {
-        /// Which.
+        /// Name of the script.
         name: String,
-        /// For how long.
+        /// Time until it may run again.
         wait: Duration,
     },
-    /// Others kept changing what the script reads.
-    #[error("others keep changing the items this script works on; try again")]
+    /// Other writers kept changing the items that the script reads.
+    #[error("other writers keep changing the items this script works on; try again")]
     Conflict,
     /// Too many scripts are waiting.
     #[error("too many scripts are running; try again in a moment")]
@@ -123,17 +123,17 @@ pub enum ExecuteError {
     Read(#[from] ItemReadError),
 }
 
-/// How one attempt ended.
-enum Ended {
-    /// For a reason that has nothing to do with others.
+/// Why an attempt failed.
+enum AttemptError {
+    /// For a reason other than concurrent writes.
     Failed(ExecuteError),
-    /// Others have changed what it has read.
+    /// Another writer changed an item that was read.
     Outdated,
 }
 
-/// What scripts leave when they have run, before anything is written.
+/// Result of scripts before the transaction commits.
 #[derive(Default)]
-struct Left {
+struct ScriptOutput {
     response: Option<String>,
     log: String,
     main: Option<usize>,
@@ -145,7 +145,7 @@ impl Container {
     /// Runs a stored procedure on the items of a partition key.
     ///
     /// # Errors
-    /// When it fails or is refused; nothing was changed then.
+    /// If the procedure fails or its transaction is rejected. Nothing was changed then.
     pub async fn execute(
         &self,
         partition_key: impl Into<PartitionKey>,
@@ -156,20 +156,20 @@ impl Container {
             let mut scripts = Scripts::new(self, transaction, &procedure.functions);
             let call = Call::procedure(&procedure.arguments);
             let result = scripts.run(&procedure.script, &call);
-            let result = result.map(|outcome| Left {
+            let result = result.map(|outcome| ScriptOutput {
                 response: outcome.response,
                 log: outcome.log,
-                ..Left::default()
+                ..ScriptOutput::default()
             });
             scripts.finish(result)
         };
         self.transact(&key, work).await
     }
 
-    /// Creates, upserts, replaces or deletes an item with triggers around it.
+    /// Creates, upserts, replaces or deletes an item and runs triggers before and after it.
     ///
     /// # Errors
-    /// When the write or a trigger fails or is refused; nothing was changed then.
+    /// If the write or a trigger fails or is rejected. Nothing was changed then.
     pub async fn write_with_triggers(
         &self,
         write: ItemWrite,
@@ -190,11 +190,11 @@ impl Container {
         self.transact(&key, work).await
     }
 
-    /// Runs work on a transaction and commits it; again and again while others are quicker.
+    /// Runs `work` on a transaction and commits it. Retries while other writers change items that were read.
     async fn transact(
         &self,
         key: &PartitionKey,
-        work: impl Fn(Transaction) -> (Option<Transaction>, Result<Left, Ended>) + Send,
+        work: impl Fn(Transaction) -> (Option<Transaction>, Result<ScriptOutput, AttemptError>) + Send,
     ) -> Result<Executed, ExecuteError> {
         let shared = self.state().shared.clone();
         let (runtime, limits) = (&shared.runtime, &shared.options.scripts);
@@ -214,12 +214,12 @@ impl Container {
                     Ok(committed) => return self.executed(key, left, committed),
                     Err(trouble) => trouble,
                 },
-                // What made it fail may be that it saw half of what others were doing.
-                Err(Ended::Failed(error)) => match transaction.validate().await {
+                // The script may have failed because it read an inconsistent state; then it is retried.
+                Err(AttemptError::Failed(error)) => match transaction.validate().await {
                     Err(Trouble::Outdated) => Trouble::Outdated,
                     _ => return Err(error),
                 },
-                Err(Ended::Outdated) => Trouble::Outdated,
+                Err(AttemptError::Outdated) => Trouble::Outdated,
             };
             match trouble {
                 Trouble::Outdated => {}
@@ -240,8 +240,8 @@ impl Container {
     fn executed(
         &self,
         key: &PartitionKey,
-        left: Left,
-        committed: Committed,
+        left: ScriptOutput,
+        committed: CommittedTransaction,
     ) -> Result<Executed, ExecuteError> {
         let newest = committed.written.last().map(|written| (written.partition, written.lsn));
         let (partition, lsn) = match newest {
@@ -260,7 +260,7 @@ impl Container {
         })
     }
 
-    /// Links of the container: by resource ids and by names.
+    /// Links of the container: one by resource ids, one by names.
     fn links(&self) -> (String, String) {
         let rid = self.rid();
         let database = self.database_id().unwrap_or_default();
@@ -277,7 +277,7 @@ struct Scripts {
     clock: Clock,
     shared: Arc<Shared>,
     container: ContainerRid,
-    /// Out only while a script runs.
+    /// `None` while a script runs, or if a failed script did not return them.
     items: Option<Items>,
 }
 
@@ -292,15 +292,15 @@ impl Scripts {
         Scripts { limits, clock, shared, container: container.rid(), items: Some(items) }
     }
 
-    fn run(&mut self, script: &Script, call: &Call<'_>) -> Result<Outcome, Ended> {
+    fn run(&mut self, script: &Script, call: &Call<'_>) -> Result<Outcome, AttemptError> {
         let (offenders, whose) =
             (&self.shared.offenders, offenders::name_of(self.container, script));
         if let Some(wait) = offenders.refused_for(whose, (self.clock)()) {
             let name = script.name.clone();
-            return Err(Ended::Failed(ExecuteError::Blocked { name, wait }));
+            return Err(AttemptError::Failed(ExecuteError::Blocked { name, wait }));
         }
         let Some(items) = self.items.take() else {
-            return Err(Ended::Outdated);
+            return Err(AttemptError::Outdated);
         };
         let (limits, clock) = (&self.limits, &self.clock);
         let (items, result) = match &self.shared.options.script_workers {
@@ -317,26 +317,36 @@ impl Scripts {
         }
         let trouble = self.items.as_mut().and_then(|items| items.trouble.take());
         result.map_err(|error| match (error, trouble) {
-            (ScriptError::Stopped, Some(Trouble::Outdated)) => Ended::Outdated,
-            (ScriptError::Stopped, Some(Trouble::Failed(error))) => Ended::Failed(error.into()),
-            (ScriptError::Stopped, Some(Trouble::Refused(error))) => Ended::Failed(error.into()),
+            (ScriptError::Stopped, Some(Trouble::Outdated)) => AttemptError::Outdated,
+            (ScriptError::Stopped, Some(Trouble::Failed(error))) => {
+                AttemptError::Failed(error.into())
+            }
+            (ScriptError::Stopped, Some(Trouble::Refused(error))) => {
+                AttemptError::Failed(error.into())
+            }
             (ScriptError::Stopped, _) => {
                 let error = ScriptError::Time(self.limits.time);
-                Ended::Failed(ExecuteError::Script { name: script.name.clone(), error })
+                AttemptError::Failed(ExecuteError::Script { name: script.name.clone(), error })
             }
-            (error, _) => Ended::Failed(ExecuteError::Script { name: script.name.clone(), error }),
+            (error, _) => {
+                AttemptError::Failed(ExecuteError::Script { name: script.name.clone(), error })
+            }
         })
     }
 
-    /// Triggers, the write, triggers.
-    fn around(&mut self, write: ItemWrite, triggers: &Triggers) -> Result<Left, Ended> {
+    /// Runs the pre-triggers, the write and the post-triggers.
+    fn around(
+        &mut self,
+        write: ItemWrite,
+        triggers: &Triggers,
+    ) -> Result<ScriptOutput, AttemptError> {
         let Some(items) = &mut self.items else {
-            return Err(Ended::Outdated);
+            return Err(AttemptError::Outdated);
         };
-        // Triggers look at items, and a patch shows none until it is applied.
-        let mut write = items.transaction.patched(write).map_err(ended)?;
+        // Triggers read the new item, so a patch is applied first and written as a replace.
+        let mut write = items.transaction.patched(write).map_err(attempt_error)?;
         let operation = operation_of(&write);
-        let mut left = Left::default();
+        let mut left = ScriptOutput::default();
         for script in &triggers.before {
             let body = body_of(&write);
             let call = Call {
@@ -354,10 +364,10 @@ impl Scripts {
         }
         let request = body_of(&write);
         let Some(items) = &mut self.items else {
-            return Err(Ended::Outdated);
+            return Err(AttemptError::Outdated);
         };
         left.main = Some(items.transaction.write_count());
-        let seen = items.transaction.write(write).map_err(ended)?;
+        let seen = items.transaction.write(write).map_err(attempt_error)?;
         let mut answer = seen.map(|seen| String::from_utf8_lossy(&seen.json).into_owned());
         for script in &triggers.after {
             let call = Call {
@@ -377,24 +387,27 @@ impl Scripts {
         Ok(left)
     }
 
-    /// The transaction, with what has been read.
-    fn finish(self, result: Result<Left, Ended>) -> (Option<Transaction>, Result<Left, Ended>) {
+    /// Returns the transaction, and the result with the counts of items and bytes read.
+    fn finish(
+        self,
+        result: Result<ScriptOutput, AttemptError>,
+    ) -> (Option<Transaction>, Result<ScriptOutput, AttemptError>) {
         let Some(items) = self.items else {
             return (None, result);
         };
         let transaction = items.transaction;
         let (items_read, bytes_read) = (transaction.items_read, transaction.bytes_read);
-        (Some(transaction), result.map(|left| Left { items_read, bytes_read, ..left }))
+        (Some(transaction), result.map(|left| ScriptOutput { items_read, bytes_read, ..left }))
     }
 }
 
-/// What becomes of a call whose own write is in trouble.
-fn ended(trouble: Trouble) -> Ended {
+/// The end of a call whose own write failed.
+fn attempt_error(trouble: Trouble) -> AttemptError {
     match trouble {
-        Trouble::Refused(error) => Ended::Failed(error.into()),
-        Trouble::Failed(error) => Ended::Failed(error.into()),
-        Trouble::Outdated => Ended::Outdated,
-        Trouble::Full | Trouble::Late => Ended::Failed(ExecuteError::Busy),
+        Trouble::Refused(error) => AttemptError::Failed(error.into()),
+        Trouble::Failed(error) => AttemptError::Failed(error.into()),
+        Trouble::Outdated => AttemptError::Outdated,
+        Trouble::Full | Trouble::Late => AttemptError::Failed(ExecuteError::Busy),
     }
 }
 
@@ -409,7 +422,7 @@ fn operation_of(write: &ItemWrite) -> &'static str {
     }
 }
 
-/// The body of a write, if it has one that is JSON as far as a script may know.
+/// The body of a write, if it has one and it is JSON text.
 fn body_of(write: &ItemWrite) -> Option<String> {
     let body = match &write.kind {
         WriteKind::Create(body) | WriteKind::Upsert(body) | WriteKind::Replace(_, body) => body,

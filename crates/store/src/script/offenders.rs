@@ -1,8 +1,8 @@
-//! Scripts that keep taking more than they may, and are not run for a while.
+//! A circuit breaker for scripts that repeatedly exceed their limits.
 //!
-//! A script that never ends costs a thread for seconds each time it is called, and one caller can call it as
-//! often as it likes. After a few such calls in a row it is refused at once, until some time has passed; one
-//! call that ends in order forgives all. Another source under the same name is another script.
+//! A script that never ends occupies a thread until its time limit on each call, and a client can call it as often
+//! as it likes. After three such calls in a row, calls are rejected at once until a minute has passed. One
+//! successful call resets the strike count. A changed source under the same name counts as another script.
 
 use headwater_model::ContainerRid;
 use headwater_script::Script;
@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// Offences in a row that are tolerated.
+/// Number of offences in a row that open the circuit breaker.
 const STRIKES: u32 = 3;
-/// How long a script is refused, and how long an offence is remembered.
+/// How long calls are rejected, and how long an offence counts.
 const MEMORY: Duration = Duration::from_secs(60);
-/// Offenders that are remembered; the one whose offence is oldest is forgotten first.
+/// Maximum number of scripts with recorded offences; the one with the oldest offence is evicted first.
 const OFFENDERS_MAX: usize = 1_000;
 
-/// See the head of this file.
+/// Offences by script.
 #[derive(Debug, Default)]
 pub(crate) struct Offenders(Mutex<HashMap<u64, Offences>>);
 
@@ -28,7 +28,7 @@ struct Offences {
     last: Duration,
 }
 
-/// Which script it is.
+/// Identifies a script by a hash of its container, name and source.
 pub(super) fn name_of(container: ContainerRid, script: &Script) -> u64 {
     let mut hasher = DefaultHasher::new();
     (container.as_u64(), &script.name, &script.source).hash(&mut hasher);
@@ -36,14 +36,14 @@ pub(super) fn name_of(container: ContainerRid, script: &Script) -> u64 {
 }
 
 impl Offenders {
-    /// How long a script is still refused.
+    /// The time for which calls of a script are still rejected; `None` if it may run.
     pub(super) fn refused_for(&self, script: u64, now: Duration) -> Option<Duration> {
         let offences = self.0.lock().get(&script).copied()?;
         let left = (offences.last + MEMORY).checked_sub(now).filter(|left| !left.is_zero())?;
         (offences.count >= STRIKES).then_some(left)
     }
 
-    /// It has taken more than it may.
+    /// Records that a script exceeded its limits.
     pub(super) fn note(&self, script: u64, now: Duration) {
         let mut all = self.0.lock();
         if all.len() >= OFFENDERS_MAX && !all.contains_key(&script) {
@@ -56,7 +56,7 @@ impl Offenders {
         offences.last = now;
     }
 
-    /// It has ended in order.
+    /// Resets the strike count of a script after a successful call.
     pub(super) fn forgive(&self, script: u64) {
         self.0.lock().remove(&script);
     }
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(offenders.refused_for(8, at(3)), None, "others are not affected");
         assert_eq!(offenders.refused_for(7, at(62)), None);
         offenders.note(7, at(62));
-        assert_eq!(offenders.refused_for(7, at(63)), None, "it begins anew");
+        assert_eq!(offenders.refused_for(7, at(63)), None, "the count starts again");
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_remembered_and_the_oldest_is_forgotten() {
+    fn the_number_of_offenders_is_limited_and_the_oldest_is_evicted() {
         let offenders = Offenders::default();
         for script in 0..2_000 {
             offenders.note(script, at(script));

@@ -1,7 +1,7 @@
-//! Whose turn it is: a few scripts at a time in all, one at a time for a partition key.
+//! Admission control of scripts: a limited number at a time, and one at a time per partition key.
 //!
-//! Scripts on the same key would only make each other start over. They wait for each other before they
-//! take one of the few places, so that a busy key does not keep the others out.
+//! Concurrent scripts on the same key would only invalidate each other. They wait for the key first and then for one
+//! of the permits, so that a busy key does not block other keys.
 
 use headwater_model::ContainerRid;
 use parking_lot::Mutex;
@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
-/// Scripts that run at a time. Each may occupy a thread and all the memory a script may take.
+/// Maximum number of scripts that run at a time. Each occupies a thread and up to the memory limit of a script.
 const RUNNING_MAX: usize = 8;
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
 
-/// See the head of this file.
+/// The semaphore of running scripts and the locks of their partition keys.
 pub(crate) struct Turns {
     places: Arc<Semaphore>,
-    /// Keys somebody has a turn on, or waits for.
+    /// A lock for each key on which a script runs or waits.
     keys: Mutex<HashMap<Vec<u8>, Lock>>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Turns {
     }
 }
 
-/// A turn, or a place in the queue for one. Given up when dropped.
+/// A guard that holds a turn or waits for one. Dropping it releases the turn or leaves the queue.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     name: Vec<u8>,
@@ -41,16 +41,16 @@ impl Turns {
         let mut name = container.as_u64().to_be_bytes().to_vec();
         name.extend_from_slice(epk);
         let lock = self.keys.lock().entry(name.clone()).or_default().clone();
-        // Made before the wait: whoever gives up waiting is taken off the list too.
+        // Created before the wait, so that a caller that is cancelled while it waits also cleans up.
         let mut turn = Turn { turns: self.clone(), name, lock: lock.clone(), held: None };
         let guard = lock.lock_owned().await;
         turn.held = Some((guard, self.place().await));
         turn
     }
 
-    /// Waits for one of the places.
+    /// Waits for a permit to run a script.
     pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        // Nobody closes the semaphore.
+        // Always `Some`, because the semaphore is never closed.
         self.places.clone().acquire_owned().await.ok()
     }
 }
@@ -59,7 +59,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         self.held = None;
         let mut keys = self.turns.keys.lock();
-        // Ours and that of the list: nobody else waits.
+        // Two references are left, this one and that of the map, so no other task waits.
         if Arc::strong_count(&self.lock) == 2 {
             keys.remove(&self.name);
         }
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_is_forgotten_when_nobody_has_or_wants_a_turn_on_it() {
+    async fn a_key_is_removed_when_no_script_runs_or_waits_on_it() {
         let turns = Arc::new(Turns::default());
         let container = ContainerRid::new(1, 1);
         let first = turns.wait(container, b"a").await;
         let other = turns.wait(container, b"b").await;
         {
             let mut second = Box::pin(turns.wait(container, b"a"));
-            // Polled once, so that it waits; then given up.
+            // Polled once, so that it waits; then dropped.
             tokio::select! {
                 biased;
                 _ = &mut second => panic!("two turns on one key"),

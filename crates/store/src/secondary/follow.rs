@@ -1,20 +1,20 @@
-//! How an index keeps up with a partition: it reads latest versions behind its position and notes their
-//! values.
+//! Index maintenance: an index follows the log of a partition and adds entries for the versions it reads.
 //!
-//! A version that can be seen and lies at or before the position has its entries; that is all an index
-//! promises, and all a look-up needs. It survives everything a partition does: compaction keeps live records
-//! where they are, a crash takes entries and position back together, and whoever replaces a partition begins
-//! at the lowest position of those it came from.
+//! An index guarantees one thing, and a lookup needs no more: every visible version at or before its position has
+//! its entries. The guarantee survives all changes of a partition. Compaction keeps live records at their positions.
+//! A crash rolls entries and position back together. After a split or merge, the new partition starts at the lowest
+//! position of its ancestors.
 //!
-//! One thing needs care. A record is dead as soon as its successor is in the log, and can be seen until the
-//! successor can be: whoever skips dead records may skip what everybody still sees.
+//! Dead records need care. A record is dead as soon as its successor is in the log, but it stays visible until the
+//! successor becomes visible. A reader that skips dead records may skip a version that readers still see.
 //!
 //! ```text
-//! log     5:a   …   9:a'         visible 8: everybody sees a at 5, which is dead
+//! log     5:a   …   9:a'         visible 8: readers see a at 5, which is dead
 //! ```
 //!
-//! So an index that has caught up once skips nothing. One that is being built does, and so does compaction
-//! for it; it is then good only from the end the log had at that moment, where the successors are.
+//! So an index that has caught up once skips no records. An index that is being built may skip dead records, or miss
+//! those that compaction removed. It is then usable only from the end that the log had at that moment, which includes
+//! the successors.
 
 use super::{Indexed, PathIndex};
 use crate::container::ContainerState;
@@ -28,23 +28,23 @@ use headwater_model::Lsn;
 
 const RECORDS_AT_ONCE: usize = 1_024;
 const BYTES_AT_ONCE: usize = 2 << 20;
-/// Further behind than this, an index that is being built skips dead records.
+/// Minimum lag in log entries at which an index that is being built skips dead records.
 const SKIMMED_MIN: u64 = 10_000;
-/// An index of few entries is not worth making anew.
+/// Minimum number of stale entries for which an index is rebuilt.
 const STALE_MIN: u64 = 10_000;
 
-/// How far an index has come in one partition.
+/// Progress of an index in one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Every live record up to here has its entries.
     pub(super) applied: Lsn,
-    /// Entries written so far.
+    /// Number of entries written so far.
     pub(super) entries: u64,
-    /// At most so many of them are of versions that were replaced since.
+    /// Upper bound of the entries that belong to replaced versions.
     pub(super) stale: u64,
     /// Whether it has ever caught up.
     pub(super) built: bool,
-    /// It may have skipped what is replaced up to here, and is of no use before.
+    /// The index may have skipped versions that were replaced up to this LSN. It is unusable until `applied` reaches it.
     needs: Lsn,
 }
 
@@ -68,7 +68,7 @@ impl Progress {
     }
 }
 
-/// How much may be read to catch up before somebody else has a turn.
+/// Records and bytes that may be read to catch up in one go.
 #[derive(Debug)]
 pub(crate) struct Budget {
     records: usize,
@@ -82,7 +82,8 @@ impl Default for Budget {
 }
 
 impl PathIndex {
-    /// Applies what the index has not seen of a partition. False if the budget was used up before.
+    /// Applies the log of a partition up to its visible end. False if the budget is used up before, or the index
+    /// is dropped or not usable yet.
     pub(crate) fn catch_up(
         &self,
         container: &ContainerState,
@@ -119,7 +120,7 @@ impl PathIndex {
         Ok(true)
     }
 
-    /// Entries of a partition's log that it has yet to apply.
+    /// The number of entries of a partition's log that the index has not applied.
     pub(super) fn lag(
         &self,
         container: &ContainerState,
@@ -133,7 +134,7 @@ impl PathIndex {
         Ok(partition.visible().get().saturating_sub(progress.applied.get()))
     }
 
-    /// Whether more than half of its entries may be stale.
+    /// Whether the index has many stale entries and they may be more than half of all.
     pub(super) fn is_stale(&self) -> bool {
         let following = self.progress.lock();
         let sum = |count: fn(&Progress) -> u64| following.values().map(count).sum();
@@ -165,7 +166,7 @@ impl PathIndex {
             self.add_entries(container, record, &mut progress, &mut rows)?;
         }
         budget.records = budget.records.saturating_sub(read.records.len().max(1));
-        // What is visible was acknowledged by the log, so it must be there.
+        // Visible entries were acknowledged by the log, so the read must make progress.
         if read.scanned <= progress.applied {
             return Err(ReadError::Unavailable.into());
         }
@@ -188,7 +189,7 @@ impl PathIndex {
         rows: &mut Batch,
     ) -> Result<(), StorageError> {
         if record.kind != RecordKind::Put {
-            // What is deleted has left one entry behind in an order, and who knows how many among values.
+            // A deleted item leaves one stale entry in an order, and an unknown number among values.
             let is_left =
                 record.kind == RecordKind::Tombstone && matches!(self.of, Indexed::Order(_));
             progress.stale += u64::from(progress.built && is_left);
@@ -199,8 +200,8 @@ impl PathIndex {
         let replaces = progress.built && !meta.created;
         for indexed in self.of.entries(record) {
             let entry = keys::index_entry(container.rid, self.number, &indexed.key, &item);
-            // The same value as before has its entry say where it is now; another one leaves the entry of
-            // that one behind.
+            // An unchanged value overwrites its entry with the new position. A changed value leaves its old
+            // entry behind, which is stale.
             let is_new = !replaces || container.shared.index.get(&entry)?.is_none();
             progress.entries += u64::from(is_new);
             progress.stale += u64::from(is_new && replaces);
@@ -221,7 +222,7 @@ impl PathIndex {
         container.shared.index.write(&rows)
     }
 
-    /// Where to begin in a partition that is new to this process.
+    /// Loads the progress in a partition, or derives it from the partition's ancestors.
     fn kept_progress(
         &self,
         container: &ContainerState,
@@ -233,13 +234,13 @@ impl PathIndex {
             row.map(|row| row.and_then(|value| Progress::decode(&value)))
         };
         let visible = partition.visible();
-        // A position ahead of the log is of another history.
+        // A position ahead of the log belongs to another history of the log and is ignored.
         if let Some(own) = row(partition.id)?.filter(|own| own.applied <= visible) {
             return Ok(own);
         }
         let mut lowest: Option<Lsn> = None;
         for ancestor in &partition.ancestors {
-            // What one of them has not seen at all, nobody has seen for it.
+            // If the index has no progress in one ancestor, it must start from the beginning.
             let Some(progress) = row(*ancestor)? else { return Ok(Progress::default()) };
             lowest = Some(lowest.map_or(progress.applied, |so_far| so_far.min(progress.applied)));
         }

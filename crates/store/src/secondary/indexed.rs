@@ -1,8 +1,8 @@
-//! What an index is of: the values at one path, or the order of items by some.
+//! The two kinds of index, and the encoding of their definitions and entries.
 //!
-//! An index of values has an entry for each value of an item, none for an item without. An index of an order
-//! has exactly one entry for each version of an item, at its place in the order. The order by no path at all is that
-//! of creation: there the versions of an item share an entry.
+//! A value index has an entry for each value that an item has at one path, and none for an item without a value. An
+//! order index has exactly one entry for each version of an item, at its place in an order by zero or more paths. The
+//! order by no paths is creation order; there all versions of an item share one entry.
 
 use crate::item::item_of;
 use crate::keys::{Value, decode_position, encode_position};
@@ -10,17 +10,17 @@ use headwater_log::{Position, Record};
 use headwater_query::{IndexPath, OrderPath, PathStep, index_keys, order_key};
 use std::fmt;
 
-/// How rows keep the order by nothing but numbers.
+/// Encoding of creation order, the order by no paths.
 const CREATION: u8 = b'#';
 
-/// See the head of this file.
+/// The definition of an index: the values at a path, or an order by paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Indexed {
     Values(IndexPath),
     Order(Vec<OrderPath>),
 }
 
-/// An entry before it has a container: the key of a value or of a place, and what is written with it.
+/// An entry without the prefix of its container and index: the key of a value or place, and the row's value.
 pub(super) struct Entry {
     pub(super) key: Vec<u8>,
     pub(super) value: Value,
@@ -45,7 +45,7 @@ impl Indexed {
         }
     }
 
-    /// As the rows keep it.
+    /// Encodes the definition for its index row.
     pub(super) fn encode(&self) -> Value {
         let mut value = Value::new();
         match self {
@@ -85,7 +85,7 @@ impl Indexed {
         Some(Indexed::Order(order))
     }
 
-    /// What index metrics call it: a path, or a list of paths with directions.
+    /// The name of the index in index metrics: a path, or a list of paths with directions.
     pub(crate) fn specification(&self) -> Vec<String> {
         match self {
             Indexed::Values(path) => vec![format!("{path}/?")],
@@ -107,19 +107,19 @@ impl fmt::Display for Indexed {
     }
 }
 
-/// Which version the entry of a value was made of.
+/// Decodes an entry of a value index: the position of the version it was made from.
 pub(super) fn decode_value(value: &[u8]) -> Option<Position> {
     decode_position(value).filter(|(_, rest)| rest.is_empty()).map(|(position, _)| position)
 }
 
-/// What the entry of a place says.
+/// The decoded value of an entry of an order index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlaceEntry {
-    /// Which version it was made of.
+    /// Position of the version it was made from.
     pub(super) position: Position,
-    /// How long its place is.
+    /// Length of the place in the entry's key.
     pub(super) key: usize,
-    /// How much of that its group shares.
+    /// Length of the prefix of the place that all items of its group share.
     pub(super) group: usize,
 }
 
@@ -137,7 +137,7 @@ pub(super) fn decode_place(value: &[u8]) -> Option<PlaceEntry> {
     (group <= key).then_some(PlaceEntry { position, key, group })
 }
 
-/// One byte per kind of step, then the length of the name and the name.
+/// Encodes each step as one byte for its kind; a name adds its length and its bytes.
 fn encode_path(path: &IndexPath, value: &mut Value) {
     for step in &path.0 {
         match step {

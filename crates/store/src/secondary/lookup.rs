@@ -1,4 +1,4 @@
-//! From values to items: the keys of the items an index proposes, in the order of a scan or its own.
+//! Index lookups: finds the keys of candidate items, in scan order or in the order of the index.
 
 use super::PathIndex;
 use super::indexed::{decode_place, decode_value};
@@ -9,36 +9,36 @@ use headwater_log::Position;
 use headwater_query::{KeyInterval, key_length};
 use parking_lot::Mutex;
 
-/// Proposed items kept at once.
+/// Number of candidates gathered at a time, shared by the values of a lookup.
 const KEYS_AT_ONCE: usize = 8_192;
-/// At least so many for each of several values.
+/// Minimum number of candidates gathered per value.
 const KEYS_PER_VALUE_MIN: usize = 16;
-/// Entries of ranges looked at. Beyond that a scan is as good, and needs no memory.
+/// Maximum number of entries read for a range. With more, a scan is as fast and needs no memory.
 const RANGE_ENTRIES_MAX: usize = 50_000;
-/// That many are always looked at.
+/// Number of entries that is allowed for a range in a container of any size.
 const RANGE_ENTRIES_MIN: usize = 1_000;
-/// To look an item up takes as long as to read so many of them one behind the other.
+/// Cost of looking up one item, as a number of items read sequentially.
 const ITEMS_PER_LOOK: u64 = 8;
 
-/// Ranges that are remembered as too broad.
+/// Maximum number of ranges remembered as too broad.
 const BROAD_MAX: usize = 8;
 
-/// Ranges of values that proposed too much, so that nobody counts their entries again.
+/// Intervals known to match too many entries for an index lookup.
 ///
-/// An index never loses an entry before it is dropped as a whole, so a range that had as many stays too broad
-/// for whoever would give up there, and so does every range around it.
+/// Spares counting their entries again. An index never loses an entry before it is dropped as a whole. So a range
+/// that had too many entries stays too broad, and so does every range that contains it.
 #[derive(Debug, Default)]
-pub(super) struct Broad(Mutex<Vec<(KeyInterval, usize)>>);
+pub(super) struct BroadRanges(Mutex<Vec<(KeyInterval, usize)>>);
 
-impl Broad {
-    /// Whether a range is known to have that many entries.
+impl BroadRanges {
+    /// Whether a range is known to have at least `most` entries.
     fn has(&self, interval: &KeyInterval, most: usize) -> bool {
         let known = self.0.lock();
         known.iter().any(|(inner, entries)| *entries >= most && surrounds(interval, inner))
     }
 
-    /// Remembers how many entries a range has at least. What follows from it is forgotten, and then what
-    /// was remembered first.
+    /// Records that a range has at least this many entries. Replaces the ranges that it implies, and evicts the
+    /// oldest range if there are too many.
     fn note(&self, interval: &KeyInterval, entries: usize) {
         let mut known = self.0.lock();
         known.retain(|(outer, fewer)| !(*fewer <= entries && surrounds(outer, interval)));
@@ -53,33 +53,33 @@ fn surrounds(outer: &KeyInterval, inner: &KeyInterval) -> bool {
     outer.from <= inner.from && inner.to <= outer.to
 }
 
-/// An item to look at.
+/// A candidate item: one that may match a query.
 #[derive(Clone, Debug)]
 pub(crate) struct Proposed {
     pub(crate) key: Key,
-    /// The version an index knows of, if one has proposed it.
+    /// Position of the version in the index entry; `None` if the key does not come from an index.
     pub(crate) position: Option<Position>,
 }
 
-/// Items that may match.
+/// A batch of candidates.
 #[derive(Debug)]
-pub(crate) struct Gathered {
-    /// Each once, in the order of a scan.
+pub(crate) struct CandidateBatch {
+    /// The candidates without duplicates, in scan order.
     pub(crate) items: Vec<Proposed>,
-    /// There are more behind this key; `None` if that is all.
+    /// The last key of this batch if more candidates follow; `None` if the batch is complete.
     pub(crate) horizon: Option<Key>,
 }
 
-/// The items from `from` (included) to `to` (excluded) that an index proposes for these values. `None` if
-/// they are so many that a scan is the better way. Counts the `entries` it looks at, in vain or not.
+/// Looks up the candidates from `from` (included) to `to` (excluded) for these intervals of values. `None` if they
+/// are so many that a scan is better. Adds the number of entries it reads to `entries`, in either case.
 pub(crate) fn gather(
     container: &ContainerState,
     index: &PathIndex,
     intervals: &[KeyInterval],
     (from, to): (&Key, &Key),
     entries: &mut usize,
-) -> Result<Option<Gathered>, StorageError> {
-    let mut gathered = Gathered { items: Vec::new(), horizon: None };
+) -> Result<Option<CandidateBatch>, StorageError> {
+    let mut gathered = CandidateBatch { items: Vec::new(), horizon: None };
     let most = (KEYS_AT_ONCE / intervals.len().max(1)).max(KEYS_PER_VALUE_MIN);
     let range_most = range_entries_max(container);
     for interval in intervals {
@@ -107,15 +107,15 @@ pub(crate) fn gather(
     Ok(Some(gathered))
 }
 
-/// The items with one value: they lie in the order of a scan, so only the next few are taken. Returns how many
-/// entries were looked at.
+/// Gathers the items with one value. Their entries are in scan order, so only the next `most` are read. Returns the
+/// number of entries read.
 fn gather_value(
     container: &ContainerState,
     index: &PathIndex,
     value: &[u8],
     (from, to): (&Key, &Key),
     most: usize,
-    gathered: &mut Gathered,
+    gathered: &mut CandidateBatch,
 ) -> Result<usize, StorageError> {
     let first = keys::index_entry(container.rid, index.number, value, from);
     let last = keys::index_entry(container.rid, index.number, value, to);
@@ -144,14 +144,14 @@ fn gather_value(
     Ok(found)
 }
 
-/// The items with any value in a range: in no order, so all of them are needed. Returns how many entries were
-/// looked at; with `most` of them there are too many.
+/// Gathers the items with any value in a range. Their entries are not in scan order, so all of them are read. Returns
+/// the number of entries read; `most` means that there are too many.
 fn gather_range(
     container: &ContainerState,
     index: &PathIndex,
     (interval, most): (&KeyInterval, usize),
     (from, to): (&Key, &Key),
-    gathered: &mut Gathered,
+    gathered: &mut CandidateBatch,
 ) -> Result<usize, StorageError> {
     let (all, _) = keys::index_entries(container.rid, index.number);
     let bound = |value: &[u8]| {
@@ -188,7 +188,7 @@ fn malformed(container: &ContainerState) -> StorageError {
     container.shared.index.doubt("an entry is malformed")
 }
 
-/// How many entries of ranges are worth it in a container of this size.
+/// The maximum number of entries to read for a range in a container of this size.
 fn range_entries_max(container: &ContainerState) -> usize {
     let partitions = &container.topology().partitions;
     let written: u64 = partitions.iter().map(|partition| partition.visible().get()).sum();
@@ -196,25 +196,25 @@ fn range_entries_max(container: &ContainerState) -> usize {
     share.clamp(RANGE_ENTRIES_MIN, RANGE_ENTRIES_MAX)
 }
 
-/// An item where an index of an order has it.
+/// An entry of an order index.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
-    /// The key of the place.
+pub(crate) struct OrderEntry {
+    /// Sort key of the entry.
     pub(crate) place: Vec<u8>,
-    /// How much of it the items share that may lie in any order.
+    /// Length of the prefix of `place` that its group shares. Within a group the order is not reliable.
     pub(crate) group: usize,
     pub(crate) item: Proposed,
 }
 
 impl PathIndex {
-    /// Items from one place (included) to another (excluded), in order. Fewer than `most` only at the end.
+    /// Reads entries from one place (included) to another (excluded), in order. Fewer than `most` only at the end.
     pub(crate) fn placed(
         &self,
         container: &ContainerState,
         (from, to): (&[u8], &[u8]),
-        behind: Option<&Placed>,
+        behind: Option<&OrderEntry>,
         most: usize,
-    ) -> Result<Vec<Placed>, StorageError> {
+    ) -> Result<Vec<OrderEntry>, StorageError> {
         let (all, _) = keys::index_entries(container.rid, self.number);
         let bound = |place: &[u8]| {
             let mut bound = all.clone();
@@ -240,16 +240,16 @@ impl PathIndex {
             };
             let key = keys::item_of_entry(container.rid, item);
             let item = Proposed { key, position: Some(said.position) };
-            found.push(Placed { place: place.to_vec(), group: said.group, item });
+            found.push(OrderEntry { place: place.to_vec(), group: said.group, item });
             found.len() < most
         })?;
         if is_malformed {
-            return Err(container.shared.index.doubt("a place in an order is malformed"));
+            return Err(container.shared.index.doubt("an entry of an order is malformed"));
         }
         Ok(found)
     }
 
-    /// Whether the index has an item at a place.
+    /// Whether the index has an entry for an item at a place.
     pub(crate) fn has_placed(
         &self,
         container: &ContainerState,
@@ -271,17 +271,17 @@ mod tests {
 
     #[test]
     fn a_range_around_one_that_was_too_broad_is_too_broad() {
-        let broad = Broad::default();
+        let broad = BroadRanges::default();
         broad.note(&interval(3, 7), 100);
         assert!(broad.has(&interval(3, 7), 100) && broad.has(&interval(0, 9), 50));
-        assert!(!broad.has(&interval(4, 7), 100), "nobody has counted that one");
+        assert!(!broad.has(&interval(4, 7), 100), "a narrower range was not counted");
         assert!(!broad.has(&interval(3, 6), 100));
         assert!(!broad.has(&interval(0, 9), 101), "more are worth it in a larger container");
     }
 
     #[test]
     fn few_ranges_are_remembered_and_the_narrowest_say_most() {
-        let broad = Broad::default();
+        let broad = BroadRanges::default();
         broad.note(&interval(0, 9), 100);
         broad.note(&interval(3, 7), 100);
         assert_eq!(broad.0.lock().len(), 1, "the first follows from the second");

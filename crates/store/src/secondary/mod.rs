@@ -1,30 +1,29 @@
-//! Indexes, for queries: which items have this value at this path, and which come next in this order?
+//! Secondary indexes for queries: find items by the value at a path, or read items in a sort order.
 //!
-//! **An index is a reader of the change feed.** It keeps a position in each partition, like any other
-//! reader, and catches up from the log: when a query wants to use it, and whenever the store maintains
-//! itself. Writing an item does nothing for it, so a container that nobody queries pays nothing, and one
-//! write costs the same however many paths are indexed.
+//! **An index is a reader of the change feed.** Like any other reader, it stores a position in each partition. It
+//! catches up from the log when a query uses it and when the store maintains itself. Writing an item does no index
+//! work. So a container without queries pays nothing, and a write costs the same however many paths are indexed.
 //!
 //! ```text
 //! log     … 41:{a, n:5}   42:{b, n:7}   43:{a, n:6}        visible 43
 //! index   n=5 → a    n=7 → b                  position 42   stale entries stay: they are candidates
-//! query   n >= 5:  catch up to 43 (n=6 → a), look up {a, b}, read both as they are now, filter
+//! query   n >= 5:  catch up to 43 (n=6 → a), look up {a, b}, read the current version of both, filter
 //! ```
 //!
-//! An index only ever proposes items. Whoever looks up reads the item as it is now and applies the whole
-//! filter, so an entry too many costs time and an answer never depends on it; an entry too few cannot be,
-//! because everything visible is applied before the look-up. An entry also says which version of its item it
-//! was made of. As long as the log has not seen that one replaced, it is the item as it is now and lies where
-//! the entry says; otherwise the row of the item knows. What is proposed comes in the order of a scan,
-//! so the pages of a query can change between scanning and looking up.
+//! An index returns candidates only. The query reads the current version of each candidate and applies the whole
+//! filter, so a stale entry costs time but never changes a result. No candidate is missing, because the index
+//! applies everything visible before a lookup. An entry also names the position of the version it was made from. If
+//! that version is still live in the log, it is read from there; otherwise the row of the item gives the current
+//! position. Candidates come in scan order, so a query can change between scan and lookup from page to page.
 //!
-//! An index of an order has the items in the order of an `ORDER BY`, behind the values a filter fixes. It too
-//! only proposes: whoever walks along it sorts what it finds, and stops where nothing can come in between. The order
-//! by nothing is that of creation, for long listings.
+//! An order index stores items in the order of an `ORDER BY`, after the values that a filter fixes. It too returns
+//! candidates: the query sorts the items again, and stops when no other item can sort before the last one. The order
+//! by no paths is creation order, for long listings.
 //!
-//! Indexes are made for the paths that queries filter and sort by, within what the container's policy includes; the
-//! policy itself is a logged event, the entries are derived and can be lost at any time. `policy` says what
-//! may be indexed, `indexed` what an index has entries of, `follow` keeps up with the log, `lookup` finds items.
+//! Indexes are created on demand for the paths that queries filter and sort by, if the container's indexing policy
+//! allows them. The policy is a logged event; the entries are derived data and can be lost at any time. `policy`
+//! decides which paths may be indexed, `indexed` defines the kinds of index, `follow` keeps them up to date with the
+//! log, and `lookup` finds items.
 
 mod follow;
 mod indexed;
@@ -44,39 +43,39 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use follow::Budget;
 pub(crate) use indexed::Indexed;
-pub(crate) use lookup::{Placed, Proposed, gather};
+pub(crate) use lookup::{OrderEntry, Proposed, gather};
 
-/// Indexes of one container. The one used longest ago makes room for another.
+/// Maximum number of indexes of one container. A new one replaces the least recently used.
 const INDEXES_MAX: usize = 16;
 
-/// The indexes of a container.
+/// The secondary indexes of a container.
 #[derive(Debug, Default)]
 pub(crate) struct Secondary {
     indexes: RwLock<Vec<Arc<PathIndex>>>,
-    /// Counts uses, to tell which index was used last.
+    /// Counts uses, to know which index was used last.
     uses: AtomicU64,
-    /// Never one that was in use since the store was opened: its entries may still be on their way out.
+    /// Never a number that was used since the store was opened: its entries may not be removed yet.
     next_number: AtomicU32,
-    /// Listings that had to do without an index of their order.
+    /// Number of listings that found no index of creation order.
     unlisted: AtomicU32,
 }
 
-/// One index.
+/// One secondary index.
 #[derive(Debug)]
 pub(crate) struct PathIndex {
     pub(crate) number: IndexNumber,
     pub(crate) of: Indexed,
     used: AtomicU64,
-    /// Held while it catches up, so that it does so once.
+    /// Held while the index catches up, so that only one task applies entries.
     progress: Mutex<HashMap<PartitionId, follow::Progress>>,
-    /// Its entries are going: nothing may be written for it, and what it proposes is not all.
+    /// The entries are being removed: no entry may be added, and lookups may be incomplete.
     dropped: AtomicBool,
-    /// What it is no use to ask it for.
-    broad: lookup::Broad,
+    /// Intervals known to match too many entries for an index lookup.
+    broad: lookup::BroadRanges,
 }
 
 impl Secondary {
-    /// The indexes the rows know of.
+    /// Loads the indexes of a container from their rows.
     pub(crate) fn load(
         index: &dyn Index,
         container: ContainerRid,
@@ -91,7 +90,7 @@ impl Secondary {
             true
         })?;
         let next = indexes.iter().map(|index| index.number + 1).max().unwrap_or(0);
-        // What a crash has left of an index that was being dropped would lie in a new one of its number.
+        // A crash may leave entries of an index that was being dropped. A new index must not reuse them.
         let (from, to) = keys::index_entries_from(container, next);
         remove_range(index, &from, &to)?;
         Ok(Secondary {
@@ -102,12 +101,12 @@ impl Secondary {
         })
     }
 
-    /// The index of the values at a path, if there is one.
+    /// The value index of a path, if one exists.
     pub(crate) fn find(&self, path: &IndexPath) -> Option<Arc<PathIndex>> {
         self.find_that(|of| matches!(of, Indexed::Values(known) if known == path))
     }
 
-    /// The index of an order, if there is one.
+    /// The index of an order, if one exists.
     pub(crate) fn find_order(&self, order: &[OrderPath]) -> Option<Arc<PathIndex>> {
         self.find_that(|of| matches!(of, Indexed::Order(known) if known == order))
     }
@@ -122,7 +121,8 @@ impl Secondary {
         self.indexes.read().clone()
     }
 
-    /// Begins an index. Its entries come as it catches up.
+    /// Creates an index without entries; it adds them when it catches up. At the limit, drops the least recently
+    /// used index.
     pub(crate) fn create(
         &self,
         container: &ContainerState,
@@ -144,7 +144,7 @@ impl Secondary {
             batch.put(keys::path_index(container.rid, number), of.encode());
             container.shared.index.write(&batch)?;
             let used = self.uses.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::debug!(container = %container.rid, %of, "index begun");
+            tracing::debug!(container = %container.rid, %of, "index created");
             let index = PathIndex::new(number, of);
             index.used.store(used, Ordering::Relaxed);
             indexes.push(Arc::new(index));
@@ -152,8 +152,8 @@ impl Secondary {
         dropped.map_or(Ok(()), |index| index.remove(container))
     }
 
-    /// Notes that a listing would have needed an index of its order, and begins that where it is not the first:
-    /// whoever copies a container once has no use for one.
+    /// Records that a listing found no index of its order. Creates that index on the second miss, because a client
+    /// that copies a container once does not need it.
     pub(crate) fn miss_listing(
         &self,
         container: &ContainerState,
@@ -165,8 +165,8 @@ impl Secondary {
         }
     }
 
-    /// Forgets all indexes and waits until nothing is written for them. No index begins while the result
-    /// is kept.
+    /// Discards all indexes and waits until their writers have stopped. No index can be created while the returned
+    /// guard is held.
     pub(crate) fn forget_all(&self) -> impl Drop + '_ {
         let mut indexes = self.indexes.write();
         for index in indexes.drain(..) {
@@ -186,7 +186,7 @@ impl Secondary {
         index.remove(container)
     }
 
-    /// Drops what the policy no longer includes or what has grown stale, and lets the rest catch up.
+    /// Drops indexes that the policy no longer allows or that are stale, and lets the others catch up.
     pub(crate) fn maintain(&self, container: &ContainerState) -> Result<(), StorageError> {
         let settings = container.settings.read().clone();
         for index in self.all() {
@@ -207,8 +207,8 @@ impl Secondary {
         Ok(())
     }
 
-    /// The most entries of a range's log that one of the indexes has yet to apply. Waits while an index
-    /// catches up.
+    /// The largest number of log entries that an index has not applied in a partition. Waits while an index catches
+    /// up.
     pub(crate) fn lag(&self, container: &ContainerState) -> Result<u64, StorageError> {
         let topology = container.topology();
         let mut most = 0;
@@ -222,7 +222,7 @@ impl Secondary {
         Ok(most)
     }
 
-    /// How far the indexes have come, in percent: 100 unless one is being built.
+    /// Build progress of the slowest index in percent; 100 unless one is being built.
     pub(crate) fn percent(&self, container: &ContainerState) -> u64 {
         let topology = container.topology();
         let percent = |index: Arc<PathIndex>| {
@@ -250,19 +250,19 @@ impl PathIndex {
             used: AtomicU64::default(),
             progress: Mutex::new(HashMap::new()),
             dropped: AtomicBool::new(false),
-            broad: lookup::Broad::default(),
+            broad: lookup::BroadRanges::default(),
         }
     }
 
-    /// Whether what it has proposed may not have been all.
+    /// Whether the index was dropped, so that its lookups may have been incomplete.
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// Takes its rows away: first what says that it exists and how far it is, then the entries.
+    /// Removes the rows of the index: first its definition and progress, then the entries.
     fn remove(&self, container: &ContainerState) -> Result<(), StorageError> {
         self.dropped.store(true, Ordering::Release);
-        // Whoever is adding entries is waited for, and nobody adds any later.
+        // The lock waits for a task that adds entries. Later tasks see that the index is dropped.
         let _progress = self.progress.lock();
         let index = &*container.shared.index;
         let mut batch = Batch::default();
@@ -280,7 +280,8 @@ impl PathIndex {
     }
 }
 
-/// The restrictions of a query that may be looked up, best first: single values before ranges.
+/// The restrictions of a query that the policy allows to look up. Those with the fewest ranges come first, since
+/// single values are better.
 pub(crate) fn usable(
     mut restrictions: Vec<Restriction>,
     policy: &policy::IndexingPolicy,
@@ -321,7 +322,7 @@ mod tests {
             index.scan(&from, &to, &mut note).unwrap();
             found
         };
-        assert!(is_there(container, 4) && is_there(other, 9), "somebody's");
-        assert!(!is_there(container, 5) && !is_there(container, 9), "nobody's");
+        assert!(is_there(container, 4) && is_there(other, 9), "entries of existing indexes stay");
+        assert!(!is_there(container, 5) && !is_there(container, 9), "other entries are removed");
     }
 }

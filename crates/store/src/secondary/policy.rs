@@ -1,27 +1,27 @@
-//! Which paths a container lets be indexed, by its indexing policy.
+//! The indexing policy of a container: decides which paths may be indexed.
 //!
-//! `includedPaths` and `excludedPaths` list patterns: `/*`, `/address/*`, `/tags/[]/?`. Of those that fit a
-//! path the most precise one decides. A container without a policy includes everything. An order by several
-//! paths may be indexed if all of them may be, or if `compositeIndexes` lists them together.
+//! `includedPaths` and `excludedPaths` list patterns: `/*`, `/address/*`, `/tags/[]/?`. Of the patterns that match a
+//! path, the most precise one decides. A container without a policy includes all paths. An order by several paths
+//! may be indexed if each of them may be, or if `compositeIndexes` lists them together.
 
 use super::Indexed;
 use headwater_query::{IndexPath, PathStep};
 use serde_json::Value;
 
-/// See the head of this file.
+/// A parsed indexing policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IndexingPolicy {
-    /// Whether nothing is indexed at all.
+    /// Whether indexing is switched off (`indexingMode: none`).
     none: bool,
     patterns: Vec<Pattern>,
-    /// Lists of paths that may be indexed together, whatever is said about each.
+    /// Lists of paths that may be indexed together, even if a single path is excluded.
     composites: Vec<Vec<IndexPath>>,
 }
 
 #[derive(Clone, Debug)]
 struct Pattern {
     steps: Vec<PathStep>,
-    /// `/?`: the value itself and not what is under it.
+    /// Whether the pattern ends with `/?`: it matches the value at the path, not the values below it.
     exact: bool,
     included: bool,
 }
@@ -40,11 +40,11 @@ impl IndexingPolicy {
         IndexingPolicy { none, patterns, composites: composites_of(policy) }
     }
 
-    /// Whether there may be such an index.
+    /// Whether the policy allows an index.
     pub(crate) fn allows(&self, indexed: &Indexed) -> bool {
         match indexed {
             Indexed::Values(path) => self.includes(path),
-            // It knows no value of any item.
+            // The index of creation order stores no values, so no path applies to it.
             Indexed::Order(order) if order.is_empty() => !self.none,
             Indexed::Order(order) => {
                 let is_listed = |paths: &Vec<IndexPath>| {
@@ -61,20 +61,20 @@ impl IndexingPolicy {
         if self.none {
             return false;
         }
-        // The service indexes these whatever the policy says.
+        // Cosmos DB always indexes these two, except in mode `none`.
         if let [PathStep::Name(name)] = &path.0[..]
             && (name == "id" || name == "_ts")
         {
             return true;
         }
         let fitting = self.patterns.iter().filter(|pattern| pattern.fits(path));
-        // Of two equally precise ones, the one that excludes: it was written for a reason.
+        // Of two equally precise patterns, the one that excludes decides.
         let decisive = fitting.max_by_key(|one| (one.steps.len(), one.exact, !one.included));
         decisive.map_or(self.patterns.is_empty(), |pattern| pattern.included)
     }
 }
 
-/// Which paths are listed as composite indexes. In which direction is for queries to say.
+/// The lists of paths in `compositeIndexes`. Directions are ignored, since the query decides them.
 fn composites_of(policy: &Value) -> Vec<Vec<IndexPath>> {
     let lists = policy.get("compositeIndexes").and_then(Value::as_array).into_iter().flatten();
     let paths = |list: &Value| -> Option<Vec<IndexPath>> {

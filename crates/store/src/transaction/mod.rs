@@ -1,19 +1,20 @@
-//! Uncommitted writes over the items of one partition key: what a script sees and does.
+//! Optimistic transactions on one partition key: an overlay of uncommitted writes that a script reads and changes.
 //!
 //! ```text
-//! script ─► overlay (its own writes) ─► index and log (what is there)      nothing is written
+//! script ─► overlay (its own writes) ─► index and log (stored items)       nothing is written
 //! end    ─► checks on what was read + its writes ─► the partition's writer  one entry, or none
 //! ```
 //!
-//! Nothing is locked while a script runs. What it has read is remembered, and the writer refuses the whole
-//! transaction if any of it has changed meanwhile; the caller then runs the script again. A query depends
-//! on every item of the key, also on those that were not there, so after one nothing of the key may have
-//! been written.
+//! Nothing is locked while a script runs. The transaction records the versions it has read. The writer rejects the
+//! whole transaction if any of them has changed, and the caller then runs the script again. A query depends on every
+//! item of the key, including items that did not exist. So after a query, any write to the key since the transaction
+//! began causes a conflict.
 //!
-//! Etags and resource ids of new versions are given out by the writer. Until then they are provisional, and
-//! [`Committed::finalise`] puts the real ones into what the script has answered.
+//! The writer assigns the etags and resource ids of new versions. Until then they are provisional, and
+//! [`CommittedTransaction::finalise`] puts the real ones into the script's response.
 //!
-//! All of this is synchronous: a script occupies its thread anyway. It never waits for another task.
+//! Everything except the commit is synchronous, because a script occupies its thread anyway. A script never waits for
+//! another task.
 
 mod commit;
 mod look;
@@ -21,7 +22,7 @@ mod provisional;
 mod query;
 mod unique;
 
-pub(crate) use commit::Committed;
+pub(crate) use commit::CommittedTransaction;
 pub(crate) use query::QueryTrouble;
 
 use crate::body::{self, SystemProperties};
@@ -42,25 +43,25 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes in one transaction. An entry can number 65,536 records.
+/// Maximum number of writes in one transaction. A log entry can hold 65,536 records.
 const OPERATIONS_MAX: usize = 5_000;
-/// Bytes in one transaction, which readers of the feed get as one page.
+/// Maximum bytes in one transaction, since readers of the feed get it as one page.
 const BYTES_MAX: usize = 4 << 20;
-/// Resource ids that are remembered; beyond it they are looked for.
+/// Maximum number of resource ids that are remembered; others are found by a search of all items.
 const REMEMBERED_MAX: usize = 50_000;
-/// How often a look follows an item that is being written again and again.
+/// Maximum number of retries to read an item that is written again and again.
 const CHASES_MAX: u32 = 1_000;
 
-/// Why something inside a transaction failed.
+/// Why an operation of a transaction failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The operation is refused; the transaction can go on.
+    /// The operation is rejected; the transaction can continue.
     Refused(WriteError),
-    /// The transaction is as large as it may be.
+    /// The transaction has reached its maximum size.
     Full,
-    /// The transaction is lost: run it again.
+    /// An item that was read has changed; the transaction must run again.
     Outdated,
-    /// There is no time left.
+    /// The deadline has passed.
     Late,
     /// The store failed.
     Failed(ItemReadError),
@@ -83,7 +84,7 @@ impl From<WriteError> for Trouble {
 
 /// An item as the transaction sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ItemView {
     pub(crate) json: Bytes,
     pub(crate) etag: Etag,
     /// The number in its resource id.
@@ -92,17 +93,17 @@ pub(crate) struct Seen {
 
 /// The newest version of an item that the transaction itself has written.
 #[derive(Clone, Debug)]
-enum Own {
-    Put(Seen),
+enum OwnVersion {
+    Put(ItemView),
     Deleted,
 }
 
-/// See the head of this file.
+/// An uncommitted transaction.
 pub(crate) struct Transaction {
     container: Container,
     settings: Arc<Settings>,
     partition: Arc<Partition>,
-    /// Everything up to here was there when the transaction began.
+    /// The visible LSN when the transaction began.
     since: Lsn,
     key: PartitionKey,
     epk: Epk,
@@ -110,23 +111,23 @@ pub(crate) struct Transaction {
     /// Writes in the order they were made.
     operations: Vec<Operation>,
     bytes: usize,
-    /// Of the versions that are replaced or deleted.
+    /// Total bytes of the versions that are replaced or deleted.
     replaced_bytes: usize,
-    own: BTreeMap<String, Own>,
-    /// Ids of items it has created, by their provisional numbers. Some may be gone again.
+    own: BTreeMap<String, OwnVersion>,
+    /// Ids of items it has created, by their provisional numbers. Some may be deleted again.
     created: BTreeMap<u64, String>,
-    /// Who holds a unique key since the transaction changed it.
+    /// Owners of the unique keys that the transaction changed; `None` if a key became free.
     unique: HashMap<Vec<u8>, Option<String>>,
-    /// What was there when the transaction looked, by id.
+    /// Positions of the items that the transaction read, by id; `None` if an item did not exist.
     seen: BTreeMap<String, Option<Position>>,
-    /// A query has looked at the whole key.
+    /// Whether a query has read the whole key.
     scanned: bool,
-    /// Ids of items by the resource ids the script was shown.
+    /// Ids of items by the resource ids that the script has read.
     by_rid: HashMap<String, String>,
     provisional: Provisional,
-    /// A look at all items that a page has left off at.
-    looking: Option<look::Looking>,
-    /// When to give up, on the runtime's clock.
+    /// The paused iteration of the last page.
+    cursor: Option<look::ItemCursor>,
+    /// Time limit of the transaction, on the runtime's clock.
     deadline: Duration,
     pub(crate) items_read: usize,
     pub(crate) bytes_read: usize,
@@ -166,14 +167,14 @@ impl Transaction {
             seen: BTreeMap::new(),
             scanned: false,
             by_rid: HashMap::new(),
-            looking: None,
+            cursor: None,
             deadline,
             items_read: 0,
             bytes_read: 0,
         })
     }
 
-    /// How many writes it has made so far.
+    /// The number of writes so far.
     pub(crate) fn write_count(&self) -> usize {
         self.operations.len()
     }
@@ -187,7 +188,7 @@ impl Transaction {
         if now > self.deadline { Err(Trouble::Late) } else { Ok(()) }
     }
 
-    /// Ends a query of the script when the script must end.
+    /// Creates a watch that ends a query of the script at the deadline of the script.
     pub(crate) fn watch(&self) -> Arc<QueryWatch> {
         let watch = QueryWatch::new(&self.container.state().shared.runtime, Duration::ZERO);
         watch.end_at(self.deadline);
@@ -195,7 +196,7 @@ impl Transaction {
     }
 
     /// Reads an item.
-    pub(crate) fn read(&mut self, id: &str) -> Result<Option<Seen>, Trouble> {
+    pub(crate) fn read(&mut self, id: &str) -> Result<Option<ItemView>, Trouble> {
         let found = self.current(id)?;
         if let Some(seen) = &found {
             self.items_read += 1;
@@ -216,13 +217,13 @@ impl Transaction {
         }
     }
 
-    /// An id nobody has.
+    /// Generates a random id in the form of a UUID.
     pub(crate) fn new_id(&self) -> String {
         let hex = format!("{:032x}", self.container.state().shared.runtime.random_u128());
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
-    /// A patch as the replace it comes to; whatever is no patch stays as it is.
+    /// Turns a patch into the equivalent replace; returns other writes unchanged.
     pub(crate) fn patched(&mut self, write: ItemWrite) -> Result<ItemWrite, Trouble> {
         let WriteKind::Patch(id, patch, condition) = &write.kind else {
             return Ok(write);
@@ -239,7 +240,7 @@ impl Transaction {
     }
 
     /// Creates, upserts, replaces or deletes an item.
-    pub(crate) fn write(&mut self, write: ItemWrite) -> Result<Option<Seen>, Trouble> {
+    pub(crate) fn write(&mut self, write: ItemWrite) -> Result<Option<ItemView>, Trouble> {
         if self.operations.len() >= OPERATIONS_MAX {
             return Err(Trouble::Full);
         }
@@ -257,7 +258,7 @@ impl Transaction {
         {
             return Err(Trouble::Full);
         }
-        // It may name a provisional etag, and what it was compared with must not change any more anyway.
+        // Checked above. It may name a provisional etag, and the writer checks that the item is unchanged.
         operation.precondition = Precondition::None;
         let (own, seen) = match &operation.action {
             Action::Create(body) | Action::Upsert(body) | Action::Replace(body) => {
@@ -268,11 +269,11 @@ impl Transaction {
                 if self.provisional.owns(seen.number) {
                     self.created.insert(seen.number, id.clone());
                 }
-                (Own::Put(seen.clone()), Some(seen))
+                (OwnVersion::Put(seen.clone()), Some(seen))
             }
             _ => {
                 self.take_unique(&id, &[])?;
-                (Own::Deleted, None)
+                (OwnVersion::Deleted, None)
             }
         };
         self.own.insert(id, own);
@@ -282,8 +283,8 @@ impl Transaction {
         Ok(seen)
     }
 
-    /// The item as it will be, with provisional etag and, if it is new, resource id.
-    fn stamped(&mut self, body: &Prepared, number: Option<u64>) -> Seen {
+    /// The new item with a provisional etag and, if it is created, a provisional resource id.
+    fn stamped(&mut self, body: &Prepared, number: Option<u64>) -> ItemView {
         let operation = self.operations.len();
         let number = number.unwrap_or_else(|| self.provisional.number(operation));
         let etag = self.provisional.etag(operation);
@@ -303,22 +304,22 @@ impl Transaction {
             },
             &mut json,
         );
-        // Only the feed shows an LSN.
+        // The LSN is cut off, since only the change feed returns it.
         json.truncate(composed.lsn_at);
         json.push(b'}');
-        Seen { json: Bytes::from(json), etag, number }
+        ItemView { json: Bytes::from(json), etag, number }
     }
 
-    /// An item as it is for the transaction.
-    fn current(&mut self, id: &str) -> Result<Option<Seen>, Trouble> {
+    /// The current version of an item as the transaction sees it.
+    fn current(&mut self, id: &str) -> Result<Option<ItemView>, Trouble> {
         match self.own.get(id) {
-            Some(Own::Put(seen)) => Ok(Some(seen.clone())),
-            Some(Own::Deleted) => Ok(None),
+            Some(OwnVersion::Put(seen)) => Ok(Some(seen.clone())),
+            Some(OwnVersion::Deleted) => Ok(None),
             None => Ok(self.stored(id)?.map(|item| seen_of(&item))),
         }
     }
 
-    /// An item as it is for everybody, which must not change any more.
+    /// The stored version of an item. Records it, so that a later change causes a conflict.
     fn stored(&mut self, id: &str) -> Result<Option<Item>, Trouble> {
         let item_id = ItemId::new(id).map_err(WriteError::from)?;
         let key = ItemKey::new(self.epk.clone(), &self.key, &item_id);
@@ -331,11 +332,11 @@ impl Transaction {
                 Look::Moved => std::hint::spin_loop(),
             }
         }
-        // The partition was split away, or the index is behind: a new transaction will find it.
+        // The partition was split, or the index is behind. A new transaction will find the item.
         Err(Trouble::Outdated)
     }
 
-    /// Remembers what an item was. After a query nothing of the key may change, so there is no need to.
+    /// Records the version of an item that was read. Not needed after a query, when the whole key is checked.
     fn note(&mut self, id: &str, position: Option<Position>) -> Result<(), Trouble> {
         if self.scanned {
             return Ok(());
@@ -346,14 +347,18 @@ impl Transaction {
         }
     }
 
-    /// Up to so many items after this id, own writes included, in the order of their ids.
-    fn page(&mut self, after: Option<&str>, most: usize) -> Result<Vec<(String, Seen)>, Trouble> {
+    /// Reads up to `most` items after an id, including own writes, in the order of their ids.
+    fn page(
+        &mut self,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, ItemView)>, Trouble> {
         self.scanned = true;
         let mut after = after.map(str::to_owned);
         loop {
             self.check_time()?;
             let stored = self.stored_ids(after.as_deref(), most)?;
-            // Behind the last stored id there may be stored ones that have not been looked at.
+            // A full page may be followed by more stored ids, so own ids are included only up to its last id.
             let bound = if stored.len() == most { stored.last().cloned() } else { None };
             let mut ids = stored;
             ids.extend(self.own_ids(after.as_deref(), bound.as_deref()));
@@ -368,7 +373,7 @@ impl Transaction {
                     page.push((id, seen));
                 }
             }
-            // All of them may be gone, and there are more.
+            // All items of this page may be deleted while more ids follow.
             match bound {
                 Some(_) if page.is_empty() => after = bound,
                 _ => return Ok(page),
@@ -376,7 +381,7 @@ impl Transaction {
         }
     }
 
-    /// Ids of own writes in a range: behind `after`, up to and including `bound`.
+    /// Ids of own writes in a range: after `after`, up to and including `bound`.
     fn own_ids(&self, after: Option<&str>, bound: Option<&str>) -> Vec<String> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let end = bound.map_or(Bound::Unbounded, Bound::Included);
@@ -400,12 +405,12 @@ impl Transaction {
     }
 }
 
-fn seen_of(item: &Item) -> Seen {
-    Seen { json: item.to_bytes(), etag: item.etag(), number: item.number() }
+fn seen_of(item: &Item) -> ItemView {
+    ItemView { json: item.to_bytes(), etag: item.etag(), number: item.number() }
 }
 
-/// Refuses what the writer would refuse, while the script can still be told.
-fn check(operation: &Operation, id: &str, before: Option<&Seen>) -> Result<(), WriteError> {
+/// Rejects what the writer would reject, so that the script gets the error at once.
+fn check(operation: &Operation, id: &str, before: Option<&ItemView>) -> Result<(), WriteError> {
     let id = || id.to_owned();
     let Some(before) = before else {
         return match &operation.action {

@@ -1,14 +1,14 @@
-//! Etags and resource ids that stand for those the writer will give out.
+//! Provisional etags and resource ids: placeholders for those that the writer assigns at commit.
 //!
-//! They carry a random mark, so that they are found again in whatever a script has answered, and nothing
-//! else is taken for one of them.
+//! They contain a random mark. So they can be found and replaced in any response of a script, and no other text is
+//! mistaken for one of them.
 
 use headwater_model::{ContainerRid, Etag, ItemRid};
 use std::collections::HashMap;
 
-/// Numbers of items have 60 bits; no partition gives out one of the upper half.
+/// Item numbers have 60 bits; partitions never assign one from the upper half.
 const NUMBER_BITS: u32 = 60;
-/// Where in such a number its operation is.
+/// The bits of a provisional number that hold the index of its operation.
 const OPERATION_BITS: u64 = 0xF_FFFF;
 
 pub(super) struct Provisional {
@@ -20,14 +20,14 @@ impl Provisional {
         Provisional { mark: random.to_be_bytes() }
     }
 
-    /// The etag of what an operation writes.
+    /// The provisional etag of the version that an operation writes.
     pub(super) fn etag(&self, operation: usize) -> Etag {
         let mut bytes = self.mark;
         bytes[12..].copy_from_slice(&u32::try_from(operation).unwrap_or(u32::MAX).to_be_bytes());
         Etag::from_bytes(bytes)
     }
 
-    /// The number of an item that an operation creates.
+    /// The provisional number of the item that an operation creates.
     pub(super) fn number(&self, operation: usize) -> u64 {
         let [a, b, c, d, ..] = self.mark;
         let mark = u64::from(u32::from_be_bytes([a, b, c, d]));
@@ -35,18 +35,18 @@ impl Provisional {
         upper | (operation as u64 & OPERATION_BITS)
     }
 
-    /// Whether it is a number of an item that this transaction creates.
+    /// Whether this is the number of an item that this transaction creates.
     pub(super) fn owns(&self, number: u64) -> bool {
         number & !OPERATION_BITS == self.number(0)
     }
 }
 
-/// Whether some transaction has made up this number until it gets another.
+/// Whether this number is provisional, of any transaction.
 pub(super) fn is_provisional(number: u64) -> bool {
     number >> (NUMBER_BITS - 1) != 0
 }
 
-/// Puts final texts in the place of provisional ones, wherever they stand.
+/// Replaces provisional etags and resource ids by final ones anywhere in a text.
 pub(super) struct Replacements {
     etags: HashMap<Vec<u8>, Vec<u8>>,
     rids: HashMap<Vec<u8>, Vec<u8>>,
@@ -54,10 +54,10 @@ pub(super) struct Replacements {
     rid_start: Vec<u8>,
 }
 
-/// Characters of an etag that all provisional ones of a transaction have in common.
+/// Length of the prefix that all provisional etags of a transaction share.
 const ETAG_START: usize = 23;
 const ETAG_LENGTH: usize = 36;
-/// Characters of a resource id that all items of a container have in common.
+/// Length of the prefix that the resource ids of all items of a container share.
 const RID_START: usize = 10;
 const RID_LENGTH: usize = 24;
 
@@ -100,7 +100,7 @@ impl Replacements {
                 }
             }
         }
-        // Texts of the same length and plain characters were exchanged, so it is still UTF-8.
+        // Only ASCII text was exchanged for ASCII text of the same length, so this is still UTF-8.
         String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
     }
 }

@@ -1,9 +1,9 @@
-//! Queries inside a transaction, own writes included.
+//! Queries inside a transaction, which include its own writes.
 //!
-//! A position is the item behind which to go on (see `look`), or a number of rows for a query that must see every
-//! item first. Both stay good from one call of a script to the next.
+//! A continuation names the item after which to continue (see `look`). For a query that reads every item first, it
+//! names a number of rows. Both stay valid from one call of a script to the next.
 
-use super::look::{Behind, Looking};
+use super::look::{ItemCursor, ResumePoint};
 use super::provisional::is_provisional;
 use super::{Transaction, Trouble};
 use crate::scan::ScanScope;
@@ -14,16 +14,16 @@ use headwater_model::ItemRid;
 use headwater_query::{Context, EvaluationError, Next, Progress, Query};
 use std::borrow::Cow;
 
-/// What a position by number begins with; no base 64 does.
+/// First character of a position by number; no base 64 text contains it.
 const NUMBER: char = '~';
-/// Bytes of rows on a page; what a script gets must fit into its memory several times.
+/// Maximum bytes of rows on a page. A page must fit into the memory of a script several times.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Why a query inside a transaction has no answer.
+/// Why a query inside a transaction failed.
 #[derive(Debug)]
 pub(crate) enum QueryTrouble {
     Evaluation(EvaluationError),
-    /// A position that no page has returned.
+    /// The continuation is malformed or belongs to another kind of query.
     BadContinuation,
     Other(Trouble),
 }
@@ -40,11 +40,11 @@ impl From<EvaluationError> for QueryTrouble {
     }
 }
 
-/// Rows as JSON, and where to go on.
+/// Rows as JSON, and the continuation of the next page.
 pub(crate) type Rows = (Vec<Bytes>, Option<String>);
 
 impl Transaction {
-    /// A page of all items, or of what a query makes of them.
+    /// Reads a page of all items, or of the rows of a query.
     pub(crate) fn query(
         &mut self,
         query: Option<(&Query, Context)>,
@@ -62,13 +62,13 @@ impl Transaction {
 
     fn all(&mut self, after: Option<&str>, most: usize) -> Result<Rows, QueryTrouble> {
         let behind = after.map(|text| self.read_position(text, "a")).transpose()?;
-        let mut looking = self.look(behind.map(|(_, behind)| behind))?;
+        let mut cursor = self.look(behind.map(|(_, behind)| behind))?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while let Some(seen) = self.next_item(&mut looking)? {
+        while let Some(seen) = self.next_item(&mut cursor)? {
             bytes += seen.json.len();
             rows.push(seen.json);
             if rows.len() >= most || bytes >= PAGE_BYTES {
-                let next = self.pause_page(looking, after.is_none())?;
+                let next = self.pause_page(cursor, after.is_none())?;
                 return Ok((rows, next.map(|next| self.write_position("a", 0, &next))));
             }
         }
@@ -90,9 +90,9 @@ impl Transaction {
             }
         };
         let mut run = query.resume(context, Progress { rows: shown });
-        let mut looking = self.look(behind)?;
+        let mut cursor = self.look(behind)?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while let Some(seen) = self.next_item(&mut looking)? {
+        while let Some(seen) = self.next_item(&mut cursor)? {
             let mut made = Vec::new();
             let next = run.push(&seen.json, seen.number, &mut made)?;
             for row in made {
@@ -107,7 +107,7 @@ impl Transaction {
                 break;
             }
             if rows.len() >= most || bytes >= PAGE_BYTES {
-                let next = self.pause_page(looking, after.is_none())?;
+                let next = self.pause_page(cursor, after.is_none())?;
                 let shown = run.progress().rows;
                 return Ok((rows, next.map(|next| self.write_position("s", shown, &next))));
             }
@@ -115,14 +115,14 @@ impl Transaction {
         Ok((rows, None))
     }
 
-    /// Where to go on behind a full page.
+    /// Pauses after a full page; records a missing index of creation order if it is the first page.
     fn pause_page(
         &mut self,
-        looking: Looking,
+        cursor: ItemCursor,
         is_first: bool,
-    ) -> Result<Option<Behind>, QueryTrouble> {
-        let is_by_number = looking.is_by_number();
-        let behind = self.pause(looking)?;
+    ) -> Result<Option<ResumePoint>, QueryTrouble> {
+        let is_by_number = cursor.is_by_number();
+        let behind = self.pause(cursor)?;
         if is_first && behind.is_some() && !is_by_number {
             let scope = ScanScope::Key(self.partition_key());
             self.container.miss_listing(&scope).map_err(Trouble::from)?;
@@ -144,8 +144,8 @@ impl Transaction {
         };
         let mut run = query.start(context);
         if query.reads_items() {
-            let mut looking = self.look(None)?;
-            while let Some(seen) = self.next_item(&mut looking)? {
+            let mut cursor = self.look(None)?;
+            while let Some(seen) = self.next_item(&mut cursor)? {
                 if run.push(&seen.json, seen.number, &mut Vec::new())? == Next::Enough {
                     break;
                 }
@@ -159,18 +159,18 @@ impl Transaction {
         Ok((rows, position))
     }
 
-    fn write_position(&self, kind: &str, rows: u64, behind: &Behind) -> String {
+    fn write_position(&self, kind: &str, rows: u64, behind: &ResumePoint) -> String {
         match behind {
-            // As a resource id, which is exchanged for the real one if the transaction has made it up.
-            Behind::Number(number) => {
+            // Written as a resource id, so that a provisional one is replaced by the real one at commit.
+            ResumePoint::Number(number) => {
                 format!("{kind}.{rows}.{NUMBER}{}", ItemRid::new(self.rid(), *number))
             }
-            Behind::Id(id) => format!("{kind}.{rows}.{}", URL_SAFE_NO_PAD.encode(id)),
+            ResumePoint::Id(id) => format!("{kind}.{rows}.{}", URL_SAFE_NO_PAD.encode(id)),
         }
     }
 
-    fn read_position(&self, text: &str, kind: &str) -> Result<(u64, Behind), QueryTrouble> {
-        let parts = || -> Option<(u64, Behind)> {
+    fn read_position(&self, text: &str, kind: &str) -> Result<(u64, ResumePoint), QueryTrouble> {
+        let parts = || -> Option<(u64, ResumePoint)> {
             let rest = text.strip_prefix(kind)?.strip_prefix('.')?;
             let (rows, behind) = rest.split_once('.')?;
             let behind = match behind.strip_prefix(NUMBER) {
@@ -178,9 +178,11 @@ impl Transaction {
                     let rid = ItemRid::parse(rid).ok()?;
                     let is_ours = rid.container == self.rid()
                         && (!is_provisional(rid.number) || self.provisional.owns(rid.number));
-                    is_ours.then_some(Behind::Number(rid.number))?
+                    is_ours.then_some(ResumePoint::Number(rid.number))?
                 }
-                None => Behind::Id(String::from_utf8(URL_SAFE_NO_PAD.decode(behind).ok()?).ok()?),
+                None => {
+                    ResumePoint::Id(String::from_utf8(URL_SAFE_NO_PAD.decode(behind).ok()?).ok()?)
+                }
             };
             Some((rows.parse().ok()?, behind))
         };

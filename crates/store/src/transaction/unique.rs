@@ -1,6 +1,6 @@
-//! Unique keys inside a transaction: a script is told at once that a value is taken.
+//! Early check of unique keys inside a transaction.
 //!
-//! The writer checks again, and its word counts; this is only so that the script can act on it.
+//! Reports a violation while the script can still handle it. The check is advisory: the writer decides at commit.
 
 use super::{Transaction, Trouble};
 use crate::error::WriteError;
@@ -8,7 +8,7 @@ use crate::item::UNIQUE_BYTES;
 use crate::keys;
 
 impl Transaction {
-    /// Refuses values that another item has.
+    /// Fails if another item has one of these values.
     pub(super) fn check_unique(&mut self, id: &str, unique: &[u8]) -> Result<(), Trouble> {
         for one in unique.chunks_exact(UNIQUE_BYTES) {
             let owner = match self.unique.get(one) {
@@ -22,7 +22,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Notes which values an item has from now on.
+    /// Records the values that an item has from now on, and frees its previous ones.
     pub(super) fn take_unique(&mut self, id: &str, unique: &[u8]) -> Result<(), Trouble> {
         if !self.settings.has_unique_keys() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The values an item has had so far.
+    /// The unique values that an item has before the current write.
     fn held(&mut self, id: &str) -> Result<Vec<u8>, Trouble> {
         if self.own.contains_key(id) {
             let mine = self.unique.iter().filter(|(_, owner)| owner.as_deref() == Some(id));
@@ -49,7 +49,7 @@ impl Transaction {
         Ok(self.partition.unique_keys_of(&row, self.epk.as_bytes())?)
     }
 
-    /// The item that has a value, as far as everybody knows.
+    /// The id of the stored item that has a unique value.
     fn stored_owner(&mut self, unique: &[u8]) -> Result<Option<String>, Trouble> {
         let key = keys::unique(self.rid(), self.epk.as_bytes(), &self.encoded, unique);
         let index = self.container.state().shared.index.clone();
@@ -59,7 +59,7 @@ impl Transaction {
             return Ok(None);
         };
         let id = String::from_utf8_lossy(id).into_owned();
-        // The row counts only while its owner is the version that wrote it and is alive.
+        // The row is valid only while the version that wrote it is the current version of the item.
         let holds = self.stored(&id)?.is_some_and(|item| item.position() == position);
         Ok(holds.then_some(id))
     }

@@ -4,21 +4,21 @@ use crate::Outcome;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A file and what may depend on it.
+/// A file with its kind and the partition that depends on it.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// What it is.
+    /// Kind of the file, such as `sealed segment`.
     pub(crate) name: &'static str,
     /// Its path in the data directory.
     pub(crate) path: String,
-    /// What an error about it names.
+    /// Text that an error about the file contains.
     pub(crate) named: &'static str,
-    /// The partition that needs it: `one/0`. A name that no partition has, if none does.
+    /// The partition that needs it, such as `one/0`; `none` if no partition does.
     pub(crate) partition: &'static str,
 }
 
 impl Kind {
-    /// Whether damage may keep the store from opening, or a partition from being served.
+    /// Whether damage of this file may have an outcome.
     pub(crate) fn allows(&self, outcome: Outcome) -> bool {
         match outcome {
             Outcome::Whole => true,
@@ -75,7 +75,7 @@ impl Damage {
         }
     }
 
-    /// Whether it changes anything: an empty file has no bytes, and a superuser reads everything.
+    /// Whether this damage has an effect: empty files have no bytes to change, and a superuser can read any file.
     pub(crate) fn applies(self, kind: &Kind) -> bool {
         match self {
             Damage::FlipFirst | Damage::FlipMiddle | Damage::FlipLast | Damage::Half => {
@@ -118,14 +118,14 @@ fn deny(path: &Path) {
 #[cfg(not(unix))]
 fn deny(_: &Path) {}
 
-/// Whether files without any permission can be read here.
+/// Whether this process can read files without any permission.
 fn is_superuser() -> bool {
     let file = tempfile::NamedTempFile::new().unwrap();
     deny(file.path());
     std::fs::read(file.path()).is_ok()
 }
 
-/// All files below a directory, as paths in it.
+/// All files below a directory, as relative paths.
 fn all(dir: &Path) -> Vec<String> {
     let (mut found, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(next) = dirs.pop() {
@@ -150,7 +150,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Cuts the room that the index engine has made in its journal ahead of time.
+/// Cuts off the preallocated space in the journal of the index engine.
 pub(crate) fn trim_journals(dir: &Path) {
     for name in all(dir).iter().filter(|name| name.ends_with(".jnl")) {
         let bytes = std::fs::read(dir.join(name)).unwrap();
@@ -159,7 +159,7 @@ pub(crate) fn trim_journals(dir: &Path) {
     }
 }
 
-/// One file of each kind, or all of them.
+/// One file of each kind, or all files if `HEADWATER_MATRIX` is set.
 pub(crate) fn kinds(dir: &Path) -> Vec<Kind> {
     let names = all(dir);
     let is_long = std::env::var_os("HEADWATER_MATRIX").is_some();

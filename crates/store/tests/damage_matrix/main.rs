@@ -1,10 +1,10 @@
-//! Every kind of file in a data directory, damaged in every way.
+//! Damages every kind of file in a data directory in every way.
 //!
-//! The store never panics. It opens and serves everything, or refuses the damaged partition and nothing
-//! else, or does not open and says which file is damaged and what to do. A short form is always run;
-//! `HEADWATER_MATRIX=1` damages every file instead of one of each kind.
+//! The store never panics. It opens and serves everything, or quarantines only the damaged partition, or does not open
+//! and names the damaged file and the remedy. By default one file of each kind is damaged; `HEADWATER_MATRIX=1`
+//! damages all files.
 
-#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use support::{Reader, Scope, scratch};
 
 const ITEMS: u32 = 40;
-/// How often a request is sent again while the index is rebuilt.
+/// Maximum number of attempts of a request while the index is rebuilt.
 const ATTEMPTS_MAX: u32 = 3_000;
 
 fn options() -> Options {
@@ -34,7 +34,7 @@ fn options() -> Options {
     options
 }
 
-/// Two containers with three partitions, each of several segments.
+/// Creates two containers with three partitions in all, each with several segments.
 async fn build(dir: &Path) {
     let account = Account::open(dir, options()).await.unwrap();
     let database = account.create_database("db").await.unwrap();
@@ -55,7 +55,7 @@ fn body(number: u32, version: u32) -> String {
     format!(r#"{{"id":"{number}","pk":"{number}","v":{version},"p":"{padding}"}}"#)
 }
 
-/// What a store answers: the text, or the error.
+/// The answers of a store by question: the text, or the error.
 type Answers = BTreeMap<String, Result<String, StorageError>>;
 
 fn of_read(error: ItemReadError) -> StorageError {
@@ -65,7 +65,7 @@ fn of_read(error: ItemReadError) -> StorageError {
     }
 }
 
-/// The answer after as many attempts as a rebuild of the index takes.
+/// Retries a request until the index is rebuilt.
 async fn patiently<T, F: Future<Output = Result<T, StorageError>>>(
     attempt: impl Fn() -> F,
 ) -> Result<T, StorageError> {
@@ -81,7 +81,7 @@ async fn patiently<T, F: Future<Output = Result<T, StorageError>>>(
     panic!("the index is never rebuilt");
 }
 
-/// Every item and every feed. A question names its container and partition: `one/0 item 7`.
+/// Reads every item and every feed. A question names its container and partition: `one/0 item 7`.
 async fn ask(account: &Account) -> Answers {
     let mut all = Answers::new();
     for container in account.find_database("db").unwrap().containers() {
@@ -122,7 +122,7 @@ pub(crate) enum Outcome {
     Refused,
 }
 
-/// Opens a damaged store and asks it everything. An error says what is wrong with how it took the damage.
+/// Opens a damaged store and asks it everything. An error describes how it mishandled the damage.
 async fn judge(dir: &Path, kind: &Kind, expected: &Answers) -> Result<Outcome, String> {
     let account = match Account::open(dir, options()).await {
         Ok(account) => account,
@@ -138,7 +138,7 @@ async fn judge(dir: &Path, kind: &Kind, expected: &Answers) -> Result<Outcome, S
     let found = ask(&account).await;
     let mut outcome = Outcome::Whole;
     if !found.keys().eq(expected.keys()) {
-        return Err("not everything is there".to_owned());
+        return Err("some items or feeds are missing".to_owned());
     }
     for ((asked, answer), (_, before)) in found.iter().zip(expected) {
         match answer {
@@ -191,7 +191,7 @@ async fn write_everywhere(account: &Account, kind: &Kind) -> Result<(), String> 
             };
             if let Err(error) = patiently(write).await {
                 let partition = partition_of(&container, number);
-                // What is in the place of a derived file has to be removed before it can be written.
+                // Something else at the path of a derived file must be removed before the file can be written.
                 let text = explain(&error);
                 let is_in_the_way = text.contains(kind.named) && text.contains("Remove it");
                 if partition != kind.partition || (error.damage().is_none() && !is_in_the_way) {

@@ -1,5 +1,7 @@
-//! What happens to a container: writes and batches, each held against the model, and everything that must
-//! not change an answer: compaction, splits, merges, restarts, kills and a lost index.
+//! Random operations on a container.
+//!
+//! Writes and batches are compared with the model. Compaction, splits, merges, restarts, kills and a lost index
+//! must not change any result.
 
 use crate::World;
 use crate::model::{Name, Version};
@@ -37,7 +39,7 @@ impl Step {
 }
 
 impl World {
-    /// Notes that an expired item was deleted in front of an operation on it.
+    /// Records in the model that an operation first deletes the expired item it works on.
     pub(super) fn bury(&mut self, name: &Name, range: &mut RangeInfo) {
         let now = self.now();
         let Some(index) = self.model.live.get(name).copied() else {
@@ -61,7 +63,7 @@ impl World {
         self.model.push(buried);
     }
 
-    /// Notes one effect of a transaction.
+    /// Records one change of a transaction in the model.
     pub(super) fn note(
         &mut self,
         (key, id): (&PartitionKey, &str),
@@ -78,7 +80,7 @@ impl World {
         self.model.push(Version { key, id, epk, at, second, expires, item, previous, expiry });
     }
 
-    /// One operation as the model sees it: what the item becomes, or why it is refused.
+    /// The outcome of an operation in the model: the new item, or why it is rejected.
     pub(super) fn outcome(&self, step: &Step, name: &Name) -> Result<Option<Value>, &'static str> {
         let present = self.model.live_value(name);
         match (step, present) {
@@ -154,7 +156,7 @@ impl World {
         }
         let writes = steps.iter().map(|(id, step)| step.write(&key, id)).collect();
         let written = self.container.batch(key.clone(), writes).await;
-        // All of it on a copy, which counts if nothing is refused.
+        // The effects are applied to the model and rolled back if an operation is rejected.
         let kept = (self.model.versions.len(), self.model.live.clone());
         let lsn = range.lsn.next();
         let mut refused = None;
@@ -239,7 +241,7 @@ impl World {
             for index in due {
                 let version = self.model.versions[index].clone();
                 let found = seen.iter().find(|change| name_of(change) == version.name());
-                // Compaction follows at once, and may have taken the delete along.
+                // Compaction follows at once and may have removed the delete.
                 let at = match found {
                     Some(change) => (after.id, change.lsn(), 0),
                     None => (after.id, complete, 0),
@@ -254,7 +256,7 @@ impl World {
         }
     }
 
-    /// All versions of a range after a position, or after the first one from which they are complete.
+    /// All versions of a range after a position, or after the first position from which they are complete.
     pub(super) async fn all_versions_of(
         &self,
         range: PartitionId,
@@ -280,7 +282,7 @@ impl World {
         let parent = self.random.pick(&ranges).clone();
         let children = self.container.split(parent.id, None).await.unwrap();
         for child in &children {
-            assert_eq!(child.lsn, parent.lsn.next(), "children go on behind the parent");
+            assert_eq!(child.lsn, parent.lsn.next(), "children continue after the parent");
             assert!(child.ancestors.contains(&parent.id));
         }
         self.reshaped = true;

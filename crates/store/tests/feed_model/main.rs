@@ -1,13 +1,13 @@
-//! The change feed against a model: random histories, every scope, every page size, both modes.
+//! Model test of the change feed: random histories, every scope, every page size, both modes.
 //!
-//! The model is a list of everything that ever happened. What a reader must see follows from it in a
-//! few lines: the newest version of every item that is not gone, or every version; in a scope; after a
-//! position. Histories write, patch, delete and batch, let items expire on a virtual clock, compact,
-//! split, merge, restart, are killed and lose their index. Readers with old positions follow along.
+//! The model is a list of all changes. It gives the expected result of a reader in a few lines: the newest version
+//! of every live item, or every version, in a scope, after a position. Histories write, patch, delete and batch, let
+//! items expire on a virtual clock, compact, split, merge, restart, are killed and lose their index. Readers with old
+//! positions follow.
 //!
-//! One seed is one history. `HEADWATER_SEEDS` says how many, `HEADWATER_SEED` runs one of them.
+//! One seed is one history. `HEADWATER_SEEDS` sets their number, `HEADWATER_SEED` runs a single one.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod history;
 mod model;
@@ -46,7 +46,7 @@ struct World {
     next_value: u64,
 }
 
-/// A reader that keeps its position and a copy of what it has seen.
+/// A reader that keeps its position and a copy of the items it has read.
 struct Follower {
     mode: FeedMode,
     position: Continuation,
@@ -73,7 +73,7 @@ impl World {
         if let Some(seconds) = ttl {
             definition = definition.with_default_ttl(seconds);
         }
-        // By policy, by the store's options, or as it is by default.
+        // Retention from the policy, from the store's options, or the default.
         let retention = match random.below(5) {
             0 => {
                 options.history = Duration::ZERO;
@@ -152,7 +152,7 @@ impl World {
         self.container.ranges().into_iter().find(|range| range.range.contains(epk)).unwrap()
     }
 
-    /// What a user might send.
+    /// A random item.
     fn random_item(&mut self, key: &PartitionKey, id: &str) -> Value {
         self.next_value += 1;
         let parts: Value = serde_json::from_str(&key.to_json()).unwrap();

@@ -1,25 +1,25 @@
-//! What happened, as a list: everything a reader must see follows from it.
+//! The model: a list of all changes, which determines the expected result of every reader.
 
 use bytes::Bytes;
 use headwater_store::{ChangeKind, Continuation, Lsn, PartitionId, PartitionKey};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Partition key as JSON, and id.
+/// Names an item: partition key as JSON, and id.
 pub(super) type Name = (String, String);
 
-/// One thing that happened to one item.
+/// One change of one item.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) key: PartitionKey,
     pub(super) id: String,
     pub(super) epk: Vec<u8>,
-    /// Where the log has it. A delete that was compacted away before anyone looked is put where the log
-    /// begins to be complete.
+    /// Position in the log. A delete that was compacted away before it was read gets the position from which
+    /// the log is complete.
     pub(super) at: (PartitionId, Lsn, u16),
     pub(super) second: u64,
     pub(super) expires: Option<u64>,
-    /// What the user sent, and the stored bytes; nothing for a delete.
+    /// The item as sent, and the stored bytes; `None` for a delete.
     pub(super) item: Option<(Value, Bytes)>,
     pub(super) previous: Option<usize>,
     pub(super) expiry: bool,
@@ -72,7 +72,7 @@ impl Model {
     }
 }
 
-/// A position and where it was taken, as far as a reader can tell.
+/// The position of a continuation in the range that contains a hashed key.
 pub(super) fn position_of(continuation: &Continuation, epk: &[u8]) -> Option<Lsn> {
     match continuation {
         Continuation::Single(lsn) => Some(*lsn),

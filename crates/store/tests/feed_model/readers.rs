@@ -1,4 +1,4 @@
-//! What readers see, held against the model: any scope, any page size, both modes, positions of any age.
+//! Compares readers with the model: any scope, any page size, both modes, positions of any age.
 
 use crate::World;
 use crate::model::{Name, Version, position_of};
@@ -12,11 +12,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// No history of this test lasts longer.
+/// Longer than any history of this test.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl World {
-    /// A part of the container, and the hashes in it.
+    /// A random part of the container, and its range of hashes.
     pub(super) fn random_scope(&mut self) -> (Scope, KeyRange) {
         match self.random.below(5) {
             0 => (Scope::Container, KeyRange::full()),
@@ -31,7 +31,7 @@ impl World {
                 (Scope::Key(key), range)
             }
             3 => {
-                // Of a hierarchical key, everything below its first level.
+                // For a hierarchical key, everything below its first level.
                 let key = PartitionKey::from(format!("t{}", self.random.below(4)));
                 let range = self.key_definition().prefix_range(&key).unwrap();
                 (Scope::Key(key), range)
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// What latest-version readers of a scope see behind their positions.
+    /// The expected items of a latest-version reader of a scope.
     pub(super) fn expect_latest(
         &self,
         range: &KeyRange,
@@ -90,7 +90,7 @@ impl World {
         self.check_all_versions(&scope, &range).await;
     }
 
-    /// A position that every partition of the scope has passed.
+    /// A random position that every partition of the scope has passed.
     pub(super) fn lowest_lsn(&mut self, range: &KeyRange) -> Lsn {
         let ranges = self.container.ranges();
         let overlapping = ranges.iter().filter(|info| info.range.overlaps(range));
@@ -123,13 +123,13 @@ impl World {
         }
     }
 
-    /// At the end there is nothing newer, and asking again does not move the position.
+    /// Asserts that nothing newer follows the end, and that reading there again does not move the position.
     pub(super) async fn check_end(&self, reader: &Reader, range: &KeyRange, end: &Continuation) {
         let again = reader.request(FeedStart::After(end.clone()));
         let page = self.container.read_feed(&again).await.unwrap();
         assert!(page.changes.is_empty());
         let unmoved = match (&page.continuation, end) {
-            // Parts of one range that have come equally far are one from here on.
+            // Parts of one range at the same position are merged into one.
             (Continuation::Single(here), Continuation::Composite { positions, .. }) => {
                 positions.iter().all(|position| position.after == *here)
             }
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Starting at a time shows everything written at or after it.
+    /// Asserts that a reader that starts at a time gets everything written at or after it.
     pub(super) async fn check_time(&mut self) {
         let (scope, range) = self.random_scope();
         let second = match self.model.versions.last() {
@@ -161,7 +161,7 @@ impl World {
         self.check_end(&reader, &range, &end).await;
     }
 
-    /// Every version of a scope, with what was there before it, after a position.
+    /// Compares all versions of a scope after a position, with their previous images, with the model.
     pub(super) async fn check_all_versions(&mut self, scope: &Scope, range: &KeyRange) {
         let after = self.lowest_lsn(range);
         let reader = Reader::all_versions(scope.clone(), *self.random.pick(&[1, 2, 5, 100]));
@@ -176,7 +176,7 @@ impl World {
                 assert!(missing >= oldest.get() - asked.get(), "{missing} between the two");
                 self.check_may_be_gone(after, oldest, range);
                 let resumed = reader.drain(&self.container, FeedStart::After((*position).clone()));
-                let (changes, end) = resumed.await.expect("the position a refusal names is kept");
+                let (changes, end) = resumed.await.expect("the position in the error is retained");
                 self.check_end(&reader, range, &end).await;
                 (changes, *position)
             }
@@ -208,11 +208,11 @@ impl World {
         check_order(&changes);
     }
 
-    /// From the oldest kept: everything younger than the retention, each version once, and nothing less
-    /// than a reader with a position was given.
+    /// Reads all versions from the oldest retained one. Asserts that they include everything younger than the
+    /// retention, and everything that a reader with a position got.
     async fn check_oldest(&self, reader: &Reader, range: &KeyRange, given: &[Change]) {
         let read = reader.drain(&self.container, FeedStart::Beginning).await;
-        let (changes, end) = read.expect("all versions begin with the oldest kept");
+        let (changes, end) = read.expect("all versions begin with the oldest retained one");
         self.check_end(reader, range, &end).await;
         check_order(&changes);
         let seen: BTreeSet<(PartitionId, Lsn, Name)> = sequence(&changes).into_iter().collect();
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// A position is refused only when something behind it is older than what must be kept.
+    /// Asserts that a position was rejected only because a version after it is beyond the retention.
     pub(super) fn check_may_be_gone(&self, after: Lsn, oldest: Lsn, range: &KeyRange) {
         let kept_from = self.now().saturating_sub(self.retention.as_secs());
         let dropped = |version: &Version| {
@@ -264,17 +264,17 @@ impl World {
                     .is_none_or(|index| self.model.versions[*index].at != version.at);
             old && gone && version.lsn() > after && version.lsn() <= oldest
         };
-        // A partition has one position up to which it is complete, and so have relatives.
+        // A partition is complete from a single position on, and passes it on when it is split or merged.
         let ranges = self.container.ranges();
         let in_partition = |version: &&Version| {
             let of_version = ranges.iter().find(|info| info.range.contains(&version.epk)).unwrap();
             self.reshaped || of_version.range.overlaps(range)
         };
         let any = self.model.versions.iter().filter(in_partition).any(dropped);
-        assert!(any, "nothing between {after} and {oldest} in {range} had to go");
+        assert!(any, "all versions between {after} and {oldest} in {range} must be retained");
     }
 
-    /// Readers that were here before go on from where they were.
+    /// Lets all followers read on from their positions and compares their copies with the model.
     pub(super) async fn follow(&mut self) {
         for number in 0..self.followers.len() {
             let page_size = *self.random.pick(&[1, 4, 100]);
@@ -303,7 +303,7 @@ impl World {
                         self.retention < DAY,
                         "{mode:?} after {position}: nothing is a day old"
                     );
-                    // As the error says: start over from latest versions, and go on from there.
+                    // As the error advises: start over from latest versions and continue from there.
                     let latest = Reader::latest(Scope::Container, page_size);
                     let read = latest.drain(&self.container, FeedStart::Beginning).await;
                     let (changes, end) = read.unwrap();
@@ -326,7 +326,7 @@ impl World {
         }
     }
 
-    /// Point reads and scans say the same as the feed.
+    /// Asserts that point reads and scans match the feed.
     pub(super) async fn check_reads(&mut self) {
         for _ in 0..5 {
             let (key, id) = (self.random_key(), self.random_id());
@@ -357,7 +357,7 @@ pub(super) fn sequence(changes: &[Change]) -> Vec<(PartitionId, Lsn, Name)> {
     changes.iter().map(|one| (one.partition(), one.lsn(), name_of(one))).collect()
 }
 
-/// The item without what the store adds to it.
+/// The item without its system properties.
 pub(super) fn user_part(item: &Item) -> Value {
     let mut value: Value = item.parse().unwrap();
     let members = value.as_object_mut().unwrap();
@@ -367,7 +367,7 @@ pub(super) fn user_part(item: &Item) -> Value {
     value
 }
 
-/// Changes of one partition key come in the order in which they happened.
+/// Asserts that the changes of each partition key come in the order in which they were made.
 pub(super) fn check_order(changes: &[Change]) {
     let mut last: BTreeMap<&[u8], Lsn> = BTreeMap::new();
     for change in changes {
@@ -376,13 +376,13 @@ pub(super) fn check_order(changes: &[Change]) {
     }
 }
 
-/// Brings a copy up to date with one change. One that was started over from latest versions has missed
-/// items that were expired then and not yet deleted.
+/// Applies one change to a copy. A copy that was started over from latest versions may lack items that were
+/// expired then and not yet deleted.
 pub(super) fn take_over(copy: &mut BTreeMap<Name, Bytes>, change: &Change, started_over: bool) {
     match change.kind() {
         ChangeKind::Delete => {
             let known = copy.remove(&name_of(change)).is_some();
-            assert!(known || started_over, "nobody knew of the item of {change:?}");
+            assert!(known || started_over, "the copy lacks the item of {change:?}");
         }
         _ => {
             copy.insert(name_of(change), change.body());

@@ -1,4 +1,4 @@
-//! What the proof tests share: reading a feed to its end, and looking at a whole container.
+//! Helpers shared by the tests: open a simulated store, read a feed to its end, read a whole container.
 
 // Every test file uses its own part of this.
 #![allow(dead_code)]
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// No feed in these tests has more pages; a reader that goes on is going in circles.
+/// More pages than any feed in these tests has. A reader that reaches this number is in an endless loop.
 const PAGES_MAX: usize = 200_000;
 
-/// Says which seed it was when a test panics.
+/// Prints the seed if the test panics.
 pub(crate) struct Seed(pub(crate) u64);
 
 impl Drop for Seed {
@@ -28,7 +28,7 @@ impl Drop for Seed {
     }
 }
 
-/// The store on this disk and index, as one process of a simulation finds it.
+/// Opens the store on this disk and index, as one process of a simulation does.
 pub(crate) async fn open_simulated(
     node: &Node,
     disk: &MemoryDisk,
@@ -44,7 +44,7 @@ pub(crate) async fn open_simulated(
     Account::open_in(environment, Path::new("store"), options.clone()).await.unwrap()
 }
 
-/// Splits a range, unless there are so many already.
+/// Splits a random range, unless there are `ranges_max` ranges already.
 pub(crate) async fn split_some(container: &Container, random: &mut Random, ranges_max: usize) {
     let ranges = container.ranges();
     if ranges.len() < ranges_max {
@@ -52,7 +52,7 @@ pub(crate) async fn split_some(container: &Container, random: &mut Random, range
     }
 }
 
-/// Merges two neighbours, if there are any.
+/// Merges two random adjacent ranges, if there are at least two.
 pub(crate) async fn merge_some(container: &Container, random: &mut Random) {
     let ranges = container.ranges();
     if ranges.len() > 1 {
@@ -61,21 +61,21 @@ pub(crate) async fn merge_some(container: &Container, random: &mut Random) {
     }
 }
 
-/// How many rounds or seeds to run: what the environment says, or else by how fast the build is.
+/// Number of rounds or seeds to run: from the environment variable, or else a default for the build.
 pub(crate) fn rounds(variable: &str, debug: u64, release: u64) -> u64 {
     let default = if cfg!(debug_assertions) { debug } else { release };
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// A directory for stores that are opened very often: in memory, where the machine has such a place,
-/// because these tests wait for nothing but syncs otherwise.
+/// A directory for stores that are opened very often. In memory if the machine has `/dev/shm`, because
+/// syncs would otherwise dominate the time of these tests.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = std::path::Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     made.unwrap()
 }
 
-/// Which part of a container a reader looks at.
+/// The part of a container that a reader reads.
 #[derive(Clone, Debug)]
 pub(crate) enum Scope {
     Container,
@@ -84,7 +84,7 @@ pub(crate) enum Scope {
     Key(PartitionKey),
 }
 
-/// What a reader asks for, whatever page it is at.
+/// The parameters that all requests of a reader share.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     pub(crate) scope: Scope,
@@ -112,7 +112,7 @@ impl Reader {
         }
     }
 
-    /// Reads pages until one is empty: all changes, and the last position.
+    /// Reads pages until one is empty; returns all changes and the last position.
     pub(crate) async fn drain(
         &self,
         container: &Container,
@@ -134,13 +134,13 @@ impl Reader {
         panic!("the feed does not end: {self:?}");
     }
 
-    /// What every page of every feed promises.
+    /// Asserts what holds for every page of every feed.
     fn check_page(&self, start: &FeedStart, last: &[Change], page: &FeedPage) {
         let changes = &page.changes;
         if self.mode == FeedMode::LatestVersion {
             assert!(invariants::page_has_no_duplicates(changes), "{self:?} {changes:?}");
         }
-        // One position means one partition, whose pages are in order by themselves.
+        // A single position means a single partition, whose pages are in LSN order.
         let Continuation::Single(reached) = page.continuation else {
             return;
         };
@@ -160,7 +160,7 @@ impl Reader {
     }
 }
 
-/// Every item of a container by partition key and id, read in the order of a scan.
+/// Reads every item of a container with a scan; returns them by partition key and id.
 pub(crate) async fn scan_all(container: &Container) -> BTreeMap<(String, String), Item> {
     let limit = PageLimit::items(1000).unwrap();
     let mut items = BTreeMap::new();

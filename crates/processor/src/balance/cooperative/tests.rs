@@ -1,4 +1,4 @@
-//! Who gets what, played out round by round until nothing moves any more.
+//! Distributions, played out round by round until no lease moves.
 
 use super::super::Owner;
 use super::*;
@@ -30,7 +30,7 @@ fn view(leases: usize, members: Vec<MemberView>) -> ClusterView {
     ClusterView { leases: (0..leases).map(lease).collect(), members, stable_rounds: 9 }
 }
 
-/// Carries out everybody's plans; how many leases moved from one host to another.
+/// Carries out the plans of all hosts. Returns how many leases moved from one host to another.
 fn settle(view: &mut ClusterView) -> usize {
     let mut moves = 0;
     for _ in 0..view.leases.len() + 3 {
@@ -52,7 +52,7 @@ fn settle(view: &mut ClusterView) -> usize {
             return moves;
         }
     }
-    panic!("it never comes to rest: {view:?}");
+    panic!("the distribution never settles: {view:?}");
 }
 
 fn counts(view: &ClusterView) -> Vec<usize> {
@@ -93,14 +93,14 @@ fn a_newcomer_is_given_its_share_and_nothing_else_moves() {
     view.members.push(member("b"));
     assert_eq!(settle(&mut view), 2);
     assert_eq!(counts(&view), [2, 2]);
-    assert_eq!(settle(&mut view), 0, "and then there is peace");
+    assert_eq!(settle(&mut view), 0, "a settled distribution stays");
     view.members.push(member("c"));
     assert_eq!(settle(&mut view), 1);
     assert_eq!(counts(&view).iter().max(), Some(&2));
 }
 
 #[test]
-fn nothing_moves_while_hosts_come_and_go_but_what_is_free_is_taken() {
+fn owned_leases_stay_while_hosts_come_and_go_and_free_ones_are_acquired() {
     let mut view = check(4, vec![member("a")], &[4]);
     view.members.push(member("b"));
     view.stable_rounds = CALM_ROUNDS - 1;
@@ -110,7 +110,7 @@ fn nothing_moves_while_hosts_come_and_go_but_what_is_free_is_taken() {
 }
 
 #[test]
-fn what_is_kept_for_somebody_is_left_to_it() {
+fn reserved_leases_are_acquired_by_their_host_only() {
     let mut view = view(2, vec![member("a"), member("b")]);
     view.leases[0].reserved_for = Some(host("b").to_text());
     view.leases[1].reserved_for = Some("a".to_owned());
@@ -137,9 +137,9 @@ fn one_of_the_originals_and_one_that_does_not_answer_are_taken_from_one_at_a_tim
 }
 
 proptest! {
-    /// Whatever the hosts are like and whoever has what: it comes to rest, every lease that anybody
-    /// may have has exactly one owner, nobody is given more than it wants, and nobody has two more than
-    /// another equal. Whoever has too much keeps what no other may have.
+    /// For any hosts and owners the distribution settles. Every lease that some host may have has exactly one
+    /// owner, no host gets more than its maximum, and equal hosts differ by at most one lease. A host above its
+    /// maximum keeps the leases that no other host may have.
     #[test]
     fn every_picture_comes_to_rest_in_balance(
         leases in 0_usize..24,

@@ -1,4 +1,4 @@
-//! Leases the originals wrote, read and written back: every property they know, and those they do not.
+//! Leases of the .NET and Java libraries, parsed and written back: known and unknown properties survive.
 
 use super::*;
 use serde_json::Value;
@@ -27,7 +27,7 @@ fn json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Reads a lease and writes it back unchanged but for its time.
+/// Parses a lease and writes it back; only its time may change.
 #[track_caller]
 fn round_trip(text: &str, flavour: Flavour) -> Lease {
     let lease = Lease::parse(text.as_bytes()).unwrap();
@@ -129,7 +129,7 @@ fn a_new_lease_has_the_form_of_its_flavour() {
 }
 
 #[test]
-fn what_is_no_lease_is_refused() {
+fn documents_that_are_not_leases_are_refused() {
     for text in [
         "{}",
         r#"{"id":"x"}"#,

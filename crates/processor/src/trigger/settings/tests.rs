@@ -1,4 +1,4 @@
-//! Every name of every setting, and what is refused.
+//! Every name of every setting, and the refused values.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn parse(binding: &str) -> Result<TriggerSettings, SettingsError> {
     TriggerSettings::parse(binding, None, &app())
 }
 
-/// A binding with a container and something more.
+/// Parses a binding with a container and these additional properties.
 fn with(more: &str) -> Result<TriggerSettings, SettingsError> {
     parse(&format!(r#"{{"databaseName":"shop","containerName":"orders"{more}}}"#))
 }
@@ -34,7 +34,7 @@ fn without_settings_there_are_the_defaults_of_the_extension() {
     assert_eq!(settings.checkpoint, Checkpoint::EveryBatch);
 }
 
-/// Every row of the table: present names, older names, what they are read as.
+/// Every row of the table: current names, older names, parsed values.
 #[test]
 fn every_setting_is_known_by_its_present_and_its_older_names() {
     let present = r#"{"connection":"A","databaseName":"shop","containerName":"%Name%",
@@ -89,7 +89,7 @@ fn a_whole_function_json_and_host_json_will_do() {
     assert_eq!((settings.container.as_str(), settings.prefix.as_str()), ("orders", "p"));
     assert_eq!(settings.user_agent_suffix.as_deref(), Some("me"));
     assert_eq!(settings.notes.len(), 2, "{:?}", settings.notes);
-    // What the binding says comes first, and a host.json need not speak of us.
+    // The binding takes precedence, and a host.json without our section is fine.
     let own = r#"{"databaseName":"shop","containerName":"orders","leaseContainerPrefix":"own"}"#;
     let settings = TriggerSettings::parse(own, Some(host), &app()).unwrap();
     assert_eq!(settings.prefix, "own");
@@ -143,7 +143,7 @@ fn zero_and_null_are_as_if_nothing_was_said() {
     let said = r#","feedPollDelay":0,"leaseAcquireInterval":0,"maxItemsPerInvocation":0,
         "leaseConnection":null,"startFromTime":"","checkpointInterval":0"#;
     assert_eq!(with(said), Ok(TriggerSettings::new("shop", "orders")));
-    // The same name twice is once; and another account may have a container of the same name.
+    // Equal values under two names are fine, and so is a container of the same name in another account.
     assert_eq!(with(r#","collectionName":"orders""#), with(""));
     assert!(with(r#","leaseContainerName":"orders","leaseConnection":"B""#).is_ok());
     assert!(with(r#","leaseContainerName":"orders","leaseDatabaseName":"b""#).is_ok());

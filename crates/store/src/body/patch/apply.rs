@@ -1,4 +1,4 @@
-//! What each operation means, one function per operation.
+//! Applies a patch to the bytes of an item, one function per kind of operation.
 
 use super::increment;
 use super::slot::Slot;
@@ -9,12 +9,12 @@ use crate::body::{ValueKind, ValueSpan};
 
 /// Applies a patch to an item and returns the changed copy.
 ///
-/// `protected` are further paths of property names that must not change: those of the partition
-/// key. An operation on a parent or a child of a protected path is refused too, since it could
-/// change the key. `id` and the system properties are always protected.
+/// `protected` are the paths of the partition key, which must not change. An operation on a parent or
+/// a child of a protected path is rejected too, since it could change the key. `id` and the system
+/// properties are always protected.
 ///
-/// The item may be with or without its system properties. The result is checked as an item, but for
-/// its size: that is checked when the result is scanned on its way into the store.
+/// The item may have its system properties or not. The result is checked as an item except for its
+/// size, which is checked by the scan before the write.
 pub fn patch<P, S>(item: &[u8], patch: &Patch, protected: &[P]) -> Result<Vec<u8>, PatchError>
 where
     P: AsRef<[S]>,
@@ -135,7 +135,7 @@ fn exists(item: &[u8], path: &Pointer) -> Result<(), OperationProblem> {
     if slot.current.is_some() { Ok(()) } else { Err(missing(&slot)) }
 }
 
-/// Why there is nothing in a slot.
+/// The problem to report for an empty slot.
 fn missing(slot: &Slot<'_>) -> OperationProblem {
     if slot.is_element() {
         OperationProblem::IndexOutOfRange { length: slot.length }

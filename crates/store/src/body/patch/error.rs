@@ -1,13 +1,13 @@
-//! Why a patch was not applied.
+//! Errors of parsing and applying a patch.
 //!
-//! Every case is the sender's to mend: an item that changed in the meantime is a matter of etags
-//! and conditions, which are not looked at here. Operations are counted from zero, as in the
+//! The sender must change the request in every case. Concurrent changes of the item are the concern
+//! of etags and conditions, which are checked elsewhere. Operations are counted from zero, as in the
 //! request.
 
 use super::{OPERATIONS_MAX, Pointer};
 use crate::body::{BodyError, ValueKind};
 
-/// Why nothing was changed.
+/// Why a patch was rejected. The item is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatchError {
@@ -19,48 +19,48 @@ pub enum PatchError {
         /// The limit in force.
         limit: usize,
     },
-    /// The request is not JSON by our rules.
+    /// The request is not valid JSON, or breaks one of our stricter rules.
     #[error("patch is not acceptable json")]
     NotJson(#[source] BodyError),
     /// The request is JSON, but not a patch.
     #[error("patch is malformed: {problem}")]
     Malformed {
-        /// What should have been there.
+        /// What was expected.
         problem: &'static str,
     },
-    /// One operation is not an operation.
+    /// One element of the list is not a valid operation.
     #[error("operations[{operation}] is malformed: {problem}")]
     MalformedOperation {
-        /// Its index.
+        /// Index of the operation.
         operation: usize,
-        /// What should have been there.
+        /// What was expected.
         problem: &'static str,
     },
-    /// There are more operations than one patch may have.
+    /// The patch has more operations than the limit.
     #[error("patch has {count} operations; the limit is {limit}, so send several patches")]
     TooManyOperations {
-        /// How many there are.
+        /// Number of operations in the patch.
         count: usize,
-        /// How many there may be.
+        /// Maximum number of operations.
         limit: usize,
     },
-    /// One operation cannot be done to this item.
+    /// One operation cannot be applied to this item.
     #[error("operations[{operation}] on {path}: {problem}{}", beyond(.problem, .path))]
     Operation {
-        /// Its index.
+        /// Index of the operation.
         operation: usize,
         /// The path it failed on.
         path: Pointer,
-        /// Why.
+        /// Why it failed.
         problem: OperationProblem,
     },
-    /// Each operation could be done, but what came out is not an item.
+    /// All operations were applied, but the result is not a valid item.
     #[error("patched item would be invalid")]
     Outcome(#[source] BodyError),
 }
 
 impl PatchError {
-    /// Fails if there are too many operations.
+    /// Fails if `count` exceeds `OPERATIONS_MAX`.
     pub(super) fn check_count(count: usize) -> Result<(), PatchError> {
         if count <= OPERATIONS_MAX {
             return Ok(());
@@ -69,7 +69,7 @@ impl PatchError {
     }
 }
 
-/// The service's own words for a path whose parent is missing, which clients look for.
+/// The words of Cosmos DB for a path whose parent is missing; clients search messages for them.
 fn beyond(problem: &OperationProblem, path: &Pointer) -> String {
     match (problem, path.parents().last()) {
         (OperationProblem::PathNotFound, Some(parent)) => {
@@ -79,29 +79,29 @@ fn beyond(problem: &OperationProblem, path: &Pointer) -> String {
     }
 }
 
-/// Why one operation cannot be done.
+/// Why one operation cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationProblem {
-    /// There is nothing at the path, or nothing on the way to it.
+    /// The path or one of its parents does not exist.
     #[error("path does not exist; create it with add or set, parents first")]
     PathNotFound,
     /// An array on the path has no such index.
     #[error("index is out of range; the array has {length} elements")]
     IndexOutOfRange {
-        /// How many elements the array has.
+        /// Number of elements in the array.
         length: usize,
     },
-    /// An array on the path is addressed by something that is no index.
+    /// A segment that addresses an array is not an index.
     #[error("segment {segment:?} addresses an array; use an index without leading zeros, or -")]
     NotAnIndex {
-        /// What was used.
+        /// The segment, unescaped.
         segment: String,
     },
     /// The value to increment is not a number.
     #[error("value is {found}; only a number can be incremented")]
     NotANumber {
-        /// What it is instead.
+        /// Kind of the value at the path.
         found: ValueKind,
     },
     /// The sum, or the number to add, is beyond the range of a double.
@@ -113,11 +113,11 @@ pub enum OperationProblem {
     /// A value cannot be moved into itself.
     #[error("path lies inside of the value that is moved from {from}; move to another place")]
     MoveIntoSelf {
-        /// Where the value is.
+        /// Path of the value.
         from: Pointer,
     },
     /// The value given is not JSON text. Only when a patch is built in Rust.
-    // In the message and not its source, because nothing shows the source of a problem.
+    // Part of the message, not a source, because the source of a problem is never shown.
     #[error("value is not acceptable: {0}")]
     BadValue(BodyError),
 }

@@ -1,9 +1,8 @@
-//! Sums of numbers that are text.
+//! Adds two numbers that are given as text.
 //!
-//! Whole numbers stay whole as long as they fit 64 bits. Everything else is added as doubles and
-//! written the way JavaScript writes them, which is what the original service and its clients do:
-//! the fewest digits that read back as the same double, `2` and not `2.0`, and an exponent only
-//! from 10^21 on and below a millionth.
+//! Whole numbers stay whole as long as they fit 64 bits. All others are added as doubles and written
+//! as JavaScript writes them, like Cosmos DB and its clients do: the fewest digits that read back as
+//! the same double, `2` instead of `2.0`, and an exponent only from 10^21 upwards and below 10^-6.
 
 /// The sum of two JSON numbers as JSON text; `None` if it is beyond the range of a double.
 pub(super) fn sum(one: &str, other: &str) -> Option<String> {
@@ -19,7 +18,7 @@ pub(super) fn sum(one: &str, other: &str) -> Option<String> {
 /// A finite double as JSON text.
 pub(super) fn double_text(number: f64) -> String {
     if number == 0.0 {
-        // Also for minus zero, which is a number of its own only in the bits.
+        // Also for negative zero, which JavaScript writes as 0.
         return "0".to_owned();
     }
     if (1e-6..1e21).contains(&number.abs()) { format!("{number}") } else { format!("{number:e}") }

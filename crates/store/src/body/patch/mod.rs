@@ -1,7 +1,7 @@
-//! Changes parts of an item and leaves every other byte as it is.
+//! Patches an item: changes parts of it and leaves every other byte as it is.
 //!
-//! A patch is up to ten operations, applied one after another to a copy of the item. Each finds its
-//! place by walking the bytes, cuts a range out of them and puts text in:
+//! A patch is up to ten operations, applied one after another to a copy of the item. Each operation
+//! walks the bytes to its path, cuts a range out of them and inserts text:
 //!
 //! ```text
 //! {"id":"1","price":1.50,"tags":["a","b"]}
@@ -10,9 +10,9 @@
 //! incr   /count 1                                     {"id":"1","price":2,"tags":["b"],"count":1}
 //! ```
 //!
-//! All or nothing: the first operation that cannot be done ends the patch, and the copy is dropped.
-//! The `id`, the partition key and the system properties cannot be patched. The condition is
-//! carried along for the caller and never evaluated here.
+//! A patch is atomic: the first operation that fails ends it, and the copy is dropped. The `id`, the
+//! partition key and the system properties cannot be patched. The condition is stored for the caller
+//! and never evaluated here.
 //!
 //! A patch comes from a request (`Patch::parse`) or is built in Rust:
 //!
@@ -36,59 +36,59 @@ pub use pointer::Pointer;
 use super::error::BodyError;
 use super::scan::{Limits, validate_value};
 
-/// How many operations one patch may have.
+/// Maximum number of operations in one patch.
 pub const OPERATIONS_MAX: usize = 10;
 
-/// A list of changes to one item, and the condition under which to make them.
+/// A list of operations on one item, with an optional condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
-    /// What to do, in this order.
+    /// The operations, in the order they are applied.
     pub operations: Vec<Operation>,
-    /// A filter such as `from c where c.n = 1` the item must match.
+    /// A filter such as `from c where c.n = 1` that the item must match.
     pub condition: Option<String>,
 }
 
-/// One change.
+/// One operation of a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Creates or overwrites a property; inserts an array element before the one at the index.
     Add {
-        /// Where; the parent must exist.
+        /// Path to write; its parent must exist.
         path: Pointer,
-        /// What.
+        /// The value to add.
         value: Json,
     },
     /// Creates or overwrites a property; overwrites an array element.
     Set {
-        /// Where; the parent must exist.
+        /// Path to write; its parent must exist.
         path: Pointer,
-        /// What.
+        /// The value to set.
         value: Json,
     },
-    /// Overwrites what is there already.
+    /// Overwrites an existing value.
     Replace {
-        /// Where; must exist.
+        /// Path to write; must exist.
         path: Pointer,
-        /// What.
+        /// The new value.
         value: Json,
     },
     /// Removes a property or an array element.
     Remove {
-        /// Where; must exist.
+        /// Path to remove; must exist.
         path: Pointer,
     },
-    /// Adds to a number; a property that is missing is created with the number added.
+    /// Adds to a number; a missing property is created with the value `by`.
     Increment {
-        /// Where; a number, or nothing yet.
+        /// Path of a number, or of a property that does not exist yet.
         path: Pointer,
-        /// By how much: a number as text.
+        /// The number to add, as text.
         by: Json,
     },
-    /// Removes a value and adds it somewhere else.
+    /// Removes a value and adds it at another path.
     Move {
-        /// Where it is; must exist.
+        /// Path of the value; must exist.
         from: Pointer,
-        /// Where it goes, by the rules of `Add`; not inside of `from`.
+        /// Path to move to, by the rules of `Add`; must not be inside `from`.
         path: Pointer,
     },
 }
@@ -108,12 +108,12 @@ impl Operation {
     }
 }
 
-/// One JSON value as text that has been checked, without whitespace around it.
+/// One JSON value as validated text, without whitespace around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json(Vec<u8>);
 
 impl Json {
-    /// Checks a text: one JSON value of any kind within the limits of an item.
+    /// Validates a text as one JSON value of any kind within the limits of an item.
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Json, BodyError> {
         let text = text.as_ref();
         let span = validate_value(text, Limits::default())?;
@@ -128,7 +128,7 @@ impl Json {
 }
 
 impl Patch {
-    /// A patch that changes nothing yet.
+    /// Creates a patch without operations.
     #[must_use]
     pub fn new() -> Patch {
         Patch::default()
@@ -203,14 +203,14 @@ impl Patch {
         Ok(self)
     }
 
-    /// The path of the operation that comes next.
+    /// Parses a path of the next operation.
     fn pointer(&self, path: &str) -> Result<Pointer, PatchError> {
         let operation = self.operations.len();
         Pointer::parse(path)
             .map_err(|problem| PatchError::MalformedOperation { operation, problem })
     }
 
-    /// Why the operation that comes next is refused.
+    /// The error for rejecting the next operation.
     fn refuse(&self, path: Pointer, problem: OperationProblem) -> PatchError {
         PatchError::Operation { operation: self.operations.len(), path, problem }
     }

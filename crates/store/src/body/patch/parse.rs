@@ -1,15 +1,15 @@
-//! From the bytes of a request to a `Patch`.
+//! Parses the bytes of a request into a `Patch`.
 //!
-//! Two forms are sent: `{"operations":[…],"condition":"from c where …"}`, and the bare array of
-//! operations. Members nobody asked for are ignored. The whole request is checked by the rules of
-//! an item first, so no value in it can smuggle in a duplicate key or a number that is none.
+//! Clients send two forms: `{"operations":[…],"condition":"from c where …"}`, and the bare array of
+//! operations. Unknown members are ignored. The whole request is validated by the rules of an item
+//! first, so no value in it contains a duplicate key or an invalid number.
 
 use super::{Json, Operation, Patch, PatchError, Pointer};
 use crate::body::cursor::{elements, member, root};
 use crate::body::{Limits, ValueKind, ValueSpan, validate_value};
 
 impl Patch {
-    /// Reads a patch from a request.
+    /// Parses a patch from the body of a request.
     pub fn parse(request: &[u8]) -> Result<Patch, PatchError> {
         let limits = Limits::default();
         if request.len() > limits.item_bytes_max {
@@ -32,7 +32,7 @@ impl Patch {
         if list.kind != ValueKind::Array {
             return Err(malformed("expected \"operations\" to be an array"));
         }
-        // Counted first: a list that is too long is not worth copying values out of.
+        // Counted first, so that a list that is too long is rejected without copying its values.
         let count = elements(request, list).count();
         PatchError::check_count(count)?;
         if count == 0 {

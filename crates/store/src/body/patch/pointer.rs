@@ -1,12 +1,12 @@
 //! JSON pointers (RFC 6901): `/a/b~1c/0` names property `a`, property `b/c`, element 0.
 //!
-//! Whether a segment is a property name or an index is decided by what it meets, not by how it
-//! looks: `/0` names property `0` of an object as well. The pointer to the whole item, the empty
-//! text, is refused: an item is replaced, not patched, as a whole.
+//! The value that a segment addresses decides whether it is a property name or an index: `/0` is
+//! property `0` of an object and element 0 of an array. The empty pointer, which names the whole
+//! item, is rejected: a whole item is replaced, not patched.
 
 use std::fmt;
 
-/// A path to a value inside of an item, at least one segment long.
+/// A path to a value inside an item, with at least one segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pointer {
     parents: Vec<String>,
@@ -14,7 +14,7 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// Reads a pointer; the error says what is wrong with it.
+    /// Parses a pointer; the error describes the problem.
     pub(super) fn parse(text: &str) -> Result<Pointer, &'static str> {
         let Some(rest) = text.strip_prefix('/') else {
             return Err("a path must begin with a slash, as in /address/city");
@@ -24,12 +24,12 @@ impl Pointer {
         Ok(Pointer { parents, last })
     }
 
-    /// The segments on the way, unescaped.
+    /// All segments but the last, unescaped.
     pub(super) fn parents(&self) -> &[String] {
         &self.parents
     }
 
-    /// The segment at the end, unescaped.
+    /// The last segment, unescaped.
     pub(super) fn last(&self) -> &str {
         &self.last
     }
@@ -39,13 +39,14 @@ impl Pointer {
         self.parents.iter().chain([&self.last]).map(String::as_str)
     }
 
-    /// Whether `other` is a place inside of the value at this one.
+    /// Whether `other` addresses a value inside the value at this pointer.
     pub(super) fn contains(&self, other: &Pointer) -> bool {
         self.parents.len() < other.parents.len()
             && self.segments().zip(other.segments()).all(|(own, others)| own == others)
     }
 
-    /// Whether a change here changes what is at a path of property names, or the other way round.
+    /// Whether a change at this pointer can change the value at a path of property names, or the
+    /// other way round.
     pub(super) fn overlaps<S: AsRef<str>>(&self, path: &[S]) -> bool {
         self.segments().zip(path).all(|(segment, name)| segment == name.as_ref())
     }

@@ -1,14 +1,15 @@
-//! The place a pointer leads to, and the cuts that can be made there.
+//! The place that a pointer addresses, and the edits that can be made there.
 //!
-//! A slot knows the parts before and after its own, so that taking a member or an element out also
-//! takes the one comma that goes with it:
+//! A slot knows the end of the part before it and the start of the part after it, so removing a
+//! member or an element also removes exactly one comma:
 //!
 //! ```text
 //! [ 1 , 2 , 3 ]        remove 1: from its start to the start of the next      [ 2 , 3 ]
 //!                      remove 3: from the end of the one before to its end    [ 1 , 2 ]
 //! ```
 //!
-//! Whitespace elsewhere stays. Each cut consumes the slot: its offsets are worthless afterwards.
+//! Whitespace elsewhere stays. Each edit consumes the slot, because its offsets are invalid
+//! afterwards.
 
 use std::ops::Range;
 
@@ -17,35 +18,35 @@ use crate::body::cursor::{elements, member, members, root};
 use crate::body::text::push_string;
 use crate::body::{ValueKind, ValueSpan};
 
-/// One member of an object or element of an array: there, or only thought of.
+/// The place of one object member or array element, which may exist or not.
 #[derive(Debug)]
 pub(super) struct Slot<'p> {
     /// The name of a member; `None` for an element.
     name: Option<&'p str>,
-    /// What is there now.
+    /// The member or element that exists there.
     pub(super) current: Option<Part>,
-    /// How many parts the object or array has.
+    /// Number of parts in the object or array.
     pub(super) length: usize,
-    /// Whether the pointer says where to append: an index of `length`, or `-`.
+    /// Whether the pointer addresses the end of an array: an index of `length`, or `-`.
     pub(super) is_end: bool,
-    /// Where the part before this one ends.
+    /// End offset of the part before this one.
     previous_end: Option<usize>,
-    /// Where the part after this one starts.
+    /// Start offset of the part after this one.
     next_start: Option<usize>,
-    /// Where the last part ends, or the opening bracket if there is none.
+    /// End offset of the last part, or of the opening bracket if there is none.
     last_end: usize,
 }
 
 /// A member or an element.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// Offset of its first byte; of a member, the quote before its name.
+    /// Offset of its first byte; for a member this is the quote before its name.
     start: usize,
     pub(super) value: ValueSpan,
 }
 
 impl<'p> Slot<'p> {
-    /// Finds the place a pointer leads to. Its parent must exist.
+    /// Finds the place that a pointer addresses. Its parent must exist.
     pub(super) fn find(item: &[u8], pointer: &'p Pointer) -> Result<Slot<'p>, OperationProblem> {
         let not_found = OperationProblem::PathNotFound;
         let mut parent = root(item).ok_or(not_found.clone())?;
@@ -90,7 +91,7 @@ impl<'p> Slot<'p> {
         Ok(Slot { is_end: wanted.is_none_or(|wanted| wanted == slot.length), ..slot })
     }
 
-    /// Picks one part out of all of them and remembers its neighbours.
+    /// Picks the wanted part and records the offsets of its neighbours.
     fn among(
         parts: impl Iterator<Item = (Part, bool)>,
         parent: ValueSpan,
@@ -106,7 +107,7 @@ impl<'p> Slot<'p> {
             last_end: parent.start as usize + 1,
         };
         for (part, is_wanted) in parts {
-            // The first counts: two of one name occur only in bytes that are no item.
+            // The first match counts: duplicate names occur only in bytes that are not an item.
             if is_wanted && slot.current.is_none() {
                 slot.previous_end = (slot.length > 0).then_some(slot.last_end);
                 slot.current = Some(part);
@@ -124,7 +125,7 @@ impl<'p> Slot<'p> {
         self.name.is_none()
     }
 
-    /// Puts a part after the last one.
+    /// Inserts a part after the last one.
     pub(super) fn append(self, item: &mut Vec<u8>, value: &[u8]) {
         let mut text = Vec::with_capacity(value.len() + self.name.map_or(0, str::len) + 4);
         if self.length > 0 {
@@ -138,18 +139,18 @@ impl<'p> Slot<'p> {
         replace(item, self.last_end..self.last_end, &text);
     }
 
-    /// Puts an element before `part`, which is the current one.
+    /// Inserts an element before `part`, which must be the current part.
     pub(super) fn insert(self, item: &mut Vec<u8>, part: Part, value: &[u8]) {
         let text = [value, b","].concat();
         replace(item, part.start..part.start, &text);
     }
 
-    /// Puts another value in place of that of `part`, which is the current one.
+    /// Replaces the value of `part`, which must be the current part.
     pub(super) fn overwrite(self, item: &mut Vec<u8>, part: Part, value: &[u8]) {
         replace(item, part.value.range(), value);
     }
 
-    /// Takes out `part`, which is the current one, and a comma if there are others.
+    /// Removes `part`, which must be the current part, and one comma if there are other parts.
     pub(super) fn remove(self, item: &mut Vec<u8>, part: Part) {
         let end = part.value.end as usize;
         let cut = match (self.previous_end, self.next_start) {

@@ -1,4 +1,4 @@
-//! What each operation does to which bytes, and what it refuses.
+//! Tests of each operation: the bytes it changes and the requests it rejects.
 
 use super::*;
 use crate::body::ValueKind;
@@ -10,13 +10,13 @@ fn run(item: &str, request: &str) -> Result<String, PatchError> {
     patch(item.as_bytes(), &parsed, &KEY).map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
-/// Applies operations, written without their brackets.
+/// Applies operations, given without the brackets of the list.
 #[track_caller]
 fn check(item: &str, operations: &str, expected: &str) {
     assert_eq!(run(item, &format!("[{operations}]")).as_deref(), Ok(expected), "{operations}");
 }
 
-/// Applies operations of which the last one is refused on `path`.
+/// Applies operations and asserts that they are rejected on `path`.
 #[track_caller]
 fn refused(item: &str, operations: &str, path: &str, problem: OperationProblem) {
     match run(item, &format!("[{operations}]")) {

@@ -1,4 +1,4 @@
-//! Odd but legal JSON text, and ways to break it.
+//! Generators of unusual but legal JSON text, and of damage to it.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn number() -> impl Strategy<Value = String> {
     ]
 }
 
-/// One character of a string, as it may be written.
+/// One character of a string, plain or escaped.
 fn character() -> impl Strategy<Value = String> {
     let plain = |character: char| match character {
         '\0'..' ' | '"' | '\\' => "x".to_owned(),
@@ -46,7 +46,7 @@ pub(super) fn string() -> impl Strategy<Value = String> {
     vec(character(), 0..24).prop_map(|characters| format!("\"{}\"", characters.concat()))
 }
 
-/// Few names, so that duplicates, system properties and wanted paths do occur.
+/// A name from a small set, so that duplicates, system properties and wanted paths occur.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => prop::sample::select(vec![
@@ -89,12 +89,12 @@ fn object_of(
     })
 }
 
-/// An object, legal but for duplicate names and ids that are not strings.
+/// An object that is legal except for duplicate names and ids that are not strings.
 pub(super) fn object() -> impl Strategy<Value = String> {
     object_of(value(), 0..10)
 }
 
-/// A wide object of short names: duplicates are rare but do occur.
+/// A wide object of short names, in which duplicates are rare but occur.
 pub(super) fn wide_object() -> impl Strategy<Value = String> {
     vec("[a-z]{1,3}|\\\\u006[1-9][a-z]{0,2}", 0..150)
         .prop_map(|names| {
@@ -103,14 +103,14 @@ pub(super) fn wide_object() -> impl Strategy<Value = String> {
         .prop_map(|members| format!("{{{members}}}"))
 }
 
-/// One thing that can happen to bytes on their way.
+/// One way to damage bytes.
 #[derive(Clone, Debug)]
 pub(super) enum Damage {
     Overwrite(prop::sample::Index, u8),
     Insert(prop::sample::Index, u8),
     Delete(prop::sample::Index),
     Truncate(prop::sample::Index),
-    /// Copies a stretch of bytes to another place.
+    /// Copies a range of bytes to another place.
     Copy(prop::sample::Index, prop::sample::Index, usize),
 }
 

@@ -1,4 +1,4 @@
-//! Scanning and composing against the referee.
+//! Property tests of scanning and composing against the reference parser.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::referee::Verdict;
 use crate::body::wanted::SYSTEM;
 use crate::body::*;
 
-/// Whether our verdict on a body follows from the referee's.
+/// Asserts that our verdict on a body follows from that of the reference parser.
 fn agrees(body: &[u8]) -> Result<(), TestCaseError> {
     let shown = String::from_utf8_lossy(body).into_owned();
     let referee = Verdict::of(body);
@@ -40,7 +40,7 @@ fn agrees(body: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What the stored item should say, by the referee's parser.
+/// The expected stored item, computed with the reference parser.
 fn expected(body: &[u8], generated_id: &str, properties: &SystemProperties<'_>) -> Value {
     let mut item: Value = serde_json::from_slice(body).unwrap();
     let map = item.as_object_mut().unwrap();
@@ -113,7 +113,7 @@ proptest! {
 
         let item: Value = serde_json::from_slice(&out).unwrap();
         prop_assert_eq!(&item, &expected(body.as_bytes(), &generated_id, &properties), "{}", body);
-        // Not only equal by meaning: the user's values keep their bytes.
+        // Beyond equal values: the user's values keep their bytes.
         for name in item.as_object().unwrap().keys() {
             if SYSTEM.contains(&name.as_str()) {
                 continue;
@@ -130,7 +130,7 @@ proptest! {
         let mut point = out[..places.lsn_at].to_vec();
         point.push(b'}');
         prop_assert!(scan(&point, &Wanted::default()).is_ok());
-        // Writing back what was read gives the same bytes.
+        // Writing back an item that was read gives the same bytes.
         for sent_back in [&out, &point] {
             let mut again = Vec::new();
             let rescanned = scan(sent_back, &Wanted::default()).unwrap();

@@ -1,7 +1,7 @@
-//! Properties of the whole module against an independent reading of the same bytes.
+//! Property tests of the whole module against an independent parser.
 //!
-//! `serde_json` is the referee: it has its own grammar, its own strings and its own numbers. Where
-//! we are stricter (duplicate keys, non-objects, ids) a visitor of our own says what it saw.
+//! `serde_json` is the reference: it has its own grammar, strings and numbers. Where our rules are
+//! stricter (duplicate keys, non-objects, ids), a visitor of our own collects the facts.
 
 mod generate;
 mod items;

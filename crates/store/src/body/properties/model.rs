@@ -1,10 +1,10 @@
-//! A patch as anyone would write it over a tree of values.
+//! A reference model of patching: a plain implementation over a tree of values.
 
 use serde_json::{Number, Value};
 
 use crate::body::{Operation, OperationProblem, Pointer};
 
-/// Why the model refuses an operation: the kinds of `OperationProblem`, without details.
+/// Why the model rejects an operation: the kinds of `OperationProblem`, without details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     PathNotFound,

@@ -1,4 +1,4 @@
-//! Patching against the model.
+//! Property tests of patching against the reference model.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::generate::{damage, damaged, object};
 use super::model::{self, Refusal};
 use crate::body::*;
 
-/// Small items over few names, so that most paths lead somewhere.
+/// Small items with few names, so that most paths exist.
 fn item() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
         "1",
@@ -62,7 +62,7 @@ fn operation() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Equal but for how numbers are written: `2` is `2.0`.
+/// Whether two values are equal apart from the notation of numbers: `2` equals `2.0`.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
@@ -160,7 +160,7 @@ fn agrees_with_model(item: &str, operations: &[String]) -> Result<(), TestCaseEr
     Ok(())
 }
 
-/// Top-level properties no operation goes through keep their bytes.
+/// Asserts that top-level properties no operation touches keep their bytes.
 fn untouched_bytes_stay(item: &str, patched: &[u8], of: &Patch) -> Result<(), TestCaseError> {
     for name in ["id", "a", "b", "c~/", "_ts"] {
         let touched = of.operations.iter().any(|operation| {

@@ -1,17 +1,17 @@
-//! What `serde_json` thinks of a body, and the facts about it that our stricter rules turn on.
+//! The verdict of `serde_json` on a body, with the facts that our stricter rules need.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A body that is JSON by RFC 8259, with finite numbers and whole characters.
+/// Facts about a body that is JSON by RFC 8259, with finite numbers and whole characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) is_object: bool,
     pub(super) has_duplicates: bool,
     pub(super) is_string: bool,
-    /// The top-level `id` is there and is not a string.
+    /// The top-level `id` exists and is not a string.
     pub(super) has_bad_id: bool,
 }
 

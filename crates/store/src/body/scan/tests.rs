@@ -1,4 +1,4 @@
-//! Every rule a body must keep, and every landmark a scan finds.
+//! Tests of every rule for a body and of every value that a scan locates.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn refused(body: impl AsRef<[u8]>, expected: BodyError) {
     assert_eq!(scan(body, &Wanted::default()).err(), Some(expected), "{shown}");
 }
 
-/// `body` is malformed at its first `⌁`, which stands for nothing.
+/// Asserts that `body`, without its `⌁`, is malformed at the place of the first `⌁`.
 #[track_caller]
 fn malformed(body: &str, expected: &str) {
     let at = body.find('⌁').expect("the case says where");
