@@ -1,9 +1,9 @@
-//! Writes the directory that guards the format on disk, `tests/old_formats/v<format>`.
+//! Writes the reference files of the format on disk, `tests/old_formats/v<format>`.
 //!
 //! `cargo run -p headwater-log --example write_fixture -- crates/log/tests/old_formats/v1`
 //!
-//! A format that has been released never changes again: a new one gets a new number and a new
-//! directory, and the old one stays for `tests/old_formats.rs` to open.
+//! A released format never changes: a new one gets a new number and a new directory, and
+//! `tests/old_formats.rs` still opens the old one.
 
 #[path = "../tests/support/fixture.rs"]
 mod fixture;

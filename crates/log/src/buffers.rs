@@ -1,9 +1,9 @@
-//! Memory for large reads, used again.
+//! A buffer pool for large reads.
 //!
-//! A page of the feed is read in pieces of a quarter of a megabyte, which live as long as somebody keeps a
-//! record of them. Freed memory of that size goes back to the system now and then, and every new page
-//! of it costs a fault; depending on the allocator's mood that was more than half of reading the feed.
-//! So a few buffers stay. Small reads never take one: whoever keeps a single item keeps no more than it.
+//! A page of the feed is read in chunks of 256 KiB, which live as long as any record that points into them. The
+//! allocator may return freed memory of that size to the system, and each new memory page then costs a page
+//! fault. That was at times more than half of the time to read the feed. So a few buffers are pooled. Small
+//! reads never use one, so that a single kept item does not keep a whole buffer.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -13,12 +13,12 @@ use std::io;
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 /// Reads below this get memory of their own size.
 const SMALLEST_READ: usize = BUFFER_BYTES / 4;
-/// Buffers that wait for their next use: 4 MiB.
+/// The most idle buffers in the pool: 4 MiB.
 const WAITING_MAX: usize = 16;
 
 static WAITING: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
-/// What was read into a buffer, which waits for its next use when nobody needs it any more.
+/// Bytes read into a pooled buffer, which returns to the pool on drop.
 struct Lent {
     buffer: Box<[u8]>,
     length: usize,
@@ -40,15 +40,17 @@ impl Drop for Lent {
     }
 }
 
-/// Whether to read so many bytes with [`filled`].
+/// Whether a read of this length should use [`filled`].
 pub(crate) fn suits(length: usize) -> bool {
     (SMALLEST_READ..=BUFFER_BYTES).contains(&length)
 }
 
-/// So many bytes, as `fill` leaves them. It must write all of them: there may be others' bytes in them.
+/// Returns `length` bytes written by `fill` into a pooled buffer.
+///
+/// `fill` must write all of them: the buffer may still hold bytes of an earlier read.
 ///
 /// # Errors
-/// What `fill` says.
+/// The error of `fill`.
 pub(crate) fn filled(
     length: usize,
     fill: impl FnOnce(&mut [u8]) -> io::Result<()>,

@@ -1,19 +1,19 @@
-//! CRC32C of whole entries, one at a time or three side by side.
+//! CRC32C of whole entries, one at a time or three interleaved.
 //!
-//! The CPU's CRC32C instruction answers after three cycles but can be asked again in every one, so a
-//! single chain of bytes leaves two thirds of it idle. Entries do not depend on each other: three of
-//! them, a word of each in turn, are checked in the time of one. For entries of 1.4 KiB that is 62
-//! instead of 136 ns each, and checking was a third of the CPU that reading the feed took.
+//! The CPU's CRC32C instruction has a latency of three cycles and a throughput of one per cycle, so a single
+//! chain uses a third of it. Entries are independent: three of them, interleaved word by word, are checked in
+//! the time of one. For entries of 1.4 KiB that takes 62 instead of 136 ns each, and checking was a third of
+//! the CPU time of a feed read.
 //!
-//! How a sum is computed never changes the sum: where the instruction is missing, and for what is left
-//! over, the `crc32c` crate does it.
+//! The method never changes the checksum: without the instruction, and for the rest of a read, the `crc32c`
+//! crate computes it.
 
 use std::ops::Range;
 
-/// Where the checksum stands in an entry; it covers everything around itself.
+/// The position of the checksum in an entry. It covers all other bytes of the entry.
 pub(crate) const CRC_AT: Range<usize> = 12..16;
 
-/// The checksum of an entry, which is at least as long as its header.
+/// The checksum of an entry. The entry must be at least as long as its header.
 pub(crate) fn of_entry(entry: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&entry[..CRC_AT.start]), &entry[CRC_AT.end..])
 }
@@ -32,14 +32,14 @@ mod x86_64 {
     use super::CRC_AT;
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 
-    /// Call it only where SSE 4.2 was detected.
+    /// The checksums of three entries. Call it only if SSE 4.2 was detected.
     ///
-    /// The one `unsafe` of this crate: that the CPU has an instruction is known only when the program
-    /// runs, which the compiler cannot follow. Inside, nothing is unsafe: slices are read as slices.
+    /// The only `unsafe` of this crate: the compiler cannot check that the CPU has an instruction, which is
+    /// known only at run time. The code inside uses safe slices.
     #[allow(unsafe_code)]
     pub(super) fn of_three(entries: [&[u8]; 3]) -> [u32; 3] {
         debug_assert!(std::arch::is_x86_feature_detected!("sse4.2"));
-        // SAFETY: the caller has asked the CPU whether it has SSE 4.2.
+        // SAFETY: the caller has checked that the CPU has SSE 4.2.
         unsafe {
             let start = entries.map(|entry| (!0, &entry[..CRC_AT.start]));
             let [a, b, c] = append_three(start);
@@ -48,7 +48,7 @@ mod x86_64 {
         }
     }
 
-    /// Goes on with three sums as the CPU keeps them, inverted.
+    /// Continues three checksums, in the inverted form of the CPU's register.
     #[target_feature(enable = "sse4.2")]
     fn append_three(sums: [(u32, &[u8]); 3]) -> [u32; 3] {
         let [(a, (words_a, rest_a)), (b, (words_b, rest_b)), (c, (words_c, rest_c))] =

@@ -1,4 +1,4 @@
-//! Little-endian numbers out of untrusted bytes: every read is checked, nothing panics.
+//! Decodes little-endian numbers from untrusted bytes: every read is checked and never panics.
 
 /// Reads numbers and slices from the front of a byte slice.
 pub(crate) struct Reader<'a> {
@@ -59,7 +59,7 @@ pub(crate) fn seal_with_crc(bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// The content in front of a trailing CRC32C, if it matches.
+/// The content before a trailing CRC32C; `None` if the checksum does not match.
 pub(crate) fn checked_content(bytes: &[u8]) -> Option<&[u8]> {
     let (content, crc) = bytes.split_last_chunk::<4>()?;
     (crc32c::crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)

@@ -1,19 +1,18 @@
-//! Compaction: sealed segments are written again without what nothing needs any more.
+//! Compaction: rewrites sealed segments without the records that nothing needs any more.
 //!
 //! A run of neighbouring segments of one lane becomes one new file, which the manifest swaps in with a
-//! single write. Readers keep the segments they are in; positions are found by LSN, so nobody else
-//! notices. What stays:
+//! single write. Readers keep the segments they are in, and LSNs do not change, so no position becomes
+//! invalid. Compaction keeps:
 //!
 //! * every live record that belongs to this partition;
-//! * a tombstone, as long as an older segment still has a dead record in it: replay would
-//!   otherwise bring back what was deleted. Not when it is superseded itself, because then whatever
-//!   superseded it keeps the key from coming back;
+//! * a tombstone, as long as an older segment still has a dead record: otherwise a replay would restore
+//!   the deleted item. A superseded tombstone is dropped, because the superseding record protects the key;
 //! * control records that nothing supersedes;
 //! * segments with an entry younger than the retention, untouched, for readers of all versions, unless
 //!   history takes more bytes than the policy allows: then the oldest segments of all lanes are released;
-//! * the log's own newest segment, because it knows where the log ends.
+//! * the log's own newest segment, because it marks the end of the log.
 //!
-//! Once an entry is left out, only the dead bits know what it superseded. They are written down first.
+//! Once an entry is dropped, only the dead bits record what it superseded. So they are saved first.
 
 use crate::disk::replace_file;
 use crate::entry::{self, Record, RecordKind};
@@ -29,26 +28,28 @@ use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
-/// A shared file counts with this fraction of its history (one divided by it). A child links all files of
-/// its parent, and a range merged from several takes over all they kept, so the full history exceeds the
-/// bound of the new range at once. A fraction keeps it, and still bounds what many splits and merges add
-/// up to: to this multiple of the policy's bytes.
+/// A shared file counts with its history bytes divided by this number.
+///
+/// A child links all files of its parent, and a merged range inherits all files of its parents. Counted in full,
+/// this history would exceed the limit of the new range at once. A fraction keeps it, and still limits the sum
+/// after many splits and merges to this multiple of the policy's bytes.
 const SHARED_HISTORY_DIVISOR: u64 = 4;
 
-/// When a segment is worth writing again.
+/// Decides which segments are rewritten.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactionPolicy {
     /// Segments with an entry at or after this time are left alone.
     pub retain_from: Timestamp,
     /// The most bytes of superseded versions and tombstones kept by `retain_from`, newest segments first.
-    /// Older segments are compacted whatever their age. A file that was linked in a split or merge, and not
-    /// yet rewritten, counts with a quarter of its bytes, and once.
+    ///
+    /// Segments beyond this limit are compacted whatever their age. A file that was linked in a split or merge
+    /// and not yet rewritten counts once, with a quarter of its bytes.
     pub history_bytes_max: u64,
-    /// A segment is written again when at least this share of it is dead, in percent.
+    /// A segment is rewritten when at least this share of it is dead, in percent.
     pub dead_percent: u64,
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Segments that were replaced.
@@ -61,14 +62,15 @@ pub struct Compacted {
     pub bytes_after: u64,
 }
 
-/// What may be written again, and into how large a file.
+/// The limits of one compaction: which segments may be rewritten, and the size of the new file.
 struct Limits {
     policy: CompactionPolicy,
-    /// The newest entry in front of everything retained, in any lane. LSNs of merged lanes interleave,
-    /// and one position must serve them all: what is old in one lane may lie behind what is young in
-    /// another. `None` when nothing is young.
+    /// The LSN before all retained entries, the lowest of all lanes; `None` if it sets no limit.
+    ///
+    /// LSNs of merged lanes interleave and readers have one position for all lanes. An old entry of one lane may
+    /// have a higher LSN than a young one of another.
     retained_after: Option<Lsn>,
-    /// Segments up to this age do not fit into the bytes that history may take.
+    /// Segments up to this age exceed the limit of history bytes.
     released_upto: Option<Age>,
     segment_bytes: u64,
 }
@@ -76,27 +78,27 @@ struct Limits {
 /// Neighbouring segments of one lane that become one file.
 struct Run {
     segments: Vec<Arc<Segment>>,
-    /// No older segment has dead records, so tombstones may go.
+    /// No older segment has dead records, so tombstones may be dropped.
     drop_tombstones: bool,
 }
 
-/// A record that was copied: where its dead bit was, and its number in the new file is its index.
+/// The old location of a copied record. Its index in `Copy::records` is its number in the new file.
 struct Copied {
     segment: usize,
     row: usize,
 }
 
 impl LocalLog {
-    /// Writes one run of segments again, if any is worth it. Call it until it returns `None`.
+    /// Rewrites one run of segments, if any is worth it. Call it until it returns `None`.
     ///
     /// # Errors
-    /// When reading fails, also by damage, or the new file cannot be written. Nothing is changed then.
+    /// When the log cannot be read or is damaged, or when the new file cannot be written. The log is unchanged then.
     pub fn compact(&self, policy: &CompactionPolicy) -> Result<Option<Compacted>, ReadError> {
         let _one_at_a_time = self.compacting.lock();
         self.choose_run(policy)?.map(|run| self.rewrite(&run)).transpose()
     }
 
-    /// Whether [`LocalLog::compact`] would rewrite something, as things are now.
+    /// Whether [`LocalLog::compact`] would rewrite something now.
     ///
     /// # Errors
     /// When a file cannot be read or is damaged.
@@ -126,7 +128,7 @@ impl LocalLog {
     fn rewrite(&self, run: &Run) -> Result<Compacted, ReadError> {
         let first = &run.segments[0].info;
         let io = |source: io::Error| ReadError::Io { file: self.dir.display().to_string(), source };
-        // Everything copied below is alive at this LSN, because what is dead at it is left out.
+        // All copied records are alive at this LSN, because records that are dead at it are dropped.
         let alive_at = self.local_tail().lsn;
         let info = SegmentInfo {
             number: self.manifest.lock().take_number(),
@@ -223,10 +225,10 @@ impl LocalLog {
         Ok(copy)
     }
 
-    /// Makes the new file and its table durable, before anything names them.
+    /// Makes the new file and its table durable, before the manifest names them.
     fn finish_file(&self, run: &Run, fresh: &Segment, copy: &Copy) -> io::Result<()> {
-        // What the copy leaves out is dead by entries that must not be lost any more, and whose word
-        // must be on disk before the first of them can be left out.
+        // The copy leaves out records that later entries superseded. Those entries and their dead bits must be
+        // durable first.
         self.sync_active()?;
         let last = run.segments.last().and_then(|segment| segment.sealed());
         if last.is_none_or(|last| self.checkpointed() < last.last_lsn) {
@@ -238,7 +240,7 @@ impl LocalLog {
         fresh.file.sync()?;
         let table = segment::table_path(&self.dir, fresh.info.number);
         replace_file(&*self.disk, &table, &copy.table.encode())?;
-        // The lane goes on where the run ended, whether or not its last entries are still there.
+        // The lane continues where the run ended, even if its last entries were dropped.
         if let Some(last) = last {
             fresh.seal(Sealed {
                 bytes: copy.table.end(),
@@ -251,7 +253,7 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Puts the new file in the place of the old ones.
+    /// Replaces the old files with the new one in the manifest and the segment set, then removes the old ones.
     fn swap(&self, run: &Run, fresh: Option<Segment>, copy: &Copy) -> io::Result<()> {
         let fresh = fresh.map(Arc::new);
         let replaced =
@@ -259,7 +261,7 @@ impl LocalLog {
         {
             let mut manifest = self.manifest.lock();
             if self.is_poisoned() {
-                // The log may be open a second time by now, and the files are no longer ours.
+                // The log may have been reopened meanwhile, and then the files belong to the new instance.
                 fresh.iter().for_each(|fresh| self.remove_files(fresh));
                 return Err(io::Error::other("the log was poisoned meanwhile"));
             }
@@ -268,7 +270,7 @@ impl LocalLog {
             for segment in current.segments().filter(|segment| !replaced(segment)).chain(&fresh) {
                 set.add(segment.clone());
             }
-            // Readers of all versions are refused before the versions are gone.
+            // Raised first, so that readers of all versions get an error before the versions are dropped.
             self.raise_floor(run.keys(), copy.dropped_upto);
             let changed = Manifest {
                 floors: self.floors.read().clone(),
@@ -279,7 +281,7 @@ impl LocalLog {
             *manifest = changed;
             self.forget_checkpoint();
 
-            // What was superseded while the copy was made.
+            // Moves the marks of records that were superseded during the copy.
             let _marking = self.marking.lock();
             if let Some(fresh) = &fresh {
                 copy.move_marks(run, &fresh.dead);
@@ -289,9 +291,9 @@ impl LocalLog {
         for old in &run.segments {
             self.remove_files(old);
         }
-        // Without it the next open replays a little more, and the next compaction tries again first.
+        // A failure only makes the next open replay more; the next compaction saves them first.
         if let Err(error) = self.save_checkpoint() {
-            tracing::warn!(%error, "could not write the dead bits down");
+            tracing::warn!(%error, "cannot save the dead bits; the next compaction retries");
         }
         Ok(())
     }
@@ -301,7 +303,7 @@ struct Copy {
     table: Table,
     records: Vec<Copied>,
     tombstone_bytes: u32,
-    /// Newest entry from which something was left out.
+    /// The newest entry from which a record was dropped.
     dropped_upto: Lsn,
 }
 
@@ -326,7 +328,7 @@ impl Segment {
 }
 
 impl Run {
-    /// Whether the first segment, which the others only join, gives a reason to write it again.
+    /// Whether the first segment of the run is worth rewriting; the others only join it.
     fn is_worth_it(&self, limits: &Limits) -> bool {
         let Some((segment, sealed)) =
             self.segments.first().and_then(|first| Some((first, first.sealed()?)))
@@ -337,17 +339,17 @@ impl Run {
         let gain = segment.dead.dead_bytes() + tombstones;
         let dead_enough =
             gain > 0 && gain * 100 >= u64::from(sealed.bytes) * limits.policy.dead_percent;
-        // Two small neighbours make one: a lane must not become a heap of crumbs.
+        // Merges two small neighbours, so that a lane does not consist of many small files.
         let crumbs = self.segments.get(1).is_some_and(|next| {
             segment.info.compacted
                 && next.info.compacted
                 && live_bytes(segment) + live_bytes(next) <= limits.segment_bytes / 2
         });
-        // A file shared with siblings holds their records too: one rewrite gives us a file of our own.
+        // A file shared with siblings holds their records too: one rewrite makes an unshared file.
         dead_enough || segment.info.shared || crumbs
     }
 
-    /// The keys whose history it holds.
+    /// The key range of its records.
     fn keys(&self) -> KeyRange {
         let filter = self.segments.first().and_then(|first| first.info.filter.clone());
         filter.unwrap_or_else(KeyRange::full)
@@ -383,13 +385,13 @@ fn entry_places(table: &Table) -> Vec<EntryPlace> {
     places
 }
 
-/// The first run of these neighbours that is worth writing again.
+/// The first run of these neighbours that is worth rewriting.
 fn choose(set: &SegmentSet, lane: &[Arc<Segment>], limits: &Limits) -> Option<Run> {
     (0..lane.len()).find_map(|start| {
         let segments = extend(&lane[start..], limits);
         let first_lsn = segments.first()?.info.first_lsn;
-        // What a tombstone of this run buried can only lie in the run itself or in an older segment,
-        // of this lane or an ancestor's.
+        // The versions that a tombstone of this run deleted are in the run itself or in an older segment, of this
+        // lane or an ancestor's.
         let mut older = set.segments().filter(|segment| {
             let in_run = segments.iter().any(|run| Arc::ptr_eq(run, segment));
             segment.info.first_lsn <= first_lsn && !in_run
@@ -400,7 +402,7 @@ fn choose(set: &SegmentSet, lane: &[Arc<Segment>], limits: &Limits) -> Option<Ru
     })
 }
 
-/// See [`Limits::retained_after`]. In a single lane, segments are as old as their order says.
+/// Computes [`Limits::retained_after`]. `None` for a single lane, whose segments are in order of time.
 fn retained_after(set: &SegmentSet, policy: &CompactionPolicy) -> Result<Option<Lsn>, ReadError> {
     match set.lanes.len() {
         0 | 1 => Ok(None),
@@ -408,8 +410,10 @@ fn retained_after(set: &SegmentSet, policy: &CompactionPolicy) -> Result<Option<
     }
 }
 
-/// The age of the newest segment with which history exceeds `bytes_max`. All older ones are released, in
-/// every lane: LSNs of merged lanes do not compare, times do.
+/// The age of the newest segment with which history exceeds `bytes_max`.
+///
+/// This segment and all older ones are released, in every lane. LSNs of merged lanes are not comparable, so ages
+/// compare by time.
 fn released_upto(set: &SegmentSet, bytes_max: u64) -> Option<Age> {
     let (mut own_bytes, mut shared_bytes) = (0_u64, 0_u64);
     files_newest_first(set.segments()).into_iter().find_map(|(segment, history_bytes)| {
@@ -421,7 +425,7 @@ fn released_upto(set: &SegmentSet, bytes_max: u64) -> Option<Age> {
     })
 }
 
-/// When a sealed segment ended. Orders the segments of one lane as their LSNs do.
+/// The time and LSN at which a sealed segment ended. Orders the segments of one lane like their LSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Age {
     newest_millis: u64,
@@ -434,9 +438,10 @@ impl Age {
     }
 }
 
-/// The files of these segments and the bytes of history in each, newest first. Lanes of a range that was
-/// split and merged again share files: such a file is listed once, with the lane that knows of the most
-/// history in it.
+/// The files of these segments and the bytes of history in each, newest first.
+///
+/// Lanes of a range that was split and merged again share files. Such a file is listed once, with the most
+/// history bytes of its lanes.
 pub(crate) fn files_newest_first<'a>(
     segments: impl Iterator<Item = &'a Arc<Segment>>,
 ) -> Vec<(&'a Arc<Segment>, u64)> {
@@ -476,7 +481,7 @@ fn live_bytes(segment: &Segment) -> u64 {
     bytes.saturating_sub(segment.dead.dead_bytes())
 }
 
-/// The first of these neighbours, and as many behind it as fit into one file and may be touched.
+/// The first of these neighbours and the following ones that may be rewritten and fit into one file.
 fn extend(lane: &[Arc<Segment>], limits: &Limits) -> Vec<Arc<Segment>> {
     let mut run: Vec<Arc<Segment>> = Vec::new();
     let (mut bytes, mut records) = (0, 0);
@@ -514,7 +519,7 @@ impl Segment {
         self.sealed().map_or(0, |sealed| u64::from(sealed.records))
     }
 
-    /// How far its end is from an LSN; a table counts in 32 bits from the first one of its file.
+    /// The number of LSNs from `first` to its end. Offset tables store this distance in 32 bits.
     fn lsns_since(&self, first: Lsn) -> u64 {
         let last = self.sealed().map_or(first, |sealed| sealed.last_lsn);
         last.get().saturating_sub(first.get())

@@ -1,7 +1,7 @@
-//! What every [`PartitionLog`] must do, as functions that a test of each implementation calls.
+//! Conformance tests for every [`PartitionLog`], called by a test of each implementation.
 //!
-//! All of them append through [`append_decided`], as the writer of a partition does, so that they
-//! hold for logs that answer badly too.
+//! All of them append through [`append_decided`], as the writer of a partition does, so they also hold for logs
+//! with lost or wrong answers. They never look at files.
 
 use crate::entry::{Group, GroupBuilder, NewRecord, RecordKind, Tail};
 use crate::{AppendError, PartitionLog, append_decided};
@@ -41,7 +41,7 @@ async fn must_append(log: &dyn PartitionLog, group: &Group, runtime: &Runtime) -
     group.tail()
 }
 
-/// Reads a slot that must be there, through answers that may be stale or lost.
+/// Reads a slot that must be written, and retries stale and lost answers.
 async fn batch_in(log: &dyn PartitionLog, lsn: Lsn) -> u128 {
     for _ in 0..1_000 {
         if let Ok(Some(entry)) = log.entry(lsn).await {

@@ -1,4 +1,4 @@
-//! The next slot decides: turning an append that may end undecided into one that does not.
+//! Resolves appends with an unknown outcome by reading the first slot of the group.
 
 use crate::PartitionLog;
 use crate::entry::Group;
@@ -6,20 +6,20 @@ use crate::error::AppendError;
 use headwater_runtime::Runtime;
 use std::time::Duration;
 
-/// How often an unanswered append is looked into before the caller is told that it stays undecided.
+/// The most attempts before `Undecided` is returned.
 const ATTEMPTS_MAX: u32 = 200;
-/// First pause between two attempts; it doubles up to a hundred times itself.
+/// The first pause between two attempts. It doubles up to a hundred times this value.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Appends a group and finds out what became of it.
+/// Appends a group and determines the outcome.
 ///
-/// After a lost answer or a conflict it reads the first slot of the group: our own batch there means
-/// it was written (or its beginning was: the rest is sent), another's means it was rejected, and
-/// nothing means that the same bytes are sent again.
+/// After a lost answer or a conflict it reads the first slots of the group. If they hold batches of this group,
+/// those entries were written and the rest is sent. If the first holds another batch, the group was rejected.
+/// If it is empty, the same bytes are sent again.
 ///
 /// # Errors
-/// `Conflict` when another writer has the slot, `Undecided` when the log did not answer for long, and
-/// whatever else the log says.
+/// `Conflict` when another writer has the slot, `Undecided` when all attempts fail, and any other error of the
+/// log.
 pub async fn append_decided(
     log: &dyn PartitionLog,
     group: &Group,
@@ -32,7 +32,7 @@ pub async fn append_decided(
         let lost = match log.append(rest.clone()).await {
             Ok(()) => return Ok(()),
             Err(error @ (AppendError::Conflict { .. } | AppendError::Undecided)) => error,
-            // That this attempt wrote nothing says nothing about an earlier one that is still on its way.
+            // This attempt wrote nothing, but an earlier one may still arrive.
             Err(AppendError::DiskFull | AppendError::Io(_)) if in_doubt => AppendError::Undecided,
             Err(error) => return Err(error),
         };
@@ -60,7 +60,7 @@ pub async fn append_decided(
 }
 
 enum Slots {
-    /// So many entries of the group are there.
+    /// The first entries of the group are written; this is their number.
     Ours(usize),
     Another,
     Free,

@@ -1,8 +1,8 @@
-//! The envelope every state change of a partition travels in, and its records.
+//! Encoding of log entries and their records.
 //!
-//! An entry is one transaction: it has one LSN, and its records are numbered by ordinals inside it.
-//! The envelope describes itself (magic, format, partition, epoch, LSN) and chains to the entry before
-//! it by hash, so that bytes can be judged without anything else at hand. Decoding trusts nothing.
+//! An entry is one transaction: it has one LSN, and ordinals number its records. The header is self-describing
+//! (magic, format, partition, epoch, LSN) and chains to the previous entry by hash, so an entry can be checked
+//! without any other file. Decoding never trusts its input and never panics.
 
 use crate::checksum::{self, CRC_AT};
 use bytes::Bytes;
@@ -13,17 +13,17 @@ use std::ops::Range;
 pub const MAGIC: u32 = u32::from_le_bytes(*b"HWE1");
 /// The version of the entry format this code writes.
 pub const VERSION: u8 = 1;
-/// Bytes of an entry in front of its records.
+/// Size of an entry's header, before its records.
 pub const HEADER_BYTES: usize = 80;
-/// Bytes of a record in front of its key, meta and body.
+/// Size of a record's header, before its key, meta and body.
 pub const RECORD_HEADER_BYTES: usize = 28;
-/// No entry is longer: a batch of 100 operations and 2 MiB, or 65 535 tombstones, fits easily.
+/// The largest entry. A batch of 100 operations and 2 MiB fits easily, and so do 65 535 tombstones.
 pub const ENTRY_BYTES_MAX: usize = 48 << 20;
 
 /// The entry was rewritten by compaction: records may be missing and its chain is not checked.
 const FLAG_COMPACTED: u8 = 1;
 
-/// Where a record is: the log it was first written to, its entry there, and its place in the entry.
+/// The position of a record: the log it was first written to, its entry there, and its ordinal in the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The partition whose log gave out the LSN.
@@ -34,14 +34,14 @@ pub struct Position {
     pub ordinal: u16,
 }
 
-/// What a record says.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
-    /// A new version of something.
+    /// A new version of an item.
     Put,
-    /// Something is gone.
+    /// The deletion of an item.
     Tombstone,
-    /// A fact about the partition itself, never shown to readers of the feed.
+    /// Metadata of the partition itself, never shown to readers of the feed.
     Control,
 }
 
@@ -67,38 +67,39 @@ impl RecordKind {
 /// A record about to be appended.
 #[derive(Clone, Debug)]
 pub struct NewRecord<'a> {
-    /// What it says.
+    /// The kind of record.
     pub kind: RecordKind,
-    /// The record it replaces, which is dead from now on.
+    /// The record it supersedes, which becomes dead.
     pub supersedes: Option<Position>,
-    /// Hashed key, by which partitions are split and readers filter.
+    /// Hashed key, used to split partitions and to filter reads.
     pub epk: &'a [u8],
-    /// Whatever the owner of the log needs to apply the record.
+    /// Data that the owner of the log needs to apply the record; opaque here.
     pub meta: &'a [u8],
-    /// The version itself.
+    /// The content of the version.
     pub body: &'a [u8],
 }
 
-/// A record as it was read. Its bytes are shared with everything read together with it.
+/// A record read from the log. It shares its memory with the other records of the same read.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Where it is.
+    /// Its position.
     pub position: Position,
     /// When its entry was written.
     pub timestamp: Timestamp,
-    /// What it says.
+    /// The kind of record.
     pub kind: RecordKind,
-    /// The record it replaced.
+    /// The record it superseded.
     pub supersedes: Option<Position>,
-    /// Key, meta and body, one behind the other.
+    /// Key, meta and body, concatenated.
     content: Bytes,
     epk_bytes: u16,
     meta_bytes: u32,
 }
 
 impl Record {
-    /// The same record in memory of its own if its entry is more than twice as large. Otherwise an item that
-    /// is kept in memory would keep all of its transaction there.
+    /// Copies the record's content if its entry is more than twice as large.
+    ///
+    /// Otherwise one item kept in memory would keep its whole transaction there.
     pub(crate) fn detached_from(mut self, entry_bytes: usize) -> Record {
         if entry_bytes > 2 * self.content.len() {
             self.content = Bytes::copy_from_slice(&self.content);
@@ -112,19 +113,19 @@ impl Record {
         &self.content[..usize::from(self.epk_bytes)]
     }
 
-    /// What the owner of the log needs to apply the record.
+    /// Data that the owner of the log needs to apply the record.
     #[must_use]
     pub fn meta(&self) -> &[u8] {
         &self.content[usize::from(self.epk_bytes)..self.body_at()]
     }
 
-    /// The version itself.
+    /// The content of the version.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.content[self.body_at()..]
     }
 
-    /// The version itself, sharing the memory it was read into.
+    /// The content of the version, sharing the memory it was read into.
     #[must_use]
     pub fn body_bytes(&self) -> Bytes {
         self.content.slice(self.body_at()..)
@@ -136,7 +137,7 @@ impl Record {
         self.content.len()
     }
 
-    /// The same with memory of its own, for whoever keeps it longer than what was read with it.
+    /// A copy with its own memory, for callers that keep it longer than the other records of its read.
     #[must_use]
     pub fn detached(&self) -> Record {
         Record { content: Bytes::copy_from_slice(&self.content), ..self.clone() }
@@ -153,12 +154,12 @@ impl AsRef<Record> for Record {
     }
 }
 
-/// An entry as it was read.
+/// A decoded entry.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Its slot.
     pub lsn: Lsn,
-    /// Who sent it: the same for every attempt to append it.
+    /// Identifies the append: the same for every attempt.
     pub batch: u128,
     /// When it was written.
     pub timestamp: Timestamp,
@@ -168,53 +169,54 @@ pub struct Entry {
     pub records: Vec<Record>,
 }
 
-/// The end of a log: what the next entry follows.
+/// The end of a log, which the next entry follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The last slot.
     pub lsn: Lsn,
     /// Hash of the entry in it, zero at the beginning.
     pub hash: u64,
-    /// When it was written; the next one is not older.
+    /// When it was written; the next entry is never older.
     pub timestamp: Timestamp,
 }
 
 impl Tail {
-    /// The end of a log that has no entries yet and starts behind `lsn`.
+    /// The end of an empty log that starts after `lsn`.
     #[must_use]
     pub fn start(lsn: Lsn) -> Tail {
         Tail { lsn, hash: 0, timestamp: Timestamp::from_millis(0) }
     }
 }
 
-/// The fixed part of an entry.
+/// The header of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Total bytes, this part included.
+    /// Total bytes of the entry, header included.
     pub length: u32,
     /// Whether compaction rewrote it.
     pub compacted: bool,
     /// The partition that wrote it.
     pub partition: PartitionId,
-    /// How often the partition had changed hands.
+    /// How often the partition had changed its owner when the entry was written.
     pub epoch: u32,
     /// Its slot.
     pub lsn: Lsn,
-    /// The newest slot that was certainly durable when this entry was written. If an entry behind a
-    /// hole names the hole as durable, the hole is damage; otherwise it is a write that tore.
+    /// The newest slot that was certainly durable when this entry was written.
+    ///
+    /// If an entry after a hole names the hole as durable, the hole is damage; otherwise it is a torn write.
     pub durable: Lsn,
     /// When it was written.
     pub timestamp: Timestamp,
-    /// Who sent it.
+    /// Identifies the append.
     pub batch: u128,
-    /// Hash of the entry in front of it.
+    /// Hash of the previous entry.
     pub previous_hash: u64,
-    /// How many records follow.
+    /// The number of records.
     pub records: u16,
 }
 
 impl Header {
-    /// The share of some of its records in the bytes of the entry, were they all of one size.
+    /// Estimated bytes of `records` of its records, as if all had the same size.
     pub(crate) fn share(&self, records: usize) -> u32 {
         let bytes = u64::from(self.length) * records as u64 / u64::from(self.records.max(1));
         u32::try_from(bytes).unwrap_or(u32::MAX)
@@ -224,30 +226,30 @@ impl Header {
 /// Why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEntry {
-    /// Fewer bytes than the entry says it has.
+    /// Fewer bytes than the header's length.
     #[error("the entry is cut off")]
     Short,
-    /// The first four bytes are something else.
+    /// The first four bytes are not the magic number.
     #[error("no entry starts here")]
     Magic,
     /// A format this code does not know.
     #[error("unknown entry format")]
     Version,
-    /// The checksum does not fit the bytes.
+    /// The checksum does not match the bytes.
     #[error("checksum mismatch")]
     Checksum,
-    /// The checksum fits, but the content contradicts itself.
+    /// The checksum matches, but the content is inconsistent.
     #[error("the entry contradicts itself")]
     Inconsistent,
 }
 
-/// Reads the fixed part without checking the checksum.
+/// Decodes the header without checking the checksum.
 ///
 /// # Errors
 /// When the bytes cannot be the beginning of an entry.
 #[inline]
 pub fn decode_header(bytes: &[u8]) -> Result<Header, BadEntry> {
-    // What is too short to be judged may still be known not to be an entry.
+    // Too short for a header; the magic number may still show that it is no entry.
     let Some(fixed) = bytes.first_chunk::<HEADER_BYTES>() else {
         let other = bytes.first_chunk().is_some_and(|magic| u32::from_le_bytes(*magic) != MAGIC);
         return Err(if other { BadEntry::Magic } else { BadEntry::Short });
@@ -271,8 +273,8 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, BadEntry> {
         records: u16_at(fixed, 6),
     };
     let length = header.length as usize;
-    // An entry without records would take a slot that no table row names, nothing comes before the
-    // first number and nothing can follow the last.
+    // An entry without records would have no row in the offset table. LSN 0 is before the first entry, and
+    // u64::MAX has no successor.
     let impossible = header.records == 0 || matches!(header.lsn.get(), 0 | u64::MAX);
     if impossible || !(HEADER_BYTES..=ENTRY_BYTES_MAX).contains(&length) {
         return Err(BadEntry::Inconsistent);
@@ -280,7 +282,7 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, BadEntry> {
     Ok(header)
 }
 
-/// Numbers at places that are known when this is compiled, so that nothing is checked when it runs.
+/// Reads a number at a constant offset, so that the compiler removes the bounds checks.
 #[inline(always)]
 fn u16_at<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
@@ -296,7 +298,7 @@ fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | (u64::from(u32_at(bytes, at + 4)) << 32)
 }
 
-/// Reads the fixed part and checks the checksum of the whole entry; `bytes` may go on behind it.
+/// Decodes the header and checks the checksum of the whole entry; `bytes` may continue after the entry.
 ///
 /// # Errors
 /// When the bytes are not an undamaged entry.
@@ -309,8 +311,9 @@ pub fn check(bytes: &[u8]) -> Result<Header, BadEntry> {
     Ok(header)
 }
 
-/// Whether all three are as long as they say and have the right checksums, which is known in the time
-/// that one of them takes. If not, [`check`] says what is wrong with which.
+/// Whether all three entries have the right length and checksum, computed in the time of one checksum.
+///
+/// If false, call [`check`] for each to find the error.
 pub(crate) fn are_whole(entries: [&[u8]; 3]) -> bool {
     let lengths_fit = entries.iter().all(|entry| {
         let length = entry.first_chunk::<HEADER_BYTES>().map(|fixed| u32_at(fixed, 8) as usize);
@@ -323,13 +326,13 @@ pub(crate) fn are_whole(entries: [&[u8]; 3]) -> bool {
             .all(|(sum, entry)| entry[CRC_AT] == sum.to_le_bytes())
 }
 
-/// Hash of a whole entry, by which the next one chains to it.
+/// Hash of a whole entry, stored in the next one as a chain.
 #[must_use]
 pub fn chain_hash(entry: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(entry)
 }
 
-/// Walks over the records of a checked entry. `bytes` holds exactly the entry.
+/// Calls `visit` for each record of a checked entry. `bytes` holds exactly the entry.
 ///
 /// # Errors
 /// When the records do not fill the entry exactly, or one is of an unknown kind.
@@ -341,7 +344,7 @@ pub fn for_each_record(
     for_each_record_within(bytes, 0..bytes.len(), header, visit)
 }
 
-/// The same for an entry that lies somewhere in what was read with it.
+/// Like [`for_each_record`], for an entry at `entry` in a larger chunk.
 #[inline]
 pub(crate) fn for_each_record_within(
     chunk: &Bytes,
@@ -387,7 +390,7 @@ pub(crate) fn for_each_record_within(
     if at == bytes.len() { Ok(()) } else { Err(BadEntry::Inconsistent) }
 }
 
-/// Decodes one whole entry, checking everything that can be checked without its neighbours.
+/// Decodes one whole entry and checks everything except the chain to the previous entry.
 ///
 /// # Errors
 /// When the bytes are not exactly one undamaged entry.
@@ -411,18 +414,18 @@ pub fn decode(bytes: &Bytes) -> Result<(Header, Entry), BadEntry> {
     Ok((header, entry))
 }
 
-/// One entry of a [`Group`]: where it lies in the group's bytes.
+/// One entry of a [`Group`].
 #[derive(Clone, Debug)]
 pub struct GroupEntry {
     /// Its slot.
     pub lsn: Lsn,
-    /// Its bytes.
+    /// Its range in the group's bytes.
     pub bytes: Range<usize>,
-    /// Who sent it.
+    /// Identifies the append.
     pub batch: u128,
 }
 
-/// Entries that are appended together. Cheap to clone; sending it again sends the same bytes.
+/// Entries that are appended together (group commit). Cheap to clone; a retry sends the same bytes.
 #[derive(Clone, Debug)]
 pub struct Group {
     after: Tail,
@@ -432,7 +435,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// What the group follows.
+    /// The end of the log that the group follows.
     #[must_use]
     pub fn after(&self) -> Tail {
         self.after
@@ -444,19 +447,19 @@ impl Group {
         self.tail
     }
 
-    /// All entries, one behind the other.
+    /// All entries, concatenated.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Where each entry lies.
+    /// The entries and their ranges in [`Group::bytes`].
     #[must_use]
     pub fn entries(&self) -> &[GroupEntry] {
         &self.entries
     }
 
-    /// The part of the group behind its first `count` entries, or nothing if that is all of it.
+    /// The group without its first `count` entries; `None` if no entry is left.
     #[must_use]
     pub fn without_first(&self, count: usize) -> Option<Group> {
         if count >= self.entries.len() {
@@ -488,7 +491,7 @@ impl Group {
     }
 }
 
-/// Encodes entries one behind the other, giving each the next LSN.
+/// Encodes entries one after another and assigns each the next LSN.
 #[derive(Debug)]
 pub struct GroupBuilder {
     partition: PartitionId,
@@ -504,18 +507,18 @@ pub struct GroupBuilder {
 struct OpenEntry {
     start: usize,
     records: u16,
-    /// Time of the entry before it, to go back to when it is abandoned.
+    /// Time of the entry before it, restored when this entry is abandoned.
     time_before: Timestamp,
 }
 
 impl GroupBuilder {
-    /// A group that follows `after`.
+    /// Starts a group that follows `after`.
     #[must_use]
     pub fn new(partition: PartitionId, epoch: u32, after: Tail) -> GroupBuilder {
         GroupBuilder::with_capacity(partition, epoch, after, 0)
     }
 
-    /// The same, for about so many bytes.
+    /// Starts a group with room for about `bytes` bytes.
     #[must_use]
     pub fn with_capacity(
         partition: PartitionId,
@@ -552,15 +555,14 @@ impl GroupBuilder {
         self.entries.is_empty()
     }
 
-    /// Starts an entry. Its time is `now`, or that of the entry before it if the clock went back.
-    /// Returns the time it got.
+    /// Starts an entry and returns its time: `now`, or the time of the previous entry if the clock went back.
     pub fn begin(&mut self, now: Timestamp, batch: u128) -> Timestamp {
         assert!(self.open.is_none(), "one entry is finished before the next begins");
         let timestamp = now.max(self.tail.timestamp);
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&MAGIC.to_le_bytes());
         self.bytes.extend_from_slice(&[VERSION, 0, 0, 0]);
-        self.bytes.extend_from_slice(&[0; 8]); // length and checksum come when it is finished
+        self.bytes.extend_from_slice(&[0; 8]); // length and checksum, set by `finish`
         self.bytes.extend_from_slice(&self.partition.get().to_le_bytes());
         self.bytes.extend_from_slice(&self.epoch.to_le_bytes());
         self.bytes.extend_from_slice(&self.tail.lsn.next().get().to_le_bytes());
@@ -576,7 +578,7 @@ impl GroupBuilder {
         timestamp
     }
 
-    /// Adds a record to the open entry and returns where it will be.
+    /// Adds a record to the open entry and returns its position.
     pub fn record(&mut self, record: &NewRecord<'_>) -> Position {
         let open = self.open.as_mut().expect("a record belongs to an entry that was begun");
         let ordinal = open.records;
@@ -585,7 +587,7 @@ impl GroupBuilder {
         Position { origin: self.partition, lsn: self.tail.lsn.next(), ordinal }
     }
 
-    /// Drops the open entry and everything in it, as if it had never begun.
+    /// Drops the open entry and all of its records.
     pub fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
             self.bytes.truncate(open.start);
@@ -640,7 +642,7 @@ fn encode_record(bytes: &mut Vec<u8>, ordinal: u16, record: &NewRecord<'_>) {
     bytes.extend_from_slice(record.body);
 }
 
-/// Writes an entry again with only the records in `keep`, as compaction does.
+/// Rewrites an entry with only the records in `keep`, for compaction.
 pub(crate) fn rewrite(header: &Header, entry: &[u8], keep: &[Record], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&entry[..HEADER_BYTES]);
@@ -661,7 +663,7 @@ pub(crate) fn rewrite(header: &Header, entry: &[u8], keep: &[Record], out: &mut 
     seal(&mut out[start..], size_u16(keep.len()), FLAG_COMPACTED);
 }
 
-/// Fills in flags, count, length and checksum of an encoded entry.
+/// Sets flags, record count, length and checksum of an encoded entry.
 fn seal(entry: &mut [u8], records: u16, flags: u8) {
     entry[5] = flags;
     entry[6..8].copy_from_slice(&records.to_le_bytes());
@@ -670,7 +672,7 @@ fn seal(entry: &mut [u8], records: u16, flags: u8) {
     seal_again(entry);
 }
 
-/// Makes the checksum of changed bytes right again; for tests of what stands behind it.
+/// Recomputes the checksum of an entry. Also used by tests that change bytes behind it.
 pub(crate) fn seal_again(entry: &mut [u8]) {
     let crc = checksum::of_entry(entry);
     entry[CRC_AT].copy_from_slice(&crc.to_le_bytes());

@@ -1,18 +1,18 @@
-//! What can go wrong with a log, by what the caller was doing.
+//! Errors of a log, one type per operation: open, read, append.
 
 use headwater_model::{Lsn, PartitionId};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes on disk that are not what was written. Always says where.
+/// Damaged bytes on disk, always with their location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file} is damaged at byte {offset}{}: {what}", lsn_text(.lsn))]
 pub struct Damage {
-    /// The file, relative to nothing: as it was opened.
+    /// The path of the file, as it was opened.
     pub file: String,
-    /// Where in the file the damage was noticed.
+    /// The byte offset at which the damage was detected.
     pub offset: u64,
-    /// The entry that is damaged, where it is known.
+    /// The damaged entry, if known.
     pub lsn: Option<Lsn>,
     /// What was wrong.
     pub what: String,
@@ -37,15 +37,15 @@ impl Damage {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot open the log in {}", dir.display())]
     Io {
         /// The directory of the log, or the file in it.
         dir: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Bytes on disk are not what was written: restore from a backup, or from a replica.
+    /// Bytes on disk are damaged: restore from a backup or from a replica.
     #[error(transparent)]
     Damaged(#[from] Damage),
     /// The directory belongs to another partition.
@@ -53,9 +53,9 @@ pub enum OpenError {
     WrongPartition {
         /// The directory of the log.
         dir: PathBuf,
-        /// The partition that was asked for.
+        /// The requested partition.
         expected: PartitionId,
-        /// The partition the files say they are.
+        /// The partition named in the files.
         found: PartitionId,
     },
     /// Written by a newer version of this program.
@@ -67,7 +67,7 @@ pub enum OpenError {
         file: String,
         /// Its format number.
         found: u32,
-        /// The newest format this version knows.
+        /// The newest format this version can read.
         supported: u32,
     },
 }
@@ -76,57 +76,57 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot read {file}")]
     Io {
         /// The file.
         file: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk are damaged.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// All versions were asked for after a position that compaction has already passed.
+    /// A read of all versions starts before the retained history.
     #[error(
         "changes after {asked} are no longer complete; the oldest complete position is {oldest}"
     )]
     BeforeRetention {
-        /// The position asked for.
+        /// The requested position.
         asked: Lsn,
-        /// The oldest position from which every version is still there.
+        /// The oldest position after which every version is still in the log.
         oldest: Lsn,
     },
-    /// The log did not answer; ask again.
+    /// The log did not answer; retry.
     #[error("the log did not answer; ask again")]
     Unavailable,
 }
 
-/// Why an append did not (certainly) happen.
+/// Why an append failed or its outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// Somebody else has written the slot.
+    /// Another writer has written the slot.
     #[error("slot after {expected} is taken; the log ends at {tail}")]
     Conflict {
-        /// What the group was to follow.
+        /// The LSN that the group was to follow.
         expected: Lsn,
         /// The end of the log.
         tail: Lsn,
     },
-    /// No answer: the group may or may not have been written. Look into its first slot.
+    /// No answer: the group may or may not have been written. Read its first slot to find out.
     #[error("the append was not answered; it may have been written")]
     Undecided,
-    /// The partition was split or merged away.
+    /// The partition was split or merged and takes no more entries.
     #[error("the partition is sealed at {0}; it takes no further entries")]
     Sealed(Lsn),
-    /// The disk is full; nothing was written. Make room and write again.
+    /// The disk is full; nothing was written. Free space and retry.
     #[error("the disk is full; nothing was written")]
     DiskFull,
-    /// Writing failed before the sync; nothing was written.
+    /// The write failed before the sync; nothing was written.
     #[error("writing failed; nothing was written")]
     Io(#[source] io::Error),
-    /// A sync failed earlier: what is on disk is not known. Reopen the partition.
+    /// A sync failed earlier, so the content of the disk is unknown. Reopen the partition.
     #[error("an earlier sync failed; the partition refuses writes until it is reopened")]
     Poisoned,
     /// The group is larger than a segment may be.

@@ -1,7 +1,7 @@
-//! A log that answers as a log behind a network does: late, wrongly, twice or not at all.
+//! Fault injection: a log behind a simulated unreliable network.
 //!
-//! It never loses or invents an entry; only its answers are bad. Whatever works on it works on a
-//! replicated log.
+//! Requests and answers are lost, delayed, repeated or stale. The log never loses or invents an entry. Code that
+//! works on it works on a replicated log.
 
 use crate::PartitionLog;
 use crate::entry::{Entry, Group, Tail};
@@ -11,27 +11,27 @@ use headwater_runtime::{BoxFuture, Random};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// How often each fault happens, in percent of all calls.
+/// The probability of each fault, in percent of all calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// An append is refused although its slot is free.
+    /// An append returns a conflict although its slot is free.
     pub false_conflict: u64,
-    /// An append is carried out, but its answer is lost.
+    /// An append is executed, but its answer is lost.
     pub lost_reply: u64,
-    /// An append is lost on the way.
+    /// An append is never delivered.
     pub lost_request: u64,
-    /// An append is lost on the way, and arrives before some later one.
+    /// An append is delivered late, before some later one.
     pub late_request: u64,
-    /// An append that was carried out is carried out again later.
+    /// An executed append is delivered again later.
     pub repeated_request: u64,
-    /// A read answers with what was true earlier.
+    /// A read returns an earlier state.
     pub stale_read: u64,
     /// A read is not answered.
     pub lost_read: u64,
 }
 
 impl Faults {
-    /// A thoroughly bad network.
+    /// A very unreliable network with all faults.
     #[must_use]
     pub fn many() -> Faults {
         Faults {
@@ -46,7 +46,7 @@ impl Faults {
     }
 }
 
-/// See the head of this file. Clones are the same log.
+/// A [`PartitionLog`] that injects faults in front of another one. Clones share their state.
 #[derive(Clone)]
 pub struct FaultyLog {
     inner: Arc<dyn PartitionLog>,
@@ -56,7 +56,7 @@ pub struct FaultyLog {
 
 struct State {
     random: Random,
-    /// Requests still on their way.
+    /// Requests not delivered yet.
     late: Vec<Group>,
     stale_tail: Option<Tail>,
 }
@@ -71,7 +71,7 @@ enum Fate {
 }
 
 impl FaultyLog {
-    /// Puts a bad network in front of `inner`.
+    /// Puts a simulated unreliable network in front of `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn PartitionLog>, faults: Faults, random: Random) -> FaultyLog {
         let state = State { random, late: Vec::new(), stale_tail: None };
@@ -105,7 +105,7 @@ impl FaultyLog {
             if arrives { std::mem::take(&mut state.late) } else { Vec::new() }
         };
         for group in due {
-            // Its sender has long given up waiting; only compare-and-append protects the log.
+            // The sender no longer waits for it; only compare-and-append protects the log.
             let _ = self.inner.append(group).await;
         }
     }
@@ -133,7 +133,7 @@ impl PartitionLog for FaultyLog {
                 }
                 Fate::Repeated => {
                     let result = log.inner.append(group.clone()).await;
-                    // One that was refused is not repeated: its sender may count on that.
+                    // A rejected append is not repeated: its sender may rely on the rejection.
                     if result.is_ok() {
                         log.state.lock().late.push(group);
                     }

@@ -1,8 +1,8 @@
-//! Completeness of history: the LSN after which every version of a hashed key is still in the log.
+//! Retention floors: the LSN after which every version of a hashed key is still in the log.
 //!
-//! Compaction drops superseded versions lane by lane, and the lanes of a merged partition hold
-//! different keys. One LSN for the whole partition would cut off the half whose LSNs are lower, so the
-//! floor is kept per key range:
+//! Compaction drops superseded versions lane by lane, and the lanes of a merged partition hold different keys.
+//! With one LSN for the whole partition, the half with the lower LSNs would lose its history, so each key range
+//! has its own floor:
 //!
 //! ```text
 //! keys     |----- low -----|----- high ----|
@@ -10,7 +10,7 @@
 //! reader   of low after 950: served     of high after 20: served     of both after 20: refused
 //! ```
 //!
-//! Pure values; what a floor is compared with, and when it rises, is decided by the log.
+//! Pure values: the log decides when to raise a floor and what to compare with it.
 
 use headwater_model::{Epk, KeyRange, Lsn};
 
@@ -26,7 +26,7 @@ impl Floors {
         floors
     }
 
-    /// History of these keys is complete only after `lsn` from now on.
+    /// Raises the floor of these keys to `lsn`. Never lowers a floor.
     pub(crate) fn raise(&mut self, keys: KeyRange, lsn: Lsn) {
         let is_known =
             self.0.iter().any(|(known, floor)| *floor >= lsn && known.contains_range(&keys));
@@ -37,7 +37,7 @@ impl Floors {
         self.0.push((keys, lsn));
     }
 
-    /// The floor of all of these keys.
+    /// The highest floor of these keys.
     pub(crate) fn of(&self, keys: &KeyRange) -> Lsn {
         let overlapping = self.0.iter().filter(|(known, _)| known.overlaps(keys));
         overlapping.map(|(_, floor)| *floor).max().unwrap_or(Lsn::ZERO)
@@ -48,12 +48,12 @@ impl Floors {
         self.0.iter().map(|(_, floor)| *floor).max().unwrap_or(Lsn::ZERO)
     }
 
-    /// These keys, cut where the floor changes.
+    /// These keys, split where the floor changes.
     pub(crate) fn pieces(&self, keys: &KeyRange) -> Vec<(KeyRange, Lsn)> {
         cut(keys, self.0.iter().map(|(known, _)| known), |piece| self.of(piece))
     }
 
-    /// What a log that takes over these keys has to start with.
+    /// Adds the floors of `from` for the keys that this log takes over.
     pub(crate) fn inherit(&mut self, from: &Floors, keys: &KeyRange) {
         for (known, floor) in &from.0 {
             if let Some(common) = known.intersect(keys) {
@@ -62,7 +62,7 @@ impl Floors {
         }
     }
 
-    /// Makes it one floor for every key, if all of these keys have the same.
+    /// Merges to one floor for every key, if all of these keys have the same floor.
     pub(crate) fn simplify(&mut self, keys: &[KeyRange]) {
         let floors: Vec<Lsn> =
             keys.iter().flat_map(|keys| self.pieces(keys)).map(|(_, floor)| floor).collect();
@@ -73,7 +73,7 @@ impl Floors {
         }
     }
 
-    /// Whether one LSN says it all.
+    /// Whether every key has the same floor.
     pub(crate) fn is_uniform(&self) -> bool {
         self.0.iter().all(|(known, _)| *known == KeyRange::full())
     }
@@ -83,7 +83,7 @@ impl Floors {
     }
 }
 
-/// A range of keys, cut at the ends of others where what `look` says about the pieces differs.
+/// Splits a key range at the bounds of `others` and merges neighbours with the same result of `look`.
 pub(crate) fn cut<'a, T: PartialEq>(
     keys: &KeyRange,
     others: impl Iterator<Item = &'a KeyRange>,

@@ -1,7 +1,7 @@
-//! Doors for fuzzers and property tests to the decoders of bytes on disk. No part of the API.
+//! Entry points for fuzzers and property tests to the decoders of bytes on disk. Not part of the API.
 //!
-//! Each function takes any bytes at all and must neither panic nor take memory out of proportion to
-//! them. `fuzz/` feeds them to a coverage-guided fuzzer, `tests/decoders_survive_anything.rs` to chance.
+//! Each function accepts any bytes and must never panic or use memory out of proportion to them. `fuzz/` runs
+//! them in a coverage-guided fuzzer, `tests/decoders_survive_anything.rs` with random mutations.
 
 use crate::codec::seal_with_crc;
 use crate::disk::{Disk, MemoryDisk, read_file};
@@ -20,7 +20,7 @@ use headwater_runtime::Simulation;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One entry, and its records.
+/// Decodes one entry and its records.
 pub fn entry(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let checked = entry::check(&bytes);
@@ -34,7 +34,7 @@ pub fn entry(bytes: &[u8]) {
     }
 }
 
-/// The same behind a checksum that is right, which chance alone does not find.
+/// Decodes one entry after its checksum is corrected, which random bytes never match.
 pub fn sealed_entry(bytes: &[u8]) {
     let mut sealed = bytes.to_vec();
     if sealed.len() >= entry::HEADER_BYTES {
@@ -43,7 +43,7 @@ pub fn sealed_entry(bytes: &[u8]) {
     entry(&sealed);
 }
 
-/// An offset table, as it is and behind a checksum that is right.
+/// Decodes an offset table, unchanged and with a correct checksum appended.
 pub fn table(bytes: &[u8]) {
     for_both(bytes, |bytes| {
         if let Some(table) = Table::decode(bytes) {
@@ -62,7 +62,7 @@ pub fn table(bytes: &[u8]) {
     });
 }
 
-/// A manifest, as it is and behind a checksum that is right.
+/// Decodes a manifest, unchanged and with a correct checksum appended.
 pub fn manifest(bytes: &[u8]) {
     for_both(bytes, |bytes| {
         if let Ok(manifest) = Manifest::decode(bytes, Path::new("MANIFEST")) {
@@ -72,7 +72,7 @@ pub fn manifest(bytes: &[u8]) {
     });
 }
 
-/// A checkpoint of dead bits, as it is and behind a checksum that is right.
+/// Decodes a checkpoint of dead bits, unchanged and with a correct checksum appended.
 pub fn checkpoint(bytes: &[u8]) {
     for_both(bytes, |bytes| {
         if let Some(checkpoint) = liveness::decode_checkpoint(bytes) {
@@ -94,12 +94,10 @@ fn for_both(bytes: &[u8], decode: impl Fn(&[u8])) {
     decode(&sealed);
 }
 
-/// A whole directory: any bytes as its manifest and as its one segment. Opened, read in every way and
-/// compacted; errors are fine.
+/// Opens a log directory with any bytes as its manifest and its one segment, then reads and compacts it.
 ///
-/// The first two bytes say how long the manifest is. Its checksum and those of the segment's header and
-/// entries are made right where the bytes look as if they should be, so that what is behind them is
-/// reached.
+/// Errors are fine. The first two bytes are the length of the manifest. Its checksum and those of the segment's
+/// header and entries are corrected where they can be found, so that the code behind them is reached.
 pub fn directory(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else {
         return;
@@ -158,7 +156,7 @@ fn use_log(disk: &MemoryDisk, dir: &Path, partition: PartitionId) {
     let _ = log.checkpoint();
 }
 
-/// Makes the checksums of a segment's header and of every entry that can be found right.
+/// Corrects the checksums of a segment's header and of every entry that can be found.
 fn make_right(segment: &mut [u8]) {
     let header_bytes = segment::HEADER_BYTES as usize;
     if segment.len() >= header_bytes {
@@ -179,7 +177,7 @@ fn make_right(segment: &mut [u8]) {
     }
 }
 
-/// What the functions above are given when nothing is wrong, as beginnings for mutation.
+/// Valid inputs of the functions above, as seeds for mutation.
 pub struct Examples {
     /// For [`entry`].
     pub entry: Vec<u8>,
@@ -204,7 +202,7 @@ pub fn examples() -> Examples {
     let segment = read(&segment::segment_path(dir, 1));
     let first = segment::HEADER_BYTES as usize;
     let header = entry::decode_header(&segment[first..]).expect("a log has entries");
-    // Without its checksum, which is made right anyway.
+    // Without its checksum, which `directory` appends.
     let content = &manifest[..manifest.len() - 4];
     let length = u16::try_from(content.len()).expect("one segment is described in a few bytes");
     let mut directory = length.to_le_bytes().to_vec();

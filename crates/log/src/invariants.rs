@@ -1,7 +1,7 @@
-//! What a reader of a log may rely on, each promise written once.
+//! The invariants that a reader of a log may rely on, each defined once.
 //!
-//! Pure functions over what was asked and what was answered, so that assertions in this crate, its
-//! tests and a simulation of whole systems mean the same thing. Each returns what is broken, in words.
+//! Pure functions over request and response, shared by assertions in this crate, its tests and the simulation.
+//! Each returns a description of the violation. None of them reads a log.
 //!
 //! ```text
 //! asked    after 4, upto 9, 2 records       log 5:a 6:(b,c) 7:a' 8:✗b 9:d
@@ -15,15 +15,17 @@ use crate::read::{Batch, ReadRequest};
 use headwater_model::Lsn;
 use std::collections::BTreeSet;
 
-/// Kept, or a sentence about what is broken.
+/// `Ok`, or a description of the violation.
 pub type Promise = Result<(), String>;
 
 fn promise(kept: bool, broken: impl FnOnce() -> String) -> Promise {
     if kept { Ok(()) } else { Err(broken()) }
 }
 
-/// A page starts behind the position asked for, is in order, ends no later than it says, and stops
-/// early only because it is full. Without the log at hand this is all that can be said about it.
+/// Checks a page against its request, without the log.
+///
+/// The page starts after the requested position, is in order, ends no later than `scanned`, and stops before
+/// `upto` only when it is full.
 ///
 /// # Errors
 /// When the page breaks the promise.
@@ -51,8 +53,7 @@ pub fn page_answers_request(request: &ReadRequest<'_>, page: &Batch) -> Promise 
     page_stops_when_full(request, page)
 }
 
-/// A page ends with the LSN at which it has as much as was asked for: not before, unless there is no
-/// more, and not after.
+/// A page ends with the LSN at which it is full: not before, unless the log ends there, and not after.
 fn page_stops_when_full(request: &ReadRequest<'_>, page: &Batch) -> Promise {
     let is_full = |records: &[Record]| {
         let bytes: usize = records.iter().map(Record::content_bytes).sum();
@@ -69,13 +70,13 @@ fn page_stops_when_full(request: &ReadRequest<'_>, page: &Batch) -> Promise {
     })
 }
 
-/// Records come in order of their LSNs, all behind `after`, none twice.
+/// Records are in LSN order, all after `after`, without duplicates.
 ///
 /// # Errors
 /// When they do not.
 pub fn records_are_in_order(after: Lsn, records: &[Record]) -> Promise {
     let mut before = after;
-    // Only records of one LSN can be the same, so only those are compared.
+    // Only records of the same LSN can be duplicates.
     let mut same_lsn: BTreeSet<Position> = BTreeSet::new();
     for record in records {
         let position = record.position;
@@ -91,7 +92,7 @@ pub fn records_are_in_order(after: Lsn, records: &[Record]) -> Promise {
     Ok(())
 }
 
-/// What was reached stays reached.
+/// A position never moves back.
 ///
 /// # Errors
 /// When the position moved back.
@@ -99,7 +100,7 @@ pub fn position_moves_forward(before: Lsn, now: Lsn) -> Promise {
     promise(now >= before, || format!("the position moved back from {before} to {now}"))
 }
 
-/// A page goes on where the one before it ended, and no LSN is cut between the two.
+/// A page continues where the previous one ended, and no LSN is split between them.
 ///
 /// # Errors
 /// When an LSN is in both pages, or the second was not read from the end of the first.
@@ -111,11 +112,13 @@ pub fn pages_join(first: &Batch, second: &Batch) -> Promise {
     })
 }
 
-/// Exactly these records were seen, each once: the live ones in latest-version mode, all of them in
-/// all-versions mode after a complete position.
+/// The records are exactly the expected ones, each once.
+///
+/// Expected are the live records in latest-version mode, and all records after a complete position in
+/// all-versions mode.
 ///
 /// # Errors
-/// When one is missing, or one too many.
+/// When a record is missing, unexpected or duplicated.
 pub fn exactly_these(expected: &BTreeSet<Position>, records: &[Record]) -> Promise {
     let seen: BTreeSet<Position> = records.iter().map(|record| record.position).collect();
     let missing: Vec<_> = expected.difference(&seen).take(3).collect();
@@ -126,8 +129,7 @@ pub fn exactly_these(expected: &BTreeSet<Position>, records: &[Record]) -> Promi
     promise(records.len() == expected.len(), || "a record comes twice".to_owned())
 }
 
-/// After a crash everything acknowledged is still there, and of what was on its way some whole entries
-/// from its beginning, or nothing.
+/// After a crash the log ends at or after the last acknowledged entry, and not after the last sent one.
 ///
 /// # Errors
 /// When the log ends too early or too late.
@@ -140,10 +142,10 @@ pub fn tail_survives_crash(acknowledged: Lsn, sent: Lsn, found: Lsn) -> Promise 
     })
 }
 
-/// An entry is there as a whole: its records, as they were sent.
+/// An entry is complete: it has the records that were sent, in order.
 ///
 /// # Errors
-/// When some of them are missing.
+/// When the records differ.
 pub fn entry_is_whole(sent: &[Position], found: &[Record]) -> Promise {
     let found: Vec<Position> = found.iter().map(|record| record.position).collect();
     promise(sent == found, || format!("sent {sent:?}, found {found:?}"))

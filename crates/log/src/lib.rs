@@ -1,8 +1,8 @@
 //! The partition log: an append-only, checksummed, compactable sequence of entries on disk.
 //!
-//! A partition is a log, and reading the log is the change feed. This crate keeps the bytes: it knows
-//! entries, their records, which record supersedes which, and where each one lies. It does not know
-//! what an item is, what a record's meta bytes mean, or who may write.
+//! A partition is a log, and reading the log is the change feed. This crate stores entries and their records,
+//! tracks which record supersedes which, and finds each one by position. It never interprets items or a
+//! record's meta bytes, and never checks permissions.
 //!
 //! ```text
 //! entry 5      6      7          8           9
@@ -11,13 +11,13 @@
 //!                     5          one entry   a tombstone
 //! ```
 //!
-//! * [`entry`] is the envelope every state change of a partition travels in.
-//! * [`LocalLog`] keeps entries in segments on a [`disk::Disk`], answers reads and compacts.
-//! * [`PartitionLog`] is the seam between one machine and many: who decides the next slot.
-//! * [`FaultyLog`] answers as a network would, and [`conformance`] is what every log must pass.
-//! * [`invariants`] says what a reader may rely on, once for assertions, tests and simulations.
+//! * [`entry`] is the encoding of a state change of a partition.
+//! * [`LocalLog`] keeps entries in segments on a [`disk::Disk`], serves reads and compacts.
+//! * [`PartitionLog`] is the interface of local and replicated logs.
+//! * [`FaultyLog`] simulates an unreliable network, and [`conformance`] tests every log.
+//! * [`invariants`] defines what a reader may rely on, for assertions, tests and simulations.
 //!
-//! `FORMAT.md` in this crate's folder draws every byte.
+//! `FORMAT.md` in this crate's folder specifies every byte.
 
 mod buffers;
 mod checksum;
@@ -59,20 +59,21 @@ pub use meter::{Histogram, HistogramFigures, LogFigures, LogMeter};
 pub use read::{Batch, Extent, ReadRequest, Which};
 pub use snapshot::{Snapshot, SnapshotFile};
 
-/// Who decides what the next entry of a partition is.
+/// A log with compare-and-append: the authority on a partition's next entry.
 ///
-/// On one machine that is a file; on many it is a replicated engine, which every node copies into its
-/// own [`LocalLog`]. An append may end undecided. Then *the next slot decides*: [`PartitionLog::entry`]
-/// at the first slot of the group shows our batch (it was written), another's (it was rejected), or
-/// nothing (send the same bytes again).
+/// On one machine this is a file; in a cluster it is a replicated engine, which every node copies into its own
+/// [`LocalLog`]. The outcome of an append may be unknown ([`AppendError::Undecided`]). Then the first slot of
+/// the group decides. [`PartitionLog::entry`] shows the batch of this group (written), another batch
+/// (rejected), or nothing (send the same bytes again).
 pub trait PartitionLog: Send + Sync + 'static {
-    /// Appends a group of entries right behind `group.after()`, all or nothing as far as readers can
-    /// tell, and returns when they are as durable as this log promises.
+    /// Appends a group of entries directly after `group.after()`, atomically for readers.
+    ///
+    /// Returns when the entries are as durable as this log promises.
     fn append(&self, group: Group) -> BoxFuture<Result<(), AppendError>>;
 
-    /// The entry in one slot of this partition's own sequence, if it has been written.
+    /// Reads the entry in one slot of this partition's own sequence; `None` if it is not written.
     fn entry(&self, lsn: Lsn) -> BoxFuture<Result<Option<Entry>, ReadError>>;
 
-    /// The last written slot, as far as this log knows. May lag behind in a replicated log.
+    /// The end of the log. May be stale in a replicated log.
     fn tail(&self) -> BoxFuture<Result<Tail, ReadError>>;
 }

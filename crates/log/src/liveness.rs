@@ -1,7 +1,7 @@
-//! Which records are dead: one bit per record of a segment, set when the record is superseded.
+//! Dead bits: one bit per record of a segment, set when the record is superseded.
 //!
-//! Bits are only ever set. They live in memory and are derived: the checkpoint file holds them as they
-//! were at some LSN, and the log after that LSN sets the rest again.
+//! Bits are never cleared. They are kept in memory and derived from the log: the checkpoint file holds them as
+//! of some LSN, and a replay of the log after that LSN sets the rest.
 
 use crate::codec::{Reader, checked_content, seal_with_crc};
 use headwater_model::{Lsn, PartitionId};
@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 8] = b"HWLIV\0\0\x01";
-/// Bits of one chunk. Chunks are made when a bit in them is set first.
+/// Bits per chunk. A chunk is allocated when its first bit is set.
 const CHUNK_BITS: usize = 1 << 16;
 const CHUNK_WORDS: usize = CHUNK_BITS / 64;
-/// A segment has no more records than this.
+/// The most records of a segment.
 pub(crate) const RECORDS_MAX: usize = 1 << 20;
 
 /// The dead bits of one segment. Set by one thread at a time, read by any.
@@ -35,7 +35,7 @@ impl Default for DeadBits {
 }
 
 impl DeadBits {
-    /// Marks a record of so many bytes as dead. False when it was already.
+    /// Marks a record as dead and adds its `bytes` to the sum. False when it was already dead.
     pub(crate) fn set(&self, record: usize, bytes: u64) -> bool {
         let Some(chunk) = self.chunks.get(record / CHUNK_BITS) else {
             return false;
@@ -59,7 +59,7 @@ impl DeadBits {
         words[record % CHUNK_BITS / 64].load(Ordering::Acquire) & (1 << (record % 64)) != 0
     }
 
-    /// The first record from `from` on, below `end`, that is not dead; `end` when there is none.
+    /// The first live record in `from..end`; `end` when there is none.
     pub(crate) fn next_live(&self, from: usize, end: usize) -> usize {
         let mut record = from;
         while record < end {
@@ -84,7 +84,7 @@ impl DeadBits {
         self.dead_bytes.load(Ordering::Relaxed)
     }
 
-    /// The bits as words, as short as they can be.
+    /// The bits as words, without trailing zero words.
     fn words(&self) -> Vec<u64> {
         let mut words = Vec::new();
         for (number, chunk) in self.chunks.iter().enumerate() {
@@ -120,7 +120,7 @@ impl DeadBits {
 /// The checkpoint file: the bits of every segment as they were at one LSN.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    /// Whose it is: every partition has a segment 1.
+    /// The partition it belongs to; every partition has a segment 1.
     pub(crate) partition: PartitionId,
     /// Every record superseded by an entry up to here is marked.
     pub(crate) lsn: Lsn,
@@ -147,7 +147,7 @@ pub(crate) fn encode_checkpoint<'a>(
     out
 }
 
-/// `None` when the bytes are not an undamaged checkpoint.
+/// Decodes a checkpoint; `None` when the bytes are damaged or something else.
 pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<Checkpoint> {
     let mut reader = Reader::new(checked_content(bytes)?);
     if reader.take(MAGIC.len()).ok()? != MAGIC {

@@ -1,6 +1,6 @@
-//! The manifest: which files make up a partition's log, and what is known about each.
+//! The manifest: the list of a log's segments, with the state of each and of the whole log.
 //!
-//! It is replaced as a whole, in one step, whenever the set of segments changes: when the active
+//! It is never changed in place. It is replaced atomically whenever the set of segments changes: when the active
 //! segment is sealed, when compaction swaps files, when the partition is sealed for a split.
 
 use crate::codec::{Reader, Short, checked_content, seal_with_crc};
@@ -12,20 +12,21 @@ use headwater_model::{Epk, KeyRange, Lsn, PartitionId, Timestamp};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"HWMAN\0\0\x01";
-/// The newest version of the whole directory format. A manifest is written in the oldest version that
-/// can express it: 2 only has the list of floors behind what 1 has.
+/// The newest version of the directory format.
+///
+/// A manifest is written in the oldest version that can express it: version 2 only appends the list of floors.
 pub(crate) const FORMAT: u32 = 2;
 const WITHOUT_FLOORS: u32 = 1;
-/// A manifest is never larger: 100 bytes a segment, 64 MiB segments, petabytes.
+/// The largest manifest. With 100 bytes per segment of 64 MiB this is enough for tens of terabytes.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What is known about a segment that takes no more entries.
+/// The final state of a sealed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) last_lsn: Lsn,
     pub(crate) bytes: u32,
     pub(crate) records: u32,
-    /// Bytes of its tombstones, superseded or not: what compaction gains when nothing needs them.
+    /// Bytes of its tombstones, superseded or not, which compaction can free when no record needs them.
     pub(crate) tombstone_bytes: u32,
     pub(crate) last_hash: u64,
     /// Time of its newest entry, in milliseconds since 1970.
@@ -35,21 +36,21 @@ pub(crate) struct Sealed {
 /// One segment as the manifest lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentInfo {
-    /// Names the file.
+    /// The number in the file name.
     pub(crate) number: u64,
     /// The partition whose log gave out its LSNs.
     pub(crate) origin: PartitionId,
     pub(crate) first_lsn: Lsn,
-    /// Hash of the entry in front of its first one.
+    /// Hash of the entry before its first one.
     pub(crate) previous_hash: u64,
     /// Rewritten by compaction: LSNs have gaps and the chain is not checked.
     pub(crate) compacted: bool,
-    /// Without a checkpoint of its bits, every record in it was alive at this LSN of the partition.
+    /// If the checkpoint lacks its dead bits, all of its records were alive at this LSN of the partition.
     pub(crate) alive_at: Lsn,
-    /// Inherited and not yet rewritten: the file is linked, and holds records of siblings too.
+    /// Inherited and not yet rewritten: a hard link that also holds records of siblings.
     pub(crate) shared: bool,
-    /// Appended to without a sync after every group: after a power cut a hole in it is no damage,
-    /// unless the log is known to have reached further.
+    /// Appended without a sync per group: after a power cut a hole in it is not damage, unless the log is known
+    /// to have reached further.
     pub(crate) relaxed: bool,
     /// Only records in this range belong to the partition. Set for everything inherited.
     pub(crate) filter: Option<KeyRange>,
@@ -61,18 +62,18 @@ pub(crate) struct SegmentInfo {
 pub(crate) struct Manifest {
     pub(crate) partition: PartitionId,
     pub(crate) epoch: u32,
-    /// The log starts behind this LSN; everything up to it was inherited.
+    /// The log starts after this LSN; everything up to it was inherited.
     pub(crate) start: Lsn,
-    /// The log reached at least this LSN. If it ends before, something is missing.
+    /// The log reached at least this LSN. If it ends before, entries are missing.
     pub(crate) reached: Lsn,
-    /// Set when the partition was split or merged away.
+    /// Set when the partition was split or merged.
     pub(crate) sealed: bool,
-    /// After which LSN all versions are complete.
+    /// The LSNs after which all versions are complete.
     pub(crate) floors: Floors,
-    /// No further entry is older: time does not go back, even when the entries that tell it are gone.
+    /// A lower bound of the time of later entries, kept even when the entries that had it are compacted away.
     pub(crate) clock: Timestamp,
     pub(crate) next_segment: u64,
-    /// Lane by lane (one origin, one filter), each in order of LSNs.
+    /// Lane by lane (same origin and filter), each in LSN order.
     pub(crate) segments: Vec<SegmentInfo>,
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn path(dir: &Path) -> PathBuf {
 }
 
 impl Manifest {
-    /// A number for a new file. Not given out twice, whatever becomes of the file.
+    /// Allocates a number for a new file. Numbers are never reused, even if the file is not kept.
     pub(crate) fn take_number(&mut self) -> u64 {
         let number = self.next_segment;
         self.next_segment += 1;
@@ -166,7 +167,7 @@ fn decode_content(reader: &mut Reader<'_>, format: u32) -> Result<Manifest, Shor
     if reader.is_empty() && is_consistent(&manifest) { Ok(manifest) } else { Err(Short) }
 }
 
-/// Whether the numbers can be worked with; only a forged checksum lets others come this far.
+/// Whether the numbers are consistent. Only a manifest with a forged checksum can fail here.
 fn is_consistent(manifest: &Manifest) -> bool {
     let can_go_on = |lsn: Lsn| lsn.get() < u64::MAX;
     let mut numbers = std::collections::BTreeSet::new();
@@ -176,7 +177,7 @@ fn is_consistent(manifest: &Manifest) -> bool {
                 && sealed.last_lsn >= segment.first_lsn.previous()
                 && sealed.bytes >= HEADER_BYTES
         });
-        // Only the log's own newest segment is ever appended to.
+        // Only a segment of the log's own origin may be active.
         let active = segment.sealed.is_some() || segment.origin == manifest.partition;
         let numbered = segment.number < manifest.next_segment && numbers.insert(segment.number);
         sealed
@@ -213,7 +214,7 @@ fn encode_floors(out: &mut Vec<u8>, floors: &Floors) {
     }
 }
 
-/// The floors by key range; `highest` is the one number that older versions go by.
+/// Decodes the floors by key range. `highest` is the single floor that format 1 has.
 fn decode_floors(reader: &mut Reader<'_>, highest: Lsn) -> Result<Floors, Short> {
     let mut floors = Floors::default();
     for _ in 0..reader.u64()? {

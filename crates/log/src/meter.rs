@@ -1,7 +1,7 @@
-//! Counters of what logs do: syncs, groups and compactions, summed over all logs that share a [`LogMeter`].
+//! Metrics of logs: syncs, groups and compactions, summed over all logs that share a [`LogMeter`].
 //!
-//! Writers count with relaxed atomics: no lock, no allocation. Knows no text format and decides nothing;
-//! monitoring reads [`LogMeter::figures`].
+//! Counting uses relaxed atomics: no lock, no allocation. Monitoring reads [`LogMeter::figures`]; no text format
+//! is produced here.
 
 use crate::compaction::Compacted;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ const GROUP_ENTRIES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One for each bound, and one for what is larger than all of them.
+    /// One count for each bound, and one for larger values.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
@@ -41,9 +41,9 @@ pub struct Histogram {
 /// The buckets of a [`Histogram`] at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramFigures {
-    /// Upper bounds (included), ascending.
+    /// Upper bounds, inclusive and ascending.
     pub bounds: &'static [u64],
-    /// Observations in each bucket alone; the last one has no upper bound.
+    /// Observations per bucket, not cumulative; the last bucket has no upper bound.
     pub counts: Vec<u64>,
     /// The sum of all observed values.
     pub sum: u64,
@@ -114,15 +114,15 @@ impl Default for LogMeter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogFigures {
-    /// How long each sync of an append took, in nanoseconds. Empty with `Durability::Os`.
+    /// Latency of each sync of an append, in nanoseconds. Empty with `Durability::Os`.
     pub sync_nanos: HistogramFigures,
     /// Entries of each appended group: one for each write or transaction.
     pub group_entries: HistogramFigures,
-    /// Runs of segments that were written again.
+    /// Runs of segments that were rewritten.
     pub compactions: u64,
     /// Bytes of the segments they replaced.
     pub compaction_read_bytes: u64,
-    /// Bytes of the segments that took their place.
+    /// Bytes of the segments that replaced them.
     pub compaction_written_bytes: u64,
     /// When the last one ended, in milliseconds since 1970; `None` before the first.
     pub last_compaction_ms: Option<u64>,

@@ -1,16 +1,16 @@
-//! Files and directories that only their owner can read: modes 0700 and 0600.
+//! Creates files and directories that only their owner can read: modes 0700 and 0600.
 //!
-//! Everything in a data directory is made through here, except the tables of the index engine. Those lie in a
-//! directory that is closed to others. Where the system has no such modes, this does nothing special.
+//! Everything in a data directory is created here, except the tables of the index engine, which are in a
+//! private directory. On systems without such modes nothing special happens.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Creates a directory and those above it, each for its owner alone. One that exists stays as it is.
+/// Creates a directory and its parents with mode 0700. Existing directories keep their modes.
 ///
 /// # Errors
-/// What the operating system says.
+/// Errors of the operating system.
 pub fn create_dir_all(dir: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -19,7 +19,7 @@ pub fn create_dir_all(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// Options under which a new file is for its owner alone.
+/// Open options that create files with mode 0600.
 #[must_use]
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -28,10 +28,10 @@ pub fn options() -> OpenOptions {
     options
 }
 
-/// Puts a file in the place of another, or of none. It is there whole or not at all.
+/// Creates or replaces a file atomically: writes and syncs a temporary file, then renames it.
 ///
 /// # Errors
-/// What the operating system says.
+/// Errors of the operating system.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = options().write(true).create(true).truncate(true).open(&new)?;
@@ -40,10 +40,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(new, path)
 }
 
-/// Closes a directory to everybody but its owner.
+/// Restricts a directory to its owner (mode 0700).
 ///
 /// # Errors
-/// What the operating system says.
+/// Errors of the operating system.
 #[cfg(unix)]
 pub fn close_to_others(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -55,10 +55,10 @@ pub fn close_to_others(dir: &Path) -> io::Result<()> {
     std::fs::set_permissions(dir, permissions)
 }
 
-/// Closes a directory to everybody but its owner, where the system has modes.
+/// Does nothing on systems without modes.
 ///
 /// # Errors
-/// None here.
+/// Never.
 #[cfg(not(unix))]
 pub fn close_to_others(_: &Path) -> io::Result<()> {
     Ok(())

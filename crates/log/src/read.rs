@@ -1,8 +1,8 @@
-//! Reading a log in order: lanes of segments, merged by LSN, in chunks of sequential bytes.
+//! Ordered reads: a merge by LSN over lanes of segments, in large sequential chunks.
 //!
-//! A lane is the segments of one origin, as far as they belong to this partition. A partition that was
-//! never split has one lane, its own. A child has its parent's lane in front of its own; a partition
-//! merged from two has both parents' lanes, whose LSNs interleave:
+//! A lane holds the segments of one origin that belong to this partition. A partition that was never split has
+//! one lane, its own. A child has its parent's lane before its own. A merged partition has the lanes of both
+//! parents, whose LSNs interleave:
 //!
 //! ```text
 //! lane of 3   1 2 . 4 5 |
@@ -11,7 +11,7 @@
 //! reader      after 4: [5 5] [6] [7] [8] [9]     one LSN is never cut over two pages
 //! ```
 //!
-//! Dead records are passed over by their bits, without reading them.
+//! Dead records are skipped by their dead bits, without reading them. Nothing here writes.
 
 use crate::buffers::BUFFER_BYTES;
 use crate::entry::{self, Record, RecordKind};
@@ -25,22 +25,22 @@ use headwater_model::{KeyRange, Lsn, PartitionId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes read from a file at once. Larger reads only spill out of the cache.
+/// Bytes per file read. Larger reads do not fit into the CPU cache.
 const CHUNK_BYTES: u32 = 256 << 10;
 const _: () = assert!(CHUNK_BYTES as usize == BUFFER_BYTES, "a chunk is what a buffer is made for");
-/// Unwanted bytes between two wanted entries that are cheaper to read than to seek over.
+/// The largest gap between two wanted entries that is cheaper to read than to skip.
 const GAP_BYTES: u32 = 8 << 10;
-/// Records a batch makes room for before it has seen them.
+/// The most records a batch preallocates room for.
 const ROOM_MAX: usize = 1024;
 
-/// Which records a reader wants to see.
+/// Which records a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Versions that nothing has superseded.
     Live,
     /// Every version and every tombstone.
     AllVersions,
-    /// Everything, control records too: what a replay applies.
+    /// Every record, control records included, as a replay needs them.
     Everything,
 }
 
@@ -57,43 +57,44 @@ impl Which {
 /// A request for records in order.
 #[derive(Clone, Debug)]
 pub struct ReadRequest<'a> {
-    /// Start behind this LSN.
+    /// Start after this LSN.
     pub after: Lsn,
-    /// Stop at this LSN.
+    /// Stop at this LSN, inclusive.
     pub upto: Lsn,
-    /// What to see.
+    /// Which records to return.
     pub which: Which,
     /// Only records whose hashed key is in this range.
     pub range: Option<&'a KeyRange>,
-    /// Stop after the LSN with which so many records are reached.
+    /// Stop after the LSN that reaches this many records.
     pub records_max: usize,
-    /// Stop after the LSN with which so many bytes are reached.
+    /// Stop after the LSN that reaches this many bytes of content.
     pub bytes_max: usize,
 }
 
-/// Records in order of their LSNs, every LSN whole. One that has fewer records and bytes than were
-/// asked for has reached the end.
+/// A page of records in LSN order that never splits an LSN.
+///
+/// A batch with fewer records and bytes than requested has reached the end.
 #[derive(Clone, Debug)]
 pub struct Batch<T = Record> {
-    /// The records, or what the reader made of each.
+    /// The records, or what the reader converted each into.
     pub records: Vec<T>,
-    /// Everything up to here that was asked for is in `records`.
+    /// All requested records up to this LSN are in `records`.
     pub scanned: Lsn,
 }
 
-/// How far a batch comes, and how much it is at most.
+/// The end of a batch and upper bounds of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The last LSN of it.
+    /// The last LSN of the batch.
     pub upto: Lsn,
-    /// Records of its entries, dead ones too.
+    /// Records of its entries, dead ones included.
     pub records: usize,
     /// Bytes of its entries.
     pub bytes: usize,
 }
 
 impl<T: AsRef<Record>> Batch<T> {
-    /// The same with the records themselves, for whoever judges them.
+    /// Converts the batch back to records, for invariant checks.
     pub(crate) fn to_records(&self) -> Batch {
         let records = self.records.iter().map(|made| made.as_ref().clone()).collect();
         Batch { records, scanned: self.scanned }
@@ -103,16 +104,15 @@ impl<T: AsRef<Record>> Batch<T> {
 /// A batch while it is being filled.
 pub(crate) struct Filling<T> {
     pub(crate) records: Vec<T>,
-    /// Of their content.
+    /// Bytes of their content.
     pub(crate) bytes: usize,
-    /// LSN of the last of them.
+    /// LSN of the last record.
     last: Option<Lsn>,
 }
 
 impl<T: From<Record>> Filling<T> {
     pub(crate) fn new(request: &ReadRequest<'_>) -> Filling<T> {
-        // Room for all that may come, as far as that is a reasonable number; but hardly more than
-        // there are positions left.
+        // Room for all requested records, limited to a reasonable number and to the positions left.
         let left = request.upto.get().saturating_sub(request.after.get());
         let room = request.records_max.min(ROOM_MAX).min(usize::try_from(left).unwrap_or(ROOM_MAX));
         Filling { records: Vec::with_capacity(room), bytes: 0, last: None }
@@ -125,7 +125,7 @@ impl<T: From<Record>> Filling<T> {
         self.records.push(T::from(record));
     }
 
-    /// Whether it has as much as was asked for. One record is always asked for.
+    /// Whether it has as much as requested. At least one record is always requested.
     pub(crate) fn is_full(&self, request: &ReadRequest<'_>) -> bool {
         self.records.len() >= request.records_max.max(1) || self.bytes >= request.bytes_max.max(1)
     }
@@ -148,7 +148,7 @@ impl Lane {
         self.filter.as_ref().is_none_or(|filter| filter.contains(epk))
     }
 
-    /// The position right in front of its first entry written at or after `second`.
+    /// The position directly before its first entry written at or after `second`.
     fn before_second(&self, second: u64) -> Result<Option<Lsn>, ReadError> {
         for segment in &self.segments {
             let too_old =
@@ -163,14 +163,14 @@ impl Lane {
         Ok(None)
     }
 
-    /// The segment an LSN would be in.
+    /// The segment whose LSN range contains `lsn`.
     fn segment_of(&self, lsn: Lsn) -> Option<&Arc<Segment>> {
         let behind = self.segments.partition_point(|segment| segment.info.first_lsn <= lsn);
         self.segments.get(behind.checked_sub(1)?)
     }
 }
 
-/// All segments of a partition at one moment. Readers keep the set they started with.
+/// An immutable set of all segments of a partition. Each reader keeps the set it started with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentSet {
     pub(crate) lanes: Vec<Lane>,
@@ -181,12 +181,12 @@ impl SegmentSet {
         self.lanes.iter().flat_map(|lane| lane.segments.iter())
     }
 
-    /// All segments as the manifest should list them now.
+    /// The current descriptions of all segments for the manifest.
     pub(crate) fn infos(&self) -> Vec<SegmentInfo> {
         self.segments().map(|segment| segment.current_info()).collect()
     }
 
-    /// The segment that holds a record of this key, if it is still anywhere.
+    /// The segment that holds this LSN of this key's lane; `None` if no lane does.
     pub(crate) fn segment_of(
         &self,
         origin: PartitionId,
@@ -197,7 +197,7 @@ impl SegmentSet {
         lane.segment_of(lsn)
     }
 
-    /// Adds a segment to the lane it belongs to.
+    /// Adds a segment to its lane.
     pub(crate) fn add(&mut self, segment: Arc<Segment>) {
         let (origin, filter) = (segment.info.origin, &segment.info.filter);
         let known =
@@ -219,7 +219,7 @@ impl SegmentSet {
     ) -> Result<Batch<T>, ReadError> {
         let mut cursors = Vec::with_capacity(self.lanes.len());
         for (index, lane) in self.lanes.iter().enumerate() {
-            // Siblings that were merged again both hold what their common ancestor said about itself.
+            // Two merged siblings both hold the control records of their common ancestor: show them once.
             let shows_control = self.lanes[..index].iter().all(|other| other.origin != lane.origin);
             cursors.push(Cursor::new(lane, shows_control, request)?);
         }
@@ -232,7 +232,7 @@ impl SegmentSet {
             if let Some(last) = filling.last.filter(|last| full && *last < lsn) {
                 return Ok(filling.end(last));
             }
-            // Up to where this lane may be read before another one has to be looked at again.
+            // Read this lane up to the next LSN of another lane.
             let others = cursors.iter().enumerate().filter(|(index, _)| *index != chosen);
             let rival = others.filter_map(|(_, cursor)| cursor.next_lsn()).min();
             let until = rival.map_or(request.upto, |rival| rival.previous().max(lsn));
@@ -246,9 +246,10 @@ impl SegmentSet {
         Ok(filling.end(request.upto.max(request.after)))
     }
 
-    /// Where a batch would end that has as many records or bytes as asked for: found in tables alone,
-    /// without reading any of them. `None` if there are not so many, or if the partition has segments of
-    /// several origins.
+    /// Computes from the offset tables alone where a full batch would end.
+    ///
+    /// `None` if the log has fewer records and bytes than requested, if the partition has several lanes, or if a
+    /// key range limits the lane or the request.
     pub(crate) fn extent(&self, request: &ReadRequest<'_>) -> Result<Option<Extent>, ReadError> {
         let [lane] = &self.lanes[..] else { return Ok(None) };
         if lane.filter.is_some() || request.range.is_some() {
@@ -286,7 +287,7 @@ impl SegmentSet {
         Ok(None)
     }
 
-    /// When the first entry behind an LSN was written, in any lane.
+    /// The second in which the first entry after `lsn` was written, the lowest of all lanes.
     pub(crate) fn first_second_after(&self, lsn: Lsn) -> Result<Option<u64>, ReadError> {
         let mut lowest: Option<u64> = None;
         for lane in &self.lanes {
@@ -303,7 +304,7 @@ impl SegmentSet {
         Ok(lowest)
     }
 
-    /// The position right in front of the first entry written at or after `second`, in any lane.
+    /// The position directly before the first entry written at or after `second`, the lowest of all lanes.
     pub(crate) fn before_second(&self, second: u64) -> Result<Option<Lsn>, ReadError> {
         let mut lowest: Option<Lsn> = None;
         for lane in &self.lanes {
@@ -314,8 +315,8 @@ impl SegmentSet {
         Ok(lowest)
     }
 
-    /// The same for each key: LSNs of lanes that were merged say nothing about each other, so a range of
-    /// keys is cut where lanes begin and end.
+    /// Like [`SegmentSet::before_second`], for each key range. LSNs of merged lanes are not comparable, so `keys`
+    /// is split where lanes begin and end.
     pub(crate) fn before_second_by_key(
         &self,
         second: u64,
@@ -345,7 +346,7 @@ fn lowest(cursors: &[Cursor<'_>]) -> Option<usize> {
     ready.min().map(|(_, index)| index)
 }
 
-/// Where a reader stands in one lane: always at a row it may want, or at the end.
+/// A reader's position in one lane: always at a row it may want, or at the end.
 struct Cursor<'a> {
     lane: &'a Lane,
     shows_control: bool,
@@ -355,11 +356,10 @@ struct Cursor<'a> {
     plan: Plan,
 }
 
-/// Entries that are read from the file together.
+/// Entries to read from the file together.
 #[derive(Default)]
 struct Plan {
-    /// Where they lie in the file. Dead entries between two live ones are read with them where that
-    /// is cheaper than another call.
+    /// Their ranges in the file. A short gap of dead entries is read too, which is cheaper than another call.
     pieces: Vec<Range<u32>>,
     /// Bytes of all pieces.
     bytes: u32,
@@ -368,9 +368,9 @@ struct Plan {
 
 struct Planned {
     lsn: Lsn,
-    /// Where it starts in the file.
+    /// Its offset in the file.
     offset: u32,
-    /// Where it starts in what is read.
+    /// Its offset in the bytes read.
     at: u32,
     length: u32,
     first_row: usize,
@@ -389,7 +389,7 @@ impl Plan {
         self.bytes = 0;
     }
 
-    /// Adds an entry behind all others.
+    /// Adds an entry after all others.
     fn add(&mut self, lsn: Lsn, entry: Range<u32>, first_row: usize) {
         match self.pieces.last_mut() {
             Some(piece) if entry.start <= piece.end + GAP_BYTES => {
@@ -434,7 +434,7 @@ impl<'a> Cursor<'a> {
         self.next
     }
 
-    /// Moves on to the next row that may be wanted.
+    /// Moves to the next row that may be wanted.
     fn settle(&mut self, which: Which) -> Result<(), ReadError> {
         self.next = None;
         while let Some(segment) = self.lane.segments.get(self.segment) {
@@ -463,7 +463,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads the next entries, as many as are read together.
+    /// Reads the next chunk of entries into `filling`.
     fn take<T: From<Record>>(
         &mut self,
         request: &ReadRequest<'_>,
@@ -474,13 +474,13 @@ impl<'a> Cursor<'a> {
         let mut plan = std::mem::take(&mut self.plan);
         self.row = self.choose(segment, request.which, budget, &mut plan)?;
         let chunk = segment.read_pieces(&plan.pieces)?;
-        // Three runs of entries side by side: each is read forwards, which the CPU foresees.
+        // Checks three runs of entries interleaved; each run is sequential, so the CPU can prefetch it.
         let third = plan.entries.len() / 3;
         let whole = (0..third).all(|index| {
             let three = [index, third + index, 2 * third + index];
             entry::are_whole(three.map(|index| &chunk[plan.entries[index].place()]))
         });
-        // Where something is not as it should be, each entry on its own says what.
+        // If a check failed, each entry is checked alone to report the damage.
         let checked = if whole { 3 * third } else { 0 };
         for (index, planned) in plan.entries.iter().enumerate() {
             self.unpack(segment, planned, index < checked, &chunk, request, filling)?;
@@ -519,8 +519,7 @@ impl<'a> Cursor<'a> {
         .map_err(|bad| segment.damage(planned.offset, planned.lsn, bad))
     }
 
-    /// Chooses the entries to read next: within the budget, dead ones left out. Returns the row to go
-    /// on with.
+    /// Plans the live entries to read next, within the budget. Returns the row to continue with.
     fn choose(
         &self,
         segment: &Segment,

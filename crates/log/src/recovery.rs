@@ -1,14 +1,14 @@
-//! Finding the end of a segment after a crash, and telling a torn write from damage.
+//! Crash recovery: finds the end of a segment and distinguishes a torn write from damage.
 //!
-//! The scan goes entry by entry and stops at the first bytes that are not the next entry. If nothing
-//! valid follows, a write tore and is cut off: it was never acknowledged. If something valid follows,
-//! the question is whether the hole had ever been durable, and the entry behind the hole knows: it
-//! names the newest LSN that was durable when it was written. A group whose pages reached the disk
-//! out of order names an LSN before the hole; damage in the middle is named as durable.
+//! The scan goes entry by entry and stops at the first bytes that are not the next entry. If no valid entry
+//! follows, the bytes are a torn write that was never acknowledged, and are cut off. If a valid entry follows,
+//! the hole is damage only if it was ever durable. The later entry shows that: it names the newest LSN that was
+//! durable when it was written. If the pages of a group reached the disk out of order, that LSN is before the
+//! hole. If durable bytes were damaged, it is in or after the hole.
 //!
-//! What is found whole may still be in the page cache only: the process may have died between its
-//! write and its sync, or the sync may have failed. What may not have been synced is therefore written
-//! and synced once more before anybody sees it.
+//! Valid entries may still be in the page cache only: the process may have died between write and sync, or the
+//! sync may have failed. So all entries that may be unsynced are written and synced again before any reader
+//! sees them.
 
 use crate::entry::{self, BadEntry, Header, MAGIC, RecordKind};
 use crate::error::{Damage, OpenError, ReadError};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use headwater_model::{Lsn, Timestamp};
 use memmap2::MmapMut;
 
-/// What the scan of a segment found.
+/// The result of a segment scan.
 #[derive(Debug)]
 pub(crate) struct Scanned {
     pub(crate) table: Table,
@@ -26,21 +26,21 @@ pub(crate) struct Scanned {
     pub(crate) last_lsn: Lsn,
     pub(crate) last_hash: u64,
     pub(crate) newest: Timestamp,
-    /// Bytes behind the last entry that are left over from a torn write.
+    /// Bytes of a torn write after the last entry.
     pub(crate) torn_bytes: u64,
-    /// From here on it is not known that a sync happened.
+    /// The offset from which on entries may be unsynced.
     unsure_at: usize,
     bytes: Bytes,
 }
 
 impl Scanned {
-    /// Cuts off the torn write, if there is one, and makes sure of everything in front of it.
+    /// Cuts off a torn write, then writes and syncs all entries that may be unsynced.
     pub(crate) fn make_durable(&self, segment: &Segment) -> std::io::Result<()> {
         let end = self.table.end();
         if self.torn_bytes > 0 {
             segment.file.truncate(u64::from(end))?;
         }
-        // After a failed sync the pages count as clean: only writing them again brings them to disk.
+        // After a failed sync the page cache marks the pages clean: only another write brings them to disk.
         let unsure = &self.bytes[self.unsure_at..end as usize];
         segment.file.write_at(unsure, self.unsure_at as u64)?;
         segment.file.sync()
@@ -49,17 +49,17 @@ impl Scanned {
 
 /// Scans the active segment, in which any suffix may be missing or torn.
 ///
-/// In a relaxed segment entries name as durable what was only written. There nothing but `reached`, how
-/// far the log is known to have been synced, tells damage from a torn write, and the caller compares it
-/// with the end.
+/// In a relaxed segment, entries name as durable what was only written. There only `reached`, the LSN up to
+/// which the log is known to be synced, distinguishes damage from a torn write; the caller compares it with the
+/// end.
 pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, OpenError> {
     let io = |source| OpenError::Io { dir: segment.path.clone(), source };
     let length = segment.file.length().map_err(io)?;
     let length = u32::try_from(length).map_err(|_| {
         Damage::new(&segment.path, u64::from(u32::MAX), None, "the file is larger than a segment")
     })?;
-    // Room from the system, which gets it back at once: an allocator would hold on to it, and it may be
-    // more than all that a server needs afterwards.
+    // Anonymous memory map, returned to the system on drop: an allocator might keep the memory, and it may be
+    // more than a server needs later.
     let mut bytes = MmapMut::map_anon(length as usize).map_err(io)?;
     segment.file.read_at(&mut bytes, 0).map_err(io)?;
     let bytes = Bytes::from_owner(bytes);
@@ -78,8 +78,7 @@ pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, Op
     let mut group = None;
     while let Some((header, ordinals, tombstones)) = next_entry(segment, &bytes, at, &scanned) {
         let end = at + header.length as usize;
-        // The entries of a group follow the same durable entry, and only the last group can have
-        // missed its sync.
+        // All entries of a group name the same durable LSN, and only the last group can be unsynced.
         let starts_group = group.replace(header.durable) != Some(header.durable);
         if segment.info.relaxed && header.lsn <= reached {
             scanned.unsure_at = end;
@@ -106,7 +105,7 @@ pub(crate) fn scan_active(segment: &Segment, reached: Lsn) -> Result<Scanned, Op
     Ok(scanned)
 }
 
-/// The entry at `at`, if it is whole and the right one to follow.
+/// The entry at `at`, if it is valid and follows the previous one.
 fn next_entry(
     segment: &Segment,
     bytes: &Bytes,
@@ -139,7 +138,7 @@ fn records_of(entry: &Bytes, header: &Header) -> Result<(Vec<u16>, usize), BadEn
     Ok((ordinals, tombstones))
 }
 
-/// Looks for any whole entry of this log with an LSN above `last`: the one that claims most.
+/// Searches for valid entries of this log with an LSN above `last`; returns the one with the highest durable LSN.
 fn valid_entry_after(segment: &Segment, bytes: &[u8], last: Lsn) -> Option<Header> {
     let magic = MAGIC.to_le_bytes();
     let mut best: Option<Header> = None;
@@ -164,7 +163,7 @@ fn valid_entry_after(segment: &Segment, bytes: &[u8], last: Lsn) -> Option<Heade
     best
 }
 
-/// Makes the offset table of a sealed segment again by reading all of it.
+/// Rebuilds the offset table of a sealed segment by reading all of it.
 pub(crate) fn rebuild_table(segment: &Segment) -> Result<Table, ReadError> {
     let mut table = Table::new(segment.info.first_lsn, HEADER_BYTES);
     let end = segment.sealed().map_or(HEADER_BYTES, |sealed| sealed.bytes);

@@ -28,7 +28,7 @@ impl Ring {
         }
     }
 
-    /// Bytes of the entries in it.
+    /// Total bytes of its entries.
     pub(crate) fn byte_count(&self) -> usize {
         self.bytes
     }
@@ -39,7 +39,7 @@ impl Ring {
         self.entries.get(index).map(|(_, entry)| entry.clone())
     }
 
-    /// At most `count` entries after `lsn`, oldest first, if the ring reaches back that far.
+    /// At most `count` entries after `lsn`, oldest first; `None` if the ring does not reach back that far.
     pub(crate) fn after(&self, lsn: Lsn, count: usize) -> Option<Vec<Bytes>> {
         let (first, _) = self.entries.front()?;
         if *first > lsn.next() {

@@ -1,14 +1,14 @@
-//! Reads what is readable of a log whose files may be damaged.
+//! Reads everything that is still readable in a damaged log.
 //!
-//! An open log stops at the first damaged byte. Here every segment is scanned to its end: entries that
-//! are whole and have the right checksum are shown, and what lies between two of them is a [`Hole`].
+//! A normal read stops at the first damaged byte. Here every segment is scanned to its end: entries with the
+//! right checksum are shown, and the bytes between two of them are a [`Hole`].
 //!
 //! ```text
 //! segment   5  6  ░░░░░░  9  10        shown: 5 6 9 10, hole: bytes of 7 and 8
 //! ```
 //!
-//! The manifest says which files belong to the log and where each ends. Without it, all segments of the
-//! directory are read. Nothing is changed on disk.
+//! The manifest lists the files of the log and where each ends. Without it, all segments of the directory are
+//! read. Never changes a file.
 
 use crate::disk::{Disk, read_file};
 use crate::entry::{self, Header, MAGIC, Record};
@@ -20,22 +20,22 @@ use bytes::Bytes;
 use headwater_model::{Lsn, PartitionId};
 use std::path::Path;
 
-/// A table or segment is never larger.
+/// The largest possible table or segment.
 const FILE_BYTES_MAX: u64 = 1 << 32;
 
 /// Bytes of a log that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hole {
-    /// The file, the first byte, the first LSN that is lost, and what is wrong.
+    /// The file, the first byte, the first lost LSN, and the cause.
     pub damage: Damage,
-    /// The first byte behind it.
+    /// The first byte after the hole.
     pub end: u64,
     /// The partition that gave out the LSNs.
     pub origin: Option<PartitionId>,
-    /// The last LSN that is lost, where it is known.
+    /// The last lost LSN, if known.
     pub last_lsn: Option<Lsn>,
-    /// Changes that are lost, where it is known.
+    /// The number of lost changes, if known.
     pub changes: Option<u64>,
 }
 
@@ -47,13 +47,13 @@ pub struct Inspection {
     pub entries: u64,
     /// Readable changes in them.
     pub changes: u64,
-    /// The newest LSN that is readable.
+    /// The newest readable LSN.
     pub newest: Lsn,
-    /// What is not readable.
+    /// The unreadable parts.
     pub holes: Vec<Hole>,
 }
 
-/// How many bytes [`inspect`] reads of a directory.
+/// The number of bytes that [`inspect`] will read in a directory.
 #[must_use]
 pub fn bytes_to_inspect(disk: &dyn Disk, dir: &Path) -> u64 {
     let names = disk.list(dir).unwrap_or_default();
@@ -62,8 +62,10 @@ pub fn bytes_to_inspect(disk: &dyn Disk, dir: &Path) -> u64 {
     segments.filter_map(|name| length(name).ok()).sum()
 }
 
-/// Reads every segment of a log. Shows each readable record to `visit`, in the order of the files, and
-/// tells `progress` how many bytes were read.
+/// Reads every segment of a log.
+///
+/// Calls `visit` for each readable record, in the order of the files, and `progress` with the bytes read of each
+/// segment.
 pub fn inspect(
     disk: &dyn Disk,
     dir: &Path,
@@ -111,7 +113,7 @@ fn whole_file(damage: Damage) -> Hole {
     Hole { end: damage.offset, damage, origin: None, last_lsn: None, changes: None }
 }
 
-/// One segment that is being read.
+/// The scan of one segment.
 struct Scan<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
@@ -122,7 +124,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Returns how many bytes were read.
+    /// Scans the segment and returns the number of bytes read.
     fn run(&mut self, visit: &mut dyn FnMut(&Record)) -> u64 {
         let path = segment::segment_path(self.dir, self.number);
         let sealed = self.info.and_then(|info| info.sealed);
@@ -173,7 +175,7 @@ impl Scan<'_> {
         }
     }
 
-    /// What lies behind the last readable entry.
+    /// Checks the bytes after the last readable entry.
     fn check_end(&mut self, rest: &[u8], at: usize, last: Lsn) {
         match self.info.and_then(|info| info.sealed) {
             Some(sealed) if at < sealed.bytes as usize => {
@@ -200,7 +202,7 @@ impl Scan<'_> {
         (is_ours && header.lsn > last).then_some(header)
     }
 
-    /// The next readable entry, and how far away it is.
+    /// The next readable entry and its distance in bytes.
     fn next_entry(&self, bytes: &[u8], last: Lsn) -> Option<(usize, Header)> {
         let magic = MAGIC.to_le_bytes();
         let starts = bytes.windows(magic.len()).enumerate().skip(1);
@@ -213,7 +215,7 @@ impl Scan<'_> {
         self.found.entries += 1;
         self.found.newest = self.found.newest.max(header.lsn);
         let changes = &mut self.found.changes;
-        // The checksum is right, so the records are what was written.
+        // The checksum is right, so the records decode without errors.
         let _ = entry::for_each_record(entry, header, |record| {
             *changes += 1;
             visit(&record);
@@ -238,7 +240,8 @@ impl Scan<'_> {
         });
     }
 
-    /// How many changes the offset table knows between two LSNs; without it, how many there are at least.
+    /// The number of changes between two LSNs by the offset table; without a table, the number of entries as a
+    /// lower bound. `None` without a table in a compacted segment.
     fn changes_between(&self, first: Lsn, last: Lsn) -> Option<u64> {
         let path = segment::table_path(self.dir, self.number);
         let table = read_file(self.disk, &path, FILE_BYTES_MAX).ok();

@@ -1,4 +1,4 @@
-//! One segment: a file of entries with consecutive positions, written once and then only read.
+//! One segment: a file of entries in order of their LSNs, append-only until it is sealed, then read-only.
 
 use crate::buffers;
 use crate::disk::{Disk, DiskFile, read_file, replace_file};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 const MAGIC: &[u8; 8] = b"HWSEG\0\0\x01";
-/// Bytes of a segment in front of its first entry.
+/// Size of the segment header, before the first entry.
 pub(crate) const HEADER_BYTES: u32 = 64;
 
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) dead: DeadBits,
-    /// Set once, when the segment takes no more entries.
+    /// Set once, when the segment is sealed.
     sealed: OnceLock<Sealed>,
-    /// Loaded when it is first needed; always there for the active segment. Nobody reads a file
-    /// while holding this lock, because the writer waits for it.
+    /// Loaded on first use; always loaded for the active segment. Never read a file while holding this lock,
+    /// because the writer waits for it.
     table: RwLock<Option<Table>>,
     disk: Arc<dyn Disk>,
 }
@@ -42,14 +42,14 @@ pub(crate) fn table_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:08}.tab"))
 }
 
-/// The number in the name of a file with this extension, if we gave it that name.
+/// The number in the name of a log file with this extension; `None` for other names.
 pub(crate) fn number_of(name: &str, extension: &str) -> Option<u64> {
     let stem = name.strip_suffix(extension)?.strip_suffix('.')?;
     let is_ours = stem.len() >= 8 && stem.bytes().all(|byte| byte.is_ascii_digit());
     is_ours.then(|| stem.parse().ok())?
 }
 
-/// The partition a segment file says it belongs to, if it says anything believable.
+/// The partition named in the header of a segment file; `None` if the header is unreadable or damaged.
 pub(crate) fn origin(file: &dyn DiskFile) -> Option<PartitionId> {
     let mut header = [0; HEADER_BYTES as usize];
     file.read_at(&mut header, 0).ok()?;
@@ -101,7 +101,7 @@ impl Segment {
         Ok(Segment::new(disk.clone(), path, file, info, DeadBits::default(), Some(table)))
     }
 
-    /// Opens a segment file and checks that it is the one the manifest means.
+    /// Opens a segment file and checks that it is the one the manifest describes.
     pub(crate) fn open(
         disk: &Arc<dyn Disk>,
         dir: &Path,
@@ -144,12 +144,12 @@ impl Segment {
         let _ = self.sealed.set(sealed);
     }
 
-    /// As the manifest should list it now.
+    /// The current description of this segment for the manifest.
     pub(crate) fn current_info(&self) -> SegmentInfo {
         SegmentInfo { sealed: self.sealed(), ..self.info.clone() }
     }
 
-    /// Looks something up in the table, loading it first if need be.
+    /// Calls `look` with the offset table, and loads the table first if needed.
     pub(crate) fn with_table<T>(&self, look: impl FnOnce(&Table) -> T) -> Result<T, ReadError> {
         if let Some(table) = &*self.table.read() {
             return Ok(look(table));
@@ -159,7 +159,7 @@ impl Segment {
         Ok(look(slot.get_or_insert(loaded)))
     }
 
-    /// Adds to the table of the active segment.
+    /// Calls `extend` to add rows to the table of the active segment.
     pub(crate) fn extend_table(&self, extend: impl FnOnce(&mut Table)) {
         let mut slot = self.table.write();
         extend(slot.get_or_insert_with(|| Table::new(self.info.first_lsn, HEADER_BYTES)));
@@ -181,13 +181,13 @@ impl Segment {
         if let Some(table) = stored.filter(fits) {
             return Ok(table);
         }
-        // A restored backup has no tables; that is no damage.
+        // A restored backup has no tables, so a missing one is not damage.
         match is_missing {
             true => tracing::info!(file = %path.display(), "built the offset table"),
             false => tracing::warn!(file = %path.display(), "offset table damaged, rebuilt"),
         }
         let table = recovery::rebuild_table(self)?;
-        // Saving it again only saves time later; a full disk must not stop a read.
+        // The file only speeds up later opens; a full disk must not fail a read.
         if let Err(error) = replace_file(&*self.disk, &path, &table.encode()) {
             tracing::warn!(file = %path.display(), %error, "could not save the offset table");
         }
@@ -200,7 +200,7 @@ impl Segment {
         read.map(Bytes::from).map_err(|source| self.unreadable(from, source))
     }
 
-    /// Reads several pieces of the file, one behind the other.
+    /// Reads several pieces of the file into one buffer, in order.
     pub(crate) fn read_pieces(&self, pieces: &[Range<u32>]) -> Result<Bytes, ReadError> {
         let total = pieces.iter().map(|piece| (piece.end - piece.start) as usize).sum();
         let mut reached = pieces.first().map_or(0, |first| first.start);
@@ -243,7 +243,7 @@ impl Segment {
         self.expect(entry::check(bytes), offset, lsn)
     }
 
-    /// Whether what was found at `offset` is the entry that should be there.
+    /// Checks that the header found at `offset` belongs to the expected entry.
     #[inline]
     pub(crate) fn expect(
         &self,
@@ -262,7 +262,7 @@ impl Segment {
         Damage::new(&self.path, u64::from(offset), Some(lsn), bad.to_string()).into()
     }
 
-    /// Marks one record dead. False when it is not here (any more) or was dead already.
+    /// Marks one record dead. False when it is not in this segment or already dead.
     pub(crate) fn mark_dead(&self, lsn: Lsn, ordinal: u16) -> Result<bool, ReadError> {
         self.with_table(|table| {
             let Some(number) = table.find(lsn, ordinal) else {
@@ -276,7 +276,7 @@ impl Segment {
         })
     }
 
-    /// Whether a record is dead; one that is not here (any more) is.
+    /// Whether a record is dead. True for a record that is not in this segment.
     pub(crate) fn is_dead(&self, lsn: Lsn, ordinal: u16) -> Result<bool, ReadError> {
         self.with_table(|table| {
             table.find(lsn, ordinal).is_none_or(|number| self.dead.is_dead(number))

@@ -1,8 +1,8 @@
-//! A consistent cut of a log at an exact LSN, while writes go on.
+//! A consistent snapshot of a log at an exact LSN, while writes continue.
 //!
-//! Sealed segments never change, and the active one only grows, so a cut is a list of files and how
-//! much of each belongs to it. Dead bits are left out: they may already know entries behind the cut.
-//! Whoever restores the files finds them out again by replay.
+//! Sealed segments never change, and the active one only grows, so a snapshot is a list of files and lengths.
+//! Dead bits are left out, because they may include entries after the snapshot. A restore recomputes them by
+//! replay.
 
 use crate::disk::DiskFile;
 use crate::error::ReadError;
@@ -12,10 +12,10 @@ use crate::segment::Segment;
 use headwater_model::Lsn;
 use std::sync::Arc;
 
-/// A cut through a log. Holding it keeps its files readable, also when compaction replaces them.
+/// A snapshot of a log. While it exists its files stay readable, even if compaction replaces them.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The last entry that belongs to it.
+    /// The last entry in the snapshot.
     pub lsn: Lsn,
     /// The files to copy, the manifest last.
     pub files: Vec<SnapshotFile>,
@@ -26,8 +26,8 @@ pub struct Snapshot {
 pub struct SnapshotFile {
     /// Its name in the directory of the log.
     pub name: String,
-    /// What the log knows about the content of a segment: two files of the same name, length and identity
-    /// have the same bytes. `None` for the manifest, which is different in each snapshot.
+    /// Identifies the content of a segment: files with the same name, length and identity have the same bytes.
+    /// `None` for the manifest, which differs in each snapshot.
     pub identity: Option<String>,
     content: Content,
 }
@@ -39,7 +39,7 @@ enum Content {
 }
 
 impl SnapshotFile {
-    /// How many bytes of it belong to the snapshot.
+    /// The length of the file in the snapshot.
     #[must_use]
     pub fn len(&self) -> u64 {
         match &self.content {
@@ -82,10 +82,10 @@ impl SnapshotFile {
 }
 
 impl LocalLog {
-    /// Cuts through the log at its end.
+    /// Takes a snapshot at the end of the log.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        // No compaction swaps files, and no group is half there, while these are held.
+        // While these are held, no compaction swaps files and no append is in progress.
         let _one_at_a_time = self.compacting.lock();
         let held = self.hold_appends();
         let (tail, active) = held.position();
@@ -96,7 +96,7 @@ impl LocalLog {
         for segment in set.segments() {
             let sealed = segment.sealed().unwrap_or(active);
             let mut info = segment.current_info();
-            // In the copy the active segment is sealed where the cut is.
+            // In the copy, the active segment is sealed at the snapshot's LSN.
             info.sealed = Some(sealed);
             files.push(SnapshotFile {
                 name: file_name(segment),
@@ -122,8 +122,10 @@ impl LocalLog {
     }
 }
 
-/// The hash of the last entry covers the entries in front of it, except in a compacted segment; there the
-/// number of its records and tombstones has to do.
+/// A text that identifies the content of a segment.
+///
+/// The hash of the last entry covers the entries before it through the chain. In a compacted segment the chain
+/// is broken, so the numbers of records and tombstone bytes identify it.
 fn identity(info: &SegmentInfo, sealed: &Sealed) -> String {
     format!(
         "{}-{}-{}-{}-{}-{:016x}-{:016x}-{}",

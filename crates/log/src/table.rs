@@ -1,8 +1,7 @@
-//! The offset table of a segment: where each record's entry lies, and what was written when.
+//! The offset table of a segment: the file offset of each record's entry, and time marks.
 //!
-//! One row per record, in order, so that a row's number is also the number of the record's liveness
-//! bit. For a sealed segment the table stands in a file beside it; it can always be made again from
-//! the segment.
+//! One row per record, in order, so a row's number is also the number of the record's dead bit. The table of a
+//! sealed segment is stored in a file next to it. It is derived data: it can always be rebuilt from the segment.
 
 use crate::codec::{Reader, checked_content, seal_with_crc};
 use headwater_model::{Lsn, Timestamp};
@@ -13,16 +12,16 @@ const ROW_BYTES: usize = 12;
 /// Bytes of one time mark on disk.
 const MARK_BYTES: usize = 16;
 
-/// Where one record is.
+/// The location of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     /// LSN of its entry, counted from the segment's first.
     pub(crate) lsn_delta: u32,
-    /// Where its entry starts in the file.
+    /// The offset of its entry in the file.
     pub(crate) offset: u32,
-    /// Its place in the entry.
+    /// Its ordinal in the entry.
     pub(crate) ordinal: u16,
-    /// How many records its entry has.
+    /// The number of records of its entry.
     pub(crate) siblings: u16,
 }
 
@@ -41,7 +40,7 @@ impl Table {
         Table { base: first_lsn.get(), end: header_bytes, ..Table::default() }
     }
 
-    /// Adds an entry behind all others. `ordinals` are those of its records.
+    /// Adds an entry after all others. `ordinals` are those of its records.
     pub(crate) fn push(
         &mut self,
         lsn: Lsn,
@@ -60,7 +59,7 @@ impl Table {
         self.end += length;
     }
 
-    /// The LSN its rows count from: the first of the segment.
+    /// The LSN that rows count from: the first of the segment.
     pub(crate) fn base(&self) -> Lsn {
         Lsn::new(self.base)
     }
@@ -85,12 +84,12 @@ impl Table {
         Lsn::new(self.base + u64::from(row.lsn_delta))
     }
 
-    /// Number of the first row whose entry comes after `lsn`.
+    /// Number of the first row with an LSN above `lsn`.
     pub(crate) fn first_after(&self, lsn: Lsn) -> usize {
         let Some(delta) = lsn.get().checked_sub(self.base) else {
             return 0;
         };
-        // In a segment without gaps and with one record per entry the answer is simply there.
+        // Fast path: without gaps and with one record per entry, the row number follows from the LSN.
         let guess = usize::try_from(delta).unwrap_or(usize::MAX).saturating_add(1);
         let fits = |number: usize| {
             self.rows.get(number).is_none_or(|row| u64::from(row.lsn_delta) > delta)
@@ -117,7 +116,7 @@ impl Table {
             .map(|index| first + index)
     }
 
-    /// Where the entry that starts at `offset` and contains row `number` ends.
+    /// The end offset of the entry that contains row `number`.
     pub(crate) fn entry_end(&self, number: usize) -> u32 {
         let Some(row) = self.rows.get(number) else {
             return self.end;
@@ -132,7 +131,7 @@ impl Table {
         self.marks.get(mark).map(|(_, lsn)| Lsn::new(*lsn))
     }
 
-    /// The second in which the first entry behind `lsn` was written.
+    /// The second in which the first entry after `lsn` was written.
     pub(crate) fn second_after(&self, lsn: Lsn) -> Option<u64> {
         let first = self.lsn(self.row(self.first_after(lsn))?);
         let behind = self.marks.partition_point(|(_, marked)| *marked <= first.get());
@@ -161,8 +160,9 @@ impl Table {
         out
     }
 
-    /// `None` when the bytes are not an undamaged table. What is returned can be used without fear of
-    /// offsets that run backwards, even if somebody forged the checksum.
+    /// Decodes a table; `None` when the bytes are damaged or something else.
+    ///
+    /// The rows of the result are always in order, even if the checksum was forged.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Table> {
         let mut reader = Reader::new(checked_content(bytes)?);
         if reader.take(MAGIC.len()).ok()? != MAGIC {
@@ -188,7 +188,7 @@ impl Table {
         (reader.is_empty() && table.is_consistent()).then_some(table)
     }
 
-    /// Whether rows are in order and each entry has as many as its rows say.
+    /// Whether rows and marks are in order and each entry has the number of rows that they name.
     fn is_consistent(&self) -> bool {
         let last_delta = self.rows.last().map_or(0, |row| u64::from(row.lsn_delta));
         let in_range =
@@ -281,7 +281,7 @@ mod tests {
             ("offset goes back", change(|table| table.rows[4].offset = 70)),
             ("offset behind the end", change(|table| table.end = 214)),
             ("a sibling is missing", change(|table| table.rows.truncate(3))),
-            ("nobody is there", change(|table| table.rows[0].siblings = 0)),
+            ("an entry without records", change(|table| table.rows[0].siblings = 0)),
             ("an ordinal twice", change(|table| table.rows[2].ordinal = 0)),
             ("an LSN twice", change(|table| table.rows[4].lsn_delta = 1)),
             ("beyond all numbers", change(|table| table.base = u64::MAX - 2)),

@@ -1,4 +1,4 @@
-//! What compaction may leave out, and when: stories that chance finds rarely.
+//! Scenarios of what compaction may drop and when, which random tests rarely find.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -23,7 +23,7 @@ fn options() -> LogOptions {
     LogOptions { segment_bytes: 1 << 10, ring_bytes: 0, ..LogOptions::default() }
 }
 
-/// A log and its history, written a segment at a time.
+/// A log and its history, written segment by segment.
 struct Story {
     disk: MemoryDisk,
     dir: PathBuf,
@@ -49,7 +49,7 @@ impl Story {
         self.history.acknowledge(&sent, sent.group.tail());
     }
 
-    /// Fills what is left of the segment with an item of its own, so that the next write starts a new one.
+    /// Fills the rest of the segment with a separate item, so that the next write starts a new segment.
     fn next_segment(&mut self, filler: Key) {
         self.write(&[(PUT, filler, 800)]);
     }
@@ -61,7 +61,7 @@ impl Story {
             dead_percent,
         };
         let rounds = (0..50).take_while(|_| self.log.compact(&policy).unwrap().is_some()).count();
-        assert!(rounds < 50, "compaction does not come to an end");
+        assert!(rounds < 50, "compaction does not terminate");
         rounds
     }
 
@@ -81,7 +81,7 @@ impl Story {
     }
 }
 
-/// A tombstone that is superseded itself once kept its segment worth compacting, for ever.
+/// Regression: a superseded tombstone made its segment worth compacting for ever.
 #[test]
 fn compaction_comes_to_an_end_when_a_deleted_item_is_written_again() {
     let mut story = Story::new(options());
@@ -97,7 +97,7 @@ fn compaction_comes_to_an_end_when_a_deleted_item_is_written_again() {
     }
 }
 
-/// A tombstone may go when nothing it could bury is left, and not before.
+/// A tombstone may be dropped only when no older segment has a dead record.
 #[test]
 fn a_tombstone_stays_as_long_as_an_older_segment_has_something_dead() {
     let mut story = Story::new(options());
@@ -124,8 +124,8 @@ fn a_tombstone_stays_as_long_as_an_older_segment_has_something_dead() {
     story.check();
 }
 
-/// A segment of which nothing was left once took the knowledge with it that what it had superseded is
-/// dead: without the checkpoint, replay brought an old version back to life.
+/// Regression: compaction dropped a whole segment, and with it the only entries that superseded older records.
+/// Without the checkpoint, replay restored an old version.
 #[test]
 fn what_a_vanished_segment_superseded_stays_dead() {
     let mut story = Story::new(options());
@@ -145,8 +145,8 @@ fn what_a_vanished_segment_superseded_stays_dead() {
     story.check();
 }
 
-/// In a copy the newest segment is sealed. When compaction dropped it, the copy forgot where it ended
-/// and could not be opened again.
+/// Regression: in a copy the newest segment is sealed. Compaction dropped it, and with it the end of the log, so
+/// the copy could not be opened again.
 #[test]
 fn a_restored_copy_can_be_compacted_before_it_is_written() {
     let mut story = Story::new(options());
@@ -171,7 +171,7 @@ fn a_restored_copy_can_be_compacted_before_it_is_written() {
     story.check();
 }
 
-/// Until the owner has found out what is dead, compaction would make permanent what is missing.
+/// While dead bits are missing, compaction would make the loss permanent.
 #[test]
 fn nothing_is_compacted_or_written_down_before_lost_marks_are_found_again() {
     let mut story = Story::new(options());
@@ -191,10 +191,10 @@ fn nothing_is_compacted_or_written_down_before_lost_marks_are_found_again() {
     for _ in 0..4 {
         story.write(&[(PUT, 2, 400)]);
     }
-    assert!(story.disk.open(&liveness, false).is_err(), "nobody knows what is dead yet");
+    assert!(story.disk.open(&liveness, false).is_err(), "missing dead bits were saved");
 
     let opened = story.open();
-    assert!(opened.liveness_lost, "it is still not known");
+    assert!(opened.liveness_lost, "the dead bits are still missing");
     restore_liveness(&opened);
     story.log = opened.log;
     story.check();
@@ -231,7 +231,7 @@ fn inherit(story: &Story, number: u32, range: &KeyRange) -> Story {
     }
 }
 
-/// A child of a log that does not know what is dead must not believe that it does.
+/// A child of a log with missing dead bits must report them as missing too.
 #[test]
 fn a_child_of_a_log_with_lost_marks_finds_out_for_itself() {
     let mut story = Story::new(options());
@@ -249,7 +249,7 @@ fn a_child_of_a_log_with_lost_marks_finds_out_for_itself() {
     child.check();
 }
 
-/// Both children once kept the other's records for ever if the parent had compacted its segments.
+/// Regression: each child kept the other's records for ever if the parent had compacted its segments.
 #[test]
 fn a_child_gets_files_of_its_own_although_its_parent_had_compacted() {
     let mut story = Story::new(options());
@@ -269,7 +269,7 @@ fn a_child_gets_files_of_its_own_although_its_parent_had_compacted() {
         child.check();
         bytes += child.log.statistics().bytes;
 
-        // And its children from it.
+        // The grandchildren get files of their own too.
         child.log.seal().unwrap();
         let point = Epk::from_bytes(&epk(keys[usize::try_from(number).unwrap()]));
         let Ok((lower, _)) = range.split_at(&point) else { continue };
@@ -281,8 +281,8 @@ fn a_child_gets_files_of_its_own_although_its_parent_had_compacted() {
     assert!(bytes < shared * 12 / 10, "{bytes} bytes in two children, {shared} in their parent");
 }
 
-/// Merged lanes interleave by LSN, not by time: what is old in one may lie behind what is young in the
-/// other, and readers of all versions have only one position.
+/// Merged lanes interleave by LSN, not by time: an old entry of one lane may have a higher LSN than a young one
+/// of the other. Readers of all versions have only one position.
 #[test]
 fn retention_holds_for_every_lane_of_a_merged_partition() {
     let mut busy = Story::new(options());
@@ -330,7 +330,7 @@ fn retention_holds_for_every_lane_of_a_merged_partition() {
     );
     let expected = history.between(request.after, Lsn::new(u64::MAX)).count();
     assert_eq!(read_all(&merged, &request).unwrap().len(), expected);
-    // Bytes, unlike time, know no mercy with the young: but the keys of one lane keep their history.
+    // The byte limit also drops young entries, but the keys of one lane keep their history.
     let policy = CompactionPolicy { history_bytes_max: 0, ..policy };
     let bounded = {
         let dir = Path::new("bounded");
@@ -348,7 +348,7 @@ fn retention_holds_for_every_lane_of_a_merged_partition() {
     let expected = expected.filter(|fact| fact.is_in(request.range)).count();
     assert_eq!(read_all(&bounded, &request).unwrap().len(), expected);
     request.range = None;
-    // Without the young ones everything may go.
+    // With a later retention time everything may be dropped.
     let policy = CompactionPolicy { retain_from: Timestamp::from_seconds(9_000), ..policy };
     while merged.compact(&policy).unwrap().is_some() {}
     request.after = Lsn::ZERO;
@@ -357,8 +357,8 @@ fn retention_holds_for_every_lane_of_a_merged_partition() {
     check_all(&merged, &history);
 }
 
-/// Compaction drops what an entry superseded, and a power cut then takes back the entry: both are gone,
-/// unless the entry was made durable first.
+/// Compaction drops a superseded record, and a power cut then loses the superseding entry: both versions are lost,
+/// unless the entry was synced first.
 #[test]
 fn without_syncs_nothing_is_dropped_for_an_entry_that_may_be_lost() {
     for (steps, seed) in (0..40).flat_map(|steps| (0..4).map(move |seed| (steps, seed))) {
@@ -385,8 +385,8 @@ fn without_syncs_nothing_is_dropped_for_an_entry_that_may_be_lost() {
     }
 }
 
-/// Once an entry is dropped only the dead bits know what it superseded, so they are on disk before it
-/// is, also when they could not be written earlier because the disk was full.
+/// Once an entry is dropped, only the dead bits record what it superseded. So they are saved before it is dropped,
+/// also when an earlier save failed because the disk was full.
 #[test]
 fn dead_bits_are_on_disk_before_the_entries_that_tell_them_are_dropped() {
     let mut found_the_moment = 0;
@@ -398,7 +398,7 @@ fn dead_bits_are_on_disk_before_the_entries_that_tell_them_are_dropped() {
         story.next_segment(100);
         story.write(&[(PUT, 1, 900)]);
         let before = bits(&story);
-        // The segment is sealed, its table has room, the dead bits do not.
+        // There is room to seal the segment and save its table, but not the dead bits.
         story.disk.set_room(room);
         let sent = story.history.group(Timestamp::from_seconds(2_000), &[(PUT, 1, 300)]);
         assert!(support::append(&story.log, &sent.group).is_err());
@@ -430,8 +430,7 @@ fn dead_bits_are_on_disk_before_the_entries_that_tell_them_are_dropped() {
     panic!("the dead bits could always be written");
 }
 
-/// A compaction that fails half way leaves nothing behind: on a full disk, whoever tries again and
-/// again must not make it fuller.
+/// A failed compaction removes its files, so that retries on a full disk do not use more space.
 #[test]
 fn compaction_on_a_full_disk_leaves_no_files_behind() {
     let mut story = Story::new(options());

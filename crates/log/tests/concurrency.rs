@@ -1,8 +1,7 @@
-//! Readers, a writer and compaction at the same time, on threads of their own: the feed keeps its
-//! promises while segments are filled, sealed and replaced under everybody's feet.
+//! Readers, a writer and compaction on concurrent threads: the feed's invariants hold while segments are filled,
+//! sealed and replaced.
 //!
-//! Not a simulation: here the processor decides who comes first. What it finds cannot be replayed, but
-//! only real threads find it.
+//! Not a simulation: the scheduling is real, so a failure cannot be replayed, but only real threads find it.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -23,7 +22,7 @@ use std::time::Duration;
 const KEYS: u64 = 300;
 const PARTITION: PartitionId = PartitionId::new(1);
 
-/// What all threads share.
+/// The state shared by all threads.
 struct Stage {
     log: Arc<LocalLog>,
     runtime: Runtime,
@@ -40,7 +39,7 @@ struct Stage {
     overtaken: AtomicU64,
 }
 
-/// What a body says: key, version, how many records its entry has.
+/// Encodes a body: key, version, number of records of its entry, filler.
 fn body_of(key: u64, version: u64, records: u64) -> Vec<u8> {
     let mut body: Vec<u8> =
         [key, version, records].iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -61,7 +60,7 @@ fn told(record: &Record) -> (u64, u64, u64) {
 }
 
 impl Stage {
-    /// On a busy machine it takes longer until enough has happened.
+    /// Whether time is over and enough has happened; a busy machine gets up to 30 times as long.
     fn time_is_over(&self) -> bool {
         let enough = self.compactions.load(Ordering::SeqCst) > 3;
         let elapsed = self.runtime.elapsed();
@@ -133,7 +132,7 @@ impl Stage {
         }
     }
 
-    /// A copy ends exactly where it says, however fast the log grows meanwhile.
+    /// Checks that a snapshot ends exactly at its LSN while the log grows.
     fn copy(&self) {
         let snapshot = self.log.snapshot();
         let disk = MemoryDisk::new();
@@ -158,7 +157,7 @@ impl Stage {
         check_complete(copy.complete_after(), &page.unwrap());
     }
 
-    /// One page, with what holds for every page checked.
+    /// Reads one page and checks the invariants of pages.
     fn page(
         &self,
         which: Which,
@@ -183,8 +182,9 @@ impl Stage {
         Ok(page)
     }
 
-    /// Follows the newest versions to the end, sometimes from the beginning again. Every key's versions
-    /// come in order, and whoever has caught up knows the newest of each item.
+    /// Reads the newest versions to the end, sometimes again from the beginning.
+    ///
+    /// Versions of a key are in order, and a caught-up reader has seen the newest version of each item.
     fn follow_latest(&self) {
         let mut random = Random::seeded(3);
         loop {
@@ -222,16 +222,16 @@ impl Stage {
                 for (key, (version, _)) in alive.clone() {
                     assert_eq!(seen.get(key), Some(version), "the newest version of {key}");
                 }
-                // Nobody writes any more: every item once, and nothing else.
+                // The writer has finished: every item once, and nothing else.
                 if started_late {
-                    assert_eq!(records, alive.count(), "an older version came as well");
+                    assert_eq!(records, alive.count(), "an older version was returned as well");
                     return;
                 }
             }
         }
     }
 
-    /// Follows all versions to the end: no LSN is left out, and no record of an entry.
+    /// Reads all versions to the end: no LSN and no record of an entry is missing.
     fn follow_all_versions(&self) {
         let mut random = Random::seeded(4);
         let mut before: Option<Batch> = None;
@@ -298,7 +298,7 @@ fn run(disk: Arc<dyn Disk>, dir: &Path, time: Duration) -> Arc<Stage> {
         start(Box::new(Stage::follow_latest));
         start(Box::new(Stage::follow_all_versions));
         stage.write().await;
-        // An actor that failed ends without a word.
+        // A failed actor drops its sender without sending.
         drop(ended);
         for _ in 0..3 {
             all_ended.recv().await.expect("an actor failed; its message is above");

@@ -1,4 +1,4 @@
-//! Every log we have does what a partition log must do, also behind a network that answers badly.
+//! Runs the conformance checks on every log, also behind a simulated unreliable network.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const PARTITION: PartitionId = PartitionId::new(7);
 
-/// So small that the checks fill several segments.
+/// Small segments, so that the checks fill several of them.
 fn options() -> LogOptions {
     LogOptions { segment_bytes: 1 << 10, ring_bytes: 1 << 10, ..LogOptions::default() }
 }
@@ -55,7 +55,7 @@ fn a_log_behind_a_bad_network_conforms() {
     }
 }
 
-/// Each fault alone, so often that the log must cope with many in a row.
+/// Each fault alone, so frequent that several occur in a row.
 #[test]
 fn a_log_copes_with_each_fault_alone() {
     let cases: [(&str, Faults); 7] = [

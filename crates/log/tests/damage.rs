@@ -1,10 +1,10 @@
-//! Damage is reported, never skipped: whatever happens to the files of a log, it either says where it
-//! is damaged or answers as if nothing had happened, because what was hit could be found out again.
+//! Damage is reported, never skipped: a log with damaged files either reports the location, or returns correct
+//! results because the damaged data could be rebuilt.
 //!
 //! ```text
-//! truth     MANIFEST, .seg          reported: file, offset, LSN
-//! derived   .tab, LIVENESS          made again, same answers
-//! neither   bytes behind the end    ignored, same answers
+//! source    MANIFEST, .seg          reported: file, offset, LSN
+//! derived   .tab, LIVENESS          rebuilt, same answers
+//! neither   bytes after the end     ignored, same answers
 //! ```
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
@@ -24,11 +24,11 @@ use std::sync::Arc;
 use support::checks::{self, whole};
 use support::history::{History, Sizes};
 
-/// Zeros behind the last entry, as preallocation leaves them on a real disk.
+/// Zeros after the last entry, as preallocation leaves them on a real disk.
 const PREALLOCATED: usize = 200;
 const SEGMENT_HEADER_BYTES: usize = 64;
 
-/// A closed log, what it says, and which file is what.
+/// A closed log with its expected answers and its active file.
 struct Specimen {
     disk: MemoryDisk,
     dir: PathBuf,
@@ -40,7 +40,7 @@ struct Specimen {
     active_end: usize,
 }
 
-/// Everything a log says.
+/// Everything that can be read from a log.
 #[derive(Clone, Debug, PartialEq)]
 struct Answers {
     tail: Tail,
@@ -62,7 +62,7 @@ struct Answer {
 enum Outcome {
     Reported(Damage),
     Answered(Box<Answers>),
-    /// Not even the manifest is there.
+    /// The manifest is missing.
     Missing,
 }
 
@@ -101,7 +101,7 @@ fn answers(log: &LocalLog) -> Result<Answers, ReadError> {
     Ok(Answers {
         tail: log.local_tail(),
         complete_after: log.complete_after(),
-        // Everything first: it is the one that reads every byte.
+        // Everything first, because that reads every byte.
         everything: read(Which::Everything, Lsn::ZERO)?,
         live: read(Which::Live, Lsn::ZERO)?,
         all_versions: read(Which::AllVersions, log.complete_after())?,
@@ -133,7 +133,7 @@ fn compact_half(log: &LocalLog, history: &History) {
     while log.compact(&policy).unwrap().is_some() {}
 }
 
-/// Closes a log; cleanly, or as a process that was killed does.
+/// Closes a log, cleanly or like a killed process.
 fn close(disk: MemoryDisk, dir: &Path, log: &LocalLog, cleanly: bool) -> Specimen {
     if cleanly {
         log.checkpoint().unwrap();
@@ -141,7 +141,7 @@ fn close(disk: MemoryDisk, dir: &Path, log: &LocalLog, cleanly: bool) -> Specime
     let is_segment = |path: &Path| path.extension().is_some_and(|name| name == "seg");
     let here = disk.files().into_iter().filter(|(path, _)| path.starts_with(dir));
     let segments = here.filter(|(path, _)| is_segment(path));
-    // Numbers rise, and the active segment has no table yet.
+    // Numbers increase, and the active segment has no table yet.
     let without_table = segments.filter(|(path, _)| !disk.exists(&path.with_extension("tab")));
     let (active, active_end) = without_table.max().unwrap();
     let file = disk.open(&active, false).unwrap();
@@ -180,7 +180,7 @@ fn plain(cleanly: bool) -> Specimen {
     close(disk, dir, &log, cleanly)
 }
 
-/// A child that shares compacted and raw segments of its parent, and has some of its own.
+/// A child that shares compacted and raw segments with its parent, and has some of its own.
 fn child() -> Specimen {
     let disk = MemoryDisk::new();
     let mut random = Random::seeded(12);
@@ -207,7 +207,7 @@ impl Specimen {
         files
     }
 
-    /// A copy in which one file has other bytes, or is gone.
+    /// A copy of the disk in which `change` was applied to one file.
     fn with(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> MemoryDisk {
         let disk = self.disk.fork();
         let mut bytes = self.bytes(path);
@@ -221,7 +221,7 @@ impl Specimen {
         headwater_log::disk::read_file(&self.disk, path, 1 << 30).unwrap()
     }
 
-    /// Where each entry of a segment lies.
+    /// The LSN and the byte range of each entry of a segment.
     fn entries(&self, path: &Path) -> Vec<(Lsn, Range<usize>)> {
         let bytes = self.bytes(path);
         let mut entries = Vec::new();
@@ -265,7 +265,7 @@ fn is_derived(path: &Path) -> bool {
     path.ends_with("LIVENESS") || path.extension().is_some_and(|name| name == "tab")
 }
 
-/// A bit of every byte of every file, and what must come of it.
+/// Flips one bit of every byte of every file, and checks each outcome. Returns the number of flips.
 fn flip_every_byte(specimen: &Specimen, seed: u64) -> usize {
     let mut random = Random::seeded(seed);
     let mut flips = 0;
@@ -325,8 +325,8 @@ fn damage_to_what_was_inherited_is_reported_too() {
     assert!(flips > 3_000, "{flips} flips");
 }
 
-/// Without a clean end nobody knows that the last group was acknowledged: it may go, as a whole or from
-/// some entry on. Everything in front of it may not.
+/// After a kill it is unknown whether the last group was acknowledged: it may be lost, completely or from some
+/// entry on. Everything before it may not.
 #[test]
 fn only_the_last_group_of_a_killed_process_can_pass_for_torn() {
     let specimen = plain(false);
@@ -433,8 +433,7 @@ fn a_log_without_its_manifest_is_not_created_anew() {
     assert_eq!(disk.files(), before);
 }
 
-/// Dead bits as they were before a compaction do not know what the entries it dropped had superseded,
-/// and nobody can ask those entries any more.
+/// Dead bits saved before a compaction lack what its dropped entries superseded, and a replay cannot restore it.
 #[test]
 fn an_older_checkpoint_of_dead_bits_is_not_believed() {
     let disk = MemoryDisk::new();
@@ -454,7 +453,7 @@ fn an_older_checkpoint_of_dead_bits_is_not_believed() {
     specimen.assert_answers("an older checkpoint", &consult(&disk, &specimen));
 }
 
-/// One file in the place of another of its kind: right checksums, wrong content.
+/// One file replaced by another of its kind: right checksums, wrong content.
 #[test]
 fn a_file_in_the_place_of_another_is_noticed() {
     let (one, other) = (plain(true), child());

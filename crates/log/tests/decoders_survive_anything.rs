@@ -1,7 +1,7 @@
-//! Decoders of bytes on disk take anything: they answer or refuse, but never panic.
+//! Decoders of bytes on disk accept any input: they return a value or an error, but never panic.
 //!
-//! The same doors are open to a coverage-guided fuzzer (`fuzz/`), which needs another toolchain and
-//! more time than a test run has. This is what chance finds in seconds.
+//! Random mutations for a few seconds. A coverage-guided fuzzer (`fuzz/`) uses the same entry points, but needs
+//! another toolchain and more time than a test run has.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -22,7 +22,7 @@ fn random_bytes(random: &mut Random) -> Vec<u8> {
     (0..length).map(|_| (random.number() & 0xFF) as u8).collect()
 }
 
-/// A few changes, each of a kind that real damage or malice would make.
+/// Applies a few changes, each of a kind that real damage or an attacker would make.
 fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..1 + random.below(4) {
@@ -40,7 +40,7 @@ fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
                 bytes[at..end].copy_from_slice(&extreme[..end - at]);
             }
             3 => {
-                // Small numbers pass for counts and lengths.
+                // Small numbers are plausible counts and lengths.
                 bytes[at] = *random.pick(&[0, 1, 2, 3, 4]);
             }
             4 => {
@@ -86,7 +86,7 @@ fn entries_with_a_right_checksum() {
 #[test]
 fn offset_tables() {
     check(CASES, |examples| &examples.table, fuzzing::table);
-    // Without its own checksum the example is one once the right one is put behind it.
+    // `table` appends the right checksum, so the example must not have its own.
     let content = |table: &[u8]| table[..table.len().saturating_sub(4)].to_vec();
     check(CASES, |examples| &examples.table, |bytes| fuzzing::table(&content(bytes)));
 }

@@ -1,8 +1,8 @@
-//! Something happens in the middle of something else, at every point where the disk is waited for: a
-//! write, a checkpoint, a new segment, a copy while compaction has written half of its file.
+//! Interleavings at every disk operation: a write, a checkpoint, a new segment or a snapshot runs while
+//! compaction is in the middle of its file.
 //!
-//! The threads of `concurrency.rs` meet wherever the processor lets them. Here one thread does both
-//! things, from inside the disk, so that every meeting takes place and can be repeated.
+//! The threads of `concurrency.rs` interleave by chance. Here one thread runs both operations, the second one
+//! from inside the disk, so every interleaving occurs and can be repeated.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -25,9 +25,9 @@ const SIZES: Sizes = Sizes { keys: 6, entries: 2, records: 2, body: 60 };
 
 type Interruption = Box<dyn FnOnce() + Send>;
 
-/// A disk that lets something else happen before its n-th change to a segment or a table.
+/// A disk that runs an interruption before its n-th change to a segment or a table.
 ///
-/// What happens then must not need a lock that is held while the disk is waited for.
+/// The interruption must not need a lock that is held during disk operations.
 #[derive(Clone)]
 struct InterruptedDisk {
     disk: MemoryDisk,
@@ -38,7 +38,7 @@ struct InterruptedDisk {
 struct Plan {
     /// Changes left until the interruption.
     left: usize,
-    /// Opening a file to read it counts as well.
+    /// Opening a file for reading counts as a change too.
     on_reading: bool,
     interruption: Option<Interruption>,
 }
@@ -51,7 +51,7 @@ impl std::fmt::Debug for InterruptedDisk {
 
 impl InterruptedDisk {
     fn changes(&self, path: &Path) {
-        // For the manifest and the checkpoint the log waits with locks held: nothing meets there.
+        // The log holds locks while it writes the manifest and the checkpoint, so nothing can interleave there.
         let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
         if !matches!(kind, "seg" | "tab") {
             return;
@@ -150,7 +150,7 @@ fn policy() -> CompactionPolicy {
     }
 }
 
-/// A log and its history, shared with what interrupts it.
+/// A log and its history, shared with the interruption.
 #[derive(Clone)]
 struct Stage {
     log: Arc<LocalLog>,
@@ -188,10 +188,10 @@ impl Stage {
     }
 }
 
-/// Something done to a log.
+/// An operation on a log.
 type Deed = fn(&Stage);
 
-/// What may happen in the middle.
+/// The operations that interrupt, with their names.
 const INTERRUPTIONS: [(&str, Deed); 5] = [
     ("a write", |stage| stage.write(1)),
     ("writes that fill segments", |stage| stage.write(12)),
@@ -246,7 +246,7 @@ impl Scene {
         };
     }
 
-    /// Whether it came to the interruption. There will be none from now on.
+    /// Whether the interruption has run. Cancels it otherwise.
     fn was_interrupted(&self) -> bool {
         self.plan.lock().interruption.take().is_none()
     }
@@ -258,8 +258,8 @@ impl Scene {
     }
 }
 
-/// Compacts with each interruption at each point, then checks the log and what a crash leaves of it,
-/// there and after more has happened.
+/// Compacts with each interruption at each point, then checks the log and its state after a crash, both
+/// immediately and after more operations.
 fn at_every_point(before: fn(&Stage), after: fn(&Stage)) {
     for (name, interruption) in INTERRUPTIONS {
         for point in 0.. {
@@ -309,8 +309,7 @@ fn in_the_middle_of_a_second_compaction() {
     );
 }
 
-/// The dead bits are written down while a compaction is under way, and the power goes before those of
-/// the new file are.
+/// The dead bits are saved during a compaction, and a power cut follows before those of the new file are saved.
 #[test]
 fn a_checkpoint_in_the_middle_of_a_compaction_that_the_power_ends() {
     for (point, steps) in (0..12).flat_map(|point| (0..14).map(move |steps| (point, steps))) {
@@ -326,8 +325,8 @@ fn a_checkpoint_in_the_middle_of_a_compaction_that_the_power_ends() {
     }
 }
 
-/// The same, but the disk is full when the dead bits of the new file are due, and the power goes in the
-/// next compaction, which drops the entry that told them.
+/// A checkpoint during a compaction, then the disk is full when the dead bits of the new file are due. The power
+/// cut comes in the next compaction, which drops the superseding entry.
 #[test]
 fn a_checkpoint_in_the_middle_of_a_compaction_whose_own_does_not_fit() {
     let bits = |disk: &MemoryDisk| read_file(disk, &Path::new(DIR).join("LIVENESS"), 1 << 20);
@@ -336,8 +335,8 @@ fn a_checkpoint_in_the_middle_of_a_compaction_whose_own_does_not_fit() {
         stage.put(&[(101, 800)]);
         stage.put(&[(103, 800)]);
     };
-    // Compacts, and tells whether the dead bits on disk are still those of the interruption, in which
-    // key 1 is written twice: first into a segment where nothing else is.
+    // Compacts, and returns whether the dead bits on disk are still those of the interruption. The interruption
+    // writes key 1 twice, the first time into a segment without other records.
     let compact_without_bits = |scene: &Scene, point: usize, room: u64| {
         let (disk, written) = (scene.disk.clone(), Arc::new(Mutex::new(None)));
         let note = written.clone();
@@ -364,7 +363,7 @@ fn a_checkpoint_in_the_middle_of_a_compaction_whose_own_does_not_fit() {
             assert!(compact_without_bits(&scene, point, room));
             scene.stage.check();
             scene.disk.cut_power_after(steps);
-            // Only the segment with the first of the two is dead enough.
+            // Only the segment with the first version is dead enough.
             let policy = CompactionPolicy { dead_percent: 80, ..policy() };
             while let Ok(Some(_)) = scene.stage.log.compact(&policy) {}
             let what = format!("point {point}, room {room}, {steps} steps");
@@ -377,15 +376,15 @@ fn a_checkpoint_in_the_middle_of_a_compaction_whose_own_does_not_fit() {
     panic!("the dead bits could nearly always be written: {moments}");
 }
 
-/// A group becomes visible as a whole, with what it supersedes gone, or not at all: also to a reader
-/// that comes while its marks are being set.
+/// A group becomes visible atomically, together with the dead bits of what it supersedes, also to a reader that
+/// starts while the bits are being set.
 #[test]
 fn a_reader_in_the_middle_of_a_publication_sees_nothing_of_it() {
     let mut meetings = 0;
     for seed in 0..20 {
         for point in 0..3 {
             let scene = scene(seed);
-            // Tables that nobody has needed yet are loaded when the first record in them is marked.
+            // An offset table is loaded on first use, here when the first record in it is marked.
             let before = scene.stage.history.lock().clone();
             scene.interrupt_at(point, move |stage| check_all_but_end(&stage.log, &before));
             scene.plan.lock().on_reading = true;
@@ -397,7 +396,7 @@ fn a_reader_in_the_middle_of_a_publication_sees_nothing_of_it() {
     assert!(meetings > 10, "{meetings} meetings");
 }
 
-/// What a reader sees, without asking the writer, which is busy.
+/// Checks what a reader sees, without taking the writer's lock, which is held.
 fn check_all_but_end(log: &LocalLog, history: &History) {
     for which in [Which::Live, Which::AllVersions] {
         let page = log.read(&whole(which, usize::MAX)).unwrap();
@@ -407,7 +406,7 @@ fn check_all_but_end(log: &LocalLog, history: &History) {
         let expected = facts
             .map(|fact| fact.position)
             .filter(|position| which == Which::AllVersions || live.contains(position));
-        // Also what is superseded already, by something that cannot be seen yet.
+        // Includes records that are already superseded by an entry that is not visible yet.
         let seen: BTreeSet<Position> = page.records.iter().map(|record| record.position).collect();
         assert_eq!(seen, expected.collect(), "{which:?}");
     }

@@ -1,4 +1,4 @@
-//! What a log refuses, so that everything it accepts can be read again.
+//! Size limits: a log rejects what it could not read again.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -20,7 +20,7 @@ fn record(body: &[u8]) -> NewRecord<'_> {
     NewRecord { kind: RecordKind::Put, supersedes: None, epk: &[1], meta: b"", body }
 }
 
-/// A longer entry was once written and acknowledged, and taken for a torn write when the log was opened.
+/// Regression: a longer entry was acknowledged, and then treated as a torn write when the log was opened.
 #[test]
 fn an_entry_that_could_not_be_read_again_is_refused() {
     let disk = MemoryDisk::new();
@@ -45,7 +45,7 @@ fn an_entry_that_could_not_be_read_again_is_refused() {
     assert_eq!(log.local_tail().lsn, Lsn::new(written));
 }
 
-/// A segment has a million dead bits; records behind them could never be marked.
+/// A segment has a million dead bits; further records could never be marked dead.
 #[test]
 fn a_segment_takes_no_more_records_than_it_has_dead_bits_for() {
     let disk = MemoryDisk::new();
@@ -68,7 +68,7 @@ fn a_segment_takes_no_more_records_than_it_has_dead_bits_for() {
     }
     assert!(log.statistics().segments > 1, "the third group has a segment of its own");
 
-    // The very last record can be superseded like any other.
+    // The last record can be superseded like any other.
     let mut request = whole(Which::Live, usize::MAX);
     request.after = log.local_tail().lsn.previous();
     let last = read_all(&log, &request).unwrap().pop().unwrap();
@@ -77,7 +77,7 @@ fn a_segment_takes_no_more_records_than_it_has_dead_bits_for() {
     assert_eq!(left.len(), usize::from(u16::MAX) - 1);
 }
 
-/// Whoever asks for more than there is gets what there is, and is told how far it goes.
+/// A read beyond the end returns what exists, and the position that it reached.
 #[test]
 fn a_reader_never_gets_ahead_of_the_writer() {
     for ring_bytes in [0, 1 << 20] {
@@ -106,8 +106,8 @@ fn a_reader_never_gets_ahead_of_the_writer() {
     }
 }
 
-/// Between an entry's place in the log and its being visible, a caught-up reader once found neither it nor
-/// what it supersedes.
+/// Regression: while an entry was written but not visible, a caught-up reader found neither it nor the version it
+/// supersedes.
 #[test]
 fn what_is_superseded_behind_a_readers_end_is_still_there_for_it() {
     use RecordKind::{Put, Tombstone};

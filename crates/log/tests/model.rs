@@ -1,11 +1,10 @@
-//! Random histories against a simple model: whatever happens to the disk and the process, a log says
-//! what was written to it.
+//! Model test: random histories compared with a simple model, under faults of disk and process.
 //!
-//! One seed is one history. Partitions are written, read, compacted, split, merged, copied and opened
-//! again while syncs fail, the disk runs full and the power goes; after each step that changes more
-//! than the end of the log, everything is compared with the model. A failure names its seed:
-//! `HEADWATER_SEED=<seed> cargo test -p headwater-log --test model` runs that one alone, and
-//! `HEADWATER_SEEDS=<from>..<to>` as many as there is time for.
+//! One seed gives one history. Partitions are written, read, compacted, split, merged, copied and reopened, while
+//! syncs fail, the disk fills up and power cuts occur. After each step that changes more than the end of the log,
+//! everything is compared with the model. A failure names its seed:
+//! `HEADWATER_SEED=<seed> cargo test -p headwater-log --test model` runs that seed alone, and
+//! `HEADWATER_SEEDS=<from>..<to>` runs a range of seeds.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -43,8 +42,8 @@ fn a_log_says_what_was_written_to_it() {
     }
 }
 
-/// Without a sync per group a power cut may take back the newest entries, but never older ones, and
-/// nothing that compaction or a checkpoint relied on.
+/// Without a sync per group a power cut may lose the newest entries, but never older ones, and never entries that
+/// compaction or a checkpoint relied on.
 #[test]
 fn a_log_without_syncs_loses_only_its_end() {
     for seed in seeds(80) {
@@ -66,14 +65,14 @@ fn run(seed: u64, durability: Durability) {
     }
 }
 
-/// One partition: its log and what the log should say.
+/// One partition: its log and the expected history.
 struct Partition {
     dir: PathBuf,
     log: Arc<LocalLog>,
     history: History,
-    /// Sent, but neither acknowledged nor refused.
+    /// A group that was sent, but neither acknowledged nor rejected.
     undecided: Option<Sent>,
-    /// Known to be synced up to here; only matters without a sync per group.
+    /// The log is known to be synced up to here; only used without a sync per group.
     synced: Lsn,
 }
 
@@ -85,7 +84,7 @@ struct World {
     partitions: Vec<Partition>,
     next_partition: u32,
     now_millis: u64,
-    /// The newest time from which on everything had to be retained.
+    /// The newest retention time used: everything written from then on must be kept.
     retain_from: Timestamp,
 }
 
@@ -141,7 +140,7 @@ impl World {
 
     fn now(&mut self) -> Timestamp {
         self.now_millis += self.random.below(3000);
-        // Clocks go back now and then; the log's time does not.
+        // The clock sometimes jumps back; the log's time must not.
         let back = if self.random.chance(10) { self.random.below(5000) } else { 0 };
         Timestamp::from_millis(self.now_millis - back)
     }
@@ -160,7 +159,7 @@ impl World {
 
     // --- writing ---
 
-    /// Sends a group; what became of it is in the answer, or undecided until the log is opened again.
+    /// Sends a group. If its outcome is unknown, it stays in `undecided` until the log is reopened.
     fn send(&mut self, index: usize) -> Result<(), AppendError> {
         let now = self.now();
         let partition = &mut self.partitions[index];
@@ -183,7 +182,7 @@ impl World {
         assert_eq!(partition.log.local_tail(), partition.history.tail);
     }
 
-    /// A group with the slot of another is refused and leaves no trace.
+    /// Checks that a group for a taken slot is rejected without effect.
     fn conflict(&mut self, index: usize) {
         let now = self.now();
         let partition = &self.partitions[index];
@@ -222,7 +221,7 @@ impl World {
         check_position_before(&partition.log, &partition.history, time);
     }
 
-    // --- upkeep ---
+    // --- compaction and checkpoints ---
 
     fn policy(&mut self) -> CompactionPolicy {
         let age = *self.random.pick(&[0, 10_000, 60_000, u64::MAX]);
@@ -244,11 +243,11 @@ impl World {
         let mut rounds = 0;
         while partition.log.compact(&policy).unwrap().is_some() {
             rounds += 1;
-            assert!(rounds < 1000, "compaction does not come to an end");
+            assert!(rounds < 1000, "compaction does not terminate");
         }
         let complete_after = partition.log.complete_after();
         assert_eq!(invariants::position_moves_forward(before, complete_after), Ok(()));
-        // What merging brought in may lie in front of the position; what this compaction passed may not.
+        // Merged-in entries may be before the position; entries that this compaction passed must be old enough.
         for fact in partition.history.between(before, complete_after) {
             let time = fact.timestamp;
             assert!(time < self.retain_from, "{:?} was to be retained", fact.position);
@@ -262,7 +261,7 @@ impl World {
         partition.synced = partition.history.tail.lsn;
     }
 
-    // --- opening again ---
+    // --- reopening ---
 
     fn open(&self, index: usize) -> Opened {
         let partition = &self.partitions[index];
@@ -281,7 +280,7 @@ impl World {
         self.check(index);
     }
 
-    /// The log is opened again, and says what became of what was undecided.
+    /// Reopens the log and resolves the outcome of the undecided group.
     fn decide(&mut self, index: usize, crashed: bool) {
         let opened = self.open(index);
         let relaxed = self.options.durability == Durability::Os;
@@ -303,7 +302,7 @@ impl World {
         } else if found.lsn < partition.history.tail.lsn {
             partition.history.cut_back(found);
         }
-        // Whatever was found is made durable before it is shown.
+        // Recovery makes every entry durable before it is visible.
         partition.synced = found.lsn;
         self.check(index);
     }
@@ -318,7 +317,7 @@ impl World {
         }
     }
 
-    /// The power goes, and everything is opened again.
+    /// Cuts the power and reopens every partition.
     fn crash(&mut self) {
         self.disk.crash(&mut self.random);
         for index in 0..self.partitions.len() {
@@ -328,7 +327,7 @@ impl World {
 
     // --- faults ---
 
-    /// The power goes in the middle of something.
+    /// Cuts the power in the middle of an operation.
     fn power_cut(&mut self, index: usize) {
         self.disk.cut_power_after(self.random.below(40));
         match self.random.below(10) {
@@ -372,7 +371,7 @@ impl World {
         }
         self.disk.fail_syncs(false);
         self.decide_all();
-        // Some write on before the power goes, as if nothing had been wrong with the disk.
+        // Sometimes writes continue before the power cut, as if the disk had not failed.
         if self.random.chance(50) {
             self.append(index);
         }
@@ -403,7 +402,7 @@ impl World {
         self.check(index);
     }
 
-    /// Files that can be found out again are lost.
+    /// Removes files that can be rebuilt.
     fn lose_derived_files(&mut self, index: usize) {
         let dir = self.partitions[index].dir.clone();
         for name in self.disk.list(&dir).unwrap() {
@@ -417,12 +416,12 @@ impl World {
         self.check(index);
     }
 
-    // --- copies, children, marriages ---
+    // --- snapshots, splits, merges ---
 
     fn restore_snapshot(&mut self, index: usize) {
         let snapshot = self.partitions[index].log.snapshot();
         let cut = self.partitions[index].history.clone();
-        // The log lives on while it is copied.
+        // The log changes while it is copied.
         self.append(index);
         if self.random.chance(50) {
             self.compact(index);
@@ -443,7 +442,7 @@ impl World {
         checks::restore_liveness(&opened);
         check_all(&opened.log, &cut);
 
-        // The copy is a log like any other.
+        // The copy can be compacted and written like any other log.
         let mut history = cut;
         let policy = self.policy();
         while opened.log.compact(&policy).unwrap().is_some() {}
@@ -457,7 +456,7 @@ impl World {
         check_all(&opened.log, &history);
     }
 
-    /// Seals a log, however often the power goes meanwhile.
+    /// Seals a log, and retries after each power cut.
     fn seal(&mut self, index: usize) -> Tail {
         if self.random.chance(20) {
             self.disk.cut_power_after(self.random.below(12));
@@ -475,7 +474,7 @@ impl World {
         partition.history.tail
     }
 
-    /// Makes a partition out of others, however often the power goes meanwhile.
+    /// Creates a partition from others, and retries after each power cut.
     fn inherit(&mut self, ancestors: &[usize], range: &KeyRange) {
         let number = self.next_partition;
         self.next_partition += 1;
@@ -517,7 +516,7 @@ impl World {
         self.check(self.partitions.len() - 1);
     }
 
-    /// Partitions that live on in others are removed with their files.
+    /// Removes inherited partitions and their files.
     fn remove(&mut self, mut indexes: Vec<usize>) {
         indexes.sort_unstable();
         for index in indexes.into_iter().rev() {
@@ -534,7 +533,7 @@ impl World {
         let Ok((lower, upper)) = range.split_at(&point) else {
             return;
         };
-        // A partition without any key could not be written by this test.
+        // This test cannot write to a partition without keys.
         let has_keys = |range: &KeyRange| {
             let keys = 1..=u16::try_from(self.sizes.keys).unwrap();
             keys.into_iter().any(|key| range.contains(&support::history::epk(key)))

@@ -1,7 +1,7 @@
-//! Files written by every released format are opened and read exactly, for ever.
+//! Backward compatibility: the files of every released format can be opened and read exactly.
 //!
-//! `old_formats/v<format>` holds two logs as that format wrote them, and as text what they say. They
-//! are made by `examples/write_fixture.rs`.
+//! `old_formats/v<format>` holds two logs in that format and their content as text, written by
+//! `examples/write_fixture.rs`.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -21,7 +21,7 @@ fn stored(format: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old_formats").join(format)
 }
 
-/// The stored files on a disk of their own: opening may change them.
+/// Copies the stored files to a disk in memory, since opening may change them.
 fn load(format: &str) -> MemoryDisk {
     let disk = MemoryDisk::new();
     for (name, _) in LOGS {
@@ -53,7 +53,7 @@ fn check_format(format: &str) {
             let before = fs::read(stored.join(file)).unwrap();
             assert!(bytes == before, "{format}: reading changed {}", path.display());
         }
-        // Offset tables and dead bits are read, not made again: without them the answers are the same.
+        // Offset tables and dead bits are read, not rebuilt; without them the answers are the same.
         for (path, _) in fixture::files(&disk) {
             if path.starts_with(name) && path.extension().is_some_and(|kind| kind == "tab") {
                 disk.remove(&path).unwrap();
@@ -68,7 +68,7 @@ fn version_1_is_read_exactly() {
     check_format("v1");
 }
 
-/// Old files are not only read: they are compacted and closed by today's code and read again.
+/// Old files can also be compacted and closed by the current code, and read again.
 #[test]
 fn version_1_can_be_worked_with() {
     let disk = load("v1");
@@ -95,7 +95,7 @@ fn version_1_can_be_worked_with() {
     assert_eq!(live(&again.log), before);
 }
 
-/// `FORMAT.md` by its offsets, read by code that shares nothing with the crate's own decoders.
+/// Checks the offsets in `FORMAT.md` with code that shares nothing with the crate's decoders.
 #[test]
 fn the_drawing_of_version_1_is_true() {
     let file = |name: &str| fs::read(stored("v1").join(name)).unwrap();
@@ -114,7 +114,7 @@ fn the_drawing_of_version_1_is_true() {
     let values = fields.map(|(at, count)| number(&manifest, at, count));
     assert_eq!(values, [1, 8, 0, 0, 9, 11, 3, 1_700_000_101_400, 4]);
     assert_eq!(number(&manifest, 64, 8), 3, "segments");
-    // The first: inherited, compacted by the parent, sealed, with a filter.
+    // The first segment: inherited, compacted by the parent, sealed, with a filter.
     let (first, flags) = (72, number(&manifest, 72 + 36, 1));
     assert_eq!(flags, 1 | 2 | 4 | 8);
     let fields = [(0, 8), (8, 4), (12, 8), (28, 8), (37, 2), (39, 2), (41, 1)];
@@ -124,7 +124,7 @@ fn the_drawing_of_version_1_is_true() {
     let fields = [(0, 8), (8, 4), (12, 4), (16, 4), (28, 8)];
     let values = fields.map(|(at, count)| number(&manifest, sealed + at, count));
     assert_eq!(values, [4, 220, 2, 0, 1_700_000_002_800]);
-    // The last: the child's own, active, hence neither filter nor end.
+    // The last segment: the child's own, active, so it has neither filter nor end.
     let last = manifest.len() - 4 - 37;
     let fields = [(0, 8), (8, 4), (12, 8), (20, 8), (36, 1)];
     let values = fields.map(|(at, count)| number(&manifest, last + at, count));
@@ -180,8 +180,9 @@ fn the_drawing_of_version_1_is_true() {
     assert_eq!(&record[28..], b"\x90pearpear, riper");
 }
 
-/// The guard against silent changes: today's code writes, byte for byte, what is stored. When this
-/// fails on purpose, raise the format number and store a new directory beside the old ones.
+/// Guards against silent changes of the format: the current code writes the stored files byte for byte.
+///
+/// For an intended change, raise the format number and store a new directory next to the old ones.
 #[test]
 fn todays_code_writes_version_1() {
     let written = fixture::files(&fixture::write());

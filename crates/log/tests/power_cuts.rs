@@ -1,7 +1,7 @@
-//! The power goes at every single step of everything a log does, one step at a time: before the first
-//! write, between a rename and its sync, while it is still recovering from the last time.
+//! A power cut at every single disk operation of a log: before the first write, between a rename and its sync,
+//! and during recovery from an earlier cut.
 //!
-//! Chance (in `model.rs`) finds what nobody thought of. This finds what everybody should have.
+//! Exhaustive for these operations; `model.rs` tests random combinations.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -19,7 +19,7 @@ use support::history::{History, Sent, Sizes};
 const DIR: &str = "parent";
 const CHILD: &str = "child";
 const SIZES: Sizes = Sizes { keys: 6, entries: 3, records: 2, body: 60 };
-/// Crashes of one step that differ in what they leave of what was not synced.
+/// Crashes tested per step; they differ in which unsynced changes survive.
 const CRASHES: u64 = 2;
 
 fn options() -> LogOptions {
@@ -30,7 +30,7 @@ fn now(history: &History) -> Timestamp {
     Timestamp::from_seconds(1_000 + history.tail.lsn.get())
 }
 
-/// What a run that the power cut short leaves to be decided.
+/// The state after an interrupted run: the acknowledged history and a group with an unknown outcome.
 struct Left {
     history: History,
     undecided: Option<Sent>,
@@ -57,7 +57,7 @@ fn open(disk: &MemoryDisk) -> Arc<LocalLog> {
     opened.log
 }
 
-/// Compacts what may be compacted; tells whether it came to an end.
+/// Compacts everything; false if an error stopped it.
 fn compact(log: &LocalLog) -> bool {
     let retain_from = Timestamp::from_seconds(u64::MAX / 1000);
     let policy = CompactionPolicy { retain_from, history_bytes_max: u64::MAX, dead_percent: 0 };
@@ -70,7 +70,7 @@ fn compact(log: &LocalLog) -> bool {
     }
 }
 
-/// Opens the log after a crash, finds out what became of what was undecided, and checks everything.
+/// Opens the log after a crash, resolves the undecided group, and checks everything.
 fn recover(disk: &MemoryDisk, mut left: Left) -> (Arc<LocalLog>, History) {
     let log = open(disk);
     let found = log.local_tail();
@@ -84,7 +84,7 @@ fn recover(disk: &MemoryDisk, mut left: Left) -> (Arc<LocalLog>, History) {
     (log, left.history)
 }
 
-/// Runs `act` with ever more power, until it has enough, and checks what each shortage leaves.
+/// Runs `act` with a power cut after each number of steps until it completes, and checks each result.
 fn at_every_step(act: impl Fn(&MemoryDisk, History) -> Left, check: impl Fn(&MemoryDisk, Left)) {
     let (disk, history) = base();
     for steps in 0.. {
@@ -104,7 +104,7 @@ fn at_every_step(act: impl Fn(&MemoryDisk, History) -> Left, check: impl Fn(&Mem
     }
 }
 
-/// Appends until the power goes, or four segments have been filled.
+/// Appends 16 groups, or until the power cut.
 fn append_on(log: &Arc<LocalLog>, mut history: History) -> Left {
     let mut random = Random::seeded(6);
     for _ in 0..16 {
@@ -117,7 +117,7 @@ fn append_on(log: &Arc<LocalLog>, mut history: History) -> Left {
     Left { history, undecided: None }
 }
 
-/// Checks that a log goes on as if nothing had been.
+/// Checks that a log works normally after recovery.
 fn go_on(disk: &MemoryDisk, log: &Arc<LocalLog>, history: History) {
     let left = append_on(log, history);
     assert!(left.undecided.is_none());
@@ -156,7 +156,7 @@ fn while_compacting() {
     );
 }
 
-/// What is superseded while or after a compaction is cut short must not come back to life.
+/// Records superseded during or after an interrupted compaction must stay dead.
 #[test]
 fn while_compacting_and_writing_in_turns() {
     at_every_step(
@@ -256,7 +256,7 @@ fn while_inheriting() {
             check_all(&child, &inherited);
             check_all(&parent, &history);
 
-            // The child lives on without its parent.
+            // The child works without its parent's directory.
             disk.remove_dir(Path::new(DIR)).unwrap();
             let left = append_on(&child, inherited);
             assert!(compact(&child));
@@ -268,12 +268,12 @@ fn while_inheriting() {
     );
 }
 
-/// Recovery itself is cut short, with a torn group to be cut off.
+/// Power cuts during recovery, which has to cut off a torn group.
 #[test]
 fn while_recovering() {
     at_every_step(
         |disk, history| {
-            // A group that was written whole but not synced, and half of another.
+            // A group that was written completely but not synced, and half of another.
             let torn = history.random_group(&mut Random::seeded(9), now(&history), SIZES);
             let (active, length) = disk
                 .files()

@@ -1,5 +1,5 @@
-//! The life of a log on the real file system: preallocated segments, hard links, renames and removed
-//! files do what the disk in memory, on which everything else is tested, pretends they do.
+//! A log on a real file system: preallocation, hard links, renames and removed files behave as on the memory
+//! disk, which all other tests use.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -60,8 +60,8 @@ fn live_through(durability: Durability) {
     assert!(log.statistics().disk_bytes > 0);
     write(&log, &mut history, &mut random, 3);
 
-    // Killed: the active segment ends in preallocated zeros, where the file system can, and then with
-    // half a group in front of them.
+    // Killed: first the active segment ends with preallocated zeros, if the file system supports that; then half
+    // an entry is written before them.
     let active = fs::read_dir(&dir)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -84,7 +84,7 @@ fn live_through(durability: Durability) {
     check_all(&opened.log, &history);
     write(&opened.log, &mut history, &mut random, 10);
 
-    // Copied while it is written.
+    // Copied during writes.
     let snapshot = opened.log.snapshot();
     let cut = history.clone();
     write(&opened.log, &mut history, &mut random, 10);
@@ -100,7 +100,7 @@ fn live_through(durability: Durability) {
     restore_liveness(&restored);
     check_all(&restored.log, &cut);
 
-    // Split: the children go on with the parent's files, and without the parent.
+    // Split: the children keep the parent's files after the parent is removed.
     let start = opened.log.seal().unwrap();
     let (lower, upper) = KeyRange::full().split_at(&Epk::from_bytes(&[0x50])).unwrap();
     for (number, range) in [(2, lower), (3, upper)] {

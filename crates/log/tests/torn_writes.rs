@@ -1,6 +1,7 @@
-//! A crash in the middle of a write leaves any part of it. Recovery keeps what was acknowledged, cuts
-//! off the rest at an entry, and the log can be written again. A hole in what had been durable is not
-//! a torn write, and is reported.
+//! Torn writes: a crash in the middle of a write leaves any part of it.
+//!
+//! Recovery keeps acknowledged entries, cuts off the rest at an entry boundary, and the log can be written again.
+//! A hole in durable entries is not a torn write, and is reported.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -24,13 +25,13 @@ fn options() -> LogOptions {
     LogOptions { ring_bytes: 0, ..LogOptions::default() }
 }
 
-/// A log with some acknowledged groups, and one more of four entries that is on its way.
+/// A log with some acknowledged groups, and one unacknowledged group of four entries.
 struct Scene {
     /// Before the last group.
     disk: MemoryDisk,
     history: History,
     sent: Sent,
-    /// Where the last group belongs.
+    /// The file offset of the last group.
     offset: usize,
 }
 
@@ -78,8 +79,9 @@ impl Scene {
         self.sent.group.bytes()
     }
 
-    /// Checks what recovery makes of a part of the group: its first entries up to the first one that is
-    /// not as it was sent. Then writes on, shorter and longer than before, and opens again.
+    /// Checks the recovery of a partly written group: it keeps the entries before the first damaged one.
+    ///
+    /// Then writes shorter and longer groups, and reopens the log.
     fn check(&self, what: &str, left: &[u8]) {
         let disk = self.disk.fork();
         file(&disk).write_at(left, self.offset as u64).unwrap();
@@ -112,7 +114,7 @@ impl Scene {
             assert_eq!(kept, Ok(()), "{what}");
         }
 
-        // Nothing of what was cut off is found again, whatever was written over it.
+        // No part of the torn write reappears after new groups overwrite it.
         let mut random = Random::seeded(left.len() as u64);
         let mut log = log;
         for _ in 0..2 {
@@ -132,7 +134,7 @@ fn a_group_torn_at_any_byte_is_cut_off() {
     let group = scene.group();
     for length in 0..=group.len() {
         scene.check(&format!("{length} bytes"), &group[..length]);
-        // On a preallocated file zeros follow.
+        // In a preallocated file, zeros follow.
         if length % 7 == 0 {
             let mut zeros = group[..length].to_vec();
             zeros.resize(group.len() + 100, 0);
@@ -184,7 +186,7 @@ fn a_hole_in_what_had_been_durable_is_reported() {
     let last_durable = entries.last().unwrap().1;
     let mut holes = 0;
     for (lsn, _, range) in entries.iter().filter(|(lsn, _, _)| *lsn <= last_durable) {
-        // All of it, its head, its middle, its last byte.
+        // The whole entry, its magic number, one byte in its middle.
         let middle = (range.start + range.end) / 2;
         for hole in [range.clone(), range.start..range.start + 4, middle..middle + 1] {
             let disk = scene.disk.fork();
@@ -199,15 +201,15 @@ fn a_hole_in_what_had_been_durable_is_reported() {
                 other => panic!("LSN {lsn}, {hole:?}: {other:?}"),
             }
             let untouched = read_file(&disk, Path::new(FILE), 1 << 20).unwrap();
-            assert_eq!(untouched.len(), bytes.len(), "what is damaged is not cut off");
+            assert_eq!(untouched.len(), bytes.len(), "damage must not be cut off");
             holes += 1;
         }
     }
     assert!(holes > 15, "{holes} holes");
 }
 
-/// After a failed sync the pages count as clean: they can be read, but no later sync writes them. A
-/// log that is opened again and shows them must have written them itself.
+/// After a failed sync the page cache marks the pages clean: they can be read, but no later sync writes them. A
+/// reopened log must write them again before it shows them.
 #[test]
 fn what_a_failed_sync_left_readable_is_made_durable_before_it_is_shown() {
     for seed in 0..100 {
@@ -216,7 +218,7 @@ fn what_a_failed_sync_left_readable_is_made_durable_before_it_is_shown() {
         disk.fail_syncs(true);
         let answer = support::append(&log, &sent.group);
         assert!(matches!(answer, Err(AppendError::Poisoned)), "{answer:?}");
-        assert_eq!(log.local_tail(), history.tail, "nobody sees what is not durable");
+        assert_eq!(log.local_tail(), history.tail, "an entry that is not durable is visible");
         disk.fail_syncs(false);
 
         let log = open(&disk);
@@ -230,7 +232,7 @@ fn what_a_failed_sync_left_readable_is_made_durable_before_it_is_shown() {
     }
 }
 
-/// The process is killed between a write and its sync; nothing is lost yet, but nothing is durable.
+/// The process is killed between a write and its sync: the bytes are readable, but not durable.
 #[test]
 fn what_a_killed_process_left_in_the_cache_is_made_durable_before_it_is_shown() {
     for seed in 0..100 {
@@ -244,7 +246,7 @@ fn what_a_killed_process_left_in_the_cache_is_made_durable_before_it_is_shown() 
     }
 }
 
-/// Whoever was told that nothing was written must not find it after the next crash.
+/// A group that failed with `DiskFull` must not reappear after a crash.
 #[test]
 fn a_group_refused_by_a_full_disk_does_not_come_back() {
     for seed in 0..300 {
@@ -260,8 +262,8 @@ fn a_group_refused_by_a_full_disk_does_not_come_back() {
     }
 }
 
-/// With a sync per group a torn write is always the last one. Without, any of them may be missing, and
-/// the log goes back to the last entry in front of the first hole.
+/// With a sync per group, only the last write can be torn. Without, any write may be missing, and the log is cut
+/// back to the last entry before the first hole.
 #[test]
 fn a_log_without_syncs_goes_back_to_its_first_hole() {
     let relaxed = LogOptions { durability: Durability::Os, ..options() };

@@ -1,17 +1,17 @@
 //! What one entry of the change feed did to an item.
 //!
-//! Upsert and patch are not here: to a reader each of them was a create or a replace.
+//! Upsert and patch are not kinds: the feed shows each of them as a create or a replace.
 
 use std::fmt;
 
 /// What happened to the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChangeKind {
-    /// It was not there before.
+    /// The item did not exist before.
     Create,
-    /// It was there before and is there now, changed or not.
+    /// The item existed before and exists now, changed or not.
     Replace,
-    /// It is gone, deleted by someone or expired.
+    /// The item was deleted or has expired.
     Delete,
 }
 

@@ -1,11 +1,9 @@
-//! The effective partition key: the bytes a partition key hashes to, and the only thing that
-//! decides which partition an item lives in.
+//! The effective partition key: the bytes a partition key hashes to. It alone decides an item's partition.
 //!
-//! Keys compare by their bytes, a prefix before anything longer, which is the same as comparing
-//! their upper-case hex text. The space runs from the empty key up to, and not including, the single
-//! byte `FF`.
+//! Keys compare by their bytes, a prefix before anything longer. Comparing their upper-case hex text gives the
+//! same order. The space goes from the empty key up to the single byte `FF`, exclusive.
 //!
-//! How a partition key becomes these bytes is in `partition_key::hash`; nothing here hashes.
+//! Nothing here hashes; that is `partition_key::hash`.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -16,7 +14,7 @@ use smallvec::SmallVec;
 use crate::hex;
 use crate::text::serde_as_text;
 
-/// The longest hex text we read. The longest key a definition can produce is far shorter.
+/// The longest hex text accepted. The longest key a definition can produce is far shorter.
 const HEX_DIGITS_MAX: usize = 1024;
 
 /// An effective partition key.
@@ -75,7 +73,7 @@ impl Epk {
         }
     }
 
-    /// This key with one more byte: with `00`, the very next key there is.
+    /// This key with one more byte. With `00` it is the direct successor of this key.
     pub(crate) fn followed_by(&self, byte: u8) -> Epk {
         let mut bytes = SmallVec::with_capacity(self.0.len() + 1);
         bytes.extend_from_slice(&self.0);
@@ -114,7 +112,7 @@ impl Borrow<[u8]> for Epk {
 
 impl fmt::Display for Epk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whole blocks at a time, since a `write!` for each byte is what makes hex slow.
+        // Whole blocks at a time: a `write!` for each byte is slow.
         let mut block = [0; 32];
         for bytes in self.0.chunks(16) {
             for (index, &byte) in bytes.iter().enumerate() {
@@ -137,10 +135,10 @@ impl fmt::Debug for Epk {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadEpk {
-    /// A byte has two digits.
+    /// An odd number of digits; a byte has two.
     #[error("effective partition key has {digits} hex digits; send an even number of them")]
     OddLength {
-        /// How many there were.
+        /// The number of digits.
         digits: usize,
     },
     /// Something other than a hex digit.
@@ -152,7 +150,7 @@ pub enum BadEpk {
     /// Longer than any key a partition key definition produces.
     #[error("effective partition key has {digits} hex digits; send at most {HEX_DIGITS_MAX}")]
     TooLong {
-        /// How many there were.
+        /// The number of digits.
         digits: usize,
     },
 }

@@ -1,15 +1,14 @@
 //! The etag of one version of an item (`_etag`).
 //!
-//! Derived from where the version was written, so it needs no randomness and replaying the log gives
-//! the same one again:
+//! Deterministic: derived from the log position of the version, so replaying the log gives the same etag.
 //!
 //! ```text
 //! bytes   partition(4)  lsn(8)                    ordinal(2)  00 00
 //! text   "00000003   -  0000-0000-0000-6f77       0001        0000"
 //! ```
 //!
-//! To clients it is opaque, and has the look of a GUID only because theirs has. It has nothing to do
-//! with the etag of a change feed page, which is a [`Continuation`](crate::Continuation).
+//! Clients treat it as opaque text. It looks like a GUID only because Azure's etags do. The etag of a change
+//! feed page is something else: a [`Continuation`](crate::Continuation).
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,10 +19,10 @@ use crate::{Lsn, PartitionId, hex};
 /// Digits and dashes of the text form, without quotes.
 const TEXT_LENGTH: usize = 36;
 
-/// Before which bytes a dash is written.
+/// The bytes that have a dash before them.
 const DASHES: [usize; 4] = [4, 6, 8, 10];
 
-/// Names one version of one item. Different for every write.
+/// Identifies one version of one item. Different for every write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Etag([u8; 16]);
 
@@ -51,10 +50,9 @@ impl Etag {
         out.extend_from_slice(&self.text());
     }
 
-    /// Whether a condition such as that of `If-Match` names this version.
+    /// Whether a condition such as `If-Match` matches this version.
     ///
-    /// One pair of quotes may be missing, since some SDKs send the user's string as it is. `*` names
-    /// any version.
+    /// The quotes are optional, since some SDKs send the user's string unchanged. `*` matches any version.
     pub fn matches(&self, text: &str) -> bool {
         text == "*" || without_quotes(text).as_bytes() == self.text()
     }
@@ -167,7 +165,7 @@ mod tests {
             (TEXT.to_owned(), true),
             (format!("\"{TEXT}\""), true),
             ("*".to_owned(), true),
-            (format!("\"\"{TEXT}\"\""), false), // only one pair goes
+            (format!("\"\"{TEXT}\"\""), false), // only one pair of quotes is removed
             (format!("\"{TEXT}"), false),
             (format!("{TEXT}\""), false),
             ("\"*\"".to_owned(), false), // in quotes it is an etag like any other

@@ -1,7 +1,6 @@
-//! What a reader says when it asks for a page of the change feed: which changes, from where, and how
-//! many.
+//! The parameters of a change feed read: mode, start and page limit.
 //!
-//! Which headers say so is the protocol's business; how a page is filled is the store's.
+//! The protocol crate maps headers to them, and the store fills the page; neither is done here.
 
 use crate::{Continuation, Timestamp};
 
@@ -15,40 +14,40 @@ pub enum FeedMode {
     AllVersionsAndDeletes,
 }
 
-/// Where a reader begins.
+/// Where a change feed read begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedStart {
-    /// At the first change there is.
+    /// At the oldest change.
     Beginning,
-    /// After the newest change there is now.
+    /// After the newest change at the time of the request.
     Now,
     /// At the first change not before this time, compared in whole seconds.
     Time(Timestamp),
-    /// After what was already read.
+    /// After the position of an earlier page.
     After(Continuation),
 }
 
-/// How large a page may become before it is cut.
+/// The size limit of a page.
 ///
-/// Changes of one transaction stay together and a page holds at least one of them, so a page may
-/// exceed either number. Fields are for reading; [`PageLimit::new`] checks them.
+/// Changes of one transaction stay together, and a page holds at least one transaction. So a page may exceed
+/// either number. The fields are read-only; [`PageLimit::new`] checks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PageLimit {
-    /// Changes on a page.
+    /// The most changes on a page.
     pub items: u32,
-    /// Bytes of their bodies; with all versions, also of the bodies before the changes.
+    /// The most bytes of item bodies. In all-versions mode, previous bodies count as well.
     pub bytes: u32,
 }
 
-/// Why there is no such limit.
+/// Why a page limit is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPageLimit {
-    /// No items, or more than we put on one page.
+    /// Zero items, or more than [`PageLimit::ITEMS_MAX`].
     #[error("page size is {0} items; ask for 1 to {max}", max = PageLimit::ITEMS_MAX)]
     Items(u32),
-    /// No bytes, or more than we put on one page.
+    /// Zero bytes, or more than [`PageLimit::BYTES_MAX`].
     #[error("page size is {0} bytes; ask for 1 to {max}", max = PageLimit::BYTES_MAX)]
     Bytes(u32),
 }
@@ -60,7 +59,7 @@ impl PageLimit {
     /// The most bytes a reader may ask for.
     pub const BYTES_MAX: u32 = 64 * 1024 * 1024;
 
-    /// For readers that do not say: 100 items, 4 MiB.
+    /// The limit for requests that specify none: 100 items, 4 MiB.
     pub const DEFAULT: PageLimit = PageLimit { items: 100, bytes: 4 * 1024 * 1024 };
 
     /// A limit of 1 to 10 000 items and 1 byte to 64 MiB.

@@ -1,10 +1,10 @@
-//! Ids users give to their resources.
+//! The ids that users give to databases, containers and items, and their rules.
 //!
 //! Databases and containers: at most 255 characters, no `/`, `\`, `?`, `#` or control character, and no
 //! space at the end, so that an id can stand in a URL and in a header of every SDK.
 //!
-//! Items: at most 1023 bytes and no NUL. The service takes everything else, and so do programs that use it:
-//! ids are made of paths, of questions, of lines. In a URL they are escaped.
+//! Items: at most 1023 bytes and no NUL. Azure accepts everything else, and programs rely on it: their ids
+//! contain paths, question marks and line breaks. In a URL these are escaped.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::text::serde_as_text;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
-    /// Nothing at all.
+    /// No characters.
     #[error("id is empty; give it at least one character")]
     Empty,
     /// Longer than the limit for this resource.
@@ -31,37 +31,37 @@ pub enum IdError {
         length: usize,
         /// The limit.
         limit: usize,
-        /// What both count: `characters` or `bytes`.
+        /// The unit of both: `characters` or `bytes`.
         unit: &'static str,
     },
-    /// A character that means something in a URL.
+    /// A character with a meaning in URLs.
     #[error("id contains {character:?}; remove every / \\ ? and #")]
     ForbiddenCharacter {
         /// The first of them.
         character: char,
     },
-    /// A character that cannot be seen and does not survive headers.
+    /// A control character; HTTP headers cannot carry it.
     #[error("id contains the control character {character:?}; remove it")]
     ControlCharacter {
         /// The first of them.
         character: char,
     },
-    /// A space at the end, which SDKs and proxies cut off.
+    /// A trailing space, which SDKs and proxies cut off.
     #[error("id ends in a space; remove it")]
     TrailingSpace,
 }
 
-/// The limit as the service words it, which clients look for.
+/// The limit as Azure's error message states it, because clients match that text.
 fn service_limit(limit: &usize) -> usize {
     if *limit == ITEM_BYTES_MAX { ITEM_BYTES_MAX + 1 } else { *limit }
 }
 
-/// Characters of the id of a database or container.
+/// The most characters in the id of a database or container.
 const CHARACTERS_MAX: usize = 255;
-/// Bytes of the id of an item.
+/// The most bytes in the id of an item.
 const ITEM_BYTES_MAX: usize = 1023;
 
-/// Whose id it is.
+/// The set of rules: for databases and containers (`Definition`), or for items.
 enum Rule {
     Definition,
     Item,
@@ -72,7 +72,7 @@ fn check(id: &str, rule: &Rule) -> Result<(), IdError> {
         return Err(IdError::Empty);
     }
     let (length, limit, unit) = match rule {
-        // Bytes first: counting the characters of a megabyte just to refuse it would be a waste.
+        // Bytes first: a short id needs no counting of characters.
         Rule::Definition if id.len() <= CHARACTERS_MAX => (id.len(), CHARACTERS_MAX, "characters"),
         Rule::Definition => (id.chars().count(), CHARACTERS_MAX, "characters"),
         Rule::Item => (id.len(), ITEM_BYTES_MAX, "bytes"),
@@ -103,7 +103,7 @@ macro_rules! id_type {
         pub struct $name(String);
 
         impl $name {
-            /// The id with this text, if it keeps to the rules.
+            /// The id with this text. Fails if the text breaks a rule.
             pub fn new(id: &str) -> Result<$name, IdError> {
                 check(id, &$rule)?;
                 Ok($name(id.to_owned()))

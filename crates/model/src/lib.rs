@@ -1,20 +1,19 @@
-//! The words of the Headwater domain as types: what a caller may say and what a partition answers,
-//! before anything is stored or sent.
+//! The domain types of Headwater: ids, keys, ranges, log positions and change feed requests, before anything
+//! is stored or sent.
 //!
 //! | to talk about | use |
 //! |---|---|
 //! | a position in a partition's log | [`Lsn`], [`PartitionId`] |
 //! | where an item lives | [`PartitionKey`] → [`PartitionKeyDefinition::epk`] → [`Epk`] in a [`KeyRange`] |
-//! | what a resource is called | [`DatabaseId`], [`ContainerId`], [`ItemId`] by its user; [`ResourceId`] by us |
+//! | the name of a resource | [`DatabaseId`], [`ContainerId`], [`ItemId`] given by users; [`ResourceId`] by us |
 //! | one version of an item | [`Etag`], [`Timestamp`], [`ChangeKind`] |
 //! | reading the change feed | [`FeedMode`], [`FeedStart`], [`PageLimit`], [`Continuation`] |
 //!
-//! Text and bytes from outside enter through `parse`, `FromStr`, `from_*` and `decode`. Each of them
-//! is bounded, refuses with a typed error that says what to do, and never panics. What has become a
-//! value is valid from then on.
+//! Text and bytes from outside enter through `parse`, `FromStr`, `from_*` and `decode`. These limit the size of
+//! their input, return typed errors with a remedy, and never panic. A value that exists is valid.
 //!
-//! This crate does no I/O, reads no clock, draws no random number and knows no HTTP. The only wire
-//! formats in it are the text forms of its own types.
+//! This crate does no I/O, reads no clock, uses no randomness and contains no HTTP. Its only wire formats are
+//! the text forms of its own types.
 
 mod change;
 mod continuation;

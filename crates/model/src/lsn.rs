@@ -1,4 +1,4 @@
-//! The two numbers every stored change carries: which partition, and where in its log.
+//! The position of a stored change: partition id and log sequence number (LSN).
 //!
 //! Their text forms are plain decimal. The quotes a change feed etag puts around an LSN belong to
 //! [`Continuation`](crate::Continuation), not to the number.
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Position of an entry in one partition's log. Starts at 1, never reused, never reordered; gaps
 /// are legal.
 ///
-/// LSNs of two partitions say nothing about each other, so there is no arithmetic beyond the two
-/// neighbours. The default is [`Lsn::ZERO`].
+/// LSNs of different partitions are not comparable, and gaps make differences meaningless. So the only
+/// arithmetic is `next` and `previous`. The default is [`Lsn::ZERO`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// Before the first entry. A position a reader may stand at, never an entry.
+    /// The position before the first entry. A reader may start here; no entry has this LSN.
     pub const ZERO: Lsn = Lsn(0);
 
     /// The first entry of a partition.
@@ -40,8 +40,8 @@ impl Lsn {
     ///
     /// # Panics
     ///
-    /// After 2^64 − 1. No partition lives that long, and the parsers refuse that number, so a
-    /// position from outside always has a next one.
+    /// At 2^64 − 1. No partition writes that many entries, and the parsers reject that number, so a parsed
+    /// position always has a next one.
     pub const fn next(self) -> Lsn {
         match self.0.checked_add(1) {
             Some(number) => Lsn(number),
@@ -49,7 +49,7 @@ impl Lsn {
         }
     }
 
-    /// The position before this one; [`Lsn::ZERO`] stays where it is.
+    /// The position before this one; [`Lsn::ZERO`] for [`Lsn::ZERO`].
     pub const fn previous(self) -> Lsn {
         Lsn(self.0.saturating_sub(1))
     }
@@ -111,7 +111,7 @@ impl FromStr for PartitionId {
     type Err = BadPartitionId;
 
     fn from_str(text: &str) -> Result<PartitionId, BadPartitionId> {
-        // A range has one name only: `00` would be a second one for partition 0.
+        // Each range has exactly one id: `00` would be a second text for partition 0.
         if text.len() > 1 && text.starts_with('0') {
             return Err(BadPartitionId);
         }

@@ -1,8 +1,7 @@
 //! MurmurHash3, the hash Cosmos DB places items with.
 //!
-//! Written here rather than taken from a crate: the two variants are forty lines each, they decide
-//! where every stored item lives, and they must never change. Nothing in them is meant to resist an
-//! attacker who chooses keys to collide.
+//! Not a dependency: the two variants have forty lines each, they decide the partition of every stored item,
+//! and they must never change. They do not resist an attacker who chooses colliding keys.
 
 /// The 32-bit variant for x86, used by version 1 partition keys.
 pub fn x86_32(bytes: &[u8], seed: u32) -> u32 {
@@ -120,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Tails of every length take their own path in the reference code; none may equal another.
+    /// The reference code has a separate path for each tail length; no two hashes may be equal.
     #[test]
     fn lengths_around_a_block_differ() {
         let bytes = [0u8; 40];

@@ -1,5 +1,5 @@
-//! Half-open ranges of effective partition keys: which keys a partition owns, which part of a
-//! container a reader asks for.
+//! Half-open ranges of effective partition keys: the keys a partition owns, or the part of a container that a
+//! reader requests.
 //!
 //! ```text
 //! full            [ ................................ )      "" .. FF
@@ -7,8 +7,8 @@
 //! one key               [)                                   k .. k00
 //! ```
 //!
-//! A range is never empty, so two ranges that touch share nothing and an intersection is either a
-//! range or nothing. Whether ranges together cover a container is not decided here.
+//! A range is never empty, so adjacent ranges share no key and an intersection is a range or `None`. This file
+//! does not check whether ranges cover a whole container.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct KeyRange {
     max: Epk,
 }
 
-/// What is read from JSON before it is known to be a range.
+/// The bounds read from JSON, before they are checked.
 #[derive(Deserialize)]
 struct Bounds {
     min: Epk,
@@ -54,9 +54,9 @@ impl KeyRange {
 
     /// Exactly this one key.
     ///
-    /// The SDKs ask for one key with `[key, key + 1)` instead, which is wider: it also holds every
-    /// longer key that starts with this one. Bounds from a client are therefore used as they came
-    /// and never turned into a point.
+    /// The SDKs request one key with `[key, key + 1)` instead. That range is wider: it also contains every
+    /// longer key that starts with this one. So bounds from a client are used unchanged and never turned into
+    /// a point.
     pub fn point(key: &Epk) -> KeyRange {
         KeyRange { min: key.clone(), max: key.followed_by(0x00) }
     }
@@ -133,20 +133,20 @@ pub enum KeyRangeError {
     /// The bounds enclose no key.
     #[error("range {min}..{max} is empty; its end must be higher than its start")]
     Empty {
-        /// The start asked for.
+        /// The requested start.
         min: Epk,
-        /// The end asked for.
+        /// The requested end.
         max: Epk,
     },
     /// A split point on a bound or outside would leave one side empty.
     #[error("{key} does not divide range {range}; choose a key inside it and above its start")]
     NotInside {
-        /// The split point asked for.
+        /// The requested split point.
         key: Epk,
         /// The range to be split.
         range: KeyRange,
     },
-    /// Joined, they would claim keys neither of them has, or one key twice.
+    /// Ranges with a gap between them or with an overlap cannot be merged.
     #[error("ranges {one} and {other} do not touch; merge only neighbours")]
     NotAdjacent {
         /// The range that was asked.

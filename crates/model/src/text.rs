@@ -1,7 +1,7 @@
-//! Gives types that have a text form (`Display` and `FromStr`) the same form in JSON.
+//! Serialises types with a text form (`Display` and `FromStr`) as that text in JSON.
 //!
-//! A macro and not a blanket implementation, because `Serialize` is foreign. It never changes the
-//! text: whatever `FromStr` refuses, deserialising refuses with the same message.
+//! A macro and not a blanket implementation, because `Serialize` is foreign. It never changes the text:
+//! deserialising rejects what `FromStr` rejects, with the same message.
 
 /// Serialises as the `Display` text and deserialises through `FromStr`.
 macro_rules! serde_as_text {

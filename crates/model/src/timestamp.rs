@@ -1,7 +1,7 @@
-//! A moment, as the log stamps it: milliseconds since 1970, UTC.
+//! A point in time in milliseconds since 1970, UTC, as stored in log entries.
 //!
-//! Two text forms: RFC 3339 for people and logs, RFC 1123 for HTTP. Both come from one calendar
-//! conversion, small enough to need no date library. Reading the clock is done elsewhere.
+//! Two text forms: RFC 3339 for people and logs, RFC 1123 for HTTP. Both use one calendar conversion, small
+//! enough to need no date library. Never reads the clock.
 
 use std::fmt;
 
@@ -19,23 +19,23 @@ const MONTHS: [&str; 12] =
 #[serde(transparent)]
 pub struct Timestamp(u64);
 
-/// Why a text is not a date we can use.
+/// Why a text is not a valid date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadTimestamp {
-    /// Not of that form.
+    /// Not in the form of RFC 1123.
     #[error("date is not of the form `Tue, 14 Nov 2023 22:13:20 GMT`; send an RFC 1123 date")]
     Form,
-    /// Not of the other form.
+    /// Not in the form of RFC 3339 in UTC.
     #[error("date is not of the form `2023-11-14T22:13:20Z`; send an RFC 3339 date in UTC")]
     Rfc3339Form,
     /// A day or a time that does not exist.
     #[error("date does not exist; check its day, month and time")]
     NotInCalendar,
-    /// The day of the week belongs to another date.
+    /// The day of the week does not match the date.
     #[error("date is not on the weekday it names; check which of the two is meant")]
     Weekday,
-    /// Before anything could have been written.
+    /// A date before 1970.
     #[error("date is before 1970; to read everything, leave it out")]
     BeforeEpoch,
 }
@@ -46,7 +46,7 @@ impl Timestamp {
         Timestamp(millis)
     }
 
-    /// This many seconds after 1970 began. Stops at the last moment there is.
+    /// This many seconds after 1970 began. Saturates at the largest timestamp.
     pub const fn from_seconds(seconds: u64) -> Timestamp {
         Timestamp(seconds.saturating_mul(MILLIS_PER_SECOND))
     }
@@ -61,16 +61,16 @@ impl Timestamp {
         self.0 / MILLIS_PER_SECOND
     }
 
-    /// The form of HTTP dates: `Tue, 14 Nov 2023 22:13:20 GMT`. Drops the milliseconds.
+    /// Formats as an HTTP date: `Tue, 14 Nov 2023 22:13:20 GMT`. Drops the milliseconds.
     pub fn to_rfc1123(self) -> String {
         let Civil { year, month, day, hour, minute, second, weekday, .. } = Civil::of(self);
         let (weekday, month) = (WEEKDAYS[weekday], MONTHS[month - 1]);
         format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
     }
 
-    /// Reads the form of HTTP dates. Names may be in any case, the day may have one digit.
+    /// Parses an HTTP date. Names may be in any case, the day may have one digit.
     pub fn from_rfc1123(text: &str) -> Result<Timestamp, BadTimestamp> {
-        // Only the day has no fixed length, and this is read with every request, so as bytes.
+        // Parsed as bytes at fixed positions, because every request has a date. Only the day varies in length.
         let text = text.as_bytes();
         let day_end = text.len().checked_sub(22).ok_or(BadTimestamp::Form)?;
         let part = |from, to| text.get(from..to).ok_or(BadTimestamp::Form);
@@ -95,8 +95,9 @@ impl Timestamp {
         Ok(Timestamp::from_seconds(seconds))
     }
 
-    /// Reads the form of [`Display`](fmt::Display): UTC, with a `Z` at its end. Fractions of a second are
-    /// optional, and kept to the millisecond.
+    /// Parses an RFC 3339 date in UTC with a `Z` at its end, the form of [`Display`](fmt::Display).
+    ///
+    /// Fractions of a second are optional and cut to milliseconds.
     pub fn from_rfc3339(text: &str) -> Result<Timestamp, BadTimestamp> {
         let form = BadTimestamp::Rfc3339Form;
         let bytes = text.strip_suffix(['Z', 'z']).ok_or(form)?.as_bytes();
@@ -132,7 +133,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A moment on the calendar and the clock.
+/// Calendar date and time of day of a timestamp, in UTC.
 struct Civil {
     year: u64,
     /// From 1.
@@ -178,7 +179,7 @@ impl Civil {
     }
 }
 
-/// The other way round; nothing for dates before 1970.
+/// Days from 1970 to a calendar date, the inverse of `Civil::of`; `None` for dates before 1970.
 fn days_since_epoch(year: u64, month: usize, day: u64) -> Option<u64> {
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
     let month_from_march = (month as u64 + 9) % 12;
@@ -190,7 +191,7 @@ fn days_since_epoch(year: u64, month: usize, day: u64) -> Option<u64> {
 /// The days and the seconds since 1970 at a year, day, hour, minute and second of a month.
 fn moment(parts: [u64; 5], month: usize) -> Result<(u64, u64), BadTimestamp> {
     let [year, day, hour, minute, second] = parts;
-    // A leap second counts as the second after it, as it does on every computer's clock.
+    // A leap second counts as the second after it, as in Unix time.
     if hour > 23 || minute > 59 || second > 60 || day == 0 || day > days_in(year, month) {
         return Err(BadTimestamp::NotInCalendar);
     }

@@ -1,7 +1,7 @@
-//! Every error message as its reader sees it: lower case, no full stop, the thing and its value,
-//! and after the semicolon what to do.
+//! The text of every error message: lower case, no full stop, the object and its value, and a remedy after the
+//! semicolon.
 //!
-//! That each error is raised where it should be is tested beside the code that raises it.
+//! Unit tests next to the code check when each error is returned.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

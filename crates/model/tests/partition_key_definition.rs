@@ -1,4 +1,4 @@
-//! Definitions: which are accepted, which keys fit them, and how they divide the key space.
+//! Partition key definitions: which are valid, which keys fit them, and how they divide the key space.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -116,7 +116,7 @@ fn keys_that_do_not_fit() {
     check(hierarchy(), ("a", "b", long).into(), ValueTooLong { index: 2, bytes: 2049 });
 }
 
-/// Three keys that look like nothing, and are not the same.
+/// The empty key, a missing property and `null` are three different keys.
 #[test]
 fn missing_null_and_empty() {
     let system = hash().with_system_key();

@@ -1,8 +1,7 @@
-//! What holds for every value and every input.
+//! Property tests: every value survives a round trip, and no input makes a parser panic.
 //!
-//! Two promises: what is written comes back the same, and no text or bytes from outside make a
-//! parser panic. For the second, inputs are drawn from noise and from noise shaped like the real
-//! thing, since plain noise seldom gets past the first check.
+//! Parser inputs are random bytes, and random bytes in the form of valid input, since purely random bytes rarely
+//! pass the first check.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -31,7 +30,7 @@ fn epk() -> impl Strategy<Value = Epk> + Clone {
     vec(any::<u8>(), 0..40).prop_map(|bytes| Epk::from_bytes(&bytes))
 }
 
-/// Short keys from few bytes, so that equal and adjacent ones occur.
+/// Short keys from few byte values, so that equal and adjacent keys occur.
 fn small_epk() -> impl Strategy<Value = Epk> + Clone {
     vec(0u8..3, 0..3).prop_map(|bytes| Epk::from_bytes(&bytes))
 }
@@ -77,7 +76,7 @@ fn resource_id() -> impl Strategy<Value = ResourceId> {
         ResourceKind::Trigger,
         ResourceKind::Sproc,
     ]);
-    // There is no user 0: where its permissions would be are client encryption keys.
+    // There is no user 0: the id space of its permissions holds client encryption keys.
     let user = (any::<u32>(), 1u32..1 << 31).prop_map(|(db, number)| UserRid::new(db, number));
     let number = 0u64..1 << 60;
     let item = (container_rid(), number.clone()).prop_map(|(c, n)| ItemRid::new(c, n));
@@ -249,7 +248,7 @@ proptest! {
     }
 }
 
-/// Offers one text to everything that reads text.
+/// Passes one text to every text parser.
 fn read_text(text: &str) {
     let _ = text.parse::<Lsn>();
     let _ = text.parse::<PartitionId>();
@@ -272,7 +271,7 @@ fn read_text(text: &str) {
     let _ = Etag::new(PartitionId::new(1), Lsn::FIRST, 0).matches(text);
 }
 
-/// Offers bytes to everything that reads bytes. What is accepted is written the same way again.
+/// Passes bytes to every decoder. Accepted bytes must encode to the same bytes again.
 fn read_bytes(bytes: &[u8]) {
     if let Ok((key, length)) = PartitionKey::decode_prefix(bytes) {
         assert_eq!(encoded(&key), bytes[..length]);
@@ -290,7 +289,7 @@ fn read_bytes(bytes: &[u8]) {
     let _ = murmur3::x64_128(bytes, 0);
 }
 
-/// Changes one character of a real text.
+/// Changes one character of a valid text.
 fn damaged(text: String) -> impl Strategy<Value = String> {
     (any::<proptest::sample::Index>(), any::<char>(), Just(text)).prop_map(|(index, new, text)| {
         let mut characters: Vec<char> = text.chars().collect();
@@ -346,7 +345,7 @@ proptest! {
         read_bytes(&bytes);
     }
 
-    /// Mostly bytes that mean something in an encoded key.
+    /// Mostly bytes with a meaning in an encoded key.
     #[test]
     fn partition_key_bytes_never_panic(
         bytes in vec(prop_oneof![8 => 0u8..10, 1 => Just(0xFF), 1 => any::<u8>()], 0..40),

@@ -1,8 +1,8 @@
-//! Our hashes, headers and resource ids against those of the official SDKs.
+//! Compares hashes, headers and resource ids with test vectors of the official SDKs.
 //!
-//! The files in `vectors/` were made by running the SDKs; `source` in each case says which. Where
-//! they disagree (version 1 hashes), `expected` is the value of the service's own algorithm and
-//! `sdk_divergence` lists who differs; it is information, not a second right answer.
+//! The files in `vectors/` were made by running the SDKs; `source` names the SDK of each case. Where SDKs
+//! disagree (version 1 hashes), `expected` is the value of Azure's own algorithm, and `sdk_divergence` lists the
+//! SDKs that differ, for information only.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -43,7 +43,7 @@ fn check_hashes(json: &str, count: usize) {
         let epk = effective_partition_key(kind, version, key.components());
         assert_eq!(epk.to_hex(), case["expected"].as_str().unwrap(), "{kind:?} {version:?} {key}");
 
-        // Where a container can have such a key, its definition must say the same.
+        // If a container can have such a key, its definition must give the same result.
         let paths = &["/a", "/b", "/c"][..key.components().len().min(3)];
         let paths = paths.iter().map(|path| path.parse().unwrap()).collect();
         if let Ok(definition) = PartitionKeyDefinition::new(paths, kind, version)

@@ -1,7 +1,7 @@
-//! A notification to all listeners, in the order in which they began to wait.
+//! A condition variable for async tasks: wakes all listeners, in the order in which they were created.
 //!
-//! Carries no data; woken listeners re-check the state. A watch channel would do, but wakes its listeners in
-//! an order drawn by chance outside the seed, and one seed must be one history.
+//! Carries no data; woken listeners re-check the state. A Tokio watch channel would do, but its wake-up order
+//! is random and does not come from the seed, and one seed must give one history.
 
 use crate::Runtime;
 use parking_lot::Mutex;
@@ -12,19 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// Listeners that are woken together by [`Bell::ring_spread`]: a few hundred microseconds of work for the
-/// threads that serve them.
+/// How many listeners [`Bell::ring_spread`] wakes together: a few hundred microseconds of work for their threads.
 const SPREAD_GROUP: usize = 32;
-/// The time between two such groups.
+/// The pause between two groups of listeners.
 const SPREAD_PAUSE: Duration = Duration::from_millis(1);
 
-/// See the head of this file. Clones are the same bell.
+/// Wakes all of its [`Listener`]s at once. Clones share the listeners.
 #[derive(Clone, Debug, Default)]
 pub struct Bell(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Moves only under the lock; who waits already may look at it without.
+    /// How often the bell was rung. Changes only under the lock; a registered listener reads it without.
     rings: AtomicU64,
     state: Mutex<State>,
 }
@@ -39,7 +38,7 @@ struct State {
 }
 
 impl Bell {
-    /// Wakes everybody who waits.
+    /// Wakes all listeners at once.
     pub fn ring(&self) {
         let waiting = {
             let mut state = self.0.state.lock();
@@ -49,8 +48,9 @@ impl Bell {
         waiting.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes all listeners, thousands of them in groups with a pause between: all at once, they would delay
-    /// every other task of their threads.
+    /// Wakes all listeners, in groups with a pause between them if there are many.
+    ///
+    /// Thousands of listeners woken at once would delay every other task of their threads.
     pub fn ring_spread(&self, runtime: &Runtime) {
         let first = {
             let mut state = self.0.state.lock();
@@ -76,7 +76,7 @@ impl Bell {
         });
     }
 
-    /// Hears every ring from now on.
+    /// Returns a listener for all later rings.
     #[must_use]
     pub fn listen(&self) -> Listener {
         let mut state = self.0.state.lock();
@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-/// Wakes the listeners that are still to be woken: all of them when it is dropped.
+/// Wakes the remaining listeners group by group, and all of them when it is dropped.
 struct Spread {
     bell: Bell,
     is_over: bool,
@@ -120,13 +120,13 @@ impl Drop for Spread {
     }
 }
 
-/// Hears the rings of a [`Bell`] since it was made.
+/// Waits for the rings of a [`Bell`].
 #[derive(Debug)]
 pub struct Listener {
     bell: Bell,
     id: u64,
     heard: u64,
-    /// What the bell wakes for this one, until it rings.
+    /// The waker registered at the bell, until it rings.
     waiting: Option<Waker>,
 }
 
@@ -134,8 +134,8 @@ impl Listener {
     /// Completes when the bell has rung since the last time this completed.
     pub async fn rang(&mut self) {
         poll_fn(|context| {
-            // A connection asks at every step whether its server stops: that must not take a lock. As
-            // long as the bell has not rung since, it has the waker it was given.
+            // Every connection polls this at every step, so the common case takes no lock: until the bell
+            // rings, it still holds the waker registered here.
             let shared = &self.bell.0;
             let is_known = |waker: &Waker| waker.will_wake(context.waker());
             if self.waiting.as_ref().is_some_and(is_known)
@@ -180,17 +180,17 @@ mod tests {
             early.rang().await;
             let mut late = bell.listen();
             let quiet = runtime.timeout(Duration::from_secs(1), late.rang()).await;
-            assert_eq!(quiet, None, "what was before is not heard");
+            assert_eq!(quiet, None, "earlier rings are not heard");
             bell.ring();
             late.rang().await;
             early.rang().await;
             drop((early, late));
-            assert!(bell.0.state.lock().waiting.is_empty(), "nobody is kept who does not listen");
+            assert!(bell.0.state.lock().waiting.is_empty(), "dropped listeners are removed");
         });
     }
 
-    /// Starts listeners that each record when they hear a ring, and rings as told. Returns how many heard it
-    /// at each time.
+    /// Starts listeners that each record when they wake, then calls `rings`. Returns the number of listeners
+    /// that woke at each time.
     fn heard_after(
         listeners: usize,
         rings: impl FnOnce(&Bell, &Runtime) + Send + 'static,

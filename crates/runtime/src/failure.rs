@@ -1,6 +1,6 @@
-//! Tasks that panic are seen: the panic is logged with the task's name and reported to the task's owner.
+//! Catches panics of tasks, logs them with the task's name and reports them to the task's owner.
 //!
-//! A simulated node reports nothing and panics on: there a panic is a failed test.
+//! A simulated node never catches a panic: there a panic is a failed test.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -10,9 +10,9 @@ use std::task::Poll;
 /// A task that ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskFailure {
-    /// The name it was started under.
+    /// The name the task was started with.
     pub name: &'static str,
-    /// What it panicked with.
+    /// The panic message.
     pub message: String,
 }
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for TaskFailure {
 
 impl std::error::Error for TaskFailure {}
 
-/// Runs a task to its end. A panic is logged and returned, or, where a system does not survive it, continued.
+/// Runs a task to its end. Logs and returns a panic if `survives`, and resumes it otherwise.
 pub(crate) async fn watch<T>(
     name: &'static str,
     survives: bool,
@@ -32,7 +32,8 @@ pub(crate) async fn watch<T>(
 ) -> Result<T, TaskFailure> {
     let mut task = std::pin::pin!(task);
     let ended = poll_fn(|context| {
-        // What the task owned is dropped with it, and its owner is told: nothing half done is used on.
+        // Unwind safe: the task's state is dropped with it and its owner gets the failure, so no half-changed
+        // state is used again.
         match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))) {
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Ok(Poll::Pending) => Poll::Pending,
@@ -76,7 +77,7 @@ mod tests {
         group.spawn_watched("bad", task, |ended| tell.send(ended).unwrap());
         let failure = TaskFailure { name: "bad", message: "number 7".to_owned() };
         assert_eq!(told.await.unwrap(), Err(failure));
-        // It does not keep its group waiting.
+        // A task that panicked does not block the shutdown of its group.
         let ended = runtime.timeout(Duration::from_secs(60), group.shutdown()).await;
         assert!(ended.is_some());
     }

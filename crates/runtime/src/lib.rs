@@ -1,9 +1,8 @@
-//! Time, chance and tasks: everything a simulation must be able to replace, and nothing else.
+//! Clock, randomness and tasks: everything a simulation must be able to replace, and nothing else.
 //!
-//! Code above this crate never asks the operating system what time it is, never rolls its own dice
-//! and never starts a task by itself. It holds a [`Runtime`], which is either the real thing (Tokio
-//! and the system clock) or a node of a [`Simulation`]: one thread, one seed, a clock that moves
-//! only when nothing else can happen.
+//! Code above this crate never reads the system clock, never uses a random number generator of its own and
+//! never starts a task by itself. It holds a [`Runtime`]: either Tokio and the system clock, or a node of a
+//! [`Simulation`] with one thread, one seed and a clock that advances only when no task is ready.
 //!
 //! ```
 //! use headwater_runtime::Simulation;
@@ -45,7 +44,7 @@ pub use waiter::Waiter;
 /// A future that owns what it needs and may move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// What a runtime must be able to do. Two implementations: the system and a simulated node.
+/// Clock, randomness and tasks behind a [`Runtime`]: the system, a thread pool or a simulated node.
 trait Backend: Send + Sync + 'static {
     fn unix_millis(&self) -> u64;
     fn elapsed(&self) -> Duration;
@@ -62,7 +61,7 @@ trait Backend: Send + Sync + 'static {
     fn thread_time(&self) -> ThreadTime;
 }
 
-/// What the current thread has computed so far. Only two times of one thread can be compared.
+/// CPU time used by one thread so far. Only values of the same thread can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTime {
     thread: u64,
@@ -70,21 +69,22 @@ pub struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// What the thread has computed since an earlier time; `None` if that was another thread's.
+    /// CPU time used since an earlier value; `None` if that value belongs to another thread.
     #[must_use]
     pub fn since(self, earlier: ThreadTime) -> Option<Duration> {
         (self.thread == earlier.thread).then(|| self.computed.saturating_sub(earlier.computed))
     }
 }
 
-/// Where a component takes its time, its chance and its tasks from. Cheap to clone.
+/// The clock, the randomness and the task executor of a component. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime(Arc<dyn Backend>);
 
 impl Runtime {
-    /// The real world: the system clock, the operating system's entropy, and the Tokio runtime this is
-    /// called on, where all tasks are started from then on. Called outside of one, a task is started on
-    /// the runtime of whoever starts it.
+    /// The system clock, the operating system's entropy, and the Tokio runtime this is called on.
+    ///
+    /// All tasks start on that Tokio runtime. If this is called outside of one, each task starts on the Tokio
+    /// runtime of the thread that calls [`Runtime::spawn`].
     ///
     /// # Panics
     /// Later, in [`Runtime::spawn`] or [`Runtime::sleep`], when no Tokio runtime is running.
@@ -93,9 +93,9 @@ impl Runtime {
         Runtime(Arc::new(system::System::new()))
     }
 
-    /// The real world, with so many threads of its own for the tasks it starts: for work that may block
-    /// its thread. When the last clone is dropped, tasks that wait are dropped, and a thread that is
-    /// blocked ends when it can.
+    /// The system clock with a pool of `count` threads for the tasks it starts: for work that may block its thread.
+    ///
+    /// When the last clone is dropped, waiting tasks are dropped. A blocked thread ends once its work returns.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -103,8 +103,9 @@ impl Runtime {
         Ok(Runtime(Arc::new(system::Threads::new(name, count, || {})?)))
     }
 
-    /// The same at a lower priority: for long computations that must not delay other threads. Where a thread
-    /// cannot have a priority of its own, they have the usual one.
+    /// Like [`Runtime::threads`], at a lower priority: for long computations that must not delay other threads.
+    ///
+    /// Only Linux has priorities per thread; elsewhere the threads have the usual priority.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -118,7 +119,7 @@ impl Runtime {
         self.0.unix_millis()
     }
 
-    /// Time since this runtime was made. Never goes back; the clock to measure durations with.
+    /// Monotonic time since this runtime was made. Use it to measure durations.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
@@ -129,7 +130,7 @@ impl Runtime {
         self.0.sleep(duration)
     }
 
-    /// Waits for `future`, but no longer than `duration`.
+    /// Waits for `future` at most `duration`; `None` on a timeout.
     pub async fn timeout<T>(
         &self,
         duration: Duration,
@@ -142,13 +143,12 @@ impl Runtime {
         }
     }
 
-    /// Starts a task without waiting for it; a panic is logged. Prefer a [`TaskGroup`], which owns the end of
-    /// its tasks.
+    /// Starts a task without waiting for it; a panic is logged. Prefer a [`TaskGroup`], which also ends its tasks.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn_watched(name, task, |_| ());
     }
 
-    /// The same, and reports to its owner how the task ended.
+    /// Starts a task and calls `on_end` with its outcome.
     pub fn spawn_watched(
         &self,
         name: &'static str,
@@ -160,7 +160,7 @@ impl Runtime {
         self.0.spawn(name, Box::pin(watched));
     }
 
-    /// Runs a task here, as a part of the one that waits for it. A panic is logged and returned.
+    /// Runs a task within the current one. A panic is logged and returned.
     ///
     /// # Errors
     /// When the task panicked.
@@ -172,8 +172,9 @@ impl Runtime {
         failure::watch(name, self.0.survives_panics(), task).await
     }
 
-    /// Waits for a task that runs where this runtime starts its tasks, whichever thread waits. The task ends
-    /// when its caller stops waiting: at its next await, or earlier if it asks its [`Waiter`].
+    /// Runs a task on this runtime's executor and waits for its result, from any thread.
+    ///
+    /// The task ends when its caller stops waiting: at its next await, or earlier if it checks its [`Waiter`].
     ///
     /// # Errors
     /// When the task panicked, or the runtime ended first.
@@ -199,9 +200,10 @@ impl Runtime {
         receiver.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Does two things, the second where this runtime starts its tasks if somebody there begins before the
-    /// first is done, and here otherwise. `None` when it was begun there and panicked, or when the runtime
-    /// ended.
+    /// Runs `here` on this thread and, in parallel if possible, `there` on this runtime's executor.
+    ///
+    /// If no executor thread has begun `there` when `here` is done, `there` runs on this thread. The second
+    /// result is `None` when `there` panicked on the executor, or when the runtime ended.
     pub async fn beside<A, B: Send + 'static>(
         &self,
         name: &'static str,
@@ -232,7 +234,7 @@ impl Runtime {
         self.0.random()
     }
 
-    /// Two random numbers as one.
+    /// A random number of 128 bits.
     #[must_use]
     pub fn random_u128(&self) -> u128 {
         (u128::from(self.0.random()) << 64) | u128::from(self.0.random())
@@ -243,21 +245,25 @@ impl Runtime {
         once(work, |work| self.0.blocking(work))
     }
 
-    /// Runs work that waits for the disk and for nobody else: cheaper than [`Runtime::blocking`], as
-    /// the other tasks of the thread are not moved to another one when they can do without.
+    /// Runs work that waits for the disk and for no other task.
+    ///
+    /// Cheaper than [`Runtime::blocking`]: the thread's other tasks move to another thread only when many
+    /// threads of the pool wait for the disk at once.
     pub fn syncing<T>(&self, work: impl FnOnce() -> T) -> T {
         once(work, |work| self.0.syncing(work))
     }
 
-    /// Pauses the current thread within a task that computes. The other tasks of the thread continue on
-    /// another thread, also after the pause, until this task awaits. Does nothing where there is no other
-    /// thread. A pause of no time lets other threads run that are ready.
+    /// Pauses the current thread within a task that computes.
+    ///
+    /// The thread's other tasks continue on another thread, also after the pause, until this task awaits.
+    /// Does nothing on a single-threaded runtime. A pause of zero yields to other ready threads.
     pub fn pause(&self, duration: Duration) {
         self.0.pause(duration);
     }
 
-    /// What the current thread has computed: time in which it waits for a processor does not count. In a
-    /// simulation, and where a system has no such clock, it is the time since the start.
+    /// CPU time of the current thread, without the time it waits for a processor.
+    ///
+    /// In a simulation, and on systems without such a clock, it is a monotonic clock.
     #[must_use]
     pub fn thread_time(&self) -> ThreadTime {
         self.0.thread_time()

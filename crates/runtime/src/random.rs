@@ -1,4 +1,4 @@
-//! Chance under a seed. The only place that names a random number generator.
+//! Seeded random numbers. No other file names a random number generator.
 
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
@@ -14,7 +14,7 @@ impl Random {
         Random(SmallRng::seed_from_u64(seed))
     }
 
-    /// A stream nobody can predict.
+    /// A stream seeded with the operating system's entropy.
     #[must_use]
     pub fn from_entropy() -> Random {
         Random(SmallRng::from_os_rng())

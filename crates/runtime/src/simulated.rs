@@ -1,9 +1,9 @@
-//! A whole system in one thread: the seed decides which ready task runs next, and time moves only
-//! when no task can run.
+//! Deterministic simulation of several machines in one thread.
 //!
-//! A [`Node`] is a machine in the simulation. Killing it drops its tasks wherever they stand, as a
-//! power cut would; the next [`Simulation::node`] is the machine after its restart. Clocks of nodes
-//! may be set off against each other.
+//! The seed decides which ready task runs next, and time advances only when no task can run; the system clock
+//! is never read. A [`Node`] is a machine in the simulation. Killing it drops its tasks wherever they are, as a
+//! power cut would; the next [`Simulation::node`] is the machine after its restart. Nodes may have different
+//! clocks.
 
 use crate::{Backend, BoxFuture, Random, Runtime, ThreadTime};
 use parking_lot::Mutex;
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// Wall clock at the start of every simulation: 2026-01-01, so that timestamps look believable.
+/// Wall clock at the start of every simulation: 2026-01-01, so that timestamps look realistic.
 const START_UNIX_MILLIS: u64 = 1_767_225_600_000;
 
-/// One world under one seed.
+/// A deterministic world of machines, tasks and timers under one seed.
 #[derive(Clone)]
 pub struct Simulation(Arc<World>);
 
@@ -29,23 +29,23 @@ struct World {
     random: Mutex<Random>,
     tasks: Mutex<BTreeMap<u64, Task>>,
     ready: Mutex<Vec<u64>>,
-    /// By the moment they fire and then by number, each with whoever polled its sleep last.
+    /// Sorted by the time they fire and then by number, each with the waker of the last poll.
     timers: Mutex<BTreeMap<(u64, u64), SharedWaker>>,
-    /// Machines that stand still, and until when.
+    /// Until when each frozen machine stands still, in microseconds since the start.
     frozen: Mutex<BTreeMap<u64, u64>>,
     next_id: AtomicU64,
 }
 
 struct Task {
     node: u64,
-    /// Taken out while it is being polled.
+    /// `None` while it is being polled.
     future: Option<BoxFuture<()>>,
 }
 
 type SharedWaker = Arc<Mutex<Waker>>;
 
 impl Simulation {
-    /// The world of this seed.
+    /// Creates the world of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Simulation {
         Simulation(Arc::new(World {
@@ -60,7 +60,7 @@ impl Simulation {
         }))
     }
 
-    /// A machine that was just switched on.
+    /// Adds a machine that was just switched on.
     #[must_use]
     pub fn node(&self) -> Node {
         Node(Arc::new(NodeState {
@@ -78,23 +78,23 @@ impl Simulation {
         self.0.seed
     }
 
-    /// A stream of chance of its own for the caller, derived from the seed.
+    /// A separate random stream for the caller, derived from the seed.
     #[must_use]
     pub fn random(&self) -> Random {
         Random::seeded(self.0.random.lock().number())
     }
 
-    /// Runs `main` to its end, and every other task as far as it gets meanwhile.
+    /// Runs `main` to its end, and all other tasks until then.
     ///
     /// # Panics
-    /// When `main` waits for something that can no longer happen: no task ready, no timer left.
+    /// On a deadlock: `main` waits, no task is ready and no timer is left.
     pub fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> T {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
         let id = self.0.add_task(0, Box::pin(async move { *slot.lock() = Some(main.await) }));
         while self.0.tasks.lock().contains_key(&id) {
             if !self.0.step() {
-                panic!("seed {}: the simulation waits for nothing", self.0.seed);
+                panic!("seed {}: deadlock: no task is ready and no timer is left", self.0.seed);
             }
         }
         let value = result.lock().take();
@@ -110,7 +110,7 @@ impl World {
         id
     }
 
-    /// Polls one ready task, or moves the clock to the next timer. False when there is neither.
+    /// Polls one ready task, or advances the clock to the next timer. False when there is neither.
     fn step(self: &Arc<World>) -> bool {
         let id = {
             let mut ready = self.ready.lock();
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Whether a task stands still; if so, it is woken when its machine goes on.
+    /// Whether a task's machine is frozen; if so, sets a timer that wakes the task when the machine continues.
     fn is_frozen(self: &Arc<World>, id: u64) -> bool {
         let Some(node) = self.tasks.lock().get(&id).map(|task| task.node) else {
             return false;
@@ -157,7 +157,7 @@ impl World {
         let waker = Waker::from(Arc::new(TaskWaker { world: self.clone(), id }));
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => drop(self.tasks.lock().remove(&id)),
-            // The node may have been killed by this very poll: then the future is dropped here.
+            // The poll may have killed its own node; then the future is dropped here.
             Poll::Pending => {
                 if let Some(task) = self.tasks.lock().get_mut(&id) {
                     task.future = Some(future);
@@ -199,9 +199,9 @@ struct NodeState {
     world: Arc<World>,
     id: u64,
     clock_offset_millis: AtomicI64,
-    /// How fast its clocks run, in thousandths.
+    /// The speed of its monotonic clock, in thousandths.
     clock_rate_permille: AtomicU64,
-    /// For how many microseconds it was suspended so far.
+    /// Microseconds it was suspended so far.
     suspended: Arc<AtomicU64>,
 }
 
@@ -212,7 +212,7 @@ impl Node {
         Runtime(self.0.clone())
     }
 
-    /// Drops every task of this machine where it stands.
+    /// Drops every task of this machine at its current await.
     pub fn kill(&self) {
         let dropped: Vec<Task> = {
             let mut tasks = self.0.world.tasks.lock();
@@ -227,8 +227,9 @@ impl Node {
         drop(dropped);
     }
 
-    /// Stops every task of this machine for so long, as a debugger would. Its clocks and its timers go
-    /// on. One that stands still already does so at least as long as it would have.
+    /// Stops every task of this machine for `duration`, as a debugger would. Its clocks and timers continue.
+    ///
+    /// A machine that is already frozen stays frozen at least as long as before.
     pub fn freeze(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
         let until = self.0.world.now.load(Ordering::Relaxed).saturating_add(micros);
@@ -237,28 +238,30 @@ impl Node {
         *known = until.max(*known);
     }
 
-    /// Stops this machine for so long, as closing a laptop does. Its clocks go on, its timers do not:
-    /// whoever sleeps has as long to sleep when it wakes as when it was suspended.
+    /// Stops this machine for `duration`, as closing a laptop does. Its clocks continue, its timers do not.
+    ///
+    /// A sleeping task has as much time left after the suspension as before it.
     pub fn suspend(&self, duration: Duration) {
         self.freeze(duration);
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
         self.0.suspended.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Whether it stands still.
+    /// Whether the machine is frozen or suspended now.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         let now = self.0.world.now.load(Ordering::Relaxed);
         self.0.world.frozen.lock().get(&self.0.id).is_some_and(|until| *until > now)
     }
 
-    /// Lets this machine's clock for durations run faster or slower, in thousandths. To be set before
-    /// anything runs on it: time already measured would jump.
+    /// Sets the speed of this machine's monotonic clock, in thousandths.
+    ///
+    /// Call it before anything runs on the machine: time already measured would jump.
     pub fn set_clock_rate_permille(&self, rate: u64) {
         self.0.clock_rate_permille.store(rate.max(1), Ordering::Relaxed);
     }
 
-    /// Sets this machine's wall clock off by so many milliseconds.
+    /// Offsets this machine's wall clock by this many milliseconds.
     pub fn set_clock_offset_millis(&self, offset: i64) {
         self.0.clock_offset_millis.store(offset, Ordering::Relaxed);
     }
@@ -278,7 +281,7 @@ impl Backend for NodeState {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<()> {
         let rate = u128::from(self.clock_rate_permille.load(Ordering::Relaxed));
-        // Rounded up: who sleeps until a moment of its own clock must not wake before it.
+        // Rounded up: a sleep until a time of its own clock must not end before that time.
         let micros = (duration.as_micros().saturating_mul(1000)).div_ceil(rate);
         let micros = u64::try_from(micros).unwrap_or(u64::MAX / 2);
         let at = self.world.now.load(Ordering::Relaxed).saturating_add(micros);
@@ -307,7 +310,7 @@ impl Backend for NodeState {
         work();
     }
 
-    // Computing takes no time in a simulation, and there is one thread.
+    /// Does nothing: computing takes no time in a simulation, and there is one thread.
     fn pause(&self, _duration: Duration) {}
 
     fn thread_time(&self) -> ThreadTime {
@@ -318,14 +321,14 @@ impl Backend for NodeState {
 struct Sleep {
     world: Arc<World>,
     suspended: Arc<AtomicU64>,
-    /// How much of the time its machine was suspended is in `at` already.
+    /// How many microseconds of suspension `at` already includes.
     counted: u64,
     at: u64,
     registered: Option<((u64, u64), SharedWaker)>,
 }
 
 impl Sleep {
-    /// Removes its timer: one that is abandoned must not move the clock.
+    /// Removes its timer: an abandoned timer must not advance the clock.
     fn forget(&mut self) {
         if let Some((timer, _)) = self.registered.take() {
             self.world.timers.lock().remove(&timer);
@@ -347,8 +350,8 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if let Some((_, waker)) = &self.registered {
-            // One timer for one sleep, however often it is looked at: a timer left behind would move the
-            // clock, and there would be more and more of them.
+            // One timer per sleep, however often it is polled: a stale timer would advance the clock, and
+            // stale timers would accumulate.
             *waker.lock() = context.waker().clone();
             return Poll::Pending;
         }
@@ -481,7 +484,7 @@ mod tests {
             node.freeze(Duration::from_secs(5));
             outside.sleep(Duration::from_secs(60)).await;
         });
-        // Not one of them at the end of the first freeze and the other at the end of the second.
+        // Both wake at the end of the longer freeze.
         assert_eq!(*woke_at.lock(), [Duration::from_secs(31); 2]);
     }
 

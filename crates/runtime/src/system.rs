@@ -1,6 +1,8 @@
-//! The real world behind a [`Runtime`](crate::Runtime): Tokio, the system clock, entropy.
+//! The production backend of a [`Runtime`](crate::Runtime): Tokio, the system clock, entropy.
+//!
+//! No simulation uses this file.
 
-// The one place where the banned calls are allowed: everybody else asks a Runtime.
+// The only file where the banned calls are allowed: all other code uses a Runtime.
 #![allow(clippy::disallowed_methods)]
 
 use crate::{Backend, BoxFuture, Random, ThreadTime};
@@ -11,8 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 pub(crate) struct System {
-    /// Where tasks are started: on the executor this was made on, whoever asks for it. Where there was
-    /// none, on that of whoever asks.
+    /// The executor this was made on, where tasks start. `None`: tasks start on the executor of their caller.
     executor: Option<Handle>,
     started: Duration,
     random: Mutex<Random>,
@@ -31,14 +32,13 @@ impl System {
     }
 }
 
-/// A clock that never goes back and goes on while the machine is suspended: whoever holds something
-/// until a moment must not wake up and believe that no time has passed.
+/// Monotonic clock that also counts the time the machine is suspended, so that leases expire meanwhile.
 #[cfg(target_os = "linux")]
 fn since_boot() -> Duration {
     time_of(rustix::time::ClockId::Boottime)
 }
 
-/// The clock of the standard library, counted from the first look at it.
+/// Monotonic clock of the standard library, counted from the first call.
 #[cfg(not(target_os = "linux"))]
 fn since_boot() -> Duration {
     static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
@@ -80,8 +80,8 @@ impl Backend for System {
     }
 
     fn blocking(&self, work: &mut dyn FnMut()) {
-        // On a multi-thread runtime the other tasks of this worker move to another thread
-        // meanwhile; elsewhere nobody else could run anyway.
+        // On a multi-thread runtime the other tasks of this worker move to another thread. A single-threaded
+        // runtime has no other thread to move them to.
         match Handle::try_current().map(|handle| handle.runtime_flavor()) {
             Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
             _ => work(),
@@ -89,8 +89,8 @@ impl Backend for System {
     }
 
     fn syncing(&self, work: &mut dyn FnMut()) {
-        // Moving the worker's other tasks costs more than a quick sync takes, so it is left out as
-        // long as most workers go on: those steal what waits here.
+        // Moving the worker's other tasks costs more than a quick sync. As long as fewer than half of the
+        // workers wait for the disk, the others steal those tasks, so they are not moved.
         let workers = Handle::try_current().map_or(0, |handle| handle.metrics().num_workers());
         if self.syncs.fetch_add(1, Ordering::Relaxed) < workers / 2 {
             work();
@@ -106,8 +106,8 @@ impl Backend for System {
         }
         let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
         if matches!(flavor, Ok(RuntimeFlavor::MultiThread)) {
-            // Tokio hands the worker's tasks to another thread, which takes them if it starts before the end
-            // of the closure. This thread gets them back only with its next task.
+            // Tokio hands the worker's tasks to another thread, if that thread starts before the closure ends.
+            // This thread gets them back only with its next task.
             tokio::task::block_in_place(|| std::thread::sleep(duration));
         }
     }
@@ -123,7 +123,7 @@ fn computed() -> Duration {
     time_of(rustix::time::ClockId::ThreadCPUTime)
 }
 
-/// Elsewhere the clock, which also counts time without a processor.
+/// Monotonic clock where there is no CPU time clock; it also counts time without a processor.
 #[cfg(not(unix))]
 fn computed() -> Duration {
     since_boot()
@@ -137,18 +137,19 @@ fn time_of(clock: rustix::time::ClockId) -> Duration {
 }
 
 thread_local! {
-    /// Whether the tasks of this thread may go on elsewhere while it waits.
+    /// Whether this thread belongs to a pool of `Threads`, whose tasks may move while it waits.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
-    /// A number no other thread has, as ids of threads cannot be stored as one.
+    /// A unique number of this thread: `std::thread::ThreadId` has no stable conversion to an integer.
     static THREAD: u64 = {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
 }
 
-/// Runs a read that has to wait for the disk. On the threads of [`Runtime::threads`](crate::Runtime::threads)
-/// the other tasks of the thread go on meanwhile, on another one. On threads that belong to somebody else
-/// they wait: there may be things in progress that cannot be moved.
+/// Runs a read that has to wait for the disk.
+///
+/// On the threads of [`Runtime::threads`](crate::Runtime::threads) the thread's other tasks continue on another
+/// thread meanwhile. On foreign threads they wait, because their state may not be movable.
 pub fn slow_read<T>(read: impl FnOnce() -> T) -> T {
     match IS_OURS.get() {
         true => tokio::task::block_in_place(read),
@@ -156,29 +157,30 @@ pub fn slow_read<T>(read: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Lowers the priority of this thread. It then gets a third of the processor time of another one that is busy
-/// too, and all of it while others wait.
+/// Lowers the priority of this thread to nice 5: a third of the processor time of a busy normal thread.
+///
+/// It still gets a whole processor while no other thread needs it.
 #[cfg(target_os = "linux")]
 pub(crate) fn lower_priority() {
-    // Without it, everything works as well but for latencies under load.
+    // A failure only affects latencies under load.
     if let Err(error) = rustix::process::setpriority_process(None, 5) {
-        tracing::debug!(%error, "a thread keeps its priority");
+        tracing::debug!(%error, "cannot lower the priority of a thread");
     }
 }
 
-/// Elsewhere priorities belong to whole processes.
+/// Does nothing: outside of Linux priorities belong to whole processes.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn lower_priority() {}
 
-/// The system, with threads of its own for its tasks.
+/// The system backend with a thread pool of its own for its tasks.
 pub(crate) struct Threads {
     system: System,
-    /// Taken when it is dropped: a pool must not be waited for by one of its own threads.
+    /// Taken on drop and shut down without waiting, because one of its own threads may be the one that drops it.
     pool: Option<tokio::runtime::Runtime>,
 }
 
 impl Threads {
-    /// Threads that each call `prepare` when they start.
+    /// Starts a pool of `count` threads, at least one, that each call `prepare` when they start.
     pub(crate) fn new(name: &'static str, count: usize, prepare: fn()) -> std::io::Result<Threads> {
         let pool = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(count.max(1))
@@ -261,7 +263,7 @@ mod tests {
                 inside.sleep(Duration::from_millis(1)).await;
                 done.send(std::thread::current().name().map(ToOwned::to_owned)).unwrap();
             });
-            // Blocks the only thread of this runtime until the other one has worked.
+            // Blocks the only thread of this runtime until the other thread has sent its name.
             assert_eq!(wait.recv().unwrap().as_deref(), Some("test-threads"));
         });
     }
@@ -275,7 +277,7 @@ mod tests {
         let background = Runtime::background_threads("test-background", 1).unwrap();
         background.spawn("test", async move {
             tell.send(priority()).unwrap();
-            // The thread that takes over when this one waits has it too.
+            // The thread that takes over while this one waits has the same priority.
             crate::slow_read(|| tell.send(priority()).unwrap());
         });
         let timeout = Duration::from_secs(60);
@@ -297,13 +299,13 @@ mod tests {
             done.send(read).unwrap();
         });
         assert_eq!(wait.recv().unwrap(), Ok(7));
-        // Elsewhere it is just a read.
+        // On other threads the read runs in place.
         assert_eq!(crate::slow_read(|| 8), 8);
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert_eq!(tokio.block_on(async { crate::slow_read(|| 9) }), 9);
     }
 
-    /// Does something on another thread, beside a first thing that is over only when the second has begun.
+    /// Runs `there` on another thread, next to a first function that returns only once `there` has begun.
     fn beside_what_waits_for_it<B: Send + 'static>(
         there: impl FnOnce() -> B + Send + 'static,
     ) -> (bool, Option<B>) {
@@ -323,7 +325,7 @@ mod tests {
     #[test]
     fn two_things_are_done_beside_each_other_if_somebody_is_free() {
         assert_eq!(beside_what_waits_for_it(|| 7), (true, Some(7)));
-        // The only thread of this one is busy with the first.
+        // The only thread of this runtime is busy with the first function.
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (here, there) = tokio.block_on(async {
             let own = Runtime::system();
@@ -346,7 +348,7 @@ mod tests {
             let name = || std::thread::current().name().map(ToOwned::to_owned);
             let ran = threads.run("test", async move { name() }).await;
             assert_eq!(ran.unwrap().as_deref(), Some("test-made-here"));
-            // Whoever made a runtime of the system inside of a pool starts tasks there from anywhere.
+            // A system runtime made inside a pool starts its tasks there, from any thread.
             let inside = threads.run("test", async { Runtime::system() }).await.unwrap();
             let ran = inside.run("test", async move { name() }).await;
             assert_eq!(ran.unwrap().as_deref(), Some("test-made-here"));
@@ -359,7 +361,10 @@ mod tests {
             });
             assert!(threads.timeout(Duration::from_millis(1), waiting).await.is_none());
             let dropped = threads.timeout(Duration::from_secs(60), end).await;
-            assert!(matches!(dropped, Some(Err(_))), "its task goes on although nobody waits");
+            assert!(
+                matches!(dropped, Some(Err(_))),
+                "the task continues although its caller has gone"
+            );
         });
     }
 

@@ -1,8 +1,7 @@
-//! Tasks with an owner and an end.
+//! Structured concurrency: groups of tasks that end together.
 //!
-//! Whoever owns a [`TaskGroup`] owns the end of every task in it: `shutdown` asks all of them to stop
-//! and waits until they have. A task that ignores the request keeps its owner waiting, which shows,
-//! instead of running on behind everybody's back.
+//! `shutdown` of a [`TaskGroup`] asks all of its tasks to stop and waits until they have. A task that ignores
+//! the request blocks its owner visibly instead of running on unnoticed; no task is ever aborted.
 
 use crate::{Bell, Runtime, TaskFailure};
 use parking_lot::Mutex;
@@ -11,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
-/// Tells a task that its owner wants it to end.
+/// Cancellation token: signals a task that its owner wants it to end.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<StopState>);
 
@@ -22,7 +21,7 @@ struct StopState {
 }
 
 impl Stop {
-    /// Completes when the owner asked to stop, or is gone.
+    /// Completes when the owner has asked the task to stop or has been dropped.
     pub async fn requested(&mut self) {
         let mut bell = self.0.bell.listen();
         while !self.is_requested() {
@@ -30,7 +29,7 @@ impl Stop {
         }
     }
 
-    /// Whether the owner asked to stop.
+    /// Whether the owner has asked the task to stop.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.requested.load(Ordering::SeqCst)
@@ -64,7 +63,7 @@ impl TaskGroup {
         self.spawn_watched(name, task, |_| ());
     }
 
-    /// The same, and reports to its owner how the task ended.
+    /// Starts a task and calls `on_end` with its outcome. Does nothing after `shutdown`.
     pub fn spawn_watched<F>(
         &self,
         name: &'static str,

@@ -1,8 +1,7 @@
-//! Whether the result of the current task is still wanted.
+//! Cancellation of tasks that compute without an await.
 //!
-//! A task that computes without an await does not notice that its caller has stopped waiting. Such a task
-//! asks its [`Waiter`] from time to time. The waiter is part of the task, so nothing has to be passed through
-//! the layers between the one who waits and the loop that computes.
+//! Such a task cannot be dropped in the middle when its caller stops waiting, so it checks its [`Waiter`] from
+//! time to time. The waiter is task-local: no layer between the caller and the computing loop passes it on.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,19 +11,19 @@ tokio::task_local! {
     static WAITER: Waiter;
 }
 
-/// Whoever waits for a task that was started with [`Runtime::run`](crate::Runtime::run).
+/// Shows whether the caller still waits for a task started with [`Runtime::run`](crate::Runtime::run).
 #[derive(Clone, Debug, Default)]
 pub struct Waiter(Arc<AtomicBool>);
 
 impl Waiter {
-    /// The one who waits for the current task. A task that was not started with
-    /// [`Runtime::run`](crate::Runtime::run) has one that never leaves.
+    /// The waiter of the current task. Never gone for a task not started with
+    /// [`Runtime::run`](crate::Runtime::run).
     #[must_use]
     pub fn current() -> Waiter {
         WAITER.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// Whether the result is no longer wanted.
+    /// Whether the caller has stopped waiting for the result.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -40,7 +39,7 @@ impl Drop for Waiting {
     }
 }
 
-/// A task with a waiter, who is there until the guard is dropped.
+/// Gives a task a waiter, which is gone once the returned guard is dropped.
 pub(crate) fn waited_for<T>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> (impl Future<Output = T> + Send + 'static, Waiting) {
@@ -69,6 +68,6 @@ mod tests {
             assert!(Runtime::system().timeout(Duration::from_millis(10), busy).await.is_none());
         });
         assert_eq!(telling.recv(), Ok(true));
-        assert!(!Waiter::current().is_gone(), "outside of a task somebody always waits");
+        assert!(!Waiter::current().is_gone(), "outside of a task the waiter is never gone");
     }
 }

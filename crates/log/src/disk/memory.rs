@@ -1,11 +1,11 @@
-//! Files in memory, and every way a disk can fail.
+//! A disk in memory, with fault injection.
 //!
-//! Without faults this is the disk of an ephemeral store. With [`MemoryDisk::with_faults`] it also
-//! remembers what is durable and what is still on its way, so that [`MemoryDisk::crash`] leaves what a
-//! power cut may leave: nothing unsynced, or any part of it, torn at any byte.
+//! Without faults this is the disk of an ephemeral store. With [`MemoryDisk::with_faults`] it tracks durable and
+//! unsynced state separately, so that [`MemoryDisk::crash`] leaves what a power cut may leave: none or any part
+//! of the unsynced changes, torn at any byte.
 //!
-//! A failed sync is as treacherous as the real one: what it should have made durable can still be
-//! read, but no later sync makes it durable. Only writing it again does.
+//! A failed sync behaves as on Linux: its bytes can still be read, but no later sync makes them durable. Only
+//! another write does. No byte ever reaches a real disk.
 
 use super::{Disk, DiskFile};
 use headwater_runtime::Random;
@@ -25,11 +25,11 @@ struct State {
     tree: Mutex<Tree>,
     track_unsynced: bool,
     fail_syncs: AtomicBool,
-    /// Bytes by which files may still grow before the disk is full.
+    /// Free bytes before the disk is full.
     room: AtomicU64,
-    /// Changes the disk still carries out before the power goes.
+    /// Changes left before the power cut; `u64::MAX` for no limit.
     changes_left: AtomicU64,
-    /// Files that may not be opened.
+    /// Files that cannot be opened.
     denied: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -53,17 +53,17 @@ impl State {
 
 #[derive(Debug, Default)]
 struct Tree {
-    /// As everybody sees them.
+    /// The current names.
     names: Names,
-    /// As they are after a power cut; kept only by a disk with faults.
+    /// The durable names; tracked only by a disk with faults.
     durable: Names,
-    /// What leads from `durable` to `names`, oldest first; kept only by a disk with faults.
+    /// The unsynced changes from `durable` to `names`, oldest first; tracked only by a disk with faults.
     pending: Vec<NameChange>,
     /// Every directory that was ever created.
     known_dirs: BTreeSet<PathBuf>,
 }
 
-/// Which files and directories there are.
+/// The existing files and directories.
 #[derive(Clone, Debug, Default)]
 struct Names {
     files: BTreeMap<PathBuf, Arc<MemoryFile>>,
@@ -92,7 +92,7 @@ impl Names {
             NameStep::Put(path, file) => {
                 self.files.insert(path.clone(), file.clone());
             }
-            // The name may be that of another file by now.
+            // The name may belong to another file now.
             NameStep::Remove(path, file) => {
                 if self.files.get(path).is_some_and(|known| Arc::ptr_eq(known, file)) {
                     self.files.remove(path);
@@ -116,8 +116,10 @@ impl Tree {
         }
     }
 
-    /// The names a power cut leaves. Changes survive up to some point, as a journal has it, or
-    /// independently of each other, as POSIX allows.
+    /// Applies a power cut to the names.
+    ///
+    /// Unsynced changes survive up to some point, as with a journal, or independently of each other, as POSIX
+    /// allows.
     fn crash(&mut self, random: &mut Random) {
         let in_order = random.chance(50);
         let keep = if random.chance(50) { 0 } else { random.index(self.pending.len() + 1) };
@@ -128,7 +130,7 @@ impl Tree {
                 change.steps.iter().for_each(|step| left.apply(step));
             }
         }
-        // What is in a directory that is gone cannot be reached.
+        // The content of a lost directory is unreachable.
         let gone: BTreeSet<PathBuf> = self.known_dirs.difference(&left.dirs).cloned().collect();
         let is_gone = |path: &Path| path.ancestors().skip(1).any(|dir| gone.contains(dir));
         left.files.retain(|path, _| !is_gone(path));
@@ -145,18 +147,18 @@ struct MemoryFile {
 
 #[derive(Debug, Default)]
 struct Content {
-    /// As readers see it.
+    /// The current content.
     bytes: Vec<u8>,
-    /// As it is after a power cut; kept only by a disk with faults.
+    /// The durable content; tracked only by a disk with faults.
     durable: Vec<u8>,
-    /// What leads from `durable` to `bytes`, oldest first; kept only by a disk with faults.
+    /// The unsynced changes from `durable` to `bytes`, oldest first; tracked only by a disk with faults.
     pending: Vec<Pending>,
 }
 
 #[derive(Debug)]
 struct Pending {
     change: Change,
-    /// A sync failed meanwhile: later ones no longer care about these bytes.
+    /// A sync of this change failed: later syncs skip its bytes.
     forgotten: bool,
 }
 
@@ -183,7 +185,7 @@ impl Content {
         for pending in std::mem::take(&mut self.pending) {
             match pending.change {
                 Change::Write { offset, bytes } if pending.forgotten => {
-                    // The size is kept with the names, apart from the bytes it should have covered.
+                    // The file size is metadata and is synced separately from the lost bytes.
                     if self.durable.len() < offset + bytes.len() {
                         self.durable.resize(offset + bytes.len(), 0);
                     }
@@ -210,7 +212,7 @@ impl Default for MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// An empty disk that never fails and forgets everything with the process.
+    /// An empty disk that never fails and is not durable.
     #[must_use]
     pub fn new() -> MemoryDisk {
         MemoryDisk::make(false)
@@ -233,23 +235,24 @@ impl MemoryDisk {
         }))
     }
 
-    /// Lets every sync fail from now on, or no longer.
+    /// Makes every sync fail from now on, or succeed again.
     pub fn fail_syncs(&self, fail: bool) {
         self.0.fail_syncs.store(fail, Ordering::SeqCst);
     }
 
-    /// Lets files grow by only so many more bytes; what they already have may be written over.
+    /// Limits the growth of all files to `bytes`; overwriting existing bytes is always possible.
     pub fn set_room(&self, bytes: u64) {
         self.0.room.store(bytes, Ordering::SeqCst);
     }
 
-    /// Refuses to open a file from now on, as if its permissions had been taken away.
+    /// Makes every open of a file fail with `PermissionDenied` from now on.
     pub fn deny(&self, path: &Path) {
         self.0.denied.lock().insert(path.to_owned());
     }
 
-    /// Cuts the power after so many more changes (writes, syncs, new names): whatever comes then
-    /// fails and leaves no trace. [`MemoryDisk::crash`] switches it on again.
+    /// Cuts the power after this many more changes (writes, syncs, new names).
+    ///
+    /// Later changes fail and have no effect. [`MemoryDisk::crash`] switches the power on again.
     pub fn cut_power_after(&self, changes: u64) {
         self.0.changes_left.store(changes, Ordering::SeqCst);
     }
@@ -260,16 +263,16 @@ impl MemoryDisk {
         self.0.changes_left.load(Ordering::SeqCst) == 0
     }
 
-    /// The power goes: of what was not synced, `random` decides what is still there.
+    /// Simulates a power cut: `random` decides which unsynced changes survive.
     ///
-    /// Writes of one file survive up to some point, or independently of each other (a disk may reorder
-    /// them), and one of them may be torn at any byte. Changes of names survive up to some point of their history, or
-    /// independently of each other; a directory that is lost takes what is in it with it.
+    /// Writes of one file survive up to some point, or independently of each other (a disk may reorder them), and
+    /// may be torn at any byte. Changes of names survive up to some point, or independently of each other. The
+    /// content of a lost directory is lost too.
     pub fn crash(&self, random: &mut Random) {
         assert!(self.0.track_unsynced, "a disk without faults cannot crash");
         let mut tree = self.0.tree.lock();
-        // Open handles belong to the dead process; files get new identities so that nothing the
-        // dead process still holds can reach the disk.
+        // Open handles belong to the killed process. Files get new identities, so those handles can no longer
+        // reach the disk.
         tree.crash(random);
         let mut renewed: Vec<(*const MemoryFile, Arc<MemoryFile>)> = Vec::new();
         let paths: Vec<PathBuf> = tree.names.files.keys().cloned().collect();
@@ -297,7 +300,7 @@ impl MemoryDisk {
         self.cut_power_after(u64::MAX);
     }
 
-    /// Every file with its length, sorted by name.
+    /// All files with their lengths, sorted by name.
     #[must_use]
     pub fn files(&self) -> Vec<(PathBuf, usize)> {
         let tree = self.0.tree.lock();
@@ -322,7 +325,7 @@ impl MemoryDisk {
         true
     }
 
-    /// A copy of everything on this disk as another disk of the same kind.
+    /// Copies all files to a new disk of the same kind.
     #[must_use]
     pub fn fork(&self) -> MemoryDisk {
         let copy = MemoryDisk::make(self.0.track_unsynced);
@@ -344,7 +347,7 @@ impl MemoryDisk {
         copy
     }
 
-    /// Changes names in the directory of `path`, as one step of a crash.
+    /// Changes names in the directory of `path`; a crash keeps all or none of these steps.
     fn change_names(&self, tree: &mut Tree, path: &Path, steps: Vec<NameStep>) {
         tree.change(parent_of(path), steps, self.0.track_unsynced);
     }
@@ -354,13 +357,13 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-/// What is left of a file: what is durable, and a random part of what was on its way.
+/// The content of a file after a power cut: its durable bytes and a random part of the unsynced changes.
 fn after_crash(content: &Content, random: &mut Random) -> Vec<u8> {
     let mut left = content.durable.clone();
     if random.chance(30) {
         return left;
     }
-    // The system may have written changes back in order, up to one of them.
+    // The page cache may have been written back in order, up to one of the changes.
     let whole = random.chance(30).then(|| random.index(content.pending.len() + 1));
     for (number, pending) in content.pending.iter().enumerate() {
         let is_whole = whole.is_some_and(|whole| number < whole);
@@ -368,7 +371,7 @@ fn after_crash(content: &Content, random: &mut Random) -> Vec<u8> {
             break;
         }
         match &pending.change {
-            // A write survives wholly, not at all, or as one contiguous piece.
+            // A write survives completely, not at all, or as one contiguous piece.
             Change::Write { offset, bytes } => {
                 let (from, to) = match random.below(3) {
                     _ if is_whole => (0, bytes.len()),
@@ -405,7 +408,7 @@ impl Disk for MemoryDisk {
             .ancestors()
             .filter(|dir| !dir.as_os_str().is_empty() && !tree.names.dirs.contains(*dir))
             .collect();
-        // From the top: each is a name in the one above it.
+        // Parents first: each directory is a name in its parent.
         while let Some(dir) = missing.pop() {
             tree.known_dirs.insert(dir.to_owned());
             self.change_names(&mut tree, dir, vec![NameStep::PutDir(dir.to_owned())]);
@@ -476,7 +479,7 @@ impl Disk for MemoryDisk {
         let files = files.map(|(path, file)| NameStep::Remove(path.clone(), file.clone()));
         let dirs = tree.names.dirs.iter().rev().filter(|path| path.starts_with(dir));
         let dirs = dirs.map(|path| NameStep::RemoveDir(path.clone()));
-        // One by one, each in its own directory: a power cut may leave some of them.
+        // One change per name, so that a power cut may leave some of them.
         for step in files.chain(dirs).collect::<Vec<_>>() {
             let path = match &step {
                 NameStep::Put(path, _)
@@ -569,7 +572,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {
-        // Memory is not reserved ahead; only a disk that is full says so, as the real one would.
+        // Memory is not preallocated; only a full disk returns an error, as a real one would.
         let Some(disk) = self.disk.upgrade() else {
             return Err(io::Error::other("the disk is gone"));
         };

@@ -1,8 +1,8 @@
-//! The disk as the log needs it: a handful of calls with the durability rules of a POSIX file system.
+//! The file system interface of the log, with the durability rules of POSIX.
 //!
-//! What is written is durable after [`DiskFile::sync`]; what a directory holds is durable after
-//! [`Disk::sync_dir`]. Two implementations: [`OsDisk`] is the real one; [`MemoryDisk`] keeps files in
-//! memory, for ephemeral stores and, with its faults switched on, for everything a disk may do to us.
+//! Written bytes are durable after [`DiskFile::sync`], names in a directory after [`Disk::sync_dir`]; nothing is
+//! durable earlier. [`OsDisk`] uses the operating system. [`MemoryDisk`] keeps files in memory for ephemeral
+//! stores, and injects faults in tests.
 
 mod memory;
 mod os;
@@ -15,25 +15,25 @@ use std::sync::Arc;
 pub use memory::MemoryDisk;
 pub use os::OsDisk;
 
-/// A place for files.
+/// A file system: directories and files by path.
 pub trait Disk: Send + Sync + std::fmt::Debug + 'static {
     /// Creates a directory and its parents.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// The names in a directory, in no particular order; empty when there is no such directory.
+    /// Lists the names in a directory, in no particular order; empty when there is no such directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Opens a file for reading and writing; with `create`, an empty new one in its place.
+    /// Opens a file for reading and writing. With `create`, creates it or truncates an existing one.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>>;
-    /// Puts `from` in the place of `to`.
+    /// Renames a file, and replaces `to` if it exists.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Gives a file a second name.
+    /// Creates a hard link: a second name of a file.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file; its content stays for those who have it open.
+    /// Removes a file name; open handles can still read the content.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes a directory and everything in it.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Bytes that can still be written below a directory, where that is known.
+    /// Free bytes of the file system of a directory, if known.
     fn free_bytes(&self, _dir: &Path) -> Option<u64> {
         None
     }
@@ -41,7 +41,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug + 'static {
 
 /// An open file.
 pub trait DiskFile: Send + Sync + std::fmt::Debug + 'static {
-    /// Fills `buffer` from `offset`; an error when the file is shorter.
+    /// Reads into `buffer` from `offset`; an error when the file is shorter.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Reads `length` bytes from `offset`; an error when the file is shorter.
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
@@ -55,10 +55,11 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Makes room up to `length`, so that later writes do not change the file's size.
+    /// Preallocates the file up to `length`, so that later writes do not change its size.
     fn allocate(&self, length: u64) -> io::Result<()>;
-    /// Writes zeros to a part of that room, which nobody has written to, so that syncing later writes
-    /// there has nothing to note about the blocks. Where blocks are nothing special nothing happens.
+    /// Writes zeros to an unwritten part of the preallocated range.
+    ///
+    /// Syncs of later writes there need no metadata update of the blocks. Does nothing on disks without blocks.
     fn zero(&self, _part: Range<u64>) -> io::Result<()> {
         Ok(())
     }
@@ -68,7 +69,7 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug + 'static {
     fn allocated(&self) -> io::Result<u64>;
 }
 
-/// Reads a whole (small) file, at most `limit` bytes of it.
+/// Reads a whole small file; an error if it is larger than `limit` bytes.
 pub fn read_file(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = disk.open(path, false)?;
     let length = file.length()?;
@@ -83,7 +84,7 @@ pub fn read_file(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Vec<u8>
     Ok(bytes)
 }
 
-/// Puts `bytes` in the place of a file in one step: after a crash it is the old or the new one.
+/// Replaces a file atomically: after a crash it has the old or the new content.
 pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let file = disk.open(&temporary, true)?;

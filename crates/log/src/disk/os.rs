@@ -1,4 +1,4 @@
-//! The real disk: files and directories of the operating system, synced when asked.
+//! Files and directories of the operating system. Never syncs unless the caller requests it.
 
 use super::{Disk, DiskFile};
 use crate::private;
@@ -10,16 +10,18 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Up to here memory is cleared before it is read into: that takes less time than another call, and a
-/// call that does not wait needs memory that was written.
+/// Buffers up to this size are zeroed before the read. That costs less than another system call, and a read
+/// without waiting needs initialised memory.
 const CLEARED_MAX: usize = 16 << 10;
-/// What blocks are zeroed with. Memory that was asked for each time would be cleared each time.
+/// The source of zeros for preallocated blocks. A fresh buffer would be cleared again for each call.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// How often that is written in one call. What comes in one call lies in large pieces in the page cache, and is read
-/// from there quicker later: in calls of 64 KiB, whoever reads all of a log takes 7 % longer.
+/// How many times `ZEROS` is written in one call.
+///
+/// One large write gives large contiguous pieces in the page cache, which are faster to read later. With calls of
+/// 64 KiB, a read of a whole log takes 7 % longer.
 const ZEROS_AT_ONCE: usize = 64;
 
-/// Files of the operating system.
+/// The file system of the operating system.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct OsDisk;
 
@@ -63,7 +65,7 @@ impl Disk for OsDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        // A relative path of one part lies in the working directory.
+        // A relative path with one component is in the working directory.
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         File::open(dir)?.sync_all()
     }
@@ -77,16 +79,16 @@ impl Disk for OsDisk {
 #[derive(Debug)]
 struct OsFile(File);
 
-/// How a read that does not wait for the disk went.
+/// The result of a read that does not wait for the disk.
 enum AtOnce {
-    /// So many bytes were in memory.
+    /// This many bytes were read from the page cache.
     Read(usize),
-    /// The system cannot tell.
+    /// The system does not support such reads.
     Unknown,
 }
 
 impl OsFile {
-    /// Reads what is in memory already.
+    /// Reads the bytes that are in the page cache, without waiting for the disk.
     #[cfg(target_os = "linux")]
     fn read_at_once(&self, buffer: &mut [u8], offset: u64) -> AtOnce {
         use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -103,7 +105,7 @@ impl OsFile {
         AtOnce::Unknown
     }
 
-    /// Whether a read is likely to wait for the disk: whether the first or the last byte would.
+    /// Whether a read is likely to wait for the disk: its first or last byte is not in the page cache.
     fn is_slow(&self, offset: u64, length: usize) -> bool {
         let last = offset + length.saturating_sub(1) as u64;
         [offset, last]
@@ -138,7 +140,7 @@ impl DiskFile for OsFile {
         }
     }
 
-    /// Into memory that nobody has to clear first, if it is much: a feed page is little else than this copy.
+    /// Reads large ranges into uninitialised memory: this copy is most of the cost of a feed page.
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         if length <= CLEARED_MAX {
             let mut buffer = vec![0; length];
@@ -176,7 +178,7 @@ impl DiskFile for OsFile {
             )
         });
         match grown {
-            // Not every file system can; then the size grows with the writes, which only costs time.
+            // Not every file system supports this. Then writes extend the file, which is only slower.
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             other => Ok(other?),
         }
@@ -228,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Whatever part of a file is in memory when it is read.
+    /// Reads with different parts of the file in the page cache.
     #[test]
     fn a_read_is_the_same_from_memory_and_from_the_disk() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,12 @@
-//! Appending to a log: one write and one sync per group, then everybody may know.
+//! Group commit: appends a group with one write and one sync, then publishes it to readers.
 //!
 //! ```text
 //! group ──► write behind the last entry ──► sync ──► table, ring, dead bits ──► tail moves
 //!             │ fails: cut off again          │ fails: no more writes until reopened
 //! ```
 //!
-//! A segment that is full is sealed and the next one started, in front of the group that did not fit.
+//! A full segment is sealed, and the next one starts with the group that did not fit. Nothing is published
+//! before its sync, except with `Durability::Os`, which never syncs appends.
 
 use super::{Appender, Durability, LocalLog, mark_in};
 use crate::disk::replace_file;
@@ -20,31 +21,34 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The first step in which room is made in a new segment; it doubles from there.
+/// The first preallocation step of a new segment. Steps double from there.
 const ALLOCATE_FIRST: u64 = 256 << 10;
-/// The largest step.
+/// The largest preallocation step.
 const ALLOCATE_MOST: u64 = 8 << 20;
-/// A group up to this size is written into blocks that hold zeros already. The first write to a block
-/// that was only allocated makes its sync note in the file system that the block is in use: two more
-/// blocks, one after the other, which take longer than the bytes of a small group. Those of a large one
-/// take so long that writing them twice costs more.
+/// Groups up to this size are written into blocks that were zeroed before.
+///
+/// The first write to a preallocated block makes its sync mark the block as used in the file system. That takes
+/// two more block writes in sequence, longer than the bytes of a small group. For a large group, writing the
+/// bytes twice costs more.
 const ZEROED_GROUP_MAX: usize = 256 << 10;
-/// How far ahead the zeros reach. They are written with a group and synced by its sync, which is slow for it: so
-/// far that this happens to one lone write of kilobytes in some seven hundred.
+/// How far ahead of the group the blocks are zeroed.
+///
+/// The zeros are written and synced with one group, which slows that group down. With this value it is one in
+/// some seven hundred single writes of a few kilobytes.
 const ZEROED_AHEAD: u64 = 1 << 20;
-/// No group is longer.
+/// The largest group.
 const GROUP_BYTES_MAX: usize = (u32::MAX / 2) as usize;
 
 /// The newest checkpoint of the dead bits on disk.
 #[derive(Debug)]
 pub(super) struct SavedCheckpoint {
-    /// Everything superseded by entries up to here is in it; zero when that is not certain.
+    /// It includes everything superseded by entries up to this LSN; zero when that is not certain.
     pub(super) lsn: Lsn,
-    /// Its number, or that of the last change of segments. Older ones must not replace it.
+    /// Its number, or that of the last change of segments. An older checkpoint must not replace it.
     pub(super) sequence: u64,
 }
 
-/// A checkpoint as it was at one moment, not on disk yet.
+/// An encoded checkpoint that is not on disk yet.
 struct Checkpoint {
     lsn: Lsn,
     sequence: u64,
@@ -71,7 +75,7 @@ impl LocalLog {
         let active = appender.active.clone().ok_or(AppendError::Poisoned)?;
         self.write(&mut appender, &active, group.bytes())?;
         if self.options.durability == Durability::Fsync && self.sync(&active).is_err() {
-            // Whether the pages are on disk can no longer be found out by asking again.
+            // After a failed sync a retry may succeed although the pages were lost.
             self.poisoned.store(true, Ordering::Release);
             return Err(AppendError::Poisoned);
         }
@@ -80,7 +84,7 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Makes a group durable and counts how long that takes.
+    /// Syncs the active segment and records the latency.
     fn sync(&self, active: &Segment) -> io::Result<()> {
         let started = self.runtime.elapsed();
         let synced = active.file.sync();
@@ -88,12 +92,12 @@ impl LocalLog {
         synced
     }
 
-    /// Whether a group of so many bytes belongs into a new segment.
+    /// Whether a group of this size must start a new segment.
     fn must_roll(&self, appender: &Appender, bytes: usize) -> bool {
         let Some(active) = &appender.active else {
             return true;
         };
-        // Recovery judges a segment by how it was written, so one is never written in two ways.
+        // Recovery depends on the durability mode of a segment, so one segment has only one mode.
         if active.info.relaxed != self.is_relaxed() {
             return true;
         }
@@ -130,8 +134,8 @@ impl LocalLog {
             active.file.write_at(bytes, u64::from(appender.offset))
         })();
         let Err(error) = written else { return Ok(()) };
-        // Half a group behind the tail would look like damage once something else follows it, and
-        // after a crash its beginning could come back although its writer was told that it failed.
+        // Part of a group after the tail would look like damage once another entry follows it. After a crash its
+        // first entries could reappear although the append returned an error.
         appender.allocated = u64::from(appender.offset);
         appender.zeroed = appender.allocated;
         let cut_off = active.file.truncate(u64::from(appender.offset));
@@ -142,7 +146,7 @@ impl LocalLog {
         Err(if is_full(&error) { AppendError::DiskFull } else { AppendError::Io(error) })
     }
 
-    /// Makes a durable group known: table, ring, dead bits, tail.
+    /// Publishes a group to readers: offset table, ring, dead bits, tail.
     fn publish(&self, appender: &mut Appender, active: &Segment, group: &Group) {
         let mut superseded = Vec::new();
         active.extend_table(|table| {
@@ -170,7 +174,7 @@ impl LocalLog {
             ring.push(placed.lsn, group.bytes().slice(placed.bytes.clone()));
         }
         drop(ring);
-        // From here on readers that see a mark too early find the entry that made it.
+        // From here on a reader that sees a mark too early can find the superseding entry.
         self.marked_lsn.store(group.tail().lsn.get(), Ordering::Release);
         {
             let _guard = self.marking.lock();
@@ -178,8 +182,8 @@ impl LocalLog {
             for record in &superseded {
                 let marked = record.supersedes.map(|prior| mark_in(&set, prior, record.epk()));
                 if let Some(Err(error)) = marked {
-                    // A reader would see an old version once more. No checkpoint is written from now
-                    // on, so the next open finds out again from the log.
+                    // A reader may still see the old version. No checkpoint is written from now on, so the next
+                    // open recomputes the dead bits from the log.
                     self.marks_missing.store(true, Ordering::Release);
                     tracing::error!(%error, "could not mark a superseded record; reopen repairs it");
                 }
@@ -196,7 +200,7 @@ impl LocalLog {
             if is_full(&error) {
                 return AppendError::DiskFull;
             }
-            // A manifest may or may not have reached the disk: only reopening tells.
+            // The manifest may or may not have reached the disk: only reopening shows which.
             self.poisoned.store(true, Ordering::Release);
             AppendError::Io(error)
         };
@@ -235,7 +239,7 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Creates a segment, or leaves no trace of it.
+    /// Creates a segment file; on an error removes it again.
     pub(crate) fn create_segment(&self, info: SegmentInfo) -> io::Result<Segment> {
         let path = segment::segment_path(&self.dir, info.number);
         Segment::create(&self.disk, &self.dir, info).inspect_err(|_| {
@@ -243,8 +247,10 @@ impl LocalLog {
         })
     }
 
-    /// Writes the manifest. If that fails, the new segment is removed, unless the manifest names it
-    /// nevertheless: a rename may have happened although its sync failed.
+    /// Writes the manifest.
+    ///
+    /// If that fails, removes the new segment, unless the manifest on disk already names it: the rename may have
+    /// happened although its sync failed.
     pub(crate) fn save_manifest(
         &self,
         manifest: &Manifest,
@@ -258,14 +264,14 @@ impl LocalLog {
         })
     }
 
-    /// Removes a segment nobody names any more. What cannot be removed now is when the log is opened.
+    /// Removes the files of an unlisted segment. If that fails, the next open of the log removes them.
     pub(crate) fn remove_files(&self, segment: &Segment) {
         let _ = self.disk.remove(&segment.path);
         let table = segment::table_path(&self.dir, segment.info.number);
         let _ = self.disk.remove(&table);
     }
 
-    /// Writes down everything that is known about the active segment, which takes no more entries.
+    /// Seals the active segment: saves its offset table, cuts its preallocation and saves the dead bits.
     fn seal_active(&self, appender: &mut Appender) -> io::Result<()> {
         let Some(active) = appender.active.clone() else {
             return Ok(());
@@ -279,24 +285,24 @@ impl LocalLog {
         self.take_checkpoint(appender).map_or(Ok(()), |checkpoint| self.save(&checkpoint))
     }
 
-    /// Makes the active segment durable where appends do not, before anything relies on its entries.
+    /// Syncs the active segment if appends do not, before another file depends on its entries.
     fn sync_relaxed(&self, active: &Segment) -> io::Result<()> {
         if !self.is_relaxed() {
             return Ok(());
         }
         active.file.sync().inspect_err(|_| {
-            // As after an append: no later sync can be trusted with what this one should have done.
+            // As after an append: a later sync may succeed although these pages were lost.
             self.poisoned.store(true, Ordering::Release);
         })
     }
 
-    /// The same, from outside an append.
+    /// Like `sync_relaxed`, for callers that do not hold the appender lock.
     pub(crate) fn sync_active(&self) -> io::Result<()> {
         let active = self.appender.lock().active.clone();
         active.map_or(Ok(()), |active| self.sync_relaxed(&active))
     }
 
-    /// The dead bits as they are now; nothing while some are known to be missing.
+    /// Encodes the current dead bits; `None` while some are known to be missing.
     fn take_checkpoint(&self, appender: &Appender) -> Option<Checkpoint> {
         if self.marks_missing.load(Ordering::Acquire) {
             return None;
@@ -325,7 +331,7 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Writes the dead bits down. Nobody waits for the disk meanwhile.
+    /// Saves the dead bits without blocking appends during the disk write.
     pub(crate) fn save_checkpoint(&self) -> io::Result<()> {
         let (checkpoint, active) = {
             let appender = self.appender.lock();
@@ -334,7 +340,7 @@ impl LocalLog {
         let Some(checkpoint) = checkpoint else {
             return Ok(());
         };
-        // What is dead by an entry that a power cut takes back would be lost twice.
+        // Without this, a power cut could lose an entry while the checkpoint keeps its predecessor dead.
         if let Some(active) = active {
             self.sync_relaxed(&active)?;
         }
@@ -346,16 +352,16 @@ impl LocalLog {
         self.saved_checkpoint.lock().lsn
     }
 
-    /// The set of segments has changed, so the checkpoint on disk no longer names all of them.
+    /// Invalidates the checkpoint on disk, because the set of segments has changed.
     pub(crate) fn forget_checkpoint(&self) {
         let sequence = self.next_sequence();
         *self.saved_checkpoint.lock() = SavedCheckpoint { lsn: Lsn::ZERO, sequence };
     }
 
-    /// Takes no more entries from now on: the partition is about to be split or merged away.
+    /// Seals the log before a split or merge: it takes no more entries.
     ///
     /// # Errors
-    /// When this cannot be written down; the log then refuses writes until it is reopened.
+    /// When the seal cannot be written. The log then rejects writes until it is reopened.
     pub fn seal(&self) -> Result<Lsn, AppendError> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(AppendError::Poisoned);
@@ -382,10 +388,10 @@ impl LocalLog {
         Ok(appender.tail.lsn)
     }
 
-    /// Writes down how far the log reached and what is dead, so that the next open has little to do.
+    /// Saves the end of the log and the dead bits, so that the next open is fast.
     ///
     /// # Errors
-    /// When the files cannot be written; nothing is lost by that.
+    /// When the files cannot be written; no data is lost.
     pub fn checkpoint(&self) -> io::Result<()> {
         if self.poisoned.load(Ordering::Acquire) {
             return Ok(());
@@ -407,7 +413,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Refuses what could be written but not be read again.
+/// Rejects groups that could be written but not read again.
 fn check_size(group: &Group) -> Result<(), AppendError> {
     let refuse = |bytes: usize, limit: usize| Err(AppendError::TooLarge { bytes, limit });
     let bytes = group.bytes().len();

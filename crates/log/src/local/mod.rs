@@ -8,9 +8,8 @@
 //! 00000002.seg        active segment; its table is in memory
 //! ```
 //!
-//! This file answers readers; `open` finds out what is there, `append` adds to it. What none of them
-//! does is decide what is written: the log appends the bytes it is given behind the entry they name,
-//! or says that it cannot.
+//! This file serves reads; `open` opens and recovers, `append` writes. The log never decides what is written:
+//! it appends the given bytes after the entry they name, or returns an error.
 
 mod append;
 mod open;
@@ -42,26 +41,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use open::{Ancestor, Opened};
 pub use record_reader::RecordReader;
 
-/// When an acknowledged write is safe.
+/// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// It is on the disk.
+    /// Synced to disk: survives a crash of the machine.
     #[default]
     Fsync,
-    /// It is with the operating system: safe from a crash of the process, not of the machine.
+    /// Written to the operating system: survives a crash of the process, not of the machine.
     Os,
 }
 
-/// How a log keeps its files.
+/// Options of a local log.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// When an acknowledged write is safe.
+    /// What an acknowledged write survives.
     pub durability: Durability,
-    /// A segment is sealed before it grows beyond this.
+    /// A segment is sealed before it grows beyond this size.
     pub segment_bytes: u32,
-    /// How much of the newest entries stays in memory.
+    /// How many bytes of the newest entries stay in memory.
     pub ring_bytes: usize,
-    /// Where it counts what it does.
+    /// The metrics of the log, shared with other logs.
     pub meter: Arc<LogMeter>,
 }
 
@@ -76,7 +75,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Figures about a log.
+/// Statistics of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStatistics {
     /// Segment files.
@@ -87,17 +86,16 @@ pub struct LogStatistics {
     pub dead_bytes: u64,
     /// Records that are not superseded.
     pub live_records: u64,
-    /// Whether there are files among them that were linked in a split or merge, and so hold records of
-    /// other partitions too.
+    /// Whether some files were linked in a split or merge, and so also hold records of other partitions.
     pub shared: bool,
-    /// Bytes the files take on the disk.
+    /// Allocated bytes of the files on disk.
     pub disk_bytes: u64,
 }
 
-/// See the head of this file.
+/// The log of one partition in local files.
 ///
-/// Locks are taken in this order: `compacting`, `appender`, `manifest`, `marking`, `segments`, the table
-/// of a segment. Behind `ring`, `floors` and `saved_checkpoint` no other is taken.
+/// Lock order: `compacting`, `appender`, `manifest`, `marking`, `segments`, the table of a segment. While
+/// `ring`, `floors` or `saved_checkpoint` is held, no other lock is taken.
 #[derive(Debug)]
 pub struct LocalLog {
     pub(crate) disk: Arc<dyn Disk>,
@@ -107,25 +105,25 @@ pub struct LocalLog {
     partition: PartitionId,
     epoch: u32,
     start: Lsn,
-    /// The partition was split or merged away.
+    /// The partition was split or merged.
     sealed: AtomicBool,
     pub(crate) segments: RwLock<Arc<SegmentSet>>,
     appender: Mutex<Appender>,
     tail_lsn: AtomicU64,
-    /// Entries up to here may have marked what they supersede. Moves before the first mark is set.
+    /// Entries up to here may have set dead bits. Advances before the first bit is set.
     marked_lsn: AtomicU64,
-    /// The highest of the floors, for a look without a lock. Rises after they have.
+    /// The highest floor, readable without a lock. Raised after the floors.
     complete_after: AtomicU64,
-    /// After which LSN all versions are complete, by key.
+    /// The LSN after which all versions are complete, by key.
     pub(crate) floors: RwLock<Floors>,
     ring: Mutex<Ring>,
     poisoned: AtomicBool,
-    /// A record could not be marked dead, or the owner has yet to find out which ones are: the bits in
-    /// memory must neither become a checkpoint nor decide what compaction leaves out.
+    /// Some dead bits are missing, because marking failed or the owner has not restored them yet. Until then
+    /// the bits must not be saved as a checkpoint or used by compaction.
     marks_missing: AtomicBool,
     /// Numbers checkpoints in the order in which they were taken.
     checkpoint_sequence: AtomicU64,
-    /// What is on disk. Held while it is replaced.
+    /// The checkpoint on disk. Held while it is replaced.
     saved_checkpoint: Mutex<SavedCheckpoint>,
     /// Held while files are added to or removed from the set.
     pub(crate) manifest: Mutex<Manifest>,
@@ -142,14 +140,14 @@ struct Appender {
     /// End of the last entry in the active segment.
     offset: u32,
     allocated: u64,
-    /// Up to here the blocks were written at least once.
+    /// The blocks up to this offset were written at least once.
     zeroed: u64,
     records: usize,
     tombstone_bytes: u32,
 }
 
 impl Appender {
-    /// What is known about the active segment, were it sealed now.
+    /// The final state of the active segment if it were sealed now.
     fn seal_here(&self) -> Sealed {
         Sealed {
             last_lsn: self.tail.lsn,
@@ -187,14 +185,13 @@ impl LocalLog {
         self.appender.lock().tail
     }
 
-    /// Whether the partition was split or merged away.
+    /// Whether the log is sealed, because the partition was split or merged.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Whether a power cut may take entries at the end of the log, because they were not synced one by
-    /// one when they were written.
+    /// Whether a power cut may lose entries at the end of the log, because appends are not synced.
     #[must_use]
     pub fn may_lose_its_end(&self) -> bool {
         let active = self.appender.lock().active.clone();
@@ -207,30 +204,28 @@ impl LocalLog {
         Lsn::new(self.complete_after.load(Ordering::Acquire))
     }
 
-    /// The keys of a range, cut where the position changes after which all their versions are complete.
+    /// The retention floors of a key range, split where the floor changes.
     #[must_use]
     pub fn complete_by_key(&self, keys: &KeyRange) -> Vec<(KeyRange, Lsn)> {
         self.floors.read().pieces(keys)
     }
 
-    /// History of these keys is about to be dropped up to an LSN.
+    /// Raises the retention floor of these keys, before their history up to an LSN is dropped.
     pub(crate) fn raise_floor(&self, keys: KeyRange, lsn: Lsn) {
         self.floors.write().raise(keys, lsn);
         self.complete_after.fetch_max(lsn.get(), Ordering::AcqRel);
     }
 
-    /// Records in order. See [`ReadRequest`]. What is not durable yet is not there yet, whatever
-    /// `upto` says.
+    /// Reads records in order, see [`ReadRequest`]. Never returns unpublished entries, even if `upto` is higher.
     ///
     /// # Errors
-    /// When bytes cannot be read or are damaged, or all versions are asked for from a position that
-    /// compaction has passed.
+    /// When bytes cannot be read or are damaged, or when a read of all versions starts before the retained
+    /// history.
     pub fn read(&self, request: &ReadRequest<'_>) -> Result<Batch, ReadError> {
         self.read_as(request)
     }
 
-    /// The same, with something made of each record where it is found, so that a page of them is not
-    /// moved a second time.
+    /// Like [`LocalLog::read`], but converts each record when it is decoded, which saves a second move.
     ///
     /// # Errors
     /// As [`LocalLog::read`].
@@ -239,8 +234,8 @@ impl LocalLog {
         T: From<Record> + AsRef<Record>,
     {
         self.check_retention(request)?;
-        // The tail first, then the segments: whatever is up to the tail is in them. Behind it entries
-        // may be half published, in the table but not yet counted against what they supersede.
+        // The tail first, then the segments, so that they hold every entry up to the tail. Entries after the tail
+        // may be partly published: in the table, but without the dead bits of what they supersede.
         let request =
             &ReadRequest { upto: request.upto.min(self.visible_tail()), ..request.clone() };
         if request.after >= request.upto {
@@ -252,8 +247,10 @@ impl LocalLog {
         Ok(batch)
     }
 
-    /// How far such a read would come, without reading any record. `None` if there is less than asked for,
-    /// or if it takes more than looking it up. Records that die meanwhile only make it come further.
+    /// Computes the end of such a read from the offset tables, without reading any record.
+    ///
+    /// `None` if the log has less than requested, or if the tables are not enough. If records die meanwhile, the
+    /// read only ends later.
     ///
     /// # Errors
     /// When a table cannot be read.
@@ -263,7 +260,7 @@ impl LocalLog {
         set.extent(&ReadRequest { upto, ..request.clone() })
     }
 
-    /// Records in order, up to an end that is known to be there.
+    /// Reads records in order, up to an end that the segments already hold.
     fn read_unclamped<T>(&self, request: &ReadRequest<'_>) -> Result<Batch<T>, ReadError>
     where
         T: From<Record> + AsRef<Record>,
@@ -294,7 +291,7 @@ impl LocalLog {
         Lsn::new(self.tail_lsn.load(Ordering::Acquire))
     }
 
-    /// The same from memory, when the reader is close behind the writer.
+    /// Reads from the ring in memory; `None` if the ring does not reach back that far.
     fn read_ring<T: From<Record>>(
         &self,
         request: &ReadRequest<'_>,
@@ -342,7 +339,7 @@ impl LocalLog {
         Ok(filling.map(|filling| filling.end(scanned)))
     }
 
-    /// One record, if it is still there.
+    /// Reads one record; `None` if it is no longer in the log.
     ///
     /// # Errors
     /// When its bytes cannot be read or are damaged.
@@ -353,7 +350,7 @@ impl LocalLog {
         self.record_in_file(position, epk, false)
     }
 
-    /// The entry of a record, if it is one of the newest.
+    /// The entry of a record, if it is in the ring.
     fn entry_in_ring(&self, position: Position) -> Option<(Bytes, entry::Header)> {
         if position.origin != self.partition {
             return None;
@@ -363,7 +360,7 @@ impl LocalLog {
         Some((entry, header))
     }
 
-    /// One record, if nothing has superseded it. `None` also where that is not certain.
+    /// Reads one record if nothing has superseded it. `None` also while dead bits are missing.
     ///
     /// # Errors
     /// When its bytes cannot be read or are damaged.
@@ -387,7 +384,7 @@ impl LocalLog {
         Ok(record.map(|record| record.detached_from(entry.len())))
     }
 
-    /// The entry of a record, read and checked.
+    /// Reads and checks the entry of a record in its segment.
     fn entry_in_file(
         &self,
         position: Position,
@@ -406,7 +403,7 @@ impl LocalLog {
         Ok(Some((bytes, header)))
     }
 
-    /// Bytes of the entry a record is in, found in a table; 0 if it is no longer there.
+    /// The size of the entry that holds a record, from the offset table; 0 if it is no longer in the log.
     ///
     /// # Errors
     /// When an offset table cannot be read.
@@ -417,7 +414,7 @@ impl LocalLog {
         Ok(place.flatten().map_or(0, |(offset, end)| end - offset))
     }
 
-    /// The place of a record that its reader does not understand, as damage.
+    /// Describes a record that its reader cannot decode as damage, with file and offset.
     #[must_use]
     pub fn damage_at(&self, position: Position, epk: &[u8], what: &str) -> Damage {
         let set = self.segments.read().clone();
@@ -430,20 +427,23 @@ impl LocalLog {
         Damage::new(&segment.path, u64::from(offset), Some(position.lsn), what)
     }
 
-    /// Where to start reading to see everything written at or after `time`; at most superfluous
-    /// earlier changes are seen too, when lanes were merged.
+    /// The position from which a read sees everything written at or after `time`.
+    ///
+    /// In a merged partition the read may also see earlier changes.
     ///
     /// # Errors
     /// When an offset table cannot be read.
     pub fn position_before(&self, time: Timestamp) -> Result<Lsn, ReadError> {
-        // The tail first: what is appended while the tables are searched comes behind it.
+        // The tail first: entries appended during the search are after it.
         let tail = self.visible_tail();
         let set = self.segments.read().clone();
         let found = set.before_second(time.as_seconds())?;
         Ok(found.map_or(tail, |found| found.min(tail)))
     }
 
-    /// The same for each key of a range, cut where the position changes: nothing earlier is seen.
+    /// Like [`LocalLog::position_before`], for each key range, split where the position changes.
+    ///
+    /// Reads from these positions see no earlier changes.
     ///
     /// # Errors
     /// When an offset table cannot be read.
@@ -459,8 +459,9 @@ impl LocalLog {
         Ok(found.into_iter().map(|(keys, found)| (keys, or_tail(found))).collect())
     }
 
-    /// Bytes of superseded entries and tombstones that readers of all versions can get. A file that two
-    /// lanes share counts once.
+    /// Bytes of superseded entries and tombstones that readers of all versions can still read.
+    ///
+    /// A file that two lanes share counts once.
     #[must_use]
     pub fn history_bytes(&self) -> u64 {
         let floors = self.floors.read().clone();
@@ -474,8 +475,9 @@ impl LocalLog {
         files.into_iter().map(|(_, history_bytes)| history_bytes).sum()
     }
 
-    /// Bytes of entries that nothing has superseded. A file that two lanes share counts once, and all of a
-    /// file that another log shares.
+    /// Bytes of live entries.
+    ///
+    /// A file that two lanes share counts once. A file shared with another log counts in full.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let active_bytes = self.appender.lock().offset;
@@ -488,8 +490,9 @@ impl LocalLog {
         live.sum()
     }
 
-    /// The second of the oldest entry from which on all versions of all keys are there. `None` if there
-    /// is no such entry.
+    /// The time, in whole seconds, of the first entry from which on all versions of all keys are complete.
+    ///
+    /// `None` if there is no such entry.
     ///
     /// # Errors
     /// When an offset table cannot be read.
@@ -500,7 +503,7 @@ impl LocalLog {
         Ok(second.map(Timestamp::from_seconds))
     }
 
-    /// Marks a record dead that an owner's replay found superseded.
+    /// Marks a record dead that the owner's replay found superseded.
     ///
     /// # Errors
     /// When an offset table cannot be read.
@@ -510,8 +513,9 @@ impl LocalLog {
         mark_in(&set, position, epk)
     }
 
-    /// Says that everything superseded has been marked, after dead bits were lost. Until then the log
-    /// neither compacts nor writes its dead bits down: both would make what is missing permanent.
+    /// Confirms that all superseded records are marked, after dead bits were lost.
+    ///
+    /// Until then the log neither compacts nor saves its dead bits: both would make the missing bits permanent.
     pub fn liveness_restored(&self) {
         self.marks_missing.store(false, Ordering::Release);
     }
@@ -520,7 +524,7 @@ impl LocalLog {
         self.marks_missing.load(Ordering::Acquire)
     }
 
-    /// Marks what the log's own entries after `after` superseded.
+    /// Marks the records superseded by the log's own entries after `after`.
     fn mark_superseded_after(&self, after: Lsn) -> Result<(), ReadError> {
         let tail = self.appender.lock().tail.lsn;
         let mut after = after.max(self.start);
@@ -544,7 +548,7 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Keeps the log from growing while the result is held.
+    /// Blocks appends while the returned guard is held.
     pub(crate) fn hold_appends(&self) -> HeldAppends<'_> {
         HeldAppends(self.appender.lock())
     }
@@ -555,7 +559,7 @@ impl LocalLog {
         self.ring.lock().byte_count() as u64
     }
 
-    /// Figures about this log.
+    /// Computes statistics of this log.
     #[must_use]
     pub fn statistics(&self) -> LogStatistics {
         let active_bytes = self.appender.lock().offset;
@@ -565,7 +569,7 @@ impl LocalLog {
             total.segments += 1;
             total.bytes += u64::from(segment.sealed().map_or(active_bytes, |sealed| sealed.bytes));
             total.dead_bytes += segment.dead.dead_bytes();
-            // The table of the active segment is in memory, that of a sealed one need not be read.
+            // The table of the active segment is in memory; that of a sealed one need not be read.
             let records = match segment.sealed() {
                 Some(sealed) => u64::from(sealed.records),
                 None => segment.with_table(|table| table.len() as u64).unwrap_or(0),
@@ -625,7 +629,7 @@ impl PartitionLog for Arc<LocalLog> {
     }
 }
 
-/// The log does not grow while this is held.
+/// Guard that blocks appends.
 pub(crate) struct HeldAppends<'a>(parking_lot::MutexGuard<'a, Appender>);
 
 impl HeldAppends<'_> {
@@ -654,7 +658,7 @@ fn is_wanted(
     }
 }
 
-/// Where the entry of a record begins and ends.
+/// The start and end offset of a record's entry in the segment.
 fn place_in(
     segment: &Segment,
     position: Position,

@@ -1,8 +1,7 @@
-//! Opening a log, and creating the log of a new partition out of nothing or out of its ancestors.
+//! Opens a log, and creates the log of a new partition, empty or from its ancestors.
 //!
-//! The manifest says which files there are; a log exists once it has one. Opening trusts the manifest
-//! and the segments, which carry checksums, and finds everything else out again where it is missing:
-//! offset tables and dead bits are only a shortcut.
+//! The manifest lists the files; a log exists once it has a manifest. Only the manifest and the segments, which
+//! have checksums, are the source of truth. Offset tables and dead bits are derived, and rebuilt if missing.
 
 use super::append::SavedCheckpoint;
 use super::{Appender, LocalLog, LogOptions, checkpoint_path};
@@ -24,18 +23,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A checkpoint of all dead bits is never larger than this.
+/// The largest checkpoint of dead bits.
 const CHECKPOINT_BYTES_MAX: u64 = 1 << 30;
 
-/// A log and what opening it found.
+/// An opened log and the result of its recovery.
 #[derive(Debug)]
 pub struct Opened {
     /// The log.
     pub log: Arc<LocalLog>,
-    /// Dead bits could not be restored: the owner replays everything, calls [`LocalLog::mark_dead`]
-    /// for what it finds superseded, and then [`LocalLog::liveness_restored`].
+    /// Dead bits could not be restored.
+    ///
+    /// The owner must replay the log, call [`LocalLog::mark_dead`] for each superseded record, and then
+    /// [`LocalLog::liveness_restored`].
     pub liveness_lost: bool,
-    /// Bytes of a torn, never acknowledged write that were cut off.
+    /// Bytes of a torn, unacknowledged write that were cut off.
     pub torn_bytes: u64,
 }
 
@@ -44,7 +45,7 @@ pub struct Opened {
 pub struct Ancestor {
     /// The sealed log.
     pub log: Arc<LocalLog>,
-    /// The keys of it that the new partition takes over.
+    /// The keys that the new partition takes over.
     pub range: KeyRange,
 }
 
@@ -63,14 +64,15 @@ impl LocalLog {
         LocalLog::inherit(disk, dir, partition, &[], Lsn::ZERO, options, runtime)
     }
 
-    /// Creates the log of a partition that takes over (parts of) sealed logs. Its LSNs go on behind
-    /// `start`, which is not before the end of any of them. Done twice, it does nothing the second time.
+    /// Creates the log of a partition that takes over (parts of) sealed logs.
+    ///
+    /// Its LSNs start after `start`, which must not be before the end of any of them. Idempotent.
     ///
     /// # Errors
     /// When the files cannot be written or linked, or the directory holds a log without a manifest.
     ///
     /// # Panics
-    /// When an ancestor is not sealed, or ends behind `start`.
+    /// When an ancestor is not sealed, or ends after `start`.
     pub fn inherit(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -87,7 +89,7 @@ impl LocalLog {
                 refuse_if_written(&disk, dir, partition)?;
                 create_files(&disk, dir, partition, ancestors, start).map_err(io)?;
             }
-            // Not being able to look is no reason to start anew.
+            // A manifest that cannot be read is not a missing manifest: do not create a new log.
             Err(source) => return Err(OpenError::Io { dir: manifest::path(dir), source }),
         }
         LocalLog::open(disk, dir, partition, options, runtime)
@@ -115,7 +117,7 @@ impl LocalLog {
         remove_strangers(&disk, dir, &manifest)
             .map_err(|source| OpenError::Io { dir: dir.to_owned(), source })?;
         let (mut checkpoint, mut liveness_lost) = load_checkpoint(&disk, dir, &manifest);
-        // Dead bits are written down only for entries that are durable.
+        // Dead bits are saved only for durable entries.
         let reached = manifest.reached.max(checkpoint.lsn);
 
         let mut set = SegmentSet::default();
@@ -180,7 +182,7 @@ impl LocalLog {
             options,
         });
         if !liveness_lost && log.mark_superseded_after(replay_after).is_err() {
-            // The owner's replay meets the same damage and reports it with all it knows.
+            // The owner's replay will read the same damage and report it.
             liveness_lost = true;
         }
         log.marks_missing.store(liveness_lost, Ordering::Release);
@@ -189,7 +191,7 @@ impl LocalLog {
 }
 
 impl Appender {
-    /// Goes on behind what a segment holds. Returns the bytes of a torn write.
+    /// Recovers the active segment and continues after its last entry. Returns the bytes of a torn write.
     fn adopt(
         &mut self,
         segment: &Arc<Segment>,
@@ -216,7 +218,7 @@ impl Appender {
                 "cut off a write that was never acknowledged"
             );
         }
-        // After a clean end there is nothing to make sure of.
+        // After a clean shutdown all entries are already durable.
         if scanned.torn_bytes > 0 || scanned.last_lsn > reached {
             scanned
                 .make_durable(segment)
@@ -238,9 +240,10 @@ impl Appender {
     }
 }
 
-/// Creating starts with an empty directory. A directory without a manifest holds leftovers of a
-/// creation that a crash interrupted, unless the partition has segments of its own: those are made
-/// after the manifest, so it is the manifest that was lost.
+/// Returns an error if a directory without a manifest holds segments of the partition's own origin.
+///
+/// Own segments are created after the manifest, so then the manifest was lost. All other files are leftovers of
+/// an interrupted creation, which may be removed.
 fn refuse_if_written(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -260,7 +263,7 @@ fn refuse_if_written(
     Ok(())
 }
 
-/// Writes the files of a new log; the manifest comes last and makes them count.
+/// Writes the files of a new log. The manifest comes last and makes them valid.
 fn create_files(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -317,7 +320,7 @@ fn create_files(
     }
     let taken: Vec<KeyRange> = ancestors.iter().map(|ancestor| ancestor.range.clone()).collect();
     manifest.floors.simplify(&taken);
-    // An ancestor that does not know what is dead must not pass on what it believes.
+    // An ancestor with missing dead bits must not pass them on.
     if !bits.is_empty() && bits_are_known {
         let bits = bits.iter().map(|(number, bits)| (*number, bits));
         let bytes = liveness::encode_checkpoint(partition, start, bits);
@@ -331,7 +334,7 @@ fn create_files(
     Ok(())
 }
 
-/// Removes files the manifest does not name: leftovers of a crash between two steps.
+/// Removes files that the manifest does not name: leftovers of a crash.
 fn remove_strangers(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> io::Result<()> {
     for name in disk.list(dir)? {
         let number = segment::number_of(&name, "seg").or(segment::number_of(&name, "tab"));
@@ -345,27 +348,27 @@ fn remove_strangers(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> io
     Ok(())
 }
 
-/// The dead bits as they were last written down, and whether they are lost beyond repair by replay.
+/// Loads the saved dead bits. True if they are lost and a replay of own entries cannot restore them.
 fn load_checkpoint(disk: &Arc<dyn Disk>, dir: &Path, manifest: &Manifest) -> (Checkpoint, bool) {
     let path = checkpoint_path(dir);
     let bytes = read_file(&**disk, &path, CHECKPOINT_BYTES_MAX);
     let missing = bytes.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let decoded = bytes.ok().and_then(|bytes| liveness::decode_checkpoint(&bytes));
-    // Entries that compaction may have dropped cannot be replayed, so an older checkpoint is no help.
+    // Entries that compaction has dropped cannot be replayed, so an older checkpoint is not usable.
     let is_usable = |checkpoint: &Checkpoint| {
         checkpoint.partition == manifest.partition && checkpoint.lsn >= manifest.floors.highest()
     };
     if let Some(checkpoint) = decoded.filter(is_usable) {
         return (checkpoint, false);
     }
-    // The log's own entries name what they supersede, so replaying them all is enough, unless
-    // compaction has dropped some of them (perhaps whole segments) or older entries were inherited.
+    // The log's own entries name what they supersede, so a replay of them is enough, unless compaction has
+    // dropped some of them (or whole segments), or older entries were inherited.
     let replay_is_enough = manifest.floors.highest() == Lsn::ZERO
         && manifest
             .segments
             .iter()
             .all(|segment| !segment.compacted && segment.origin == manifest.partition);
-    // A restored backup has no dead bits; that is no damage.
+    // A restored backup has no dead bits, so a missing file is not damage.
     match missing {
         true if replay_is_enough => {}
         true => tracing::info!(file = %path.display(), "dead bits are found by replay"),

@@ -1,17 +1,16 @@
-//! What a reader of live records must see although it is marked dead: its successor lies behind the end of
-//! what the reader may see.
+//! Restores records for a reader that were marked dead by entries after the end of its read.
 //!
 //! ```text
-//! log     5:a   6:b   7:a'        reader up to 6: a is dead, by an entry the reader does not know
+//! log     5:a   6:b   7:a'        reader up to 6: a is dead because of entry 7, which the reader does not see
 //! ```
 //!
-//! A writer marks what an entry supersedes when the entry is in the log, and readers are shown the entry a
-//! moment later. In between, a reader that goes by the marks alone would find neither version. The entries
-//! behind its end say which marks came too early for it. They are the newest there are and mostly in memory;
-//! nothing is kept for this, and writers do nothing for it.
+//! A writer sets the dead bits of an entry just before the entry becomes visible. In between, a reader that
+//! trusts the dead bits would find neither version. The entries after its end name the records that were marked
+//! too early for it. These are the newest entries and mostly in memory. No extra state is kept, and writers do
+//! no extra work.
 //!
-//! Compaction goes by the marks too. What it has taken away in that moment stays away, and the reader finds
-//! the successor with its next page.
+//! Compaction also uses the dead bits. A record that it removes in that moment stays removed, and the reader
+//! finds the new version on its next page.
 
 use super::LocalLog;
 use crate::entry::{Position, Record};
@@ -21,12 +20,12 @@ use headwater_model::Lsn;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// Entries behind a reader's end are looked through in lots of this size.
+/// The batch size for reading the entries after a reader's end.
 const RECORDS_AT_ONCE: usize = 1024;
 const BYTES_AT_ONCE: usize = 4 << 20;
 
 impl LocalLog {
-    /// Puts back what was alive at the reader's end. To be called after the marks were looked at.
+    /// Adds the records that were alive at the reader's end. Call it after the dead bits were read.
     pub(super) fn restore_overtaken<T>(
         &self,
         request: &ReadRequest<'_>,
@@ -35,7 +34,7 @@ impl LocalLog {
     where
         T: From<Record> + AsRef<Record>,
     {
-        // Whoever has seen a mark sees here how far the marks go.
+        // Read after the dead bits, so this LSN covers every mark that the reader has seen.
         let marked = Lsn::new(self.marked_lsn.load(Ordering::Acquire));
         if request.which != Which::Live || marked <= request.upto {
             return Ok(batch);
@@ -47,7 +46,7 @@ impl LocalLog {
         if overtaken.is_empty() { Ok(batch) } else { Ok(joined(request, batch, overtaken)) }
     }
 
-    /// Records up to `scanned` that are superseded by entries behind the reader's end.
+    /// Records up to `scanned` that entries after the reader's end supersede.
     fn overtaken(
         &self,
         request: &ReadRequest<'_>,
@@ -87,7 +86,7 @@ fn place(position: Position) -> Place {
     (position.lsn, position.origin.get(), position.ordinal)
 }
 
-/// A page with more records in it, cut where it is full.
+/// Merges records into a page and cuts it where it is full.
 fn joined<T>(
     request: &ReadRequest<'_>,
     batch: Batch<T>,

@@ -1,14 +1,14 @@
-//! Reads records by position and keeps the entry it read last.
+//! Point reads of records by position, with a cache of the last entry.
 //!
-//! An entry is read and checked as a whole. Looked up one by one, the records of a large transaction would cost
-//! as many reads of all of it as it has records. Never decides which records are wanted.
+//! An entry is read and checked as a whole. Without the cache, reading the n records of a large transaction one
+//! by one would read all of it n times. Never decides which records are wanted.
 
 use super::{LocalLog, find_record};
 use crate::entry::{self, Position, Record};
 use crate::error::ReadError;
 use bytes::Bytes;
 
-/// Reads records of one log, with the last entry cached. Quick when positions come in order.
+/// Reads records of one log and caches the last entry. Fast when positions are in order.
 #[derive(Debug)]
 pub struct RecordReader<'a> {
     log: &'a LocalLog,
@@ -25,7 +25,7 @@ struct ReadEntry {
 }
 
 impl LocalLog {
-    /// Reads several records by their positions.
+    /// Returns a reader for several records by position.
     #[must_use]
     pub fn record_reader(&self) -> RecordReader<'_> {
         RecordReader { log: self, last: None }
@@ -33,7 +33,7 @@ impl LocalLog {
 }
 
 impl RecordReader<'_> {
-    /// One record, if it is still there.
+    /// Reads one record; `None` if it is no longer in the log.
     ///
     /// # Errors
     /// When its bytes cannot be read or are damaged.
@@ -63,7 +63,7 @@ impl RecordReader<'_> {
 }
 
 impl ReadEntry {
-    /// One of its records, without the memory of the others if those are most of it.
+    /// One of its records, copied if the entry is much larger and would stay in memory for it.
     fn find(&self, position: Position, epk: &[u8]) -> Option<Record> {
         let ordinal = |record: &Record| record.position.ordinal;
         let at = self.records.binary_search_by_key(&position.ordinal, ordinal).ok()?;

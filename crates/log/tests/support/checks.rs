@@ -1,4 +1,4 @@
-//! Reads a log in every way and compares what comes with what was written.
+//! Reads a log in every mode and compares the results with the written history.
 
 use super::byte;
 use super::history::{Fact, History, Key, key_of};
@@ -10,13 +10,13 @@ use headwater_model::{Epk, KeyRange, Lsn, Timestamp};
 use headwater_runtime::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads everything that is asked for, page by page, checking each page and how they join.
+/// Reads a whole request page by page, and checks each page and the joins between them.
 pub(crate) fn read_all(
     log: &LocalLog,
     request: &ReadRequest<'_>,
 ) -> Result<Vec<Record>, ReadError> {
     let mut request = request.clone();
-    // Nothing is behind the tail, however far a reader wants to go.
+    // Reads end at the tail, even if `upto` is higher.
     let end = request.upto.min(log.local_tail().lsn).max(request.after);
     let mut records = Vec::new();
     let mut before: Option<Batch> = None;
@@ -37,7 +37,7 @@ pub(crate) fn read_all(
     }
 }
 
-/// Everything, in pages of so many records.
+/// A request for the whole log, in pages of `records_max` records.
 pub(crate) fn whole(which: Which, records_max: usize) -> ReadRequest<'static> {
     ReadRequest {
         after: Lsn::ZERO,
@@ -49,7 +49,7 @@ pub(crate) fn whole(which: Which, records_max: usize) -> ReadRequest<'static> {
     }
 }
 
-/// Compares everything a log says with its history.
+/// Compares all reads of a log with its history.
 pub(crate) fn check_all(log: &LocalLog, history: &History) {
     assert_eq!(log.local_tail(), history.tail);
     for which in [Which::Live, Which::AllVersions, Which::Everything] {
@@ -59,7 +59,7 @@ pub(crate) fn check_all(log: &LocalLog, history: &History) {
     check_records(log, history);
 }
 
-/// One way of reading, compared with the history.
+/// Compares the result of one request with the history.
 pub(crate) fn check_read(log: &LocalLog, history: &History, request: &ReadRequest<'_>) {
     let complete_after = log.complete_after();
     let keys = request.range.cloned().unwrap_or_else(KeyRange::full);
@@ -86,7 +86,7 @@ pub(crate) fn check_read(log: &LocalLog, history: &History, request: &ReadReques
         Which::Live => {
             let at_end = history.live_at(request.upto);
             let seen: BTreeSet<Position> = records.iter().map(|record| record.position).collect();
-            // What is superseded behind the reader's end is there for it, unless compaction has taken it.
+            // A record superseded after the reader's end is visible to it, unless compaction has dropped it.
             let is_kept = |at: &Position| live.contains(at) || at.lsn > complete_after;
             let expected = between().map(|fact| fact.position).filter(|at| at_end.contains(at));
             let expected = expected.filter(|at| is_kept(at) || seen.contains(at));
@@ -113,7 +113,7 @@ pub(crate) fn check_read(log: &LocalLog, history: &History, request: &ReadReques
     }
 }
 
-/// Whoever replays the log by key ends with the items that are alive, however much was compacted.
+/// A replay of the log by key gives the live items, also after compaction.
 fn check_replay(log: &LocalLog, history: &History) {
     let records = read_all(log, &whole(Which::Everything, 100)).unwrap();
     let newest = newest_by_key(&records, |_| {});
@@ -122,7 +122,7 @@ fn check_replay(log: &LocalLog, history: &History) {
         .filter(|record| record.kind == RecordKind::Put)
         .map(|record| record.position)
         .collect();
-    assert_eq!(live, history.live(), "a replay brings other items to life");
+    assert_eq!(live, history.live(), "a replay gives other live items");
 }
 
 fn newest_by_key<'a>(
@@ -141,12 +141,12 @@ fn newest_by_key<'a>(
     newest
 }
 
-/// What the owner of a log does when dead bits were lost.
+/// Restores lost dead bits by a replay, as the owner of a log does.
 pub(crate) fn restore_liveness(opened: &Opened) {
     try_restore_liveness(opened).unwrap();
 }
 
-/// The same where the log may be damaged.
+/// Like [`restore_liveness`], for a log that may be damaged.
 pub(crate) fn try_restore_liveness(opened: &Opened) -> Result<(), ReadError> {
     if !opened.liveness_lost {
         return Ok(());
@@ -162,7 +162,7 @@ pub(crate) fn try_restore_liveness(opened: &Opened) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Every record is found at its position, unless compaction may have dropped it.
+/// Checks that every record is found at its position, unless compaction may have dropped it.
 fn check_records(log: &LocalLog, history: &History) {
     let live = history.live();
     let facts = history.facts.iter().filter(|fact| fact.kind != RecordKind::Control);
@@ -181,7 +181,7 @@ pub(crate) fn check_record(log: &LocalLog, fact: &Fact, is_live: bool) {
     }
 }
 
-/// Nothing written at or after a time lies in front of the position that is found for it.
+/// Checks that nothing written at or after `time` is before the position found for it.
 pub(crate) fn check_position_before(log: &LocalLog, history: &History, time: Timestamp) {
     let position = log.position_before(time).unwrap();
     assert!(position <= history.tail.lsn);
@@ -206,7 +206,7 @@ pub(crate) fn check_position_before(log: &LocalLog, history: &History, time: Tim
     }
 }
 
-/// A random question.
+/// A random read request.
 pub(crate) fn random_request<'a>(
     random: &mut Random,
     history: &History,

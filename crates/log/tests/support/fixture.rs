@@ -1,4 +1,4 @@
-//! A small pair of logs that uses every part of the format, the same bytes every time it is written.
+//! A small pair of logs that uses every part of the format, deterministic to the byte.
 //!
 //! ```text
 //! parent   compacted segment, raw segments, control record, tombstones; sealed by a split
@@ -31,7 +31,7 @@ fn child_range() -> KeyRange {
     KeyRange::new(Epk::min(), Epk::from_bytes(&[0x80])).expect("min is below max")
 }
 
-/// Writes both logs onto a new disk, into `parent` and `child`.
+/// Writes both logs to a new disk, into `parent` and `child`.
 pub(crate) fn write() -> MemoryDisk {
     let disk = MemoryDisk::new();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -77,7 +77,7 @@ struct Writer {
 type NewFact<'a> = (RecordKind, Option<Position>, &'a [u8], &'a str);
 
 impl Writer {
-    /// One entry in a group of its own.
+    /// Appends one entry in a separate group.
     fn write(&mut self, records: &[NewFact<'_>]) -> Position {
         self.time += 700;
         let mut group = GroupBuilder::new(self.log.partition(), 0, self.log.local_tail());
@@ -121,7 +121,7 @@ pub(crate) fn files(disk: &MemoryDisk) -> Vec<(PathBuf, Vec<u8>)> {
     paths.map(read).collect()
 }
 
-/// Everything a log says, one line each.
+/// Dumps everything that can be read from a log, one line per record.
 pub(crate) fn tell(log: &LocalLog) -> String {
     let mut out = String::new();
     let tail = log.local_tail();

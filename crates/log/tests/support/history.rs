@@ -1,8 +1,7 @@
-//! What was written to a partition, as simply as it can be said: a list of facts.
+//! The model of a partition: the list of its written records.
 //!
-//! A key stands for an item. Two neighbouring keys share a hashed key, as items of one logical
-//! partition do. The key is in the meta bytes of a record, so that a replay can go by it as the owner
-//! of a log does.
+//! A key identifies an item. Two neighbouring keys share a hashed key, as items of one logical partition do. The
+//! key is in the meta bytes of a record, so that a replay can use it as the owner of a log does.
 
 use headwater_log::{Group, GroupBuilder, NewRecord, Position, Record, RecordKind, Tail};
 use headwater_model::{KeyRange, Lsn, PartitionId, Timestamp};
@@ -16,7 +15,7 @@ pub(crate) type Key = u16;
 pub(crate) struct Fact {
     pub(crate) position: Position,
     pub(crate) kind: RecordKind,
-    /// Zero for facts about the partition.
+    /// Zero for control records.
     pub(crate) key: Key,
     pub(crate) supersedes: Option<Position>,
     pub(crate) body: Vec<u8>,
@@ -50,7 +49,7 @@ impl Fact {
     }
 }
 
-/// The hashed key of a key.
+/// The hash of a key.
 pub(crate) fn epk(key: Key) -> [u8; 3] {
     let logical = (key / 2).to_be_bytes();
     [(logical[1].wrapping_mul(37)) % 0xF0, logical[0], logical[1]]
@@ -61,7 +60,7 @@ pub(crate) fn key_of(record: &Record) -> Key {
     Key::from_le_bytes(record.meta().try_into().unwrap())
 }
 
-/// An entry that was sent: its facts, and the end of the log behind it.
+/// An entry that was sent: its records, and the end of the log after it.
 #[derive(Clone, Debug)]
 pub(crate) struct SentEntry {
     pub(crate) facts: Vec<Fact>,
@@ -75,20 +74,20 @@ pub(crate) struct Sent {
     pub(crate) entries: Vec<SentEntry>,
 }
 
-/// Everything a partition has been told and acknowledged.
+/// All acknowledged records of a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) partition: PartitionId,
     pub(crate) range: KeyRange,
-    /// In order of LSNs; inherited ones first.
+    /// In LSN order; inherited records first.
     pub(crate) facts: Vec<Fact>,
     pub(crate) tail: Tail,
-    /// The newest record of each key, tombstones too.
+    /// The newest record of each key, tombstones included.
     newest: BTreeMap<Key, (Position, RecordKind)>,
     control: Option<Position>,
 }
 
-/// How big things are in a random group.
+/// Limits of the sizes in a random group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) keys: u64,
@@ -109,7 +108,7 @@ impl History {
         }
     }
 
-    /// The history of a partition that takes over what its range holds of others.
+    /// The history of a partition that inherits the records in its range from others.
     pub(crate) fn inherited(
         partition: PartitionId,
         range: KeyRange,
@@ -141,14 +140,14 @@ impl History {
 
     fn note(&mut self, fact: &Fact) {
         if fact.kind == RecordKind::Control {
-            // Only a log's own facts about itself are ever replaced.
+            // Only a log's own control records are ever superseded.
             self.control = Some(fact.position).filter(|own| own.origin == self.partition);
         } else {
             self.newest.insert(fact.key, (fact.position, fact.kind));
         }
     }
 
-    /// Takes over what was sent, up to an LSN.
+    /// Adds the entries of a sent group, up to an LSN.
     pub(crate) fn acknowledge(&mut self, sent: &Sent, upto: Tail) {
         for entry in sent.entries.iter().filter(|entry| entry.lsn <= upto.lsn) {
             for fact in &entry.facts {
@@ -159,7 +158,7 @@ impl History {
         self.tail = upto;
     }
 
-    /// Forgets what a power cut took back.
+    /// Removes the entries after `tail`, which a power cut lost.
     pub(crate) fn cut_back(&mut self, tail: Tail) {
         let own = self.partition;
         self.facts.retain(|fact| fact.position.origin != own || fact.position.lsn <= tail.lsn);
@@ -167,13 +166,13 @@ impl History {
         self.find_newest();
     }
 
-    /// Where each key's item is.
+    /// The positions of all live items.
     pub(crate) fn live(&self) -> BTreeSet<Position> {
         let puts = self.newest.values();
         puts.filter(|(_, kind)| *kind == RecordKind::Put).map(|(position, _)| *position).collect()
     }
 
-    /// Where each key's item was when the log ended at an LSN.
+    /// The positions of all live items when the log ended at `upto`.
     pub(crate) fn live_at(&self, upto: Lsn) -> BTreeSet<Position> {
         let mut then = self.without_facts();
         then.newest.clear();
@@ -183,12 +182,12 @@ impl History {
         then.live()
     }
 
-    /// Facts between two LSNs.
+    /// The records after `after`, up to `upto`.
     pub(crate) fn between(&self, after: Lsn, upto: Lsn) -> impl Iterator<Item = &Fact> {
         self.facts.iter().filter(move |fact| fact.position.lsn > after && fact.position.lsn <= upto)
     }
 
-    /// A group of chosen records behind the end, one entry each, with bodies of so many bytes.
+    /// A group after the end with one entry for each kind, key and body length.
     pub(crate) fn group(&self, now: Timestamp, records: &[(RecordKind, Key, usize)]) -> Sent {
         let mut draft = self.without_facts();
         let mut builder = GroupBuilder::new(self.partition, 0, self.tail);
@@ -205,7 +204,7 @@ impl History {
         Sent { group: builder.build(), entries }
     }
 
-    /// A random group behind the end: new items, updates, deletes, facts about the partition.
+    /// A random group after the end: new items, updates, deletes, control records.
     pub(crate) fn random_group(&self, random: &mut Random, now: Timestamp, sizes: Sizes) -> Sent {
         let mut draft = self.without_facts();
         let mut builder = GroupBuilder::new(self.partition, 0, self.tail);
@@ -214,7 +213,7 @@ impl History {
             let lsn = builder.next_lsn();
             let timestamp = builder.begin(now, u128::from(random.number()));
             if random.chance(5) {
-                // A request that failed its precondition: as if it had never begun.
+                // A request that failed its precondition leaves no entry.
                 draft.random_record(random, &mut builder, timestamp, sizes);
                 builder.abandon();
                 draft = self.without_facts();
@@ -250,7 +249,7 @@ impl History {
         let before = self.newest.get(&key).copied();
         let supersedes = match kind {
             RecordKind::Control => self.control.filter(|_| random.chance(50)),
-            // Whether a writer remembers tombstones is its own affair.
+            // A writer may or may not supersede a tombstone.
             RecordKind::Put => before
                 .filter(|(_, kind)| *kind == RecordKind::Put || random.chance(50))
                 .map(|(position, _)| position),

@@ -1,6 +1,6 @@
-//! What the tests of the log share: a model of what was written, and the comparison with what is read.
+//! Shared by the tests of the log: a model of the written history, and its comparison with reads.
 
-// Every test binary uses its own part of this.
+// Each test binary uses a different part of this.
 #![allow(dead_code)]
 
 pub(crate) mod checks;

@@ -1,8 +1,8 @@
-//! Where a reader of the change feed stands, and how it says so next time.
+//! Continuations: the position of a change feed reader, and its token text.
 //!
-//! A reader of one partition has read up to an LSN, and its token is that number in quotes, as every
-//! SDK expects: `"28535"`. A reader of several partitions at once stands at an LSN in each range, for
-//! LSNs of two partitions say nothing about each other; its token is opaque text.
+//! A reader of one partition has read up to an LSN. Its token is that number in quotes, as every SDK expects:
+//! `"28535"`. A reader of several partitions has an LSN for each range, because LSNs of different partitions
+//! are not comparable. Its token is opaque text.
 //!
 //! ```text
 //! composite     ""        20…        30…        FF
@@ -11,10 +11,10 @@
 //! after a split |asks ""..10…|                     => 7
 //! ```
 //!
-//! Taking the lowest may repeat changes of the other part, and never loses one.
+//! The lowest position may repeat changes of the other part, and never loses one.
 //!
-//! A token proves nothing about who made it: it is checked for damage and for making sense, and the
-//! store must still check that the container is the right one.
+//! Tokens are not signed. They are checked for damage and consistency only; the store must check that the
+//! container is the right one.
 
 mod token;
 
@@ -27,31 +27,31 @@ use crate::{ContainerRid, KeyRange, Lsn};
 /// The most ranges one token holds.
 const RANGES_MAX: usize = 10_000;
 
-/// The longest text we read or write, quotes included.
+/// The longest token text, quotes included.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Everything up to here has been read.
+/// The position up to which a change feed has been read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Continuation {
     /// Up to this LSN in the one partition that is read.
     Single(Lsn),
     /// Up to a different LSN in each range.
     ///
-    /// Make it with [`Continuation::composite`], which checks what the fields promise.
+    /// Create it with [`Continuation::composite`], which checks the fields.
     Composite {
-        /// The container that was read. One made anew under the same name is another.
+        /// The container that was read. A container recreated under the same name has a different id.
         container: ContainerRid,
         /// At least one; in ascending order and without overlaps, though there may be gaps.
         positions: Vec<RangePosition>,
     },
 }
 
-/// How far one range has been read.
+/// The position in one range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RangePosition {
-    /// The keys this is about.
+    /// The range of keys.
     pub range: KeyRange,
-    /// Everything up to here has been read.
+    /// The last LSN that has been read.
     pub after: Lsn,
 }
 
@@ -71,19 +71,19 @@ pub enum BadContinuation {
     /// One of our tokens, from a newer program.
     #[error("continuation has version {0}, which is not known here; read from a newer server")]
     Version(u8),
-    /// One of our tokens, changed on its way.
+    /// One of our tokens, damaged in transit or storage.
     #[error("continuation is damaged; send back the `etag` of the last page unchanged")]
     Damaged,
     /// Ranges that are empty, out of order or overlap.
     #[error("continuation has ranges out of order or overlapping; sort and merge them")]
     Ranges,
-    /// More ranges than we read.
+    /// More ranges than one token may hold.
     #[error("continuation has {ranges} ranges; read at most {RANGES_MAX} at once")]
     TooManyRanges {
         /// How many there are.
         ranges: usize,
     },
-    /// Longer than we read or write.
+    /// A text longer than the limit.
     #[error("continuation is {bytes} bytes; read fewer ranges to stay below {TEXT_BYTES_MAX}")]
     TooLong {
         /// How long it is.
@@ -92,7 +92,7 @@ pub enum BadContinuation {
 }
 
 impl Continuation {
-    /// A position in each of these ranges, which must be sorted and must not overlap.
+    /// A continuation with a position in each of these ranges, which must be sorted and must not overlap.
     pub fn composite(
         container: ContainerRid,
         positions: Vec<RangePosition>,
@@ -105,7 +105,7 @@ impl Continuation {
         Ok(Continuation::Composite { container, positions })
     }
 
-    /// The container this is about, if it says so.
+    /// The container that was read; `None` for a single position, which does not name it.
     pub fn container(&self) -> Option<ContainerRid> {
         match self {
             Continuation::Single(_) => None,
@@ -113,10 +113,10 @@ impl Continuation {
         }
     }
 
-    /// Up to where all of `range` has been read.
+    /// The position up to which all of `range` has been read.
     ///
-    /// A single position is taken to be about whatever is asked for. Otherwise it is the lowest
-    /// position of the ranges that overlap, and nothing if some part of `range` is in none of them.
+    /// A single position applies to any range. For a composite, returns the lowest position of the overlapping
+    /// ranges, or `None` if some part of `range` is in none of them.
     pub fn position_for(&self, range: &KeyRange) -> Option<Lsn> {
         let positions = match self {
             Continuation::Single(after) => return Some(*after),
@@ -136,7 +136,7 @@ impl Continuation {
     }
 }
 
-/// What the positions of a composite continuation promise.
+/// Checks the count, the order and the overlaps of a composite continuation's positions.
 fn check(positions: &[RangePosition]) -> Result<(), BadContinuation> {
     if positions.is_empty() {
         return Err(BadContinuation::Empty);
@@ -148,7 +148,7 @@ fn check(positions: &[RangePosition]) -> Result<(), BadContinuation> {
     if sorted { Ok(()) } else { Err(BadContinuation::Ranges) }
 }
 
-/// In quotes, as it stands in the `etag` header.
+/// In quotes, as in the `etag` header.
 impl fmt::Display for Continuation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Continuation>(&json).unwrap(), continuation);
     }
 
-    /// Any one character exchanged for any other is noticed.
+    /// Every replacement of a single character is detected.
     #[test]
     fn damage_is_noticed() {
         let text = composite(&[("..20", 7), ("20..FF", 3)]).unwrap().to_string();
@@ -311,7 +311,7 @@ mod tests {
             ("40..50", Some(9)),
             ("30..40", None),
             ("..FF", None),
-            ("30..38", Some(6)), // what ends where it starts does not count
+            ("30..38", Some(6)), // a range that ends at its start does not overlap
             ("20..31", Some(3)),
             ("20..39", None),
             ("3F..50", None),

@@ -11,9 +11,8 @@
 //! 4        murmur3 x86 32 of all bytes before, little-endian
 //! ```
 //!
-//! Varints are LEB128. Versions stay below 4 so that the text starts with `A` and no token looks like
-//! a number. The hash finds accidents, not forgeries: clients may hold their tokens for years and
-//! carry them through files and tables.
+//! Varints are LEB128. Versions stay below 4, so the text starts with `A` and no token looks like a number. The
+//! hash detects accidental damage, not forgery: clients may keep tokens for years in files and tables.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -25,12 +24,12 @@ const VERSION: u8 = 1;
 const CHECKSUM_LENGTH: usize = 4;
 const CHECKSUM_SEED: u32 = 0x4845_4144;
 
-/// The longest key we read, the same as in hex text.
+/// The longest key accepted, the same as in hex text.
 const KEY_BYTES_MAX: u64 = 512;
 
 const VARINT_LENGTH_MAX: usize = 10;
 
-/// Never less than the length of the text that `encode` makes of these, quotes included.
+/// An upper bound of the length of the text that `encode` returns for these positions, quotes included.
 pub(super) fn text_length_max(positions: &[RangePosition]) -> usize {
     let mut bytes = 1 + 8 + VARINT_LENGTH_MAX + CHECKSUM_LENGTH;
     let mut previous_max = &Epk::min();
@@ -67,7 +66,7 @@ pub(super) fn encode(container: ContainerRid, positions: &[RangePosition]) -> St
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Reads a token; the caller still checks how the ranges lie to one another.
+/// Decodes a token; the caller checks the order and the overlaps of its ranges.
 pub(super) fn decode(text: &str) -> Result<(ContainerRid, Vec<RangePosition>), BadContinuation> {
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadContinuation::Form)?;
     let (content, checksum) = bytes.split_last_chunk().ok_or(BadContinuation::Form)?;
@@ -79,7 +78,7 @@ pub(super) fn decode(text: &str) -> Result<(ContainerRid, Vec<RangePosition>), B
     if murmur3::x86_32(content, CHECKSUM_SEED) != u32::from_le_bytes(*checksum) {
         return Err(BadContinuation::Damaged);
     }
-    // From here on only a token that we never wrote can fail.
+    // The checksum is right: only a token that we never wrote can fail from here on.
     let mut reader = Reader { rest: &content[1..] };
     let decoded = reader.positions()?;
     if reader.rest.is_empty() { Ok(decoded) } else { Err(BadContinuation::Damaged) }

@@ -1,4 +1,4 @@
-//! The bytes of a partition key inside an index key.
+//! Order-preserving encoding of a partition key inside an index key.
 //!
 //! ```text
 //! undefined   01
@@ -12,7 +12,7 @@
 //!
 //! The tags are those of the hash plus one, which leaves `00` for the end. So the bytes:
 //!
-//! * say where they stop, and more index key may follow them;
+//! * are self-delimiting: more index key may follow them;
 //! * are different for different keys;
 //! * sort like the keys themselves, a hierarchical prefix directly before all keys under it;
 //! * without their end are the common prefix of all keys under them, for prefix scans.
@@ -34,7 +34,7 @@ const ESCAPED_ZERO: u8 = 0xFF;
 
 const SIGN: u64 = 1 << 63;
 
-/// Why bytes are not an encoded partition key. Whatever held them is damaged.
+/// Why bytes are not an encoded partition key: the index row that held them is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPartitionKeyBytes {
@@ -49,7 +49,7 @@ pub enum BadPartitionKeyBytes {
     Unexpected {
         /// The byte found.
         byte: u8,
-        /// Where it was.
+        /// Its position in the bytes.
         position: usize,
     },
     /// A string that is not UTF-8.
@@ -82,8 +82,7 @@ impl PartitionKey {
         out.push(END);
     }
 
-    /// Appends the encoded key without its end: what every key that starts with these components
-    /// starts with.
+    /// Appends the encoded key without its end: the common prefix of all keys that start with these components.
     pub fn encode_prefix_into(&self, out: &mut Vec<u8>) {
         for value in self.components() {
             match value {
@@ -103,7 +102,7 @@ impl PartitionKey {
         }
     }
 
-    /// Reads a key that fills `bytes`.
+    /// Decodes a key that fills `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<PartitionKey, BadPartitionKeyBytes> {
         let (key, length) = PartitionKey::decode_prefix(bytes)?;
         match bytes.len() - length {
@@ -112,7 +111,7 @@ impl PartitionKey {
         }
     }
 
-    /// Reads the key that `bytes` start with, and says how many bytes it took.
+    /// Decodes the key at the start of `bytes`, and returns it with its length in bytes.
     pub fn decode_prefix(bytes: &[u8]) -> Result<(PartitionKey, usize), BadPartitionKeyBytes> {
         let mut key = PartitionKey::empty();
         let mut reader = Reader { bytes, position: 0 };
@@ -136,7 +135,7 @@ impl PartitionKey {
     }
 }
 
-/// Makes doubles sort as unsigned numbers: negative ones backwards and below the positive ones.
+/// Maps the bits of a double to an unsigned number with the same order.
 fn sortable(bits: u64) -> u64 {
     if bits & SIGN == 0 { bits | SIGN } else { !bits }
 }
@@ -167,7 +166,7 @@ impl Reader<'_> {
         Ok(byte)
     }
 
-    /// The byte just read is one we never write.
+    /// The error for the byte just read, which the encoder never writes.
     fn unexpected(&self, byte: u8) -> BadPartitionKeyBytes {
         BadPartitionKeyBytes::Unexpected { byte, position: self.position - 1 }
     }

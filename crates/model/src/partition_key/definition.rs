@@ -1,8 +1,8 @@
-//! A container's partition key definition: which properties place an item, and by which hash.
+//! A container's partition key definition: the properties that form an item's key, and the hash.
 //!
-//! The one place that knows whether a key fits a container. A definition can only be made valid, so
-//! nobody behind it has to ask again: one path for `Hash` and `Range`, one to three for `MultiHash`,
-//! which exists in version 2 only. `Range` is an old name; its keys are hashed like the others.
+//! Only this file decides whether a key fits a container. Constructors validate, so a definition that exists is
+//! valid: one path for `Hash` and `Range`, one to three for `MultiHash`, which requires version 2. `Range` is
+//! an old name; its keys are hashed like those of `Hash`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::{Epk, KeyRange};
 /// The most levels a hierarchical key has.
 const LEVELS_MAX: usize = 3;
 
-/// The longest string that may place an item.
+/// The longest string value of a key.
 const VALUE_BYTES_MAX: usize = 2048;
 
 /// How the values of a key are combined.
@@ -23,11 +23,11 @@ pub enum PartitionKeyKind {
     Hash,
     /// A hierarchy of values, each hashed on its own.
     MultiHash,
-    /// An old kind that today behaves as `Hash`.
+    /// An old kind that behaves like `Hash`.
     Range,
 }
 
-/// Which hash, chosen when the container was created and never changed.
+/// The hash function, chosen when the container is created and never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PartitionKeyVersion {
     /// The 32-bit hash over the first hundred characters.
@@ -36,24 +36,24 @@ pub enum PartitionKeyVersion {
     V2,
 }
 
-/// What places the items of a container.
+/// How a container's items are partitioned: paths, kind and version of the hash.
 ///
-/// Fields are for reading; make one with a constructor, which checks how they fit together.
+/// The fields are read-only; the constructors check that they fit together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 #[non_exhaustive]
 pub struct PartitionKeyDefinition {
-    /// Where in an item the values are, from the top of the hierarchy downwards.
+    /// The paths to the values in an item, from the top of the hierarchy downwards.
     pub paths: Vec<PartitionKeyPath>,
     /// How the values are combined.
     pub kind: PartitionKeyKind,
-    /// Which hash.
+    /// The hash function.
     pub version: PartitionKeyVersion,
     /// Whether the container once had no partition key. Its old items have the key `[]`.
     pub system_key: bool,
 }
 
-/// Why there is no such definition.
+/// Why a partition key definition is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPartitionKeyDefinition {
@@ -70,8 +70,8 @@ pub enum BadPartitionKeyDefinition {
     Path {
         /// The path as sent.
         path: String,
-        /// What is wrong with it. In the message and not its source, because the message alone is
-        /// what reaches a client.
+        /// What is wrong with it. Part of the message and not the error's source, because only the message
+        /// reaches a client.
         problem: BadPartitionKeyPath,
     },
     /// `Hash` and `Range` take one path.
@@ -80,9 +80,9 @@ pub enum BadPartitionKeyDefinition {
         too_many(.paths, 1)
     )]
     NotOnePath {
-        /// The kind asked for.
+        /// The requested kind.
         kind: PartitionKeyKind,
-        /// How many paths there were.
+        /// The number of paths.
         paths: usize,
     },
     /// `MultiHash` takes one to three paths.
@@ -91,7 +91,7 @@ pub enum BadPartitionKeyDefinition {
         too_many(.paths, LEVELS_MAX)
     )]
     LevelCount {
-        /// How many paths there were.
+        /// The number of paths.
         paths: usize,
     },
     /// A path that occurs twice.
@@ -103,12 +103,12 @@ pub enum BadPartitionKeyDefinition {
     /// A version that does not exist.
     #[error("partition key version {0} does not exist; use 2, or 1 for containers made long ago")]
     UnknownVersion(i64),
-    /// `MultiHash` with version 1, or with none, which means 1.
+    /// `MultiHash` with version 1, which is also the default.
     #[error("partition key of kind MultiHash has version 1; set \"version\": 2")]
     MultiHashVersion,
 }
 
-/// The service's own words for it, which clients look for.
+/// Azure's message for too many paths, because clients match that text.
 fn too_many(paths: &usize, max: usize) -> String {
     if *paths <= max {
         return String::new();
@@ -123,7 +123,7 @@ fn too_many(paths: &usize, max: usize) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionKeyError {
-    /// One value is needed for each path, no more and no fewer.
+    /// The number of values differs from the number of paths.
     #[error(
         "partition key has {actual} components; this container needs {expected}, one for each path"
     )]
@@ -149,7 +149,7 @@ pub enum PartitionKeyError {
         /// Its length in UTF-8.
         bytes: usize,
     },
-    /// A number JSON cannot express, hence one no item can hold.
+    /// A number that JSON cannot express, so no item can hold it.
     #[error("partition key component {index} is not a finite number; use one JSON can express")]
     NotFinite {
         /// Which component, counted from 0.
@@ -158,7 +158,7 @@ pub enum PartitionKeyError {
 }
 
 impl PartitionKeyDefinition {
-    /// A definition with these parts, if they fit together.
+    /// A definition with these parts. Fails if they do not fit together.
     pub fn new(
         paths: Vec<PartitionKeyPath>,
         kind: PartitionKeyKind,
@@ -197,23 +197,23 @@ impl PartitionKeyDefinition {
         PartitionKeyDefinition::new(paths, PartitionKeyKind::MultiHash, PartitionKeyVersion::V2)
     }
 
-    /// The same definition for a container whose items without a key have the key `[]`.
+    /// This definition with `system_key` set: items without a key have the key `[]`.
     #[must_use]
     pub fn with_system_key(mut self) -> PartitionKeyDefinition {
         self.system_key = true;
         self
     }
 
-    /// Reads the shape Cosmos DB uses: `{"paths":["/pk"],"kind":"Hash","version":2}`.
+    /// Parses the JSON form of Cosmos DB: `{"paths":["/pk"],"kind":"Hash","version":2}`.
     ///
-    /// Without a `kind` it is `Hash`, without a `version` it is 1.
+    /// The default `kind` is `Hash`, the default `version` is 1.
     pub fn from_json(json: &str) -> Result<PartitionKeyDefinition, BadPartitionKeyDefinition> {
         let wire: Wire = serde_json::from_str(json)
             .map_err(|error| BadPartitionKeyDefinition::NotJson(error.to_string()))?;
         PartitionKeyDefinition::try_from(wire)
     }
 
-    /// Where an item with this key lives.
+    /// The effective partition key of a full key.
     pub fn epk(&self, key: &PartitionKey) -> Result<Epk, PartitionKeyError> {
         let values = key.components();
         if values.len() != self.paths.len() && !self.is_system_key(key) {
@@ -224,7 +224,7 @@ impl PartitionKeyDefinition {
         Ok(effective_partition_key(self.kind, self.version, values))
     }
 
-    /// Where all items are whose key starts with these values. For a full key, exactly its own place.
+    /// The range of all items whose key starts with these values. For a full key, a range of one key.
     pub fn prefix_range(&self, key: &PartitionKey) -> Result<KeyRange, PartitionKeyError> {
         let values = key.components();
         if values.len() == self.paths.len() || self.is_system_key(key) {
@@ -239,17 +239,17 @@ impl PartitionKeyDefinition {
         Ok(KeyRange::starting_with(&prefix))
     }
 
-    /// Divides the space of this definition's hashes evenly; at least one range.
+    /// Divides the space of this definition's hashes evenly; returns at least one range.
     ///
-    /// Hashes fill only a part of the key space (below `40` in version 2, between `0580` and `05C1F0`
-    /// in version 1), so dividing the key space itself would leave most ranges empty.
+    /// Hashes fill only a part of the key space: below `40` in version 2, between `0580` and `05C1F0` in
+    /// version 1. Dividing the key space itself would leave most ranges empty.
     pub fn default_ranges(&self, partitions: u32) -> Vec<KeyRange> {
         let partitions = partitions.max(1);
         let mut ranges = Vec::with_capacity(partitions as usize);
         let mut rest = KeyRange::full();
         for index in 1..partitions {
             let boundary = self.boundary(index, partitions);
-            // Boundaries rise strictly: each step is at least one hash wide.
+            // Boundaries strictly increase: each step is at least one hash wide.
             let Ok((range, above)) = rest.split_at(&boundary) else {
                 continue;
             };
@@ -260,8 +260,10 @@ impl PartitionKeyDefinition {
         ranges
     }
 
-    /// The key below which `index / partitions` of all hashes are. As in the service: the highest hash is
-    /// divided, and the rest of that left to the last range. Two ranges meet at `1F…F`, not at `20…0`.
+    /// The key that has `index / partitions` of all hashes below it.
+    ///
+    /// Divides the highest hash and leaves the remainder to the last range, as Azure does. So two ranges meet
+    /// at `1F…F`, not at `20…0`.
     fn boundary(&self, index: u32, partitions: u32) -> Epk {
         match (self.kind, self.version) {
             (PartitionKeyKind::MultiHash, _) | (_, PartitionKeyVersion::V2) => {
@@ -306,7 +308,7 @@ fn parse_paths<'a>(
     paths.into_iter().map(parse).collect()
 }
 
-/// The JSON shape, before anything in it is believed.
+/// The JSON form, before validation.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire {

@@ -1,6 +1,6 @@
-//! How partition key values become an effective partition key.
+//! Hashes partition key values to an effective partition key.
 //!
-//! Both versions write the values one after another and hash the bytes:
+//! Both versions concatenate the encoded values and hash the bytes:
 //!
 //! ```text
 //! undefined 00   null 01   false 02   true 03
@@ -8,14 +8,13 @@
 //! string    08, UTF-8, and an end: FF in version 2, 00 in version 1
 //! ```
 //!
-//! Version 2 takes the 128-bit hash, reversed, with its two top bits cleared, so that no key reaches
-//! the end of the space. A hierarchical key hashes each value on its own and joins the results, which
-//! is why a prefix of the values is a prefix of the key.
+//! Version 2 is the 128-bit hash, reversed, with its two top bits cleared, so that no key reaches the end of the
+//! space. A hierarchical key hashes each value separately and concatenates the results, so a prefix of the
+//! values gives a prefix of the key.
 //!
-//! Version 1 takes a 32-bit hash of strings cut to 100 UTF-16 units, written so that it sorts as a
-//! number, and appends the values themselves. SDKs disagree with one another about it (see
-//! `tests/vectors/epk_hash_v1.json`), so a version 1 key computed by a client is never used to place
-//! or find an item.
+//! Version 1 is a 32-bit hash, with strings cut to 100 UTF-16 units, in an order-preserving encoding. The values
+//! themselves follow it. SDKs disagree about version 1 (see `tests/vectors/epk_hash_v1.json`), so a version 1
+//! key computed by a client is never used to place or find an item.
 //!
 //! Limits on the values are checked by the definition, not here.
 
@@ -26,7 +25,7 @@ use smallvec::SmallVec;
 use super::{PartitionKeyKind, PartitionKeyValue, PartitionKeyVersion};
 use crate::{Epk, murmur3};
 
-/// Type bytes that values of variable length start with, in hashes and in version 1 keys alike.
+/// Type bytes of numbers and strings, in hashed bytes and in version 1 keys.
 const NUMBER: u8 = 0x05;
 const STRING: u8 = 0x08;
 
@@ -36,10 +35,10 @@ const V1_STRING_UNITS: usize = 100;
 /// Version 1 appends strings of up to this many bytes whole; of a longer one, one byte more.
 const V1_STRING_BYTES: usize = 100;
 
-/// What values are gathered in before hashing; enough for nearly every key.
+/// Buffer for the bytes to hash; nearly every key fits without an allocation.
 type Scratch = SmallVec<[u8; 128]>;
 
-/// The effective partition key of these values.
+/// Computes the effective partition key of these values.
 ///
 /// Prefer [`PartitionKeyDefinition::epk`](crate::PartitionKeyDefinition::epk), which also checks
 /// that the values fit the container. Hierarchical keys are always version 2.
@@ -78,7 +77,7 @@ fn hash_v2(values: &[PartitionKeyValue]) -> [u8; 16] {
         }
     }
     let (h1, h2) = murmur3::x64_128(&bytes, 0);
-    // Little-endian halves in order, then all sixteen reversed, is the second half big-endian first.
+    // Reversing the two little-endian halves gives: second half big-endian, then first half big-endian.
     let mut hash = [0; 16];
     hash[..8].copy_from_slice(&h2.to_be_bytes());
     hash[8..].copy_from_slice(&h1.to_be_bytes());
@@ -111,7 +110,7 @@ fn key_v1(values: &[PartitionKeyValue]) -> Epk {
     key
 }
 
-/// What every version 1 key with this hash starts with, and so the lowest of them.
+/// The common prefix of all version 1 keys with this hash, and so their lower bound.
 pub(super) fn boundary_v1(hash: u32) -> Epk {
     let mut bytes = Scratch::new();
     put_sortable_number(f64::from(hash), &mut bytes);
@@ -140,8 +139,9 @@ fn put_string(text: &str, end: u8, out: &mut Scratch) {
     out.push(end);
 }
 
-/// A double as bytes that sort like it: the first eight bits, then seven in each byte with the
-/// lowest bit saying whether more follow. At least one byte follows the first.
+/// Appends a double in an order-preserving encoding: its first eight bits, then seven bits per byte.
+///
+/// The lowest bit of each later byte is set if more follow. At least one byte follows the first.
 fn put_sortable_number(number: f64, out: &mut Scratch) {
     const SIGN: u64 = 1 << 63;
     let bits = number.to_bits();
@@ -160,8 +160,9 @@ fn put_sortable_number(number: f64, out: &mut Scratch) {
     }
 }
 
-/// A string with each byte one higher, which frees `00` for the end of short ones. A longer one
-/// keeps one byte more than the limit and has no end.
+/// Appends a string with each byte incremented, which frees `00` as the end of short strings.
+///
+/// A longer string keeps one byte more than the limit and has no end.
 fn put_shifted_string(bytes: &[u8], out: &mut Scratch) {
     let short = bytes.len() <= V1_STRING_BYTES;
     let kept = if short { bytes } else { &bytes[..=V1_STRING_BYTES] };
@@ -172,11 +173,11 @@ fn put_shifted_string(bytes: &[u8], out: &mut Scratch) {
     }
 }
 
-/// The first `limit` UTF-16 code units. Half a surrogate pair at the cut becomes U+FFFD, which is
-/// what .NET makes of it when it encodes the cut string.
+/// The first `limit` UTF-16 code units. Half a surrogate pair at the cut becomes U+FFFD, as when .NET encodes
+/// the cut string.
 fn cut_to_utf16_units(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit {
-        return Cow::Borrowed(text); // a byte of UTF-8 never makes more than one unit
+        return Cow::Borrowed(text); // a byte of UTF-8 is at most one unit
     }
     let mut units = 0;
     for (position, character) in text.char_indices() {
@@ -195,7 +196,7 @@ fn cut_to_utf16_units(text: &str, limit: usize) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// The vectors in `tests/` check the hashes; these are the parts they cannot reach.
+    /// Covers what the vectors in `tests/` cannot reach.
     #[test]
     fn cuts() {
         let a = |count: usize| "a".repeat(count);

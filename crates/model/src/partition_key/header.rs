@@ -1,8 +1,8 @@
 //! The text form of a partition key, as the `x-ms-documentdb-partitionkey` header carries it.
 //!
-//! A JSON array with one scalar for each component; `{}` stands for a missing property. What we
-//! write is ASCII only, since a header cannot safely hold anything else, while what we read may also
-//! be raw UTF-8. Nothing here knows that it is a header beyond those two rules and the size limit.
+//! A JSON array with one scalar for each component; `{}` stands for a missing property. The writer emits ASCII
+//! only, since HTTP headers are not safe for anything else. The reader also accepts raw UTF-8, up to a size
+//! limit. Nothing else here depends on HTTP.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::{COMPONENTS_MAX, PartitionKey, PartitionKeyValue};
 
-/// The longest header text we read.
+/// The longest header text accepted.
 const TEXT_BYTES_MAX: usize = 8 * 1024;
 
 /// Integers up to here are exact doubles and are written without a fraction, as the SDKs do.
@@ -22,13 +22,13 @@ const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPartitionKey {
-    /// Not JSON at all, or a JSON string or number that has no value.
+    /// Not valid JSON, or a JSON string or number without a value, such as a lone surrogate.
     #[error(r#"partition key is not valid JSON at column {column}; send an array such as ["a"]"#)]
     NotJson {
-        /// Where reading stopped, counted from 1; 0 when it ended too early.
+        /// The column where parsing stopped, counted from 1; 0 for an empty text.
         column: usize,
     },
-    /// JSON, but a lone value.
+    /// JSON, but not an array.
     #[error(r#"partition key is not a JSON array; send ["a"] rather than "a""#)]
     NotArray,
     /// An object with properties, or an array, as a component.
@@ -43,7 +43,7 @@ pub enum BadPartitionKey {
     /// More components than any definition has paths.
     #[error("partition key has more than {COMPONENTS_MAX} components; send one for each path")]
     TooManyComponents,
-    /// Longer than any key within the limits needs.
+    /// A text longer than any valid key needs.
     #[error("partition key text is {bytes} bytes; send at most {TEXT_BYTES_MAX}")]
     TooLong {
         /// Its length.
@@ -76,7 +76,7 @@ impl PartitionKey {
     }
 }
 
-/// The text of a key that is one text without escapes. Nearly all are, and every request has one.
+/// Fast path: the value of a key that is one string without escapes, as nearly all keys are.
 fn plain_text(json: &str) -> Option<&str> {
     let text = json.strip_prefix("[\"")?.strip_suffix("\"]")?;
     text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\').then_some(text)
@@ -105,9 +105,9 @@ impl std::str::FromStr for PartitionKey {
 }
 
 impl PartitionKeyValue {
-    /// The component that a property of an item stands for, from the JSON of that property alone.
+    /// The component for an item's property, from the JSON of that property alone.
     ///
-    /// Objects and arrays place an item as if the property were missing.
+    /// Objects and arrays count as a missing property.
     pub fn from_property_json(json: &str) -> Result<PartitionKeyValue, BadPartitionKey> {
         match serde_json::from_str::<Component>(json) {
             Ok(Component::Scalar(value)) => Ok(value),
@@ -160,7 +160,7 @@ fn write_string(value: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_char('"')
 }
 
-/// One element as read: what the key would make of it is decided by whoever asked.
+/// One JSON element. The caller decides whether a compound element is an error.
 enum Component {
     Scalar(PartitionKeyValue),
     /// An array, or an object with properties.
@@ -224,8 +224,7 @@ impl<'de> Deserialize<'de> for Component {
     }
 }
 
-/// The whole array. The verdict is kept beside the values, because an error returned to the JSON
-/// reader would lose its type.
+/// The elements of the whole array, or a typed error, which the JSON reader would turn into text.
 struct Components(Result<SmallVec<[PartitionKeyValue; 1]>, BadPartitionKey>);
 
 struct ComponentsVisitor;
@@ -321,7 +320,7 @@ mod tests {
         check(&long, Ok("a".repeat(8 * 1024 - 4).into()));
         let longer = format!(r#"["{}"]"#, "a".repeat(8 * 1024 - 3));
         check(&longer, Err(BadPartitionKey::TooLong { bytes: 8 * 1024 + 1 }));
-        // Deep nesting meets the reader's own limit before it meets the stack's.
+        // The JSON reader's recursion limit stops deep nesting before the stack overflows.
         assert!(PartitionKey::parse(&"[".repeat(8000)).is_err());
     }
 

@@ -1,19 +1,19 @@
-//! Where to divide a range so that both halves get as many hashes.
+//! Computes the split point of a range that gives both halves the same number of hashes.
 //!
-//! Hashes are spread evenly, but not over the whole space of keys: those of version 2 are below `40`, and
-//! those of version 1 are numbers written so that they sort, between `0580` and `05C1F0`. The middle of the
-//! bytes would leave one half empty there.
+//! Hashes are uniform, but do not fill the key space: those of version 2 are below `40`, those of version 1 are
+//! order-preserving numbers between `0580` and `05C1F0`. The middle of the bytes would leave one half empty.
 
 use super::hash::boundary_v1;
 use super::{PartitionKeyDefinition, PartitionKeyKind, PartitionKeyVersion};
 use crate::{Epk, KeyRange};
 
-/// The highest hash of version 2. The service divides by it, so we do.
+/// The highest hash of version 2. Azure divides this value, so we do as well.
 const V2_HIGHEST: [u8; 16] = (u128::MAX >> 2).to_be_bytes();
 
 impl PartitionKeyDefinition {
-    /// A key in the middle of a range, by the spread of this definition's hashes. It divides the range
-    /// unless there is nothing between its bounds.
+    /// The key in the middle of a range, weighted by the distribution of this definition's hashes.
+    ///
+    /// It lies inside the range unless there is no key between its bounds.
     #[must_use]
     pub fn middle_of(&self, range: &KeyRange) -> Epk {
         let is_v1 =
@@ -23,7 +23,7 @@ impl PartitionKeyDefinition {
     }
 }
 
-/// The middle in hashes of version 1; `None` when there are not two different ones in the range.
+/// The middle hash of version 1; `None` if no hash boundary lies inside the range.
 fn middle_v1(range: &KeyRange) -> Option<Epk> {
     let (low, high) = (first_hash_from(range.min()), first_hash_from(range.max()));
     let high = high.min(u64::from(u32::MAX)).max(low);
@@ -31,7 +31,7 @@ fn middle_v1(range: &KeyRange) -> Option<Epk> {
     (*range.min() < middle && middle < *range.max()).then_some(middle)
 }
 
-/// The lowest hash whose keys are all at or behind a bound; one more than the highest if there is none.
+/// The lowest hash whose keys are all at or above a bound; one more than the highest if there is none.
 fn first_hash_from(bound: &Epk) -> u64 {
     let (mut low, mut high) = (0, 1 << 32);
     while low < high {
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    /// A container of version 1 was split into a half with everything and one with nothing.
+    /// Regression: a version 1 container was split into one full and one empty half.
     #[test]
     fn each_split_gives_both_halves_their_share_of_keys() {
         for version in [1, 2] {

@@ -1,5 +1,4 @@
-//! Partition keys: the values an item is placed by, where in the item they are found, and how they
-//! become an [`Epk`](crate::Epk).
+//! Partition keys: their values, where an item holds them, and how they become an [`Epk`](crate::Epk).
 //!
 //! ```text
 //! header   ["t1",42]          header.rs      text  → PartitionKey
@@ -10,7 +9,7 @@
 //!                             middle.rs      where to divide a range of hashes
 //! ```
 //!
-//! Values are compared as they are: `1` and `1.0` are one number, `0` and `-0.0` are two, and a
+//! Values compare without conversion: `1` and `1.0` are the same number, `0` and `-0.0` are different ones. A
 //! missing property (`[{}]`), `null` and the empty key (`[]`) are three different keys.
 
 mod bytes;
@@ -31,5 +30,5 @@ pub use header::BadPartitionKey;
 pub use path::{BadPartitionKeyPath, PartitionKeyPath};
 pub use value::{PartitionKey, PartitionKeyValue};
 
-/// The most components a key may have. Definitions stop at three; the rest is room for SDKs.
+/// The most components a key may have. Definitions have at most three; SDKs may send more.
 const COMPONENTS_MAX: usize = 8;

@@ -1,10 +1,10 @@
-//! Where in an item a partition key value is found: `/tenant`, `/address/city`, `/"odd name"/x`.
+//! Paths to a partition key value in an item: `/tenant`, `/address/city`, `/"odd name"/x`.
 //!
-//! A segment in quotes, double or single, may hold anything, with a backslash before a quote or a
-//! backslash that is meant literally. Segments without quotes stand for themselves.
+//! A segment in double or single quotes may hold any text; a backslash escapes a quote or a backslash in it.
+//! Segments without quotes have no escapes.
 //!
-//! The text is kept as the client wrote it, because clients compare the definition they read back
-//! with the one they sent. Looking into items is not done here.
+//! The text is kept as the client wrote it, because clients compare the definition they read back with the one
+//! they sent. This file never reads items.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -12,7 +12,7 @@ use std::str::{Chars, FromStr};
 
 use crate::text::serde_as_text;
 
-/// The longest path we accept.
+/// The longest path accepted.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// One path of a partition key definition.
@@ -26,7 +26,7 @@ pub struct PartitionKeyPath {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPartitionKeyPath {
-    /// Nothing, or something that does not begin at the root of the item.
+    /// No leading slash, or an empty text.
     #[error("partition key path does not start with a slash; write /name")]
     NoLeadingSlash,
     /// Two slashes in a row, or one at the end.
@@ -46,7 +46,7 @@ pub enum BadPartitionKeyPath {
     /// Text between a closing quote and the next slash.
     #[error("partition key path goes on after a closing quote; put a slash there")]
     TextAfterQuote,
-    /// Longer than we accept.
+    /// A text longer than the limit.
     #[error("partition key path is {bytes} bytes; use at most {TEXT_BYTES_MAX}")]
     TooLong {
         /// Its length.
@@ -84,8 +84,9 @@ impl PartitionKeyPath {
         }
     }
 
-    /// Whether a new container may have it: the service wants white space and wildcards in quotes.
-    /// Containers made before we knew that keep their paths.
+    /// Checks that a new container may use this path: Azure requires quotes around white space and wildcards.
+    ///
+    /// Containers created before this check keep their paths.
     pub fn check_new(&self) -> Result<(), BadPartitionKeyPath> {
         let mut rest = self.text.chars().peekable();
         while rest.next().is_some() {

@@ -1,6 +1,6 @@
 //! The values of a partition key and the key they form.
 //!
-//! Plain data: nothing here knows text, bytes or hashes.
+//! Plain data: no text forms, encodings or hashes are here.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -11,8 +11,8 @@ use super::COMPONENTS_MAX;
 
 /// One component of a partition key.
 ///
-/// Equal means the same value, numbers as the same IEEE double bit by bit. Ordered by kind in the
-/// order of the variants, then by value.
+/// Numbers are equal if they are the same IEEE double, bit by bit. Ordered by kind in the order of the variants,
+/// then by value.
 #[derive(Clone, Debug)]
 pub enum PartitionKeyValue {
     /// The item has no such property, or it holds an object or an array.
@@ -44,7 +44,7 @@ impl Ord for PartitionKeyValue {
         use PartitionKeyValue::{Bool, Number, String};
         match (self, other) {
             (Bool(one), Bool(other)) => one.cmp(other),
-            // The total order says "equal" only for equal bits, so it keeps -0.0 apart from 0.0.
+            // `total_cmp` returns `Equal` only for equal bits, so -0.0 and 0.0 differ.
             (Number(one), Number(other)) => one.total_cmp(other),
             (String(one), String(other)) => one.cmp(other),
             _ => self.rank().cmp(&other.rank()),
@@ -80,7 +80,7 @@ impl Hash for PartitionKeyValue {
 
 /// The partition key of an item: one value for each path of the container's definition.
 ///
-/// Almost every key has one component, which is held in place.
+/// Almost every key has one component, which is stored without an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(SmallVec<[PartitionKeyValue; 1]>);
 
@@ -89,8 +89,8 @@ impl PartitionKey {
     ///
     /// # Panics
     ///
-    /// With more than eight values. No definition has that many paths, so the caller has mixed
-    /// something up; text and bytes from outside are refused by `parse` and `decode` instead.
+    /// With more than eight values, a bug of the caller: no definition has that many paths. `parse` and `decode`
+    /// return errors for text and bytes from outside.
     pub fn from_values(values: impl IntoIterator<Item = PartitionKeyValue>) -> PartitionKey {
         let values: SmallVec<_> = values.into_iter().collect();
         assert!(
@@ -100,7 +100,7 @@ impl PartitionKey {
         PartitionKey(values)
     }
 
-    /// The key of items without one in containers that once had no partition key: `[]`.
+    /// The empty key `[]`: the key of old items in containers that once had no partition key.
     pub fn empty() -> PartitionKey {
         PartitionKey(SmallVec::new())
     }
@@ -159,7 +159,7 @@ impl From<()> for PartitionKeyValue {
     }
 }
 
-/// A key of one component from anything that is a component.
+/// A key with one component.
 impl<V: Into<PartitionKeyValue>> From<V> for PartitionKey {
     fn from(value: V) -> PartitionKey {
         PartitionKey(smallvec![value.into()])

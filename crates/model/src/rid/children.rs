@@ -1,7 +1,7 @@
-//! The ids of what lives in a container: items, ranges, scripts, conflicts, and attachments.
+//! The ids of resources in a container: items, ranges, scripts, conflicts, and attachments.
 //!
-//! Their numbers are little-endian and rise within a partition, because SDKs break ties of a sorted
-//! cross-partition query by that number.
+//! Their numbers are little-endian and increase within a partition, because SDKs break ties of a sorted
+//! cross-partition query by that number. This file never assigns numbers.
 
 use super::text::text_form;
 use super::{BadRid, ContainerRid, exactly};
@@ -9,7 +9,7 @@ use super::{BadRid, ContainerRid, exactly};
 /// Numbers have 60 bits; the four above them are the kind.
 const NUMBER_BITS: u32 = 60;
 
-/// What a resource in a container is.
+/// The kind of a resource in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceKind {
     /// An item.
@@ -27,7 +27,7 @@ pub enum ResourceKind {
 }
 
 impl ResourceKind {
-    /// The four bits that stand for the kind.
+    /// The four bits that encode the kind.
     pub const fn nibble(self) -> u8 {
         match self {
             ResourceKind::Document => 0,
@@ -39,7 +39,7 @@ impl ResourceKind {
         }
     }
 
-    /// The kind those four bits stand for.
+    /// Decodes the four bits of a kind.
     pub const fn from_nibble(nibble: u8) -> Result<ResourceKind, BadRid> {
         match nibble {
             0 => Ok(ResourceKind::Document),
@@ -58,7 +58,7 @@ impl ResourceKind {
 pub struct ResourceRid {
     /// The container it is in.
     pub container: ContainerRid,
-    /// What it is.
+    /// Its kind.
     pub kind: ResourceKind,
     /// Its number among its kind, below 2^60.
     pub number: u64,
@@ -95,7 +95,7 @@ impl ResourceRid {
     }
 }
 
-/// Makes a type for the resources of one kind.
+/// Defines the id type for resources of one kind.
 macro_rules! resource_of_kind {
     ($(#[$doc:meta])* $name:ident, $kind:ident, $expected:literal) => {
         $(#[$doc])*
@@ -108,7 +108,7 @@ macro_rules! resource_of_kind {
         }
 
         impl $name {
-            /// The one with this number, which must be below 2^60.
+            /// The id with this number, which must be below 2^60.
             pub const fn new(container: ContainerRid, number: u64) -> $name {
                 $name { container, number }
             }

@@ -1,4 +1,4 @@
-//! Resource ids: the short names we give to databases, containers, items and the rest (`_rid`).
+//! Resource ids (`_rid`): the binary ids that the system assigns to databases, containers, items and the rest.
 //!
 //! ```text
 //! bytes  0        4        8                16       20
@@ -13,10 +13,10 @@
 //! offer                                                     3, little-endian
 //! ```
 //!
-//! In text they are padded base64 with `-` in place of `/`. A text has exactly one value and a value
-//! exactly one text, so either may be compared.
+//! The text form is padded base64 with `-` in place of `/`. Texts and values correspond one to one, so either
+//! may be compared.
 //!
-//! Nothing here decides which number comes next; that is the catalog's and the partition's to do.
+//! This module never assigns numbers; the catalog and the partitions do.
 
 mod children;
 mod owners;
@@ -36,7 +36,7 @@ const CONTAINER_BIT: u32 = 1 << 31;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadRid {
-    /// Not base64 with our alphabet and padding.
+    /// Not base64 with this alphabet and padding.
     #[error("resource id is not base64 with - for /; copy it from a `_rid` property")]
     NotBase64,
     /// No resource has an id of this length.
@@ -45,13 +45,13 @@ pub enum BadRid {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// The id of something else than what was asked for.
+    /// The id of a resource of another type than expected.
     #[error("resource id is not that of {expected}; use the `_rid` of {expected}")]
     WrongResource {
-        /// What was asked for, with its article.
+        /// The expected type, with its article.
         expected: &'static str,
     },
-    /// A resource in a container whose kind we do not know.
+    /// A resource in a container with an unknown kind.
     #[error(
         "resource id has kind {nibble:#x}, which does not exist; copy it from a `_rid` property"
     )]
@@ -104,7 +104,7 @@ impl AsRef<[u8]> for Bytes {
 }
 
 impl ResourceId {
-    /// Reads the bytes of any resource id. Length and two bits in them say what it is the id of.
+    /// Reads the bytes of any resource id. Their length and kind bits determine the type of resource.
     pub fn from_bytes(bytes: &[u8]) -> Result<ResourceId, BadRid> {
         let in_container = bytes.get(4).is_some_and(|byte| byte & 0x80 != 0);
         match (bytes.len(), in_container) {
@@ -139,7 +139,7 @@ impl ResourceId {
 
 text_form!(ResourceId);
 
-/// Reads exactly `N` bytes, or says that they belong to something else.
+/// Converts to exactly `N` bytes, or returns `WrongResource`.
 fn exactly<const N: usize>(bytes: &[u8], expected: &'static str) -> Result<[u8; N], BadRid> {
     bytes.try_into().map_err(|_| BadRid::WrongResource { expected })
 }

@@ -1,5 +1,5 @@
-//! The ids of what owns other resources: databases, containers, users; and of what belongs to an
-//! account, a database or a user: offers, client encryption keys and permissions.
+//! The ids of owners of other resources (databases, containers, users) and of offers, client encryption keys
+//! and permissions, which belong to an account, a database or a user.
 
 use super::text::text_form;
 use super::{BadRid, CONTAINER_BIT, exactly};
@@ -30,9 +30,9 @@ impl DatabaseRid {
     }
 }
 
-/// The id of a container. A container made anew under an old name gets a new one.
+/// The id of a container. A container recreated under the same name gets a new id.
 ///
-/// Held as the big-endian number of its bytes, which is the prefix of everything it stores.
+/// Held as the big-endian number of its bytes, which prefix the id of every resource in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerRid(u64);
 
@@ -41,7 +41,7 @@ impl ContainerRid {
     ///
     /// # Panics
     ///
-    /// If `container` needs more than 31 bits. The top bit tells containers from users and is added
+    /// If `container` needs more than 31 bits. The top bit distinguishes containers from users and is added
     /// here.
     pub const fn new(database: u32, container: u32) -> ContainerRid {
         assert!(container < CONTAINER_BIT, "a container number has at most 31 bits");
@@ -159,8 +159,7 @@ impl PermissionRid {
     }
 }
 
-/// The id of a client encryption key of a database. It lies where the permissions of user 0 would, who
-/// does not exist.
+/// The id of a client encryption key of a database. Uses the id space of user 0, who never exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientEncryptionKeyRid {
     /// The database it belongs to.
@@ -170,7 +169,7 @@ pub struct ClientEncryptionKeyRid {
 }
 
 impl ClientEncryptionKeyRid {
-    /// Tells it from other resources directly below a database.
+    /// Distinguishes it from other resources directly below a database.
     const KIND: u32 = 2;
 
     /// The key with this number.

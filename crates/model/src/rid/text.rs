@@ -42,16 +42,16 @@ impl Text {
     }
 }
 
-/// The bytes of a text, put into `buffer`.
+/// Decodes a text into `buffer` and returns its bytes.
 pub(super) fn decode<'a>(
     text: &str,
     buffer: &'a mut [u8; BYTES_MAX + 1],
 ) -> Result<&'a [u8], BadRid> {
-    // Most names that are looked at are none, and padding makes lengths tell.
+    // Fast path: most checked names are not resource ids, and padded base64 has a length divisible by 4.
     if !text.len().is_multiple_of(4) {
         return Err(BadRid::NotBase64);
     }
-    // A text too long for the buffer is refused before any of it is read.
+    // A text too long for the buffer is rejected before any of it is decoded.
     let length = BASE64.decode_slice(text, buffer.as_mut_slice()).map_err(|_| BadRid::NotBase64)?;
     Ok(&buffer[..length])
 }
