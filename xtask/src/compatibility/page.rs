@@ -16,6 +16,8 @@ const FILE: &str = "docs/internals/compatibility.md";
 const HEAD: &str = "\
 # Compatibility
 
+For developers who want to know what an SDK can do against Headwater.
+
 Made by `cargo xtask compatibility`; do not edit. Each column is a program written with an official,
 unmodified client from its registry, run against a fresh server with several partitions. The programs
 are in `compatibility/`.
