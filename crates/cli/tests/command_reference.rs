@@ -15,7 +15,7 @@ const WRITE: &str = "HEADWATER_WRITE_PAGES";
 const HEAD: &str = "\
 # Options of every command
 
-For everybody who uses the `headwater` command.
+For users of the `headwater` command.
 
 ```sh
 headwater --help
