@@ -40,7 +40,7 @@ fn the_page_of_commands_is_what_help_prints() {
 /// Adds the help of a command, and of the commands below it.
 fn describe(command: &[&str], page: &mut String) {
     let help = help_of(command);
-    let name = [&["headwater"], command].concat().join(" ");
+    let name = [&["headwater"][..], command].concat().join(" ");
     writeln!(page, "\n## `{name}`\n\n```text\n{}\n```", help.trim_end()).unwrap();
     for below in subcommands(&help) {
         describe(&[command, &[below]].concat(), page);
