@@ -1,5 +1,5 @@
 // Asks the query engine of @vercel/cosmosdb-server every case of our corpus and says where it answers
-// otherwise. It decides nothing: docs/query-referees.md says who is right and why.
+// otherwise. It decides nothing: docs/internals/query-referees.md says who is right and why.
 //
 //   npm ci && node main.mjs            a line per family: agree, differ, refused
 //   node main.mjs --all                every case that differs

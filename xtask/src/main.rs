@@ -39,8 +39,9 @@ commands:
   ci [--quick]    The same as test: what CI runs is what you run.
   tidy            The rules no compiler checks: which crate may use which, no wall clock, chance or
                   bare task outside crates/runtime, a header on every file, nothing unfinished,
-                  file sizes, links between documents, no paths of one machine, and a test behind
-                  each promise in docs/promises.md. A line is excused by ending it with
+                  file sizes, links between documents, an index of the guide with every page, no
+                  paths of one machine, and a test behind each promise in
+                  docs/internals/promises.md. A line is excused by ending it with
                   `// tidy: allow <reason>`.
   readme          Runs the blocks of README.md that are fenced as ```sh tested, so that the first
                   commands a newcomer types keep working.
@@ -49,7 +50,7 @@ commands:
   compatibility [client...]
                   Programs written with official clients (Python, JavaScript, Go, ...), run against
                   our server. Their SDKs are installed under target/compatibility. A run of all
-                  clients writes docs/compatibility.md.
+                  clients writes docs/internals/compatibility.md.
   objects         Backups to Azurite, Microsoft's emulator of Azure Blob Storage, and to moto's S3. Both are
                   installed under target/objects.
   soak [--minutes N] [--seed N]

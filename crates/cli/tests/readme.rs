@@ -1,8 +1,10 @@
-//! The README's commands, run one after another as a newcomer would, with what they print.
+//! The commands of the README and of the guide, run one after another as a newcomer would, with what they print.
 //!
 //! A block fenced as `sh` holds commands. A block fenced as `console` holds commands behind `$ ` and under
 //! each what it prints, where `…` stands for anything. Commands run in an empty folder, against the server
 //! that the README itself has started, whatever port it got. `cargo run` means the command under test.
+//!
+//! Of a page of the guide only `console` blocks are run, all of them against a fresh server.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -81,13 +83,15 @@ fn line_shows(page: &str, line: &str) -> bool {
 
 /// A newcomer's machine: an empty folder, and the command on the path.
 struct Tour {
+    /// The page that is followed.
+    page: String,
     dir: tempfile::TempDir,
     servers: Vec<Running>,
     address: Option<String>,
 }
 
 impl Tour {
-    fn new() -> Tour {
+    fn new(page: &str) -> Tour {
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
         std::fs::create_dir_all(&bin).unwrap();
@@ -96,7 +100,7 @@ impl Tour {
         let cargo = "#!/bin/sh\n[ \"$1 $2 $3\" = 'run --release --' ] || exit 99\nshift 3\n\
                      exec headwater \"$@\"\n";
         write_program(&bin.join("cargo"), cargo);
-        Tour { dir, servers: Vec::new(), address: None }
+        Tour { page: page.to_owned(), dir, servers: Vec::new(), address: None }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -130,14 +134,15 @@ impl Tour {
         let shell = &mut self.shell(&format!("exec 2>&1\n{command}"));
         let output = shell.stdin(Stdio::null()).output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "README.md:{line}: {command}\n{printed}");
+        let name = &self.page;
+        assert!(output.status.success(), "{name}:{line}: {command}\n{printed}");
         let printed = match &self.address {
             Some(address) => printed.replace(address, ADDRESS),
             None => printed,
         };
         if let Some(page) = &step.output {
             let same = shows(page, &printed);
-            assert!(same, "README.md:{line}: {command}\nprints\n{printed}and not\n{page}");
+            assert!(same, "{name}:{line}: {command}\nprints\n{printed}and not\n{page}");
         }
     }
 
@@ -164,12 +169,46 @@ fn write_program(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// Every page below a folder, by its path.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_guide_does_what_it_says() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    let mut followed = 0;
+    for path in pages(&guide) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let shown: Vec<Step> =
+            steps(&text).into_iter().filter(|step| step.output.is_some()).collect();
+        if shown.is_empty() {
+            continue;
+        }
+        let mut tour = Tour::new(&path.strip_prefix(&guide).unwrap().to_string_lossy());
+        tour.serve("headwater serve --ephemeral");
+        shown.iter().for_each(|step| tour.run(step));
+        followed += 1;
+    }
+    assert!(followed >= 2, "only {followed} pages have commands to follow");
+}
+
 #[test]
 fn the_readme_does_what_it_says_and_works_twice() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let steps = steps(&std::fs::read_to_string(page).unwrap());
     assert!(steps.iter().filter(|step| step.output.is_some()).count() >= 5, "there is a tour");
-    let mut tour = Tour::new();
+    let mut tour = Tour::new("README.md");
     for step in &steps {
         tour.run(step);
     }

@@ -4,7 +4,7 @@
 //! item whose fields hold what applications do not expect: nothing, null, the empty string, numbers beyond
 //! 2^53, characters beyond the first plane, empty arrays. The answers were worked out by another program
 //! from the documented rules, and not by this one; where another emulator answers otherwise is listed in
-//! `docs/query-referees.md`.
+//! `docs/internals/query-referees.md`.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 

@@ -3,7 +3,7 @@
 //! Its authors wrote it to plan queries without asking the service, and know nothing of us. It is asked about
 //! every text of the corpus, about texts that lack, repeat or swap one of their words, so that most of them
 //! are wrong, and about filters of the partition key. Where the two of us disagree is listed here by its
-//! reason, and in words in `docs/query-referees.md`; a disagreement nobody has decided fails.
+//! reason, and in words in `docs/internals/query-referees.md`; a disagreement nobody has decided fails.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
 

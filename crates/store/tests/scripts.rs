@@ -614,7 +614,7 @@ async fn a_script_that_never_ends_does_not_block_other_work() {
 
 #[tokio::test]
 async fn the_examples_of_the_documentation_run() {
-    let page = include_str!("../../../docs/scripts.md");
+    let page = include_str!("../../../docs/guide/scripts.md");
     let mut count = 0;
     for block in page.split("```js\n").skip(1) {
         let source = block.split("\n```").next().unwrap();

@@ -1,4 +1,4 @@
-//! The page that says what works with which client: `docs/compatibility.md`.
+//! The page that says what works with which client: `docs/internals/compatibility.md`.
 //!
 //! It is written from the results of a whole run and from nothing else, in the order of the table of
 //! clients, so that the same results give the same bytes.
@@ -12,9 +12,11 @@ use anyhow::{Context, Result};
 use super::clients::CLIENTS;
 use super::results::{End, Report, Results};
 
-const FILE: &str = "docs/compatibility.md";
+const FILE: &str = "docs/internals/compatibility.md";
 const HEAD: &str = "\
 # Compatibility
+
+For developers who want to know what an SDK can do against Headwater.
 
 Made by `cargo xtask compatibility`; do not edit. Each column is a program written with an official,
 unmodified client from its registry, run against a fresh server with several partitions. The programs

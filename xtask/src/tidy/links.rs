@@ -1,7 +1,7 @@
 //! Links between our documents must lead somewhere.
 //!
-//! Only relative links are followed, and only to files and folders: addresses on the network change
-//! without us, and headings inside a page are not looked at. Code is skipped, fenced or inline.
+//! Only relative links are followed, to files, folders and the headings of pages: addresses on the network
+//! change without us. Code is skipped, fenced or inline.
 
 use super::finding::Finding;
 use super::tree::{SourceFile, Tree};
@@ -13,10 +13,23 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 
 fn check_page(page: &SourceFile, tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (line, target) in targets(page) {
-        let problem = match resolve(&page.path, &target) {
-            Some(path) if tree.exists(&path) => continue,
-            Some(path) => format!("the link to `{target}` leads to `{path}`, which does not exist"),
+    for Link { line, path: target, heading } in targets(page) {
+        let path = match target.as_str() {
+            "" => Some(page.path.clone()),
+            _ => resolve(&page.path, &target),
+        };
+        let problem = match path {
+            Some(path) if !tree.exists(&path) => {
+                format!("the link to `{target}` leads to `{path}`, which does not exist")
+            }
+            Some(path) => match (tree.file(&path), heading) {
+                (Some(to), Some(heading)) if to.is_markdown() && !has_heading(to, &heading) => {
+                    format!(
+                        "the link to `{target}#{heading}` leads to a heading that `{path}` does not have"
+                    )
+                }
+                _ => continue,
+            },
             None => format!("the link to `{target}` leads out of the repository"),
         };
         let remedy = "correct the link, or bring back what it points to";
@@ -25,8 +38,28 @@ fn check_page(page: &SourceFile, tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The relative link targets of a page, without fragments, and the lines they stand on.
-fn targets(page: &SourceFile) -> Vec<(usize, String)> {
+/// A relative link.
+pub(crate) struct Link {
+    line: usize,
+    /// As the page has it, without the heading; empty for the page itself.
+    pub(crate) path: String,
+    heading: Option<String>,
+}
+
+/// The relative links of a page.
+pub(crate) fn targets(page: &SourceFile) -> Vec<Link> {
+    let mut found = Vec::new();
+    for (line, text) in prose(page) {
+        let text = without_code(text);
+        let links = inline_targets(&text).into_iter().chain(definition_target(&text));
+        let relative = links.filter_map(relative_path);
+        found.extend(relative.map(|(path, heading)| Link { line, path, heading }));
+    }
+    found
+}
+
+/// The lines of a page outside of fenced code, and their numbers.
+fn prose(page: &SourceFile) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
     for (number, line) in page.lines() {
@@ -35,15 +68,22 @@ fn targets(page: &SourceFile) -> Vec<(usize, String)> {
             (None, Some(mark)) => fence = Some(mark),
             (Some(open), Some(mark)) if open == mark => fence = None,
             (Some(_), _) => {}
-            (None, None) => {
-                let prose = without_code(line);
-                let links = inline_targets(&prose).into_iter().chain(definition_target(&prose));
-                let relative = links.filter_map(relative_path);
-                found.extend(relative.map(|target| (number, target)));
-            }
+            (None, None) => found.push((number, line)),
         }
     }
     found
+}
+
+fn has_heading(page: &SourceFile, anchor: &str) -> bool {
+    let headings = prose(page).into_iter().filter(|(_, line)| line.starts_with('#'));
+    headings.map(|(_, line)| anchor_of(line)).any(|found| found == anchor)
+}
+
+/// The anchor that hosting sites and mdBook give a heading.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 /// The line with its code spans taken out.
@@ -69,13 +109,17 @@ fn definition_target(prose: &str) -> Option<&str> {
     (!label.starts_with('^') && !label.contains(']')).then_some(target)
 }
 
-/// The path in a target, or `None` if it is an address or stays on its page.
-fn relative_path(target: &str) -> Option<String> {
+/// The path and the heading in a target, or `None` if it is an address.
+fn relative_path(target: &str) -> Option<(String, Option<String>)> {
     let without_title = target.split_whitespace().next()?;
     let bare = without_title.trim_start_matches('<').trim_end_matches('>');
-    let path = bare.split('#').next()?;
-    let is_address = path.contains("://") || path.starts_with("mailto:");
-    (!is_address && !path.is_empty()).then(|| path.replace("%20", " "))
+    let is_address = bare.contains("://") || bare.starts_with("mailto:");
+    let (path, heading) = match bare.split_once('#') {
+        Some((path, heading)) => (path, Some(heading.to_owned())),
+        None => (bare, None),
+    };
+    let is_link = !path.is_empty() || heading.is_some();
+    (!is_address && is_link).then(|| (path.replace("%20", " "), heading))
 }
 
 /// The path from the root that `target` means on `page`, or `None` if it leaves the root.
@@ -107,7 +151,10 @@ mod tests {
     fn check_text(text: &str, expected_lines: &[usize]) {
         let tree = Tree::of(&[
             ("docs/guide.md", text),
-            ("docs/decisions/0001-a-log.md", "# A log"),
+            (
+                "docs/decisions/0001-a-log.md",
+                "# A log\n\n## Context, and `why`\n\n```sh\n# no heading\n```\n",
+            ),
             ("README.md", "# Headwater"),
         ]);
         let lines: Vec<usize> = check(&tree).iter().map(|found| found.line).collect();
@@ -117,7 +164,7 @@ mod tests {
     #[test]
     fn links_to_files_and_folders_are_followed() {
         check_text("[a](decisions/0001-a-log.md)", &[]);
-        check_text("[a](decisions/0001-a-log.md#context \"why\")", &[]);
+        check_text("[a](decisions/0001-a-log.md#a-log \"why\")", &[]);
         check_text("[a](decisions) and [b](decisions/)", &[]);
         check_text("[a](../README.md), [b](/README.md), [c](../)", &[]);
         check_text("one\n[a](decisions/0002-gone.md)", &[2]);
@@ -135,9 +182,18 @@ mod tests {
     }
 
     #[test]
-    fn addresses_fragments_and_code_are_not_followed() {
+    fn headings_of_pages_are_followed() {
+        check_text("[a](decisions/0001-a-log.md#context-and-why)", &[]);
+        check_text("[a](decisions/0001-a-log.md#gone)", &[1]);
+        check_text("[a](decisions/0001-a-log.md#no-heading)", &[1]);
+        check_text("# Here\n[a](#here)", &[]);
+        check_text("[a](#here)", &[1]);
+        check_text("[a](https://example.com/page#gone)", &[]);
+    }
+
+    #[test]
+    fn addresses_and_code_are_not_followed() {
         check_text("[a](https://example.com/gone.md) [b](mailto:a@example.com)", &[]);
-        check_text("[a](#here)", &[]);
         check_text("```text\n[a](gone.md)\n```\n[b](gone.md)", &[4]);
         check_text("`[a](gone.md)` but [b](gone.md)", &[1]);
         check_text("a lone ` and [b](gone.md)", &[1]);

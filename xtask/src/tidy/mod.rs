@@ -8,6 +8,7 @@
 mod banned_text;
 mod dependencies;
 mod finding;
+mod guide;
 mod headers;
 mod links;
 mod promises;
@@ -32,6 +33,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     findings.extend(headers::check(&tree));
     findings.extend(sizes::check(&tree));
     findings.extend(links::check(&tree));
+    findings.extend(guide::check(&tree));
     findings.extend(promises::check(&tree));
     findings.extend(required::check(&tree));
 

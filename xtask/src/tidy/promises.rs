@@ -1,6 +1,6 @@
 //! A promise to users is one a test keeps.
 //!
-//! `docs/promises.md` lists them as a table; this check looks for each test where the row says it
+//! `docs/internals/promises.md` lists them as a table; this check looks for each test where the row says it
 //! is. It does not run it: `cargo xtask test` runs all tests anyway.
 //!
 //! ```text
@@ -15,7 +15,7 @@ use super::finding::Finding;
 use super::links;
 use super::tree::Tree;
 
-const PAGE: &str = "docs/promises.md";
+const PAGE: &str = "docs/internals/promises.md";
 
 /// One row of the table.
 #[derive(Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_row_may_name_several_tests_and_link_to_the_file() {
         let source = "#[test]\nfn one() {}\n\n#[test]\nfn two() {}\n";
-        let link = "[kill](../crates/store/tests/kill.rs)";
+        let link = "[kill](../../crates/store/tests/kill.rs)";
         check_row(&format!("| Durable | `one`, `two` | {link} |"), source, None);
         check_row(&format!("| Durable | `one`, `three` | {link} |"), source, Some("three"));
     }
