@@ -1,4 +1,4 @@
-//! How people name a server, a database and a container.
+//! Parses addresses: texts that name a server, a database and a container. It opens no connection.
 //!
 //! ```text
 //! shop/orders                                  the context in use, or http://127.0.0.1:8080
@@ -16,32 +16,32 @@ const DEFAULT_PORT: u16 = 8080;
 const EXAMPLE: &str = "write database/container, context:database/container or \
                        http://host:port/database/container";
 
-/// Which server.
+/// The server part of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The context in use, or this machine.
+    /// The current context, or this machine if there is none.
     Default,
-    /// The context of this name.
+    /// A context by its name.
     Context(String),
-    /// This very endpoint.
+    /// An endpoint that the address spells out.
     Endpoint(Endpoint),
 }
 
-/// A server, and what is meant on it.
+/// A server, and a database or container on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) place: Place,
-    /// Database and container, as far as they are named.
+    /// The database and the container; either can be absent.
     pub(crate) names: Vec<String>,
 }
 
 impl Address {
-    /// The server when nothing is said.
+    /// Returns the default server: plain HTTP on this machine.
     pub(crate) fn local() -> Endpoint {
         Endpoint::http("127.0.0.1", DEFAULT_PORT)
     }
 
-    /// The database and the container, both of which must be named.
+    /// Returns the database and the container. Fails unless the address names both.
     pub(crate) fn container(&self) -> Result<(&str, &str)> {
         match &self.names[..] {
             [database, container] => Ok((database, container)),
@@ -88,7 +88,7 @@ fn from_url(scheme: &str, rest: &str) -> Result<Address> {
     Ok(Address { place, names: names(path, true)? })
 }
 
-/// The names between the slashes; escaped only where the address is a URL.
+/// Splits a path into its names. Only URLs use percent escapes.
 fn names(path: &str, escaped: bool) -> Result<Vec<String>> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);

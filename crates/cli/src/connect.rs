@@ -1,4 +1,4 @@
-//! From what the user said to a client: which server, which key, which certificates.
+//! Builds a client from the options of a command: the server, the key and the trusted certificates.
 
 use crate::address::{Address, Place};
 use crate::contexts::{Contexts, NamedServer};
@@ -9,7 +9,7 @@ use headwater_client::{Client, Container, Credential, Endpoint, Options};
 use headwater_runtime::Runtime;
 use std::path::{Path, PathBuf};
 
-/// Under which help lists them.
+/// Help heading of these options.
 const HEADING: &str = "Connection";
 
 /// Which credentials to use, and which authorities to trust.
@@ -31,14 +31,14 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// The container an address names.
+    /// Returns the container that an address names.
     pub(crate) fn container(&self, address: &str, options: Options) -> Result<Container> {
         let address: Address = address.parse()?;
         let (database, container) = address.container()?;
         Ok(self.client(&address.place, options)?.container(database, container))
     }
 
-    /// A client of the server.
+    /// Returns a client of the server.
     pub(crate) fn client(&self, place: &Place, mut options: Options) -> Result<Client> {
         let (endpoint, server) = resolve(place)?;
         let credential = self.credential(&endpoint, server.as_ref())?;
@@ -95,7 +95,7 @@ fn key_of_file(file: &Path) -> Result<Credential> {
     Credential::key(&text).with_context(|| format!("{} holds no key", file.display()))
 }
 
-/// The endpoint, and what its context says beyond it.
+/// Returns the endpoint, and its context if it has one.
 fn resolve(place: &Place) -> Result<(Endpoint, Option<NamedServer>)> {
     let named = |contexts: &Contexts, name: &str| {
         let server = contexts.named(name)?.clone();

@@ -1,4 +1,4 @@
-//! Named servers in a file of the user's, so that no key and no long address is typed twice.
+//! The user's file of named servers (contexts), which saves typing keys and long addresses.
 //!
 //! ```toml
 //! current = "prod"
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// All of the file.
+/// The contents of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contexts {
-    /// The one that is meant when none is named.
+    /// The context to use when a command names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
     #[serde(default)]
@@ -40,7 +40,7 @@ pub(crate) struct NamedServer {
     pub(crate) authority: Option<PathBuf>,
 }
 
-/// Where the file is: HEADWATER_CONFIG_DIR, or the usual place for such files.
+/// Returns the directory of the file: HEADWATER_CONFIG_DIR, or the platform's configuration directory.
 pub(crate) fn directory() -> Result<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(dir) = from("HEADWATER_CONFIG_DIR") {
@@ -72,7 +72,7 @@ impl Contexts {
             .with_context(|| format!("{} is damaged; correct or remove it", path.display()))
     }
 
-    /// Writes the file, all of it or nothing.
+    /// Replaces the file atomically.
     pub(crate) fn save(&self) -> Result<()> {
         let dir = directory()?;
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -82,7 +82,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// The context of this name.
+    /// Returns the context of this name.
     pub(crate) fn named(&self, name: &str) -> Result<&NamedServer> {
         self.contexts.get(name).with_context(|| {
             let known: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
@@ -94,12 +94,12 @@ impl Contexts {
     }
 }
 
-/// Keeps a key where only its owner can read it.
+/// Stores a key in a file that only its owner can read.
 pub(crate) fn keep_key(name: &str, key: &str) -> Result<PathBuf> {
     let dir = directory()?.join("keys");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = dir.join(name);
-    // Temporary files are readable by their owner alone, and so is what becomes of them.
+    // Temporary files are readable by their owner alone, and keep these permissions when renamed.
     let mut file = tempfile::NamedTempFile::new_in(&dir)?;
     std::io::Write::write_all(&mut file, key.as_bytes())?;
     file.persist(&path)?;

@@ -1,14 +1,14 @@
-//! Data directories that commands open themselves: checks that one is there, and says what to do while another
-//! process has it open.
+//! Opens data directories for commands: checks that a directory is one, and adds a remedy if another process has it
+//! open.
 //!
-//! It never ends that process, and repairs nothing.
+//! It never stops that process, and repairs nothing.
 
 use anyhow::{Result, ensure};
 use headwater_store::{Account, OpenError, Options};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The exit code of a command whose data directory another process has open. It says nothing about the data.
+/// The exit code of a command whose data directory another process has open. The data was not checked.
 pub(crate) const IN_USE: u8 = 3;
 
 /// Another process has the data directory open.
@@ -16,7 +16,7 @@ pub(crate) const IN_USE: u8 = 3;
 struct InUse {
     dir: PathBuf,
     pid: Option<u32>,
-    /// What to do instead of stopping that process.
+    /// The alternative to stopping that process.
     otherwise: &'static str,
 }
 
@@ -31,12 +31,12 @@ impl fmt::Display for InUse {
     }
 }
 
-/// Opens one. `otherwise` says what to do instead of stopping a process that has it open.
+/// Opens a data directory. `otherwise` is the alternative to stopping a process that has it open.
 pub(crate) async fn open(dir: &Path, options: Options, otherwise: &'static str) -> Result<Account> {
     Account::open(dir, options).await.map_err(|error| explain(error, otherwise))
 }
 
-/// The error with the remedy of a command.
+/// Adds the remedy of a command to an error.
 pub(crate) fn explain(error: OpenError, otherwise: &'static str) -> anyhow::Error {
     match error {
         OpenError::Locked { dir, pid } => InUse { dir, pid, otherwise }.into(),
@@ -44,7 +44,7 @@ pub(crate) fn explain(error: OpenError, otherwise: &'static str) -> anyhow::Erro
     }
 }
 
-/// Whether a command failed only because another process has its data directory open.
+/// Returns whether a command failed only because another process has its data directory open.
 pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
     error.is::<InUse>()
 }

@@ -1,16 +1,16 @@
-//! Lays out help, manual pages and completions: texts are filled to 100 columns.
+//! Lays out help, manual pages and completions: wraps texts at 100 columns.
 //!
-//! Sources keep a paragraph as one text, whatever its line breaks. Indented lines are examples and tables, and stay as
-//! they are.
+//! Line breaks inside a paragraph of the source are ignored. Indented lines are examples and tables, and stay
+//! unchanged.
 
 use clap::{Arg, Command, CommandFactory};
 
-/// Columns of a line.
+/// Maximum width of a line.
 const COLUMNS: usize = 100;
 /// How far clap indents the text of an option.
 const INDENT: usize = 10;
 
-/// The command line with its texts filled.
+/// Returns the command line with its texts wrapped.
 pub(crate) fn command() -> Command {
     laid_out(crate::Arguments::command())
 }

@@ -21,7 +21,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// A request is many small pieces of memory, made on one thread and given back on another.
+/// mimalloc: requests make many small allocations that are freed on another thread.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn start_logging() {
-    // `run` prints the events of its processor itself; a log line for each would say them twice.
+    // `run` prints the events of its processor itself, so the processor's log lines would repeat them.
     let filter = EnvFilter::try_from_env("HEADWATER_LOG")
         .unwrap_or_else(|_| EnvFilter::new("warn,headwater_processor=off"));
     tracing_subscriber::fmt()

@@ -1,8 +1,8 @@
-//! Gives freed memory back to the operating system while a server rests.
+//! Returns freed memory to the operating system while a server is idle.
 //!
-//! The allocator (mimalloc) purges memory a second after it was freed, but only when a thread frees a whole
-//! page later. A server without requests frees none and would keep what its busiest moment took. So a task
-//! frees a page from time to time. It does nothing while requests are worked on.
+//! The allocator (mimalloc) purges memory a second after it was freed, but only when a thread later frees a whole
+//! page. An idle server frees no pages and would keep its peak memory. A task therefore frees a page at an
+//! interval. It does nothing while requests are in progress.
 
 use headwater_runtime::Runtime;
 use headwater_server::Server;
@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// Time between two looks. Longer than the delay of the allocator, so that one rest is enough.
+/// Interval of the check. It exceeds the allocator's delay, so one idle interval is enough.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// Large enough that the block has a page of its own, which is freed with it.
 const BLOCK_BYTES: usize = 8 << 20;

@@ -1,6 +1,6 @@
-//! The alternate screen of a terminal: a picture that is redrawn in place, and the keys that end it.
+//! The alternate screen of a terminal: lines that are redrawn in place, and the keys that quit.
 //!
-//! Dropping it gives the terminal back as it was. It never prints to anything but a terminal.
+//! Dropping it restores the terminal. It never prints to anything but a terminal.
 
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -13,31 +13,31 @@ use crossterm::{execute, queue};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-/// What the last line says.
+/// The text of the last line.
 const FOOTER: &str = "q quits";
 
 /// A terminal in raw mode, showing its alternate screen.
 pub(crate) struct Screen(());
 
 impl Screen {
-    /// Nothing where standard input or output is no terminal.
+    /// Enters the screen. Returns none unless standard input and output are terminals.
     pub(crate) fn enter() -> io::Result<Option<Screen>> {
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             return Ok(None);
         }
         enable_raw_mode()?;
-        // Made first, so that a failure below still leaves raw mode.
+        // Created first, so that dropping it leaves raw mode if a later step fails.
         let screen = Screen(());
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(Some(screen))
     }
 
-    /// How many columns a line may have.
+    /// Returns the width of the terminal in columns.
     pub(crate) fn columns() -> usize {
         size().map_or(80, |(columns, _)| columns.into())
     }
 
-    /// Replaces the picture. Lines that do not fit are counted instead.
+    /// Redraws the screen. Lines that do not fit are replaced by their count.
     pub(crate) fn draw(&self, lines: &[String]) -> io::Result<()> {
         let rows = size().map_or(24, |(_, rows)| usize::from(rows));
         let mut out = io::stdout().lock();
@@ -49,7 +49,7 @@ impl Screen {
         out.flush()
     }
 
-    /// Whether a key that quits was pressed: q, Escape or Ctrl-C. Does not wait.
+    /// Returns whether q, Escape or Ctrl-C was pressed. Does not wait.
     pub(crate) fn is_quit_pressed(&self) -> io::Result<bool> {
         while event::poll(Duration::ZERO)? {
             if is_quit(&event::read()?) {
@@ -62,7 +62,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The process ends soon; a terminal that is gone cannot be restored.
+        // Errors are ignored: the process ends soon, and a closed terminal cannot be restored.
         let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
     }
@@ -80,7 +80,7 @@ fn is_quit(event: &Event) -> bool {
     quits && *kind != KeyEventKind::Release
 }
 
-/// What fits above the footer.
+/// Returns the lines that fit above the footer.
 fn fitting(lines: &[String], rows: usize) -> Vec<String> {
     let room = rows.saturating_sub(1).max(1);
     if lines.len() <= room {

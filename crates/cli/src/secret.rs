@@ -1,9 +1,9 @@
-//! Secrets that a program gives: a password manager, a vault. Nothing is kept and nothing is printed.
+//! Reads secrets from a program such as a password manager. It neither stores nor prints them.
 
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, Stdio};
 
-/// What a shell command prints, without the white space around it. It may ask the user on the terminal.
+/// Returns the trimmed output of a shell command, which may prompt the user on the terminal.
 pub(crate) fn of_command(command: &str) -> Result<String> {
     let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("sh", "-c") };
     let said = Command::new(shell)

@@ -1,5 +1,5 @@
-//! `headwater backup` and `headwater restore`: a running server or a data directory into a directory or an object
-//! store, and back with proof.
+//! `headwater backup` and `headwater restore`: copies a running server or a data directory to a directory or an
+//! object store, and restores it with verification. A backup never changes the data it copies.
 
 use crate::address::Address;
 use crate::connect::{Connect, block_on};
@@ -77,7 +77,7 @@ Restore a backup to a new data directory
 Every file is checked, the store is opened, and what is in it is compared with what was backed up. LSNs and \
 change feed positions stay valid.";
 
-/// Makes a backup.
+/// Runs `headwater backup`.
 pub(crate) fn run(backup: &Backup) -> Result<()> {
     if let Some(from) = backup.from.as_deref().filter(|from| place::is_object_url(from)) {
         bail!("{from} is a place for backups, not a server; restore it with `headwater restore`");
@@ -94,7 +94,7 @@ pub(crate) fn run(backup: &Backup) -> Result<()> {
     })
 }
 
-/// Whether a text names a server and not a directory.
+/// Returns whether a text names a server and not a directory.
 fn is_server(text: &str) -> bool {
     text.contains("://") || text.ends_with(':')
 }
@@ -116,7 +116,7 @@ async fn from_server(
         }
         None => crate::address::Place::Default,
     };
-    // A backup takes long: it outlives a restart of what is between it and the server.
+    // A backup takes long, so it must survive the restart of a proxy or load balancer on the way.
     let mut retry = RetryPolicy::default();
     retry.others_max = 12;
     retry.wait_max = Duration::from_secs(120);
@@ -129,7 +129,7 @@ async fn from_server(
     let plan = serde_json::from_str(backup.plan()).context("the server's answer is no backup")?;
     let source = Server { backup, plan };
     let copied = copy(&source, place, options).await;
-    // The server releases it by itself after a while.
+    // A failure is harmless: the server releases the backup by itself after a while.
     let _ = source.backup.end().await;
     copied
 }
@@ -169,7 +169,7 @@ async fn copy<S: BackupSource>(
     )
 }
 
-/// A backup that a server holds.
+/// A backup that a server keeps open, as a source of files.
 struct Server {
     backup: headwater_client::Backup,
     plan: BackupPlan,
@@ -200,7 +200,7 @@ fn failed(error: ClientError) -> BackupError {
     BackupError::Source(Box::new(error))
 }
 
-/// Restores one.
+/// Runs `headwater restore`.
 pub(crate) fn run_restore(command: &Restore) -> Result<()> {
     block_on(async {
         let place = BackupPlace::for_restore(&command.from).await?;
@@ -214,7 +214,7 @@ pub(crate) fn run_restore(command: &Restore) -> Result<()> {
     })
 }
 
-/// Options of a store that changes nothing by itself.
+/// Options of a store without background maintenance.
 fn quiet() -> Options {
     let mut options = Options::default();
     options.maintenance_interval = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! `headwater completions` and `headwater man`: what the command line says about itself.
+//! `headwater completions` and `headwater man`: generates shell completions and manual pages from the command line.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -33,7 +33,7 @@ pub(crate) struct Man {
     out: Option<PathBuf>,
 }
 
-/// Prints the script.
+/// Prints the completion script.
 pub(crate) fn run(completions: &Completions) -> Result<()> {
     let mut script = Vec::new();
     let mut command = crate::help::command();
@@ -41,7 +41,7 @@ pub(crate) fn run(completions: &Completions) -> Result<()> {
     print(&script)
 }
 
-/// Prints or writes the pages.
+/// Prints the first manual page, or writes all pages into a directory.
 pub(crate) fn run_man(man: &Man) -> Result<()> {
     let command = crate::help::command();
     match &man.out {
@@ -59,7 +59,7 @@ pub(crate) fn run_man(man: &Man) -> Result<()> {
     }
 }
 
-/// A pager that was closed early is no failure.
+/// Prints bytes to standard output. A pager that closes early is not a failure.
 fn print(bytes: &[u8]) -> Result<()> {
     match std::io::Write::write_all(&mut std::io::stdout().lock(), bytes) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

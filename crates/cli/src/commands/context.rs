@@ -1,4 +1,4 @@
-//! `headwater context`: names for servers.
+//! `headwater context`: adds, lists, selects and removes named servers.
 
 use crate::address::{Address, Place};
 use crate::contexts::{Contexts, NamedServer, keep_key};
@@ -160,7 +160,7 @@ fn endpoint_of(text: &str) -> Result<Endpoint> {
     }
 }
 
-/// `AccountEndpoint=https://…;AccountKey=…;`
+/// Parses a connection string: `AccountEndpoint=https://…;AccountKey=…;`
 fn connection_string(text: &str) -> Result<(Endpoint, Option<String>)> {
     let mut endpoint = None;
     let mut key = None;

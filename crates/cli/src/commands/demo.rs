@@ -1,4 +1,4 @@
-//! `headwater demo`: a small shop in memory, and its change feed as it happens.
+//! `headwater demo`: runs a server in memory, writes orders of a small shop to it and prints their change feed.
 
 use super::tail::reader::{Event, Following, Piece};
 use super::tail::rejoin::Waiting;
@@ -27,7 +27,7 @@ const GOODS: [(&str, u64); 6] = [
     ("filter", 380),
     ("honey", 845),
 ];
-/// What becomes of an order, step by step.
+/// States of an order, in their sequence.
 const STEPS: [&str; 4] = ["placed", "paid", "packed", "shipped"];
 const DEFINITION: &str = r#"{"id":"orders","partitionKey":{"paths":["/customer"],"kind":"Hash","version":2},
     "changeFeedPolicy":{"retentionDuration":10}}"#;
@@ -112,7 +112,7 @@ async fn show(demo: &Demo, server: &Server, runtime: &Runtime) -> Result<()> {
     let tasks = TaskGroup::new(runtime.clone());
     let (sender, mut events) = mpsc::channel(16);
     let mode = FeedMode::AllVersionsAndDeletes;
-    // A server lets the requests it holds end before it stops, so they had better be short.
+    // A server waits for open requests before it stops, so feed reads wait only briefly.
     let wait = Duration::from_secs(1);
     let filter = FeedFilter::default();
     let following = Following {
@@ -169,7 +169,7 @@ async fn print(
     Ok(())
 }
 
-/// Somebody who orders things.
+/// The workload: places orders and moves them through their states.
 struct Shop {
     orders: Container,
     random: Random,

@@ -1,4 +1,4 @@
-//! `headwater doctor`: checks a server or a data directory. Each finding says what to do.
+//! `headwater doctor`: checks a server or a data directory. Each finding carries a remedy.
 
 mod files;
 
@@ -11,7 +11,7 @@ use headwater_client::{ClientError, Options as ClientOptions, RetryPolicy};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A signature is refused when the clocks differ by more than a quarter of an hour.
+/// Servers refuse signatures when the clocks differ by more than 15 minutes.
 const SKEW_MAX_SECONDS: u64 = 15 * 60;
 const SKEW_ODD_SECONDS: u64 = 60;
 
@@ -36,7 +36,7 @@ pub(crate) struct Doctor {
     connect: Connect,
 }
 
-/// What was found, line by line.
+/// Prints findings line by line and counts the problems.
 #[derive(Default)]
 struct Findings {
     problems: u32,

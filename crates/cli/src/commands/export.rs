@@ -1,4 +1,4 @@
-//! `headwater export`: every item of a container into a file or a pipe.
+//! `headwater export`: writes every item of a container to a file or a pipe.
 
 use crate::connect::{Connect, block_on};
 use crate::output;

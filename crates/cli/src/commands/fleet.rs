@@ -1,7 +1,7 @@
-//! `headwater demo --fleet`: hosts that share the changes of a container, a third that joins, one that dies.
+//! `headwater demo --fleet`: two hosts share the changes of a container, a third joins, one is killed.
 //!
-//! A letter for every range says who works on it. It shows what leases say and decides nothing; the hosts
-//! are those of the library, with quick settings so that nobody has to wait.
+//! One letter per range shows its owner, as recorded in the leases. The module decides nothing: the hosts are the
+//! library's own, with short intervals so that the demonstration is quick.
 
 use crate::output::say;
 use anyhow::{Context, Result, bail};
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 const RANGES: u32 = 8;
 const LOOK: Duration = Duration::from_millis(100);
-/// How often leases are looked at before a change of hands is given up.
+/// Number of lease reads after which waiting for a rebalance fails.
 const LOOKS_MAX: u32 = 600;
-/// How long something is shown before the next thing happens.
+/// Pause between two steps of the demonstration.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the demonstration.
@@ -120,7 +120,7 @@ impl Fleet {
         Ok(processor.start().await?)
     }
 
-    /// Shows who works on what until it is as it should be, and a little longer.
+    /// Prints the owners of ranges until `settled` holds, and a little longer.
     async fn until(&mut self, settled: impl Fn(&BTreeMap<String, usize>) -> bool) -> Result<()> {
         for _ in 0..LOOKS_MAX {
             let snapshot = self.unit.look().await?;
@@ -148,7 +148,7 @@ impl Fleet {
     }
 }
 
-/// Nobody has two more than another.
+/// Returns whether the lease counts of any two hosts differ by one at most.
 fn is_even(shares: &BTreeMap<String, usize>) -> bool {
     let most = shares.values().max().copied().unwrap_or(0);
     shares.values().all(|share| share + 1 >= most)

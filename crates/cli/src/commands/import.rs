@@ -1,7 +1,7 @@
-//! `headwater import`: items of a file or a pipe into a container.
+//! `headwater import`: writes the items of a file or a pipe into a container.
 //!
-//! Items of one partition key go through one lane, in the order of the file, so that the last of several
-//! versions wins; different keys go through different lanes at the same time.
+//! All items of one partition key use the same lane, in file order, so the last of several versions wins. Lanes write
+//! concurrently.
 
 use crate::connect::{Connect, block_on};
 use crate::output;
@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Items that may wait in a lane.
+/// Capacity of a lane's queue, in items.
 const LANE_ITEMS: usize = 64;
-/// Failures that are shown; the rest is counted.
+/// Number of failures to print; later ones are only counted.
 const SHOWN_MAX: u64 = 20;
 
 /// What to import, and where to.
@@ -87,14 +87,14 @@ fn open(file: &str) -> Result<(Box<dyn BufRead + Send>, ProgressBar)> {
     Ok((Box::new(BufReader::new(progress.wrap_read(opened))), progress))
 }
 
-/// What has happened so far.
+/// Counts of written and failed items.
 #[derive(Debug, Default)]
 struct Tally {
     written: AtomicU64,
     failed: AtomicU64,
 }
 
-/// What every lane needs.
+/// The shared state of all lanes; each lane gets a clone.
 #[derive(Clone, Debug)]
 struct Lane {
     container: Container,
@@ -125,7 +125,7 @@ async fn copy(
     for _ in 0..import.concurrency {
         let (sender, receiver) = mpsc::channel(LANE_ITEMS);
         let lane = lane.clone();
-        // A lane ends when nothing can come any more, not when it is asked to.
+        // A lane ends when its channel closes; it ignores the stop signal, so no queued item is dropped.
         tasks.spawn("import", |_| lane.write_all(receiver));
         lanes.push(sender);
     }
@@ -228,7 +228,7 @@ fn key_of(item: &Object, paths: &[PartitionKeyPath]) -> std::result::Result<Part
     Ok(PartitionKey::from_values(values.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// The container's partition key, after making the container if that was asked for.
+/// Returns the container's partition key paths. Creates the container first if `wanted` names its key.
 async fn paths(
     container: &Container,
     wanted: Option<&PartitionKeyPath>,

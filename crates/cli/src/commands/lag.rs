@@ -1,4 +1,4 @@
-//! `headwater lag`: how far a processor is behind, ours or one of .NET or Java; once, or for a scaler to ask.
+//! `headwater lag`: shows the lag of a processor (Headwater, .NET or Java) once, or serves it to scalers over HTTP.
 
 use super::scaler::{self, Place};
 use super::units::Monitored;
@@ -28,7 +28,7 @@ Functions scale controller counts it (legacyLag), how many leases there are, and
 (instances: one for each --batch that waits, never more than leases). KEDA's metrics-api scaler takes it with
 valueLocation instances and targetValue 1. What is not known is said as an error and never as a number.";
 
-/// Under which heading help lists the options of `--serve`.
+/// Help heading of the options for `--serve`.
 const SCALERS: &str = "Scalers over HTTP";
 
 /// Of what.

@@ -1,5 +1,5 @@
-//! `headwater leases`: owners and positions of leases; pause, resume, seek, snapshot, reset, export, import.
-//! Of .NET and Java processors as well.
+//! `headwater leases`: lists leases; pauses, resumes, moves, snapshots, resets, exports and imports them. Works on
+//! the leases of .NET and Java processors as well.
 
 use crate::commands::tail::start::Start as Where;
 use crate::commands::units::named;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a host that says nothing is waited for.
+/// How long a host may write no lease before it counts as stopped.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// What to do with leases.
@@ -339,7 +339,7 @@ async fn import(wanted: &Import) -> Result<()> {
         return Ok(());
     }
     let container = wanted.connect.container(&wanted.address, Options::default())?;
-    // Ours are quickest where all leases of a processor are in one partition, theirs want one each.
+    // Headwater leases are fastest in one partition; .NET and Java require one partition per lease.
     let native = archive.leases.iter().all(|lease| lease.token.contains('-'));
     let layout = if native { Layout::PartitionKey } else { Layout::Id };
     let store = Arc::new(ContainerLeases::open_or_create(container, layout, None).await?);
@@ -354,7 +354,7 @@ fn print(archive: &Archive) {
     say(format_args!("{}", archive.to_text(now).trim_end()));
 }
 
-/// What `--from` and `--to` mean here; a position is an etag as leases hold it.
+/// Parses `--from` and `--to` of leases. A position is an etag, in the form that leases store.
 pub(crate) fn start_of(text: &str) -> Result<Start> {
     let now = Runtime::system().unix_millis();
     Ok(match text.parse::<Where>() {

@@ -1,4 +1,4 @@
-//! The commands, one file or folder each, and the one `match` that runs them.
+//! The commands, one file or folder each, and the `match` that dispatches them.
 
 mod backup;
 mod bench;
@@ -98,7 +98,7 @@ pub(crate) enum Command {
     ScriptWorker,
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 pub(crate) fn run(command: Command) -> Result<()> {
     if command.keeps_data() {
         restrict_new_files();
@@ -128,7 +128,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
 }
 
 impl Command {
-    /// Whether it makes files of a data directory or a backup.
+    /// Returns whether the command creates files of a data directory or a backup.
     fn keeps_data(&self) -> bool {
         matches!(
             self,
@@ -137,7 +137,7 @@ impl Command {
     }
 }
 
-/// Lets only their owner read the files this process makes, whichever library makes them.
+/// Sets the umask so that only the owner can read new files, including those that libraries create.
 fn restrict_new_files() {
     #[cfg(unix)]
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));

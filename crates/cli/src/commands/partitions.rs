@@ -1,4 +1,4 @@
-//! `headwater partitions`: the ranges of a container, and splitting and merging them.
+//! `headwater partitions`: lists, splits and merges the ranges of a container.
 
 use crate::connect::{Connect, block_on};
 use crate::output::say;
@@ -109,7 +109,7 @@ fn busiest(partitions: &[Partition]) -> Result<PartitionId> {
     Ok(busiest.context("the container has no ranges")?.range.id)
 }
 
-/// Ranges with their positions, or without them on a server that is not ours.
+/// Lists the ranges, with their positions if the server is Headwater.
 async fn list(container: &Container) -> Result<Vec<Partition>> {
     match container.partitions().await {
         Ok(partitions) => Ok(partitions),
@@ -126,7 +126,7 @@ async fn list(container: &Container) -> Result<Vec<Partition>> {
     }
 }
 
-/// Our own path is unknown to other servers, and the account is not on this machine.
+/// Returns whether an error shows a server other than Headwater: it rejects our path, and is not the emulator here.
 fn is_foreign(client: &Client, reason: Option<Reason>) -> bool {
     let unknown =
         matches!(reason, Some(Reason::BadRequest | Reason::NotFound | Reason::Unauthorized));

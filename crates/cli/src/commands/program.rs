@@ -1,4 +1,5 @@
-//! The user's program that handles changes: found before anything starts, run once per batch, killed with its batch.
+//! The user's program that handles changes: located before anything starts, run once per batch, killed when its batch
+//! is cancelled.
 
 use anyhow::{Result, ensure};
 use headwater_processor::{Ack, Batch, HandlerError};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How often the end of a program is looked for: first after this long, then ever more rarely.
+/// Intervals of polling for the end of a program: it starts at the minimum and backs off to the maximum.
 const POLL_MIN: Duration = Duration::from_millis(1);
 const POLL_MAX: Duration = Duration::from_millis(20);
 
@@ -38,7 +39,7 @@ impl Program {
         Ok(Program { path, arguments })
     }
 
-    /// Runs it on a batch.
+    /// Runs the program on a batch.
     pub(crate) async fn handle(&self, batch: &Batch) -> Result<Ack, HandlerError> {
         let mut lines = Vec::new();
         for change in batch.changes.iter() {
@@ -57,7 +58,7 @@ impl Program {
         Ok(Ack::Done)
     }
 
-    /// Runs it with this input and environment. Dropping the future kills it.
+    /// Runs the program with this input and environment. Dropping the future kills the program.
     pub(crate) async fn feed(&self, input: &[u8], about: &[(&str, String)]) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("{}: {error}", self.path.display());
         // A file instead of a pipe: a program that does not read cannot block the writer.
@@ -100,7 +101,7 @@ struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // Both do nothing to one that has ended.
+        // Both calls have no effect on a process that has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

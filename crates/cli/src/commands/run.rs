@@ -1,4 +1,4 @@
-//! `headwater run`: runs a program for every batch of changes, on as many machines as one likes.
+//! `headwater run`: runs a program for every batch of changes; copies on several machines share the work.
 
 use super::leases::{Form, start_of};
 use super::program::Program;
@@ -36,7 +36,7 @@ With --shared the leases are those of .NET or Java hosts, which share the work w
 With --dead-letters, changes that fail again and again are put into that file, and the rest continues; `headwater
 replay FILE --exec PROGRAM` tries them again.";
 
-/// Under which headings help lists the options.
+/// Help headings of the options.
 const PROGRAM: &str = "Program";
 const LEASES: &str = "Leases";
 const FAILURES: &str = "Failures";
@@ -138,11 +138,11 @@ pub(crate) fn run(run: Run) -> Result<()> {
     let program = Program::find(run.exec.clone(), run.arguments.clone())?;
     block_on(async {
         let container = run.connect.container(&run.address, ClientOptions::default())?;
-        // Looked for before the lease container is created, so that a misspelt name leaves nothing behind.
+        // Checked before the lease container is created, so that a misspelt name creates nothing.
         ensure_exists(&container).await?;
         let leases = run.leases.clone().unwrap_or_else(|| leases_beside(&run.address));
         let leases = run.connect.container(&leases, ClientOptions::default())?;
-        // Java wants every document by itself; ours are quickest together.
+        // Java requires one partition per lease document; Headwater leases are fastest in one partition.
         let layout = if run.shared.is_some() { Layout::Id } else { Layout::PartitionKey };
         let leases = ContainerLeases::open_or_create(leases, layout, None).await?;
         let processor = Processor::builder()
@@ -184,7 +184,7 @@ async fn ensure_exists(container: &Container) -> Result<()> {
     }
 }
 
-/// Completes when the process is asked to end.
+/// Completes when the process receives a termination signal.
 pub(crate) async fn terminated() {
     #[cfg(unix)]
     if let Ok(mut signal) =
@@ -226,7 +226,7 @@ impl Run {
     }
 }
 
-/// Tries dead letters again; those that fail again stay in the file.
+/// Runs `headwater replay`: retries dead letters. Those that fail again stay in the file.
 pub(crate) fn replay(replay: Replay) -> Result<()> {
     let name = replay.file.display().to_string();
     let file = std::fs::File::open(&replay.file).with_context(|| format!("cannot open {name}"))?;
@@ -256,7 +256,7 @@ pub(crate) fn replay(replay: Replay) -> Result<()> {
     if !text.is_empty() {
         text.push('\n');
     }
-    // Beside it first, so that nothing is lost if this is interrupted.
+    // Write a new file and rename it, so that an interruption loses nothing.
     let beside = replay.file.with_extension("replaying");
     std::fs::write(&beside, text).with_context(|| format!("cannot write {}", beside.display()))?;
     std::fs::rename(&beside, &replay.file).with_context(|| format!("cannot replace {name}"))?;

@@ -1,8 +1,8 @@
-//! `headwater lag --serve`: tells scalers over HTTP how many hosts a processor needs.
+//! `headwater lag --serve`: reports over HTTP how many hosts a processor needs, for autoscalers.
 //!
-//! One task looks every few seconds; requests are answered from what it saw last, so however often a scaler asks,
-//! the containers are asked no more often. What it could not see is said as an error (503): a scaler that is
-//! given a number believes it. It starts and stops no hosts.
+//! One task samples the lag every few seconds, and requests are answered from its last sample. The load on the
+//! containers therefore does not depend on how often scalers poll. A missing sample is an error (503), because a
+//! scaler acts on any number it gets. This module starts and stops no hosts.
 
 use super::units::Places;
 use crate::output::say;
@@ -25,13 +25,13 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// How many scalers may ask at once; the next ones wait.
+/// Maximum number of open connections; further ones wait.
 const CONNECTIONS_MAX: usize = 64;
-/// How long one may take to say what it wants.
+/// Time limit for reading the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// After so many looks that failed, what was seen before does not count any more.
+/// Number of failed samples after which the last good one expires.
 const LOOKS_MISSED_MAX: u32 = 3;
-/// After a connection could not be accepted, such as when there are too many files.
+/// Pause after a failed accept, for example with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where to listen: a port of this machine, or an address.
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     let seen = Arc::new(Seen { runtime: runtime.clone(), every, state: Mutex::default() });
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-    // Before it says that it is ready, so that the first answer is one.
+    // The first sample is taken before the ready line is printed, so the first request gets an answer.
     let looking = Looking { places, items_max };
     seen.add(looking.look().await);
     say(format_args!("http://{}", listener.local_addr()?));
@@ -73,7 +73,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Looks now and then.
+/// Samples the demand at an interval.
 struct Looking {
     places: Places,
     items_max: Option<u32>,
@@ -94,7 +94,7 @@ impl Looking {
             "leases of {} processors; name one with --processor",
             units.len()
         );
-        // Nobody has started yet: then somebody has to.
+        // No processor has leases yet, so the first host must be started.
         let Some(unit) = units.pop() else { return Ok(Demand::of_nobody()) };
         let source = Arc::new(self.places.source.clone());
         let scaler = Scaler::new(source, unit, self.items_max);
@@ -102,7 +102,7 @@ impl Looking {
     }
 }
 
-/// What was seen last.
+/// The recent samples and the last error.
 struct Seen {
     runtime: Runtime,
     every: Duration,
@@ -112,7 +112,7 @@ struct Seen {
 #[derive(Default)]
 struct State {
     demand: Option<(Demand, Duration)>,
-    /// The newest ones, the oldest first.
+    /// The newest samples, oldest first.
     samples: Vec<Sample>,
     trouble: Option<String>,
 }
@@ -136,7 +136,7 @@ impl Seen {
         }
     }
 
-    /// What to answer.
+    /// Returns the status and body for a request.
     fn answer(&self) -> (StatusCode, serde_json::Value) {
         let state = self.state.lock();
         let old = |at: Duration| self.runtime.elapsed().saturating_sub(at);
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The simulated clock: what was seen last counts for a while, and then it does not.
+    /// On a simulated clock: the last sample is valid for a while and then expires.
     #[test]
     fn what_was_not_seen_for_a_while_is_an_error_and_no_number() {
         let simulation = headwater_runtime::Simulation::new(7);

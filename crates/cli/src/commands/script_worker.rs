@@ -1,6 +1,6 @@
-//! `headwater script-worker`: a process in which a server runs scripts. Servers start it, people do not.
+//! `headwater script-worker`: a sandbox process in which a server runs scripts. Only servers start it.
 //!
-//! It has neither the environment of the server nor its files: keys are not in its memory.
+//! It inherits neither the environment of the server nor its files, so its memory holds no keys.
 
 use anyhow::{Context, Result};
 use headwater_runtime::Runtime;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The name of the command.
 pub(crate) const NAME: &str = "script-worker";
 
-/// The program of this process, also after its file was replaced by a newer version.
+/// The executable of this process, valid even after an upgrade replaced the file.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Serves scripts until the server closes standard input.
@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
     served.context("a script worker is started by a server; run headwater serve")
 }
 
-/// Workers that run this program.
+/// Returns a pool of workers that run this executable.
 pub(crate) fn workers() -> Result<Arc<ScriptWorkers>> {
     let program = match Path::new(OWN_PROGRAM).exists() {
         true => PathBuf::from(OWN_PROGRAM),

@@ -1,7 +1,7 @@
-//! `headwater serve`: a server on a data directory, until it is told to stop.
+//! `headwater serve`: runs a server on a data directory until a signal stops it.
 //!
-//! Every setting can come from the command line, the environment or a file, in that order. Keys never
-//! have to be on the command line, where other users of the machine can read them.
+//! Every setting can come from the command line, the environment or a file, in that order. Keys are never
+//! required on the command line, where other users of the machine can read them.
 
 use super::tail::start::age;
 use crate::{data, memory, secret};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many partitions a container can be created with.
+/// The allowed numbers of partitions of a new container.
 const PARTITIONS: RangeInclusive<u32> = 1..=1000;
 
 /// What `--help` says.
@@ -47,7 +47,7 @@ Every option can also be set in the environment, or under [serve] in headwater.t
 
 HEADWATER_LOG=info logs every request to standard error. Ctrl-C and SIGTERM stop it in good order.";
 
-/// Under which headings help lists the options.
+/// Help headings of the options.
 const ADDRESSES: &str = "Addresses";
 const DATA: &str = "Data";
 const ACCESS: &str = "Authentication and web pages";
@@ -192,29 +192,29 @@ impl From<Consistency> for ConsistencyLevel {
     }
 }
 
-/// The part of the file that is about the server.
+/// The `[serve]` section of the configuration file.
 #[derive(Debug, Default, Deserialize)]
 struct File {
     #[serde(default)]
     serve: Serve,
 }
 
-/// How long after a signal the process ends, whatever still runs. The server waits 10 s for requests under
-/// way; closing the store has the rest.
+/// Time after a signal at which the process ends, even with work unfinished. The server waits 10 s for open
+/// requests; closing the store has the rest.
 const STOP_TIME: Duration = Duration::from_secs(15);
 
-/// Serves until a signal says to stop.
+/// Serves until a signal arrives.
 pub(crate) fn run(given: Serve) -> Result<()> {
     let settings = given.with_file()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let executor = tokio::runtime::Builder::new_multi_thread()
-        // Connections have threads of their own. These write, ask, and look after everything: one of
-        // them may wait for the disk.
+        // Connections have threads of their own. These threads run writes, queries and background tasks. There are
+        // at least two, because one may block on the disk.
         .worker_threads(cores.max(2))
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    // Signals and the time to stop are watched on a thread of their own: those above may all be busy.
+    // Signals and the stop deadline have their own thread, because all workers may be busy.
     let control = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let control = control.context("cannot watch for signals")?;
     let workers = {
@@ -222,7 +222,7 @@ pub(crate) fn run(given: Serve) -> Result<()> {
         Runtime::system()
     };
     let served = control.block_on(serve(settings, &workers));
-    // What still runs ends with the process.
+    // Unfinished tasks end with the process.
     executor.shutdown_background();
     served
 }
@@ -262,7 +262,7 @@ async fn start(settings: &Serve) -> Result<(Arc<Server>, Account)> {
 }
 
 impl Serve {
-    /// What the command line and the environment leave open is taken from the file.
+    /// Fills settings that the command line and the environment do not give from the file.
     fn with_file(self) -> Result<Serve> {
         let path = match &self.config {
             Some(path) => path.clone(),
@@ -274,12 +274,12 @@ impl Serve {
         let file: File = toml::from_str(&text)
             .with_context(|| format!("{} is not a configuration", path.display()))?;
         let mut file = file.serve;
-        // Saying where the key is overrides a file that has it elsewhere.
+        // A key source on the command line overrides any key source in the file.
         if self.key_file.is_some() || self.key_command.is_some() {
             (file.key_file, file.key_command) = (None, None);
         }
         Ok(Serve {
-            // Saying where on the command line overrides a file that says nowhere.
+            // `--data` on the command line overrides `ephemeral` in the file.
             ephemeral: self.ephemeral || (file.ephemeral && self.data.is_none()),
             data: self.data.or(file.data),
             http: self.http.or(file.http),
@@ -397,7 +397,7 @@ impl Serve {
     }
 }
 
-/// An age, or 0.
+/// Parses an age, or 0.
 fn history_of(text: &str) -> Result<Duration> {
     let millis = if text.trim() == "0" { Some(0) } else { age(text.trim()) };
     let millis =
@@ -405,7 +405,7 @@ fn history_of(text: &str) -> Result<Duration> {
     Ok(Duration::from_millis(millis))
 }
 
-/// A number of bytes with or without a unit; 0 for never.
+/// Parses a number of bytes with or without a unit. Returns 0 for `never`.
 fn size_of(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if text == "never" {
@@ -424,12 +424,12 @@ fn size_of(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// What the command line says, or else the file.
+/// Returns the values of the command line, or else those of the file.
 fn or_else(given: Vec<String>, file: Vec<String>) -> Vec<String> {
     if given.is_empty() { file } else { given }
 }
 
-/// The address to listen on. A name may have several; IPv4 is what most clients try first.
+/// Resolves the address to listen on. Prefers IPv4, which most clients try first.
 fn resolve(text: &str) -> Result<SocketAddr> {
     let found = text.to_socket_addrs().with_context(|| {
         format!("cannot listen on {text:?}; give an address and a port, such as 127.0.0.1:8080")

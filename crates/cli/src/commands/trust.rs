@@ -1,4 +1,4 @@
-//! `headwater trust`: the certificate that makes https work, and how programs are told to believe it.
+//! `headwater trust`: shows, writes or installs the certificate authority of a server's HTTPS.
 
 use crate::address::{Address, Place};
 use crate::connect::{Connect, block_on};
@@ -11,7 +11,7 @@ use headwater_server::Authority;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian looks for authorities of the machine's owner, below the root.
+/// Debian's directory for locally added certificate authorities, relative to the root.
 const DEBIAN: &str = "usr/local/share/ca-certificates";
 const UPDATE: &str = "update-ca-certificates";
 
@@ -77,7 +77,7 @@ pub(crate) fn run(trust: Trust) -> Result<()> {
     Ok(())
 }
 
-/// The certificate in a data directory.
+/// Reads the certificate in a data directory.
 fn read(path: &Path) -> Result<(String, Authority)> {
     let bytes = std::fs::read(path).with_context(|| {
         format!("there is no certificate at {}; start a server there once", path.display())
@@ -127,7 +127,7 @@ How programs are told to trust it:
     )
 }
 
-/// What trusting an authority means.
+/// Describes an authority and the effect of trusting it.
 fn describe(authority: &Authority) -> String {
     let names = match authority.names.is_empty() {
         true => "any name; start the server once with this version to limit it".to_owned(),
@@ -145,10 +145,10 @@ fn describe(authority: &Authority) -> String {
     )
 }
 
-/// Lets the machine trust an authority.
+/// Installs an authority in the trust store of this machine.
 ///
-/// Each authority has a file of its own, named by its key. A renewed certificate replaces the one before; an
-/// authority of another server stays trusted.
+/// Each authority has a file of its own, named by its key. A renewed certificate replaces the previous one. The
+/// authorities of other servers stay trusted.
 fn install(root: &Path, pem: &str, authority: &Authority) -> Result<()> {
     say(format_args!("{}", describe(authority)));
     ensure!(
@@ -165,7 +165,7 @@ fn install(root: &Path, pem: &str, authority: &Authority) -> Result<()> {
     write_readable(&path, pem.as_bytes())
         .with_context(|| format!("cannot write {}; run it with sudo", path.display()))?;
     if let Err(error) = update(root) {
-        // What is not trusted must not become trusted with the next update.
+        // Undo the write: otherwise the next update would trust the authority.
         let undone = match before {
             Some(before) => write_readable(&path, &before),
             None => std::fs::remove_file(&path),
@@ -181,7 +181,7 @@ fn install(root: &Path, pem: &str, authority: &Authority) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file that every user can read, whatever the caller's umask says.
+/// Writes a file that every user can read, regardless of the umask.
 fn write_readable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::write(path, bytes)?;
     #[cfg(unix)]
@@ -192,7 +192,7 @@ fn write_readable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Lets the system read the directory of authorities again.
+/// Runs the system's update of its trust store.
 fn update(root: &Path) -> Result<()> {
     let mut command = Command::new(UPDATE);
     if root != Path::new("/") {
@@ -213,7 +213,7 @@ fn update(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Authorities of other servers that were installed here.
+/// Returns the files of authorities of other servers installed here.
 fn others(dir: &Path, own: &Path) -> Vec<PathBuf> {
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

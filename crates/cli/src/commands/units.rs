@@ -1,5 +1,4 @@
-//! The processors that keep leases for a container, ours and those of .NET and Java: what `lag`, `watch` and the
-//! scaler look at.
+//! Finds the processors (Headwater, .NET or Java) that keep leases for a container, for `lag`, `watch` and scalers.
 
 use crate::connect::Connect;
 use anyhow::{Result, ensure};
@@ -26,7 +25,7 @@ pub(crate) struct Monitored {
     connect: Connect,
 }
 
-/// The lease container when nothing is said.
+/// Returns the default lease container: `leases` in the same database.
 pub(crate) fn leases_beside(address: &str) -> String {
     match address.rsplit_once('/') {
         Some((before, _)) => format!("{before}/leases"),
@@ -35,7 +34,7 @@ pub(crate) fn leases_beside(address: &str) -> String {
 }
 
 impl Monitored {
-    /// Both containers. Nothing is asked yet.
+    /// Returns both containers. Sends no request.
     pub(crate) fn places(self) -> Result<Places> {
         let leases = self.leases.clone().unwrap_or_else(|| leases_beside(&self.address));
         let leases = self.connect.container(&leases, Options::default())?;
@@ -44,7 +43,7 @@ impl Monitored {
     }
 }
 
-/// The two containers. Whoever looks again and again does so over the same connections.
+/// The monitored container and the lease container. Repeated reads reuse their connections.
 pub(crate) struct Places {
     pub(crate) source: RemoteFeed,
     leases: Container,
@@ -52,14 +51,14 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Every processor on the monitored container; there must be one.
+    /// Returns every processor on the monitored container. Fails if there is none.
     pub(crate) async fn units(&self) -> Result<Vec<Unit>> {
         let units = self.of(ContainerLeases::open(self.leases.clone()).await?).await?;
         ensure!(!units.is_empty(), "no processor keeps leases for this container there");
         Ok(units)
     }
 
-    /// The same where nobody may have started yet, which is no error then.
+    /// Returns every processor on the monitored container. Having none is not an error: none may have started.
     pub(crate) async fn units_if_any(&self) -> Result<Vec<Unit>> {
         match ContainerLeases::open(self.leases.clone()).await {
             Ok(store) => self.of(store).await,
@@ -71,7 +70,7 @@ impl Places {
     async fn of(&self, store: ContainerLeases) -> Result<Vec<Unit>> {
         let store: Arc<dyn LeaseStore> = Arc::new(store);
         let identity = self.source.identity().await?;
-        // Both ways of naming a container: by resource id, and by name as one flavour of Java does.
+        // Leases name a container by resource id, or by name (one flavour of Java).
         let ends = [false, true].map(|names| {
             let whole = Namespace::new("", &identity, names);
             whole.as_str()[identity.host.len()..].to_owned()
@@ -83,9 +82,9 @@ impl Places {
     }
 }
 
-/// The processors that a text means: those whose namespace contains it. A namespace begins with the name of its
-/// processor, followed by the endpoint, so one that begins with the text is preferred, and of `mail` and
-/// `mailer` at one endpoint the first.
+/// Selects the processors whose namespace contains a text. A namespace begins with the processor's name, followed by
+/// the endpoint. A namespace that begins with the text is therefore preferred, and of `mail` and `mailer` at one
+/// endpoint the first.
 pub(crate) fn named(mut found: Vec<Namespace>, processor: Option<&str>) -> Vec<Namespace> {
     let Some(text) = processor else { return found };
     let behind = |name: &Namespace| name.as_str().strip_prefix(text).map(str::to_owned);

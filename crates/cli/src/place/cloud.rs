@@ -1,4 +1,4 @@
-//! The object stores: how a URL names a place in one, and which environment variables say the rest.
+//! The supported object stores: their URLs, and the environment variables that configure them.
 
 use super::http::Http;
 use anyhow::{Context, Result, bail, ensure};
@@ -10,7 +10,7 @@ use object_store::{ObjectStore, RetryConfig};
 use std::ffi::OsString;
 use std::str::FromStr;
 
-/// Whose object store it is.
+/// The provider of an object store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cloud {
     Azure,
@@ -22,7 +22,7 @@ pub(super) enum Cloud {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectUrl {
     pub(super) cloud: Cloud,
-    /// The container, which others call a bucket.
+    /// The container (Azure) or bucket.
     pub(super) container: String,
     /// Empty, or names with slashes between them.
     pub(super) prefix: String,
@@ -47,7 +47,7 @@ impl ObjectUrl {
             "{text} names no {}; {FORMS}",
             cloud.container_word()
         );
-        // Others would be stored under other names than the ones they are looked for.
+        // The library encodes other characters, so objects would not be found under these names.
         let is_plain = prefix.is_empty()
             || prefix.split('/').all(|part| !part.is_empty() && part.chars().all(is_name))
                 && ObjectPath::from(prefix).as_ref() == prefix;
@@ -60,7 +60,7 @@ impl ObjectUrl {
         Ok(ObjectUrl { cloud, container: container.to_owned(), prefix: prefix.to_owned() })
     }
 
-    /// A client of the store, with credentials of the environment.
+    /// Opens a client of the store, with credentials from the environment.
     pub(super) fn open(&self, http: &Http, retry: RetryConfig) -> Result<Box<dyn ObjectStore>> {
         let cannot = || "the environment has settings that cannot be used";
         Ok(match self.cloud {
@@ -99,7 +99,7 @@ impl ObjectUrl {
 }
 
 impl Cloud {
-    /// What its users call a container.
+    /// The provider's word for a container.
     pub(super) fn container_word(self) -> &'static str {
         match self {
             Cloud::Azure => "container",
@@ -121,7 +121,7 @@ impl Cloud {
         matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
     }
 
-    /// The variables that say which server is meant.
+    /// The variables that select the server.
     pub(super) fn endpoint_variables(self) -> &'static str {
         match self {
             Cloud::Azure => "AZURE_STORAGE_ACCOUNT_NAME or AZURE_STORAGE_ENDPOINT",
@@ -130,7 +130,7 @@ impl Cloud {
         }
     }
 
-    /// How to give credentials.
+    /// How to provide credentials.
     pub(super) fn credentials_remedy(self) -> &'static str {
         match self {
             Cloud::Azure => {
@@ -145,8 +145,8 @@ impl Cloud {
     }
 }
 
-/// The settings among the variables that begin so. An empty one counts as absent: that is how a secret arrives that
-/// a pipeline does not have.
+/// Returns the settings among the environment variables with this prefix. An empty one counts as absent, because
+/// pipelines pass missing secrets as empty variables.
 fn variables<K: FromStr>(prefix: &'static str) -> impl Iterator<Item = (K, String)> {
     let setting = move |(name, value): (OsString, OsString)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
@@ -156,7 +156,7 @@ fn variables<K: FromStr>(prefix: &'static str) -> impl Iterator<Item = (K, Strin
     std::env::vars_os().filter_map(setting)
 }
 
-/// The variables of `object_store` and those of Azure's own command line.
+/// Reads the variables of `object_store` and those of Azure's own command line.
 fn azure() -> Result<MicrosoftAzureBuilder> {
     let mut builder = MicrosoftAzureBuilder::new();
     for (key, value) in variables("AZURE_") {
@@ -186,7 +186,7 @@ fn azure() -> Result<MicrosoftAzureBuilder> {
     Ok(builder)
 }
 
-/// The settings of a connection string: `AccountName=…;AccountKey=…;BlobEndpoint=…`.
+/// Parses the settings of a connection string: `AccountName=…;AccountKey=…;BlobEndpoint=…`.
 fn connection_string(text: &str) -> Result<Vec<(AzureConfigKey, String)>> {
     const NAME: &str = "AZURE_STORAGE_CONNECTION_STRING";
     let mut settings = Vec::new();
@@ -208,7 +208,7 @@ fn connection_string(text: &str) -> Result<Vec<(AzureConfigKey, String)>> {
             }
             "defaultendpointsprotocol" => scheme = value,
             "endpointsuffix" => suffix = value,
-            // Of other services.
+            // Settings of other services.
             _ => {}
         }
     }

@@ -1,10 +1,10 @@
-//! Why a request to an object store failed, and what the user can do about it.
+//! Explains failed requests to an object store, with a remedy for the user.
 
 use super::cloud::Cloud;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
 use std::time::Duration;
 
-/// A request that failed. Holds no query of its URL: that may be a signature.
+/// A failed request. It omits the query of its URL, which may be a signature.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     host: String,
@@ -16,7 +16,7 @@ pub(super) struct Failure {
 enum Reason {
     PlainHttp,
     TimedOut(Duration),
-    /// No answer, or only a part of one.
+    /// The answer is missing or incomplete.
     Broken(String),
     Refused {
         status: StatusCode,
@@ -29,7 +29,7 @@ enum Reason {
 /// Codes of a container or bucket that does not exist.
 const NO_CONTAINER: [&str; 3] = ["ContainerNotFound", "NoSuchBucket", "ResourceNotFound"];
 
-/// Codes of a credential that is wrong, as opposed to one without the right to do something.
+/// Error codes of an invalid credential, as opposed to one that lacks a permission.
 const BAD_CREDENTIAL: [&str; 8] = [
     "AuthenticationFailed",
     "ExpiredToken",
@@ -72,7 +72,7 @@ impl Failure {
         Failure { host, path: uri.path().to_owned(), reason }
     }
 
-    /// What happened, in a few words.
+    /// Returns the cause in a few words.
     pub(super) fn cause(&self) -> String {
         match &self.reason {
             Reason::PlainHttp => "plain HTTP is not allowed".to_owned(),
@@ -83,7 +83,7 @@ impl Failure {
         }
     }
 
-    /// What happened to which container, and what to do next.
+    /// Returns the full message: what happened, to which container, and what to do next.
     pub(super) fn explain(&self, cloud: Cloud, container: &str) -> String {
         let (host, cause, what) = (&self.host, self.cause(), cloud.container_word());
         if let Reason::PlainHttp = self.reason {
@@ -138,14 +138,14 @@ impl Failure {
         }
     }
 
-    /// Whether the request was for the container, and not for credentials.
+    /// Returns whether the request was for the container, and not for credentials.
     fn names(&self, container: &str) -> bool {
         self.path.split('/').any(|part| part == container)
             || self.host.strip_prefix(container).is_some_and(|rest| rest.starts_with('.'))
     }
 }
 
-/// The text of an element of an XML document that has no attributes there.
+/// Returns the text of an XML element without attributes.
 fn element(xml: &[u8], name: &str) -> Option<String> {
     let text = String::from_utf8_lossy(xml);
     let (_, rest) = text.split_once(&format!("<{name}>"))?;

@@ -1,7 +1,7 @@
-//! HTTP for object stores, over the hyper and rustls that the client of servers uses too.
+//! HTTP for object stores, over the same hyper and rustls as the Headwater client.
 //!
-//! `object_store` would bring reqwest for this. Here it gets a service of ours, which also remembers the last
-//! failure: its error code and host are what an explanation needs, and the library only keeps them as text.
+//! By default `object_store` depends on reqwest. This service replaces it and also keeps the last failure, because
+//! messages need its error code and host, which the library keeps only as text.
 
 use super::failure::Failure;
 use anyhow::{Context, Result};
@@ -30,13 +30,13 @@ use std::time::Duration;
 
 const AGENT: &str = concat!("headwater/", env!("CARGO_PKG_VERSION"));
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// A part of a backup has 4 MiB, which a slow line takes a while for.
+/// Time limit of a request. A part of a backup has 4 MiB, which takes long on a slow connection.
 const REQUEST_TIME: Duration = Duration::from_secs(120);
-/// Outside of its cloud, a metadata service does not answer at all.
+/// Time limit of a request to a metadata service, which never answers outside of its cloud.
 const METADATA_TIME: Duration = Duration::from_secs(3);
-/// Idle connections are closed before servers and load balancers do it.
+/// Idle connections are closed after this time, before servers and load balancers close them.
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// The first format of backups has whole segments as objects; nothing is larger.
+/// Largest body. The largest objects are whole segments, in the first backup format.
 const BODY_BYTES_MAX: usize = 1 << 30;
 
 /// Sends the requests of one object store.
@@ -44,7 +44,7 @@ const BODY_BYTES_MAX: usize = 1 << 30;
 pub(super) struct Http {
     client: Client<HttpsConnector<Tcp>, HttpRequestBody>,
     runtime: Runtime,
-    /// Whether credentials may go to other machines unencrypted.
+    /// Whether credentials may be sent to other machines unencrypted.
     allows_http: bool,
     last_failure: Arc<Mutex<Option<Failure>>>,
 }
@@ -68,7 +68,7 @@ impl Http {
         Ok(Http { client, runtime: Runtime::system(), allows_http, last_failure })
     }
 
-    /// Why the last request failed, if it did.
+    /// Returns the failure of the last request, if it failed.
     pub(super) fn last_failure(&self) -> Option<Failure> {
         self.last_failure.lock().clone()
     }
@@ -128,7 +128,7 @@ impl HttpConnector for Http {
     }
 }
 
-/// The authorities of this machine; `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
+/// Trusts the authorities of this machine, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 fn tls_config() -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -139,7 +139,7 @@ fn tls_config() -> Result<ClientConfig> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Whether plain HTTP to it does not leave this machine or its hypervisor.
+/// Returns whether plain HTTP to this URI stays on this machine or its hypervisor.
 fn is_near(uri: &Uri) -> bool {
     let host = host(uri);
     let is_loopback =
@@ -147,12 +147,12 @@ fn is_near(uri: &Uri) -> bool {
     is_loopback || is_metadata(uri)
 }
 
-/// Whether it is the service that gives a virtual machine its credentials.
+/// Returns whether this is the metadata service that provides a virtual machine with credentials.
 fn is_metadata(uri: &Uri) -> bool {
     let host = host(uri);
     let is_link_local = |address: IpAddr| match address {
         IpAddr::V4(address) => address.is_link_local(),
-        // Where Amazon has it.
+        // Amazon's address.
         IpAddr::V6(address) => address.segments()[..2] == [0xfd00, 0xec2],
     };
     host == "metadata.google.internal" || host.parse().is_ok_and(is_link_local)
@@ -162,7 +162,7 @@ fn host(uri: &Uri) -> &str {
     uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
 }
 
-/// What `object_store` may do about an error, and the innermost cause.
+/// Returns the kind of an error, which decides whether `object_store` retries, and its innermost cause.
 fn classify(error: &(dyn Error + 'static)) -> (HttpErrorKind, String) {
     let mut kind = HttpErrorKind::Unknown;
     let mut cause = Some(error);
@@ -170,13 +170,13 @@ fn classify(error: &(dyn Error + 'static)) -> (HttpErrorKind, String) {
     while let Some(inner) = cause {
         text = inner.to_string();
         if matches!(inner.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
-            // Trying again does not help.
+            // Not retryable.
             return (HttpErrorKind::Unknown, format!("its certificate is not trusted, {text}"));
         }
         if kind == HttpErrorKind::Unknown {
             kind = kind_of(inner);
         }
-        // An error of the system does not name what is inside of it as its source.
+        // `std::io::Error` does not return its inner error as its source.
         let inside = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         cause = match inside {
             Some(inside) => Some(inside),

@@ -1,6 +1,6 @@
-//! Where a backup is kept: a directory, or a prefix in an object store.
+//! Places for backups: a directory, or a prefix in an object store.
 //!
-//! Both hold the same objects under the same names, so that one can be copied to the other:
+//! Both hold the same objects under the same names, so a backup can be copied between them:
 //!
 //! ```text
 //! DIR/backup/BACKUP.json                  the list, written last
@@ -9,7 +9,7 @@
 //! az://container/prefix/backup/BACKUP.json
 //! ```
 //!
-//! An object store has no lock. There, the list is replaced only if no other backup replaced it meanwhile.
+//! An object store has no lock. There, the list is replaced only if no other backup has replaced it meanwhile.
 
 mod cloud;
 mod failure;
@@ -26,10 +26,10 @@ use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::Duration;
 
-/// The name of the backup inside of its place.
+/// The name of the backup inside its place.
 const PREFIX: &str = "backup";
 const LOCK: &str = "LOCK";
-/// An object that shows that objects can be written, and is removed at once.
+/// A probe object: written to check that writes succeed, then removed.
 const WRITE_CHECK: &str = "WRITE_CHECK";
 
 /// A place that holds a backup, or will.
@@ -38,12 +38,12 @@ pub(crate) struct BackupPlace {
     prefix: String,
     name: String,
     objects: Option<(ObjectUrl, Http)>,
-    /// Keeps other backups out of a directory: each would remove what the other copies.
+    /// Locks a directory against other backups, which would remove each other's parts.
     _lock: Option<File>,
 }
 
 impl BackupPlace {
-    /// A place to write to. Shows that it can be written before anything is copied.
+    /// Opens a place to write to. Checks that it is writable before anything is copied.
     pub(crate) async fn for_backup(place: &Path) -> Result<BackupPlace> {
         if let Some(url) = object_url(place)? {
             let place = BackupPlace::in_object_store(place, url).await?;
@@ -56,7 +56,7 @@ impl BackupPlace {
         BackupPlace::in_directory(place, Some(lock(place)?))
     }
 
-    /// A place to read from.
+    /// Opens a place to read from.
     pub(crate) async fn for_restore(place: &Path) -> Result<BackupPlace> {
         if let Some(url) = object_url(place)? {
             return BackupPlace::in_object_store(place, url).await;
@@ -85,7 +85,7 @@ impl BackupPlace {
             "" => PREFIX.to_owned(),
             prefix => format!("{prefix}/{PREFIX}"),
         };
-        // The first request gives up soon: what is wrong then is seldom the network of the moment.
+        // The first request retries little, because its failures are rarely transient.
         let first = url.open(&http, impatient()).with_context(cannot)?;
         let found = first.list_with_delimiter(Some(&ObjectPath::from(prefix.as_str()))).await;
         let store = url.open(&http, RetryConfig::default()).with_context(cannot)?;
@@ -99,27 +99,27 @@ impl BackupPlace {
         let object = ObjectPath::from(format!("{}/{WRITE_CHECK}", self.prefix));
         let written = self.store.put(&object, PutPayload::new()).await;
         written.map_err(|error| self.explain(error.into()))?;
-        // Without the right to delete, backups are complete but grow.
+        // A failed delete is ignored: without that permission, backups are complete but never shrink.
         let _ = self.store.delete(&object).await;
         Ok(())
     }
 
-    /// Where the objects are.
+    /// Returns the object store.
     pub(crate) fn store(&self) -> &dyn ObjectStore {
         &*self.store
     }
 
-    /// Under which name they are.
+    /// Returns the prefix of the object names.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// How to copy to it.
+    /// Returns the options for copying to this place.
     pub(crate) fn copy_options(&self) -> CopyOptions {
         CopyOptions::default().conditional(self.objects.is_some())
     }
 
-    /// An error of a backup, with what to do about it where that depends on the place.
+    /// Adds a remedy to a backup error where it depends on the place.
     pub(crate) fn explain(&self, error: BackupError) -> anyhow::Error {
         let known = self.objects.as_ref().and_then(|(url, http)| Some((url, http.last_failure()?)));
         match (error, known) {
@@ -138,12 +138,12 @@ impl std::fmt::Display for BackupPlace {
     }
 }
 
-/// Whether a text names a place in an object store.
+/// Returns whether a text names a place in an object store.
 pub(crate) fn is_object_url(text: &str) -> bool {
     ObjectUrl::parse(text).is_ok()
 }
 
-/// The URL, if it is one.
+/// Parses the place as a URL, if it is one.
 fn object_url(place: &Path) -> Result<Option<ObjectUrl>> {
     match place.to_str().filter(|text| text.contains("://")) {
         Some(text) => ObjectUrl::parse(text).map(Some),

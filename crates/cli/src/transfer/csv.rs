@@ -1,4 +1,4 @@
-//! Items as cells of a table, and back, so that nothing is lost.
+//! Converts items to table cells and back without loss.
 //!
 //! | cell | value |
 //! |---|---|
@@ -6,11 +6,11 @@
 //! | JSON: `1.50`, `true`, `null`, `{"a":1}`, `[1]`, `"text"` | that value |
 //! | anything else | a text |
 //!
-//! A text that would read as JSON (or as nothing) is written with its quotes. The id is always a text.
+//! A text that would parse as JSON, or is empty, is written with its quotes. The id is always a text.
 
 use super::object::{Object, quoted};
 
-/// The cell of a value.
+/// Returns the cell of a value.
 pub(crate) fn cell(name: &str, value: &str) -> String {
     let Ok(text) = serde_json::from_str::<String>(value) else {
         return value.to_owned();
@@ -19,7 +19,7 @@ pub(crate) fn cell(name: &str, value: &str) -> String {
     if name != "id" && ambiguous { quoted(&text) } else { text }
 }
 
-/// The value of a cell; nothing if the cell is empty.
+/// Returns the value of a cell; none if the cell is empty.
 fn value(name: &str, cell: &str, only_texts: bool) -> Option<String> {
     if cell.is_empty() {
         return None;
@@ -30,7 +30,7 @@ fn value(name: &str, cell: &str, only_texts: bool) -> Option<String> {
     Some(cell.to_owned())
 }
 
-/// The item of a row.
+/// Returns the item of a row.
 pub(crate) fn item(header: &[String], row: &csv::StringRecord, only_texts: bool) -> Object {
     let cells = header.iter().zip(row.iter());
     let properties = cells
@@ -40,7 +40,7 @@ pub(crate) fn item(header: &[String], row: &csv::StringRecord, only_texts: bool)
 }
 
 fn is_json(text: &str) -> bool {
-    // White space around it is part of a text, not of JSON.
+    // A cell with surrounding white space is a text, because JSON would lose it.
     text.trim() == text && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 

@@ -1,7 +1,7 @@
-//! Items in files: JSON, NDJSON and CSV, without turning any number into another.
+//! Reads and writes items in files: JSON, NDJSON and CSV. Numbers keep all their digits.
 //!
 //! Items are never parsed into a tree. An object is a list of names with the text of their values, so
-//! what is written is what was read, in the same order and with the same digits.
+//! it is written as it was read, in the same order and with the same digits.
 
 mod csv;
 mod object;
@@ -28,7 +28,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What was asked for, or what the name of the file says.
+    /// Returns the requested format, or the one that the file name implies.
     pub(crate) fn of(given: Option<Format>, file: &str) -> Result<Format> {
         if let Some(format) = given {
             return Ok(format);

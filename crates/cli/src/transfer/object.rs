@@ -4,10 +4,10 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// What the server adds to every item.
+/// Properties that the server adds to every item.
 const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
 
-/// A JSON object whose values are left as they are.
+/// A JSON object whose values stay unparsed text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Object {
     /// In the order of the text.
@@ -15,18 +15,18 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Reads an object.
+    /// Parses an object.
     pub(crate) fn parse(json: &[u8]) -> serde_json::Result<Object> {
         serde_json::from_slice(json)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        // As in every reader of JSON, the last of several counts.
+        // The last of several properties with one name counts, as in most JSON parsers.
         let found = self.properties.iter().rev().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The value at a path of names.
+    /// Returns the value at a path of names.
     pub(crate) fn at(&self, path: &[String]) -> Option<String> {
         let (first, rest) = path.split_first()?;
         let mut value = self.get(first)?.to_owned();
@@ -36,7 +36,7 @@ impl Object {
         Some(value)
     }
 
-    /// Without what the server adds.
+    /// Returns the object without the properties that the server adds.
     pub(crate) fn without_system(mut self) -> Object {
         self.properties.retain(|(name, _)| !SYSTEM.contains(&name.as_str()));
         self
@@ -57,7 +57,7 @@ impl Object {
     }
 }
 
-/// A text as JSON.
+/// Returns a text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

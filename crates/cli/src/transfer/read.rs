@@ -1,4 +1,4 @@
-//! Reads items out of a file or a pipe, one after the other, and says where each was.
+//! Reads items from a file or a pipe, one at a time, with the place of each.
 
 use super::{Format, Object, csv as table};
 use anyhow::{Context, Result, bail};
@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 use std::fmt;
 use std::io::{BufRead, Read};
 
-/// No item is longer; the server takes 2 MB.
+/// Length limit of a line. The server accepts items of up to 2 MB.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// An item, and where it was: a line, or its number in an array.
+/// An item and its place: a line, or its number in an array.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) place: String,
@@ -85,7 +85,7 @@ fn read_table(
     Ok(())
 }
 
-/// Reads an array without holding more than one of its items.
+/// Reads an array, holding one item in memory at a time.
 fn read_array(input: impl Read, each: &mut dyn FnMut(Found) -> bool) -> Result<()> {
     let mut json = serde_json::Deserializer::from_reader(input);
     let mut items = Items { each, stopped: false };

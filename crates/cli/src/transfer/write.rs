@@ -1,13 +1,13 @@
-//! Writes items into a file or a pipe.
+//! Writes items to a file or a pipe.
 //!
-//! A table needs all its columns before its first row, so items of a table wait in a temporary file until
-//! all are known.
+//! A table needs all its columns before its first row, so its items are buffered in a temporary file until
+//! all columns are known.
 
 use super::{Format, Object, csv as table};
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader, BufWriter, Seek, Write};
 
-/// Where items go.
+/// Writes items in one format.
 pub(crate) struct Writer<W: Write> {
     out: BufWriter<W>,
     format: Format,
@@ -15,7 +15,7 @@ pub(crate) struct Writer<W: Write> {
     waiting: Option<Waiting>,
 }
 
-/// Rows of a table whose columns are not all known yet.
+/// Buffered rows of a table whose columns are not all known yet.
 struct Waiting {
     rows: BufWriter<std::fs::File>,
     columns: Vec<String>,
@@ -55,7 +55,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left, and makes sure that it is written.
+    /// Writes the remaining data and flushes it.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Some(waiting) = self.waiting.take() {
             write_table(waiting, &mut self.out)?;

@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 use headwater_store::{Account, Hole, Options, PartitionReport, repair_catalog, restore_partition};
 use std::path::Path;
 
-/// What to do instead of stopping a server that has the directory open.
+/// The alternative to stopping a server that has the directory open.
 const ASK_THE_SERVER: &str = "ask the running server: `headwater doctor http://HOST:PORT`";
 
-/// Checks every file, and does what else was asked for.
+/// Checks every file; exports readable items and takes damaged partitions from a backup if requested.
 pub(super) async fn check(
     dir: &Path,
     salvage: Option<&Path>,
@@ -23,7 +23,7 @@ pub(super) async fn check(
         findings.problem(&format!("{error:#}"));
         return Ok(());
     }
-    // First: a place that cannot be used fails before every byte is read.
+    // Opened first, so that an unusable place fails before every byte is read.
     let from_backup = match from_backup {
         Some(place) => Some(BackupPlace::for_restore(place).await?),
         None => None,
@@ -33,7 +33,7 @@ pub(super) async fn check(
     for report in &damaged {
         restore(dir, &from, report).await?;
     }
-    // What was found before does not count any more: the files are others.
+    // The files were replaced, so earlier findings no longer apply.
     *findings = Findings::default();
     say(format_args!("checking again"));
     open_and_inspect(dir, None, findings).await.map(drop)
@@ -62,7 +62,7 @@ async fn open_and_inspect(
     Ok(damaged)
 }
 
-/// Makes a damaged catalog again.
+/// Rebuilds a damaged catalog.
 pub(super) async fn repair(dir: &Path) -> Result<()> {
     data::ensure_is_one(dir)?;
     let repaired = match repair_catalog(dir).await {
@@ -89,7 +89,7 @@ pub(super) async fn repair(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads every byte and says what it found. Returns the damaged partitions.
+/// Reads every byte and reports the findings. Returns the damaged partitions.
 fn inspect(account: &Account, findings: &mut Findings) -> Result<Vec<PartitionReport>> {
     let bar = bytes(account.bytes_to_inspect());
     let reports = account.inspect(&mut |read| bar.inc(read));

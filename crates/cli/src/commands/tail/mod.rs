@@ -1,11 +1,11 @@
 //! `headwater tail`: prints a container's changes as they happen.
 //!
 //! ```text
-//! start      what --from means
+//! start      parse and apply --from
 //! reader     one task per range: read, wait, reconnect, follow splits and merges
-//! rejoin     which readers of one range have come to the same position
-//! position   how far everything printed goes, as one text to go on from
-//! show       one line per change, for programs or for people
+//! rejoin     detect that the readers of one range have reached the same position
+//! position   the position of everything printed, as one text to resume from
+//! show       print one line per change, as JSON or text
 //! ```
 
 pub(crate) mod position;
@@ -31,12 +31,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Pages that may wait to be printed; then reading waits.
+/// Capacity of the queue of pages; readers wait while it is full.
 const PAGES_AHEAD: usize = 4;
-/// How long an ended tail waits for its readers, which may be in the middle of a request.
+/// Time that readers get to finish their requests after tail has ended.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// Under which headings help lists the options.
+/// Help headings of the options.
 const CHANGES: &str = "Changes";
 const FILTERS: &str = "Filters in the server (Headwater only)";
 
@@ -118,12 +118,12 @@ impl Mode {
     }
 }
 
-/// Runs the command until it is interrupted, or has printed enough.
+/// Runs the command until it is interrupted or `--limit` is reached.
 pub(crate) fn run(tail: Tail) -> Result<()> {
     block_on(follow(tail))
 }
 
-/// Shows where in a filter it is wrong, before anybody is asked. The server would say it without the caret.
+/// Checks the filter locally. The error marks the faulty place with a caret, which the server's error does not.
 fn check_filter(tail: &Tail) -> Result<()> {
     let check = |option: &str,
                  text: &Option<String>,
@@ -192,8 +192,8 @@ async fn follow(tail: Tail) -> Result<()> {
     ended
 }
 
-/// The same position, with the oldest one that is kept for each range where history has ended before it, so that the
-/// printed position works.
+/// Returns the position, moved to the oldest kept one in each range whose history no longer reaches back to it. The
+/// printed position is therefore readable.
 async fn oldest_kept(container: &Container, position: String) -> String {
     let from = FeedFrom::After(format!("\"{position}\""));
     let read =
@@ -207,7 +207,7 @@ async fn oldest_kept(container: &Container, position: String) -> String {
     }
 }
 
-/// What has been printed so far, and what is left to.
+/// The progress of printing: positions, and how many changes are left.
 struct Session {
     positions: Positions,
     printer: Printer,
@@ -216,7 +216,7 @@ struct Session {
 }
 
 impl Session {
-    /// Prints what readers send until it is enough, somebody fails, or nobody listens any more.
+    /// Prints events until the limit is reached, a reader fails, or the output is closed.
     async fn print(
         &mut self,
         events: &mut mpsc::Receiver<Event>,
@@ -243,7 +243,7 @@ impl Session {
         Ok(())
     }
 
-    /// False when that was enough.
+    /// Prints a page. Returns false if the limit is reached or the output is closed.
     fn print_page(&mut self, page: &Page) -> Result<bool> {
         let changes: Vec<Change<'_>> = page.changes.iter().map(|bytes| Change::of(bytes)).collect();
         let wanted = self.left.map_or(changes.len(), |left| {
@@ -266,7 +266,7 @@ impl Session {
     }
 }
 
-/// The id under which positions are kept: a container made anew under the same name is another.
+/// Returns the container's resource id, which differs for a container recreated under the same name.
 async fn rid_of(container: &Container) -> Result<ContainerRid> {
     #[derive(Deserialize)]
     struct Document {
@@ -286,7 +286,7 @@ fn kept_position(file: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Replaces the file as a whole: half a position is none.
+/// Replaces the position file atomically, because a partly written position is unusable.
 fn keep(file: &Path, position: &str) -> Result<()> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut new| {

@@ -1,18 +1,18 @@
-//! How far everything printed goes, as one text to go on from.
+//! Tracks the position of everything printed, as one text to resume from. It reads nothing.
 
 use super::reader::{Page, Piece};
 use super::show::Change;
 use headwater_client::FeedFrom;
 use headwater_model::{ContainerRid, Continuation, KeyRange, Lsn, RangePosition};
 
-/// A position in each piece that has one.
+/// The positions of all pieces that have one.
 #[derive(Debug)]
 pub(crate) struct Positions {
     container: ContainerRid,
     known: Vec<Known>,
 }
 
-/// How far one piece was printed. A merged range can stand at a different LSN in each part.
+/// The printed position of one piece. A merged range can have a different LSN in each part.
 #[derive(Debug)]
 struct Known {
     keys: KeyRange,
@@ -20,23 +20,23 @@ struct Known {
 }
 
 impl Positions {
-    /// Nothing was printed yet of these pieces.
+    /// Starts at the positions of these pieces, before anything is printed.
     pub(crate) fn new(container: ContainerRid, pieces: &[Piece]) -> Positions {
         let mut positions = Positions { container, known: Vec::new() };
         positions.start(pieces);
         positions
     }
 
-    /// The first `wanted` changes of a page were printed.
+    /// Records that the first `wanted` changes of a page were printed.
     pub(crate) fn printed(&mut self, page: &Page, changes: &[Change<'_>], wanted: usize) {
         if wanted == changes.len() {
             return self.resume_at(&page.keys, &page.etag);
         }
-        // Of several positions only the server can tell how far each of them was printed.
+        // With several positions, only the server knows how far each one was printed.
         if !matches!(page.etag.parse(), Ok(Continuation::Single(_))) {
             return;
         }
-        // What has one LSN is one transaction: its second half would be lost behind its LSN.
+        // Changes with the same LSN are one transaction. Resuming after this LSN would skip its second half.
         let next = changes[wanted].lsn();
         let printed = changes[..wanted].iter().rev().filter_map(Change::lsn);
         if let Some(after) = printed.map(Some).find(|lsn| *lsn != next).flatten() {
@@ -44,7 +44,7 @@ impl Positions {
         }
     }
 
-    /// Everything of these keys up to a position of the server is done with.
+    /// Records that these keys are finished up to a position of the server.
     pub(crate) fn resume_at(&mut self, keys: &KeyRange, etag: &str) {
         match etag.parse() {
             Ok(Continuation::Single(after)) => self.set(keys, after),
@@ -53,13 +53,13 @@ impl Positions {
         }
     }
 
-    /// Pieces became others, at the position they had.
+    /// Replaces pieces by others, at the positions they had.
     pub(crate) fn reshape(&mut self, gone: &[KeyRange], pieces: &[Piece]) {
         self.known.retain(|known| !gone.contains(&known.keys));
         self.start(pieces);
     }
 
-    /// Only a position can be written down: "now" and times become one with the first page.
+    /// Records the starting positions. "Now" and times become positions with the first page.
     fn start(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             match &piece.from {
@@ -86,7 +86,7 @@ impl Positions {
         }
     }
 
-    /// The text; nothing before anything was read, or where positions are not ours to write.
+    /// Returns the text. None before the first page, and for positions of a foreign server.
     pub(crate) fn text(&self) -> Option<String> {
         let mut known: Vec<RangePosition> =
             self.known.iter().flat_map(|known| known.positions.clone()).collect();

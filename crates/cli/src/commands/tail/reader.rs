@@ -1,10 +1,9 @@
-//! Follows a piece of a container's keys: reads, waits, reconnects, and goes on after splits and merges.
+//! Follows a piece of a container's keys: reads, waits, reconnects, and continues after splits and merges.
 //!
-//! A piece is a range of hashes with a position, whatever partitions keep those hashes now. When its
-//! partition was split, the piece becomes one piece per child, at the same position. When it was merged
-//! with others, the piece stays what it is and becomes a part of a larger partition, until all parts of that
-//! partition stand at one position: then they are one piece again. So no change is passed over and none is
-//! read twice.
+//! A piece is a range of hashes with a position, independent of the partitions that hold those hashes. When its
+//! partition splits, the piece becomes one piece per child, at the same position. When its partition is merged
+//! with others, the piece is unchanged and covers a part of the larger partition. Once all parts of that partition
+//! have the same position, they become one piece again. No change is skipped or read twice.
 
 use super::rejoin::{ReaderId, Waiting};
 use bytes::Bytes;
@@ -16,20 +15,20 @@ use tokio::sync::mpsc;
 
 /// How long a server may hold a request when nothing is new.
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
-/// A server that does not wait is asked again after this.
+/// Polling interval for servers without long polling.
 const POLL: Duration = Duration::from_secs(1);
 const PAGE_ITEMS: u32 = 100;
 const BACK_OFF_FIRST: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(15);
 
-/// Keys to follow, from a position.
+/// A range of keys to follow, from a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) keys: KeyRange,
     pub(crate) from: FeedFrom,
 }
 
-/// Some changes of a piece.
+/// One page of changes of a piece.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) keys: KeyRange,
@@ -38,20 +37,20 @@ pub(crate) struct Page {
     pub(crate) etag: String,
 }
 
-/// What a reader has to say.
+/// What a reader sends to the printer.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Changes, or only a new position.
     Page(Page),
-    /// The readers of `gone` have ended; these pieces go on in their place.
+    /// The readers of `gone` have ended; these pieces replace them.
     Reshaped { gone: Vec<KeyRange>, pieces: Vec<Piece> },
-    /// Something a person may want to know.
+    /// A note for the user.
     Note(String),
     /// A reader cannot continue.
     Failed(ClientError),
 }
 
-/// What all readers of a container share.
+/// The shared state of all readers of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Following {
     pub(crate) container: Container,
@@ -63,7 +62,7 @@ pub(crate) struct Following {
     pub(crate) waiting: Waiting,
 }
 
-/// Nobody listens any more.
+/// The receiver of events is gone.
 struct Unheard;
 
 impl Following {
@@ -82,7 +81,7 @@ impl Following {
     async fn follow(&self, reader: ReaderId, mut piece: Piece) -> Result<(), Unheard> {
         let mut failures = 0;
         loop {
-            // Whoever has just lost its range first finds out where it is: others may be there too.
+            // After a lost range, the next read must not wait: other readers may already be at the same position.
             let wait = if failures == 0 { self.wait } else { Duration::ZERO };
             match self.step(reader, &mut piece, wait).await {
                 Ok(Step::GoOn) => failures = 0,
@@ -92,7 +91,7 @@ impl Following {
                 Ok(Step::End) => return Ok(()),
                 Ok(Step::Unheard) => return Err(Unheard),
                 Err(error) if error.is_range_gone() => {
-                    // Forgotten by the container already; a moment, in case the list is not new yet.
+                    // The client has dropped its list of ranges; pause briefly in case the next list is still old.
                     self.pause(Duration::from_millis(20) * failures.min(50)).await;
                     failures += 1;
                 }
@@ -110,7 +109,7 @@ impl Following {
         }
     }
 
-    /// Reads one page and passes it on.
+    /// Reads one page and sends it to the printer.
     async fn step(
         &self,
         reader: ReaderId,
@@ -121,7 +120,7 @@ impl Following {
         let keeping: Vec<&Range> =
             ranges.iter().filter(|range| range.keys.overlaps(&piece.keys)).collect();
         let [range] = keeping[..] else {
-            // Whoever was replaced leaves it to the other to follow.
+            // A replaced reader ends; its successor follows the range.
             let is_replaced = self.waiting.leave(reader);
             return Ok(if is_replaced { Step::End } else { self.reshape(piece, &keeping) });
         };
@@ -129,7 +128,7 @@ impl Following {
             true => FeedScope::Range(range.id),
             false => FeedScope::Part(range.id, piece.keys.clone()),
         };
-        // "Now" must become a position at once: a moment later it would be another now.
+        // "Now" must become a position at once: later it would mean a later position.
         let wait = if piece.from == FeedFrom::Now { Duration::ZERO } else { wait };
         let read = FeedRead::new(scope, piece.from.clone());
         let read = read.mode(self.mode).items(PAGE_ITEMS).wait(wait).filter(self.filter.clone());
@@ -137,7 +136,7 @@ impl Following {
         let asked = runtime.elapsed();
         let page = self.container.read_feed(&read).await;
         if self.waiting.leave(reader) {
-            // Another reader has taken over from where this one was: what it has just read comes from there.
+            // Another reader has taken over at this position and reads the same page, so this page is dropped.
             return Ok(Step::End);
         }
         let page = page?;
@@ -163,13 +162,13 @@ impl Following {
         Ok(Step::GoOn)
     }
 
-    /// The pieces of a piece that several partitions keep now.
+    /// Divides a piece among the partitions that hold its keys now.
     fn reshape(&self, piece: &Piece, keeping: &[&Range]) -> Step {
         let parts = keeping.iter().filter_map(|range| range.keys.intersect(&piece.keys));
         let pieces: Vec<Piece> =
             parts.map(|keys| Piece { keys, from: piece.from.clone() }).collect();
         if pieces.is_empty() {
-            // A list without our keys is not one to believe; the next one will have them.
+            // The list has a gap at our keys, so it is stale. Retry with the next one.
             return Step::GoOn;
         }
         Step::Reshape { gone: vec![piece.keys.clone()], pieces }
@@ -186,12 +185,12 @@ impl Following {
 
 enum Step {
     GoOn,
-    /// Other readers go on with the same keys.
+    /// Other readers continue with the same keys.
     Reshape {
         gone: Vec<KeyRange>,
         pieces: Vec<Piece>,
     },
-    /// Somebody else has gone on already.
+    /// Another reader has already taken over.
     End,
     Unheard,
 }

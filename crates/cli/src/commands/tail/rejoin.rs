@@ -1,11 +1,11 @@
-//! Brings the readers of a merged range together again.
+//! Joins the readers of a merged range into one.
 //!
-//! Each split makes one reader more. After a merge, several readers read parts of one range; once they have
-//! all read everything, they wait at the same position, and one reader of the whole range can go on from it.
-//! The last to come notices. The others learn it when their request returns, and throw away what it brought:
-//! the one that went on in their place reads it too.
+//! Each split adds a reader. After a merge, several readers read parts of one range. Once all are caught up, they
+//! wait at the same position, and one reader of the whole range can continue from it. The last reader to arrive
+//! detects this. The others see it when their request returns, and drop its page, because their successor reads
+//! the same changes.
 //!
-//! Nothing here reads or waits; it only knows who is where.
+//! This module only records positions; it reads nothing and does not wait.
 
 use super::reader::Piece;
 use headwater_model::KeyRange;
@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A reader, while this program runs. Keys would not do: the same keys may be split off a second time while
-/// the first reader of them still waits for an answer.
+/// Identifies a reader in this process. Keys cannot identify it: the same keys may be split off a second time while
+/// their first reader still waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReaderId(u64);
 
-/// Who waits at the end of a part of a range, and where.
+/// The readers that have caught up with their part of a range, and their positions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting(Arc<Mutex<Readers>>);
 
@@ -26,20 +26,20 @@ pub(crate) struct Waiting(Arc<Mutex<Readers>>);
 struct Readers {
     next: u64,
     waiting: BTreeMap<ReaderId, Piece>,
-    /// Those in whose place another one has gone on.
+    /// Readers that were replaced by another one.
     replaced: BTreeSet<ReaderId>,
 }
 
 impl Waiting {
-    /// A reader nobody else is.
+    /// Returns a new, unique reader id.
     pub(crate) fn reader(&self) -> ReaderId {
         let mut readers = self.0.lock();
         readers.next += 1;
         ReaderId(readers.next)
     }
 
-    /// The reader has read a part of `range` to its end. If with it all parts of the range stand at one
-    /// position, these are their keys: their readers are replaced, and the caller goes on with the whole.
+    /// Records that the reader has read a part of `range` to its end. If all parts of the range now have the same
+    /// position, returns their keys: their readers count as replaced, and the caller continues with the whole range.
     pub(crate) fn wait(
         &self,
         reader: ReaderId,
@@ -71,7 +71,7 @@ impl Waiting {
         Some(keys)
     }
 
-    /// The reader waits no longer. True if somebody has gone on in its place.
+    /// Removes a waiting reader. Returns true if another reader has replaced it.
     pub(crate) fn leave(&self, reader: ReaderId) -> bool {
         let mut readers = self.0.lock();
         readers.waiting.remove(&reader);
@@ -79,7 +79,7 @@ impl Waiting {
     }
 }
 
-/// Whether these parts are all of the range, without a gap.
+/// Returns whether these parts cover the whole range without a gap.
 fn make_up(range: &KeyRange, parts: &[KeyRange]) -> bool {
     let mut parts: Vec<&KeyRange> = parts.iter().collect();
     parts.sort_by(|one, other| one.min().cmp(other.min()));

@@ -1,4 +1,4 @@
-//! One line per change: its JSON for programs, something readable for people.
+//! Formats one line per change: JSON for programs, readable text for people.
 
 use crate::output;
 use crate::transfer::Object;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 
-/// How much of an item people are shown.
+/// Length limit of an item in readable text.
 const SHOWN_CHARS: usize = 160;
 
 /// For whom lines are.
@@ -23,7 +23,7 @@ pub(crate) enum Style {
     Text,
 }
 
-/// What is known about a change.
+/// A change, parsed as far as printing needs.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     bytes: &'a [u8],
@@ -60,7 +60,7 @@ impl<'a> Change<'a> {
         Change { bytes, seen: serde_json::from_slice(bytes).unwrap_or_default() }
     }
 
-    /// Its position; all changes of one transaction have one.
+    /// Returns the LSN. All changes of one transaction have the same LSN.
     pub(crate) fn lsn(&self) -> Option<Lsn> {
         let of_envelope = self.seen.metadata.as_ref().and_then(|metadata| metadata.lsn);
         of_envelope.or(self.seen.lsn).map(Lsn::new)
@@ -76,7 +76,7 @@ impl<'a> Change<'a> {
         metadata.and_then(|metadata| metadata.operation_type.as_deref()).unwrap_or("change")
     }
 
-    /// The item in it, and its id.
+    /// Returns the item in the change, and its id.
     fn item(&self, mode: FeedMode) -> (&[u8], Option<Cow<'_, str>>) {
         match (mode, self.seen.current) {
             (FeedMode::AllVersionsAndDeletes, Some(current)) => {
@@ -106,7 +106,7 @@ impl Printer {
         Printer { out: io::BufWriter::new(stdout.lock()), style, mode, coloured }
     }
 
-    /// False when nobody reads any more, which is a fine way to end.
+    /// Prints a change. Returns false if the output was closed, which is not a failure.
     pub(crate) fn print(&mut self, range: PartitionId, change: &Change<'_>) -> Result<bool> {
         let written = match self.style {
             Style::Json => self.out.write_all(&one_line(change.bytes)),
@@ -150,7 +150,7 @@ impl Printer {
     }
 }
 
-/// Without what every item has, and not longer than a line or two.
+/// Returns the item without system properties, shortened to one or two lines.
 fn abridged(item: &[u8]) -> String {
     let item = Object::parse(item).unwrap_or_default().without_system();
     let others = item.properties.iter().filter(|(name, _)| name != "id");
@@ -162,7 +162,7 @@ fn abridged(item: &[u8]) -> String {
     }
 }
 
-/// Between tokens a line break is white space; inside of a string it is escaped already.
+/// Puts JSON on one line. Line breaks occur only between tokens, because strings have theirs escaped.
 pub(crate) fn one_line(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
         return Cow::Borrowed(bytes);

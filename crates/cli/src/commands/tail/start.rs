@@ -1,4 +1,4 @@
-//! What `--from` means: a word, a moment, an age, or a position.
+//! Parses `--from`: a word, a time, an age or a position. Turns it into the pieces to read.
 
 use super::reader::Piece;
 use anyhow::{Context, Result, bail, ensure};
@@ -6,13 +6,13 @@ use headwater_client::{Container, FeedFrom};
 use headwater_model::{ContainerRid, Continuation, FeedMode, KeyRange, PartitionId, Timestamp};
 use std::str::FromStr;
 
-/// Where to begin.
+/// A starting point in the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     Beginning,
     Now,
     Time(Timestamp),
-    /// So many milliseconds ago.
+    /// An age in milliseconds.
     Age(u64),
     Position(Continuation),
 }
@@ -43,7 +43,7 @@ impl FromStr for Start {
 }
 
 impl Start {
-    /// Refuses a position of another container: one made anew under the same name is another.
+    /// Refuses a position of another container, also of an earlier one with the same name.
     pub(crate) fn check(&self, container: ContainerRid) -> Result<()> {
         let of = match self {
             Start::Position(position) => position.container(),
@@ -57,8 +57,8 @@ impl Start {
         Ok(())
     }
 
-    /// The pieces of work: one for each range, or several where a position stands at several LSNs within a
-    /// merged range. Where a position says nothing about a range, `otherwise` does.
+    /// Returns the pieces to read: one per range, or several where a position has several LSNs within a
+    /// merged range. `otherwise` applies to ranges that the position does not cover.
     pub(crate) async fn pieces(
         &self,
         otherwise: Option<&Start>,
@@ -91,8 +91,8 @@ impl Start {
         Ok(pieces)
     }
 
-    /// A piece for each part of these keys, where a position stands at several LSNs within them: the lowest
-    /// is one that the others may have left behind.
+    /// Returns a piece for each part of these keys, where a position has several LSNs within them. Starting the whole
+    /// range at the lowest LSN could read changes that other parts have already passed.
     fn divided(&self, keys: &KeyRange) -> Option<Vec<Piece>> {
         let Start::Position(position) = self else { return None };
         let Continuation::Composite { positions, .. } = position else { return None };
@@ -106,7 +106,7 @@ impl Start {
         is_divided.then_some(pieces)
     }
 
-    /// Where to begin with these keys, if this says anything about them.
+    /// Returns the starting point for these keys, if this one covers them.
     fn of(&self, keys: &KeyRange, moment: Moment) -> Result<Option<FeedFrom>> {
         let all = moment.mode == FeedMode::AllVersionsAndDeletes;
         ensure!(
@@ -128,14 +128,14 @@ impl Start {
     }
 }
 
-/// When, and of which feed.
+/// The current time and the feed mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) mode: FeedMode,
     pub(crate) now_millis: u64,
 }
 
-/// `90s`, `10m`, `2h`, `1d`, in milliseconds.
+/// Parses an age such as `90s`, `10m`, `2h` or `1d` into milliseconds.
 pub(crate) fn age(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let seconds = match unit {
@@ -148,7 +148,7 @@ pub(crate) fn age(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(seconds)?.checked_mul(1000)
 }
 
-/// A day, or a moment of one in UTC, as RFC 3339 has it; or an HTTP date.
+/// Parses a date or a UTC time in the form of RFC 3339, or an HTTP date.
 fn time(text: &str) -> Option<Timestamp> {
     if let Ok(time) = Timestamp::from_rfc1123(text) {
         return Some(time);
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// The model writes dates, so it can check what we read.
+    /// Checks the parser against the dates that the model writes.
     #[test]
     fn every_date_is_read_as_the_model_writes_it() {
         for seconds in (0..4_000_000_000u64).step_by(8_640_011) {

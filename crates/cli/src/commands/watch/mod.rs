@@ -1,6 +1,6 @@
-//! `headwater watch`: who works on what, how far behind and how fast, as it changes; ours and .NET's and Java's.
+//! `headwater watch`: shows the hosts of Headwater, .NET and Java processors with their leases, lag and speed.
 //!
-//! It only looks. On a terminal the same table is drawn again and again, elsewhere one is printed below the other.
+//! Read-only. On a terminal the table is redrawn in place; elsewhere each table is printed below the previous one.
 
 mod view;
 
@@ -104,7 +104,7 @@ impl Looking {
             self.runtime.sleep(every).await;
             match self.look().await {
                 Ok(seen) => views = seen,
-                // A server that restarts comes back; the last view stays until then.
+                // The server may be restarting. Keep the last view and retry.
                 Err(error) if screen.is_some() => {
                     trouble = Some(format!("cannot read the leases: {error:#}"));
                 }
@@ -113,7 +113,7 @@ impl Looking {
         }
     }
 
-    /// Everything there is to see. Processors may come and go, so they are looked for every time.
+    /// Reads all processors. They are listed every time, because they may come and go.
     async fn look(&mut self) -> Result<Vec<View>> {
         let mut views = Vec::new();
         for unit in self.places.units().await? {
@@ -132,14 +132,15 @@ impl Looking {
         let mode = info.lease.mode.unwrap_or(FeedMode::LatestVersion);
         let now = self.runtime.unix_millis() / 1000;
         match lag_of(&self.places.source, &info.lease, mode, now).await {
-            // Split just now, or older than what is kept: the next owner will say.
+            // The range was just split, or the position is older than the history. The lag is unknown until an owner
+            // moves the lease.
             Err(SourceError::RangeGone | SourceError::PositionLost(_)) => Ok(UNKNOWN),
             other => Ok(other?),
         }
     }
 }
 
-/// Waits for a key that quits; for ever without a screen. A server that does not answer delays no key.
+/// Waits for a key that quits, or forever without a screen. An unresponsive server does not delay keys.
 async fn quit_pressed(screen: Option<&Screen>, runtime: &Runtime) -> Result<()> {
     let Some(screen) = screen else { return std::future::pending().await };
     while !screen.is_quit_pressed()? {
@@ -152,7 +153,7 @@ async fn quit_pressed(screen: Option<&Screen>, runtime: &Runtime) -> Result<()> 
 const KEY_POLL: Duration = Duration::from_millis(50);
 const UNKNOWN: Lag = Lag { transactions: None, time: None };
 
-/// One processor below the other, no wider than the terminal.
+/// Renders the processors one below the other, no wider than the terminal.
 fn picture(views: &[View], columns: Option<usize>) -> Vec<String> {
     let mut lines = Vec::new();
     for view in views {

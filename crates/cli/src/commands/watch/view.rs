@@ -1,5 +1,5 @@
-//! What is seen of a processor at one moment, and how it is shown: as a table for people, as lines of JSON for
-//! programs. It asks nobody; two looks after each other say how fast a lease moves.
+//! The state of a processor at one moment, and its display: a table for people, lines of JSON for programs. Sends no
+//! requests. Two successive views give the speed of a lease.
 
 use crate::commands::leases::to_json;
 use headwater_model::Lsn;
@@ -18,7 +18,7 @@ pub(crate) struct View {
     total: Lag,
 }
 
-/// Somebody who works.
+/// A host of the processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Host {
     name: String,
@@ -35,12 +35,12 @@ struct Row {
     lag: Lag,
     age: Option<Duration>,
     state: &'static str,
-    /// Transactions handled in a second since the last look; nothing before the second one.
+    /// Transactions per second since the last view; none in the first view.
     rate: Option<f64>,
     json: serde_json::Value,
 }
 
-/// Where leases were at the last look.
+/// Positions of the leases in the last view.
 #[derive(Default)]
 pub(crate) struct Before {
     at: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct Before {
 }
 
 impl View {
-    /// What was seen; `lags` are those of the leases, in the same order.
+    /// Builds a view. `lags` has one entry per lease, in the same order.
     pub(crate) fn new(unit: &Unit, snapshot: &Snapshot, lags: &[Lag]) -> View {
         let row = |(info, lag): (&LeaseInfo, &Lag)| Row {
             lease: info.lease.token.clone(),
@@ -72,7 +72,7 @@ impl View {
         }
     }
 
-    /// Compares with the last look, which this one then is.
+    /// Computes the speeds since the last view, and makes this view the last one.
     pub(crate) fn compare(views: &mut [View], before: &mut Before, now: Duration) {
         let passed = now.saturating_sub(before.at).as_secs_f64();
         let mut positions = BTreeMap::new();
@@ -88,7 +88,7 @@ impl View {
         *before = Before { at: now, positions };
     }
 
-    /// For programs: everything about one processor in one line.
+    /// Returns everything about one processor as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         let host = |host: &Host| {
             let Host { name, leases, draining } = host;
@@ -112,7 +112,7 @@ impl View {
         })
     }
 
-    /// For people; names are shortened where a line would be longer than this.
+    /// Renders the table. Names are shortened where a line would exceed this width.
     pub(crate) fn lines(&self, columns: Option<usize>) -> Vec<String> {
         let paused = if self.paused { "  (paused)" } else { "" };
         let mut lines = vec![format!("{}{paused}", self.processor)];
@@ -150,7 +150,8 @@ impl Row {
     }
 }
 
-/// Those who say that they take part, and those who own something: hosts of .NET and Java say nothing.
+/// Returns the hosts that announce themselves and those that own a lease. Hosts of .NET and Java do not announce
+/// themselves.
 fn hosts(snapshot: &Snapshot, rows: &[Row]) -> Vec<Host> {
     let mut hosts: BTreeMap<&str, Host> = BTreeMap::new();
     let host = |name: &str| Host { name: name.to_owned(), leases: 0, draining: false };
@@ -164,7 +165,7 @@ fn hosts(snapshot: &Snapshot, rows: &[Row]) -> Vec<Host> {
     hosts.into_values().collect()
 }
 
-/// A lease that was set back has no speed.
+/// Computes transactions per second. None for a lease that was moved back.
 fn rate(before: Lsn, after: Lsn, seconds: f64) -> Option<f64> {
     let moved = after.get().checked_sub(before.get())?;
     (seconds > 0.0).then(|| moved as f64 / seconds)
@@ -184,12 +185,12 @@ fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
 }
 
-/// The columns whose cells stand to the left, and may be shortened as long as something is left of them.
+/// The left-aligned columns, which may be shortened down to `NAME_MIN` characters.
 const NAMES: [usize; 2] = [0, 1];
 const NAME_MIN: usize = 8;
 const STATE: usize = 7;
 
-/// A table as wide as it has to be: names to the left, numbers to the right.
+/// Aligns a table with minimal widths: names to the left, numbers to the right.
 fn aligned(table: &[[String; 8]], columns: Option<usize>) -> Vec<String> {
     let mut widths = widths(table);
     if let Some(columns) = columns {
@@ -221,7 +222,7 @@ fn widths(table: &[[String; 8]]) -> [usize; 8] {
     std::array::from_fn(width)
 }
 
-/// At most so many characters: what is too long loses its middle, since names differ at both ends.
+/// Shortens a text to at most `most` characters. Drops the middle, because names differ at both ends.
 fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most || most == 0 {
