@@ -1,7 +1,7 @@
 //! Runs the fuzz targets of `fuzz/`, from the seeds that are checked in.
 //!
-//! It needs a nightly toolchain and `cargo-fuzz`, which nothing else does, so no test runs it. What it finds
-//! becomes a seed, and those are read by ordinary tests.
+//! It needs a nightly toolchain and `cargo-fuzz`. Nothing else needs them, so no test runs it. Its findings become
+//! seeds, which ordinary tests read.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,24 +10,24 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Bytes of an input; what parsers get wrong they get wrong in less.
+/// Maximum length of an input; parser bugs show on shorter ones.
 const INPUT_BYTES_MAX: u32 = 4096;
-/// Megabytes a target may take before that is a finding.
+/// Memory limit of a target in megabytes; exceeding it is a finding.
 const MEMORY_MB_MAX: u32 = 1024;
-/// Seconds one input may take before that is a finding.
+/// Time limit of one input in seconds; exceeding it is a finding.
 const INPUT_SECONDS_MAX: u32 = 20;
 
-/// Which targets, for how long each, and how many at a time.
+/// The options: targets, seconds per target, and targets run in parallel.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) seconds: u64,
     pub(crate) jobs: u64,
-    /// All of them, if none is named.
+    /// The targets; empty for all.
     pub(crate) targets: Vec<String>,
 }
 
 impl Settings {
-    /// Understands `--seconds N`, `--jobs N` and names of targets.
+    /// Parses `--seconds N`, `--jobs N` and names of targets.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Settings> {
         let mut settings = Settings { seconds: 60, jobs: 1, targets: Vec::new() };
         let mut arguments = arguments.iter();
@@ -54,7 +54,7 @@ impl Settings {
     }
 }
 
-/// `false` when a target found something; it has then said what.
+/// Runs the targets. Returns `false` if one has a finding, after printing it.
 pub(crate) fn run(root: &Path, settings: &Settings) -> Result<bool> {
     let known = targets(root)?;
     if let Some(unknown) = settings.targets.iter().find(|name| !known.contains(name)) {
@@ -85,7 +85,7 @@ pub(crate) fn run(root: &Path, settings: &Settings) -> Result<bool> {
     Ok(found.is_empty())
 }
 
-/// Begins where the last long run ended, unless this checkout has a corpus of its own.
+/// Unpacks the corpus of the last long run, unless this checkout already has one.
 fn unpack_corpus(root: &Path) -> Result<()> {
     let corpus = root.join("fuzz/corpus");
     if corpus.exists() {
@@ -99,7 +99,7 @@ fn unpack_corpus(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The targets there are: one file each.
+/// Lists the targets: one per file.
 fn targets(root: &Path) -> Result<Vec<String>> {
     let folder = root.join("fuzz/fuzz_targets");
     let entries = std::fs::read_dir(&folder).context("fuzz/fuzz_targets cannot be read")?;
@@ -111,7 +111,7 @@ fn targets(root: &Path) -> Result<Vec<String>> {
 }
 
 fn fuzz(root: &Path, target: &str, seconds: u64) -> Result<bool> {
-    // What is found on the way goes to the first folder; the seeds stay as they are.
+    // New inputs go to the first folder; the seeds stay unchanged.
     let folders = [format!("fuzz/corpus/{target}"), format!("fuzz/seeds/{target}")];
     for folder in &folders {
         std::fs::create_dir_all(root.join(folder))

@@ -1,15 +1,15 @@
-//! The hostile day: every test that plays an attacker or a disaster, in release and for longer.
+//! `cargo xtask hostile`: the long form, in release, of every test that simulates an attacker or a disaster.
 //!
-//! What each does and how it is judged is in its own file; this only says which and for how long. `cargo xtask
-//! test` runs all of them in a short form. Two variables ask for the long form: `HEADWATER_HOSTILE_SECONDS` and
-//! `HEADWATER_MATRIX`. A test that reads one of them must be listed here.
+//! This module only lists the tests and sets their length; `cargo xtask test` runs all of them in a short form. Two
+//! variables select the long form: `HEADWATER_HOSTILE_SECONDS` and `HEADWATER_MATRIX`. A test that reads one of them
+//! must be listed here.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Tests by what they try.
+/// The integration tests, grouped by target of attack.
 const TESTS: &[&str] = &[
     // Principals, operations, disguises; connections; queries.
     "authorization",
@@ -39,9 +39,9 @@ const TESTS: &[&str] = &[
 /// Unit tests with a long form, by package and by a part of their path.
 const UNIT_TESTS: &[(&str, &str)] = &[("headwater-server", "certificate::damage_matrix")];
 
-/// Asks for the long form of the damage matrices: every file instead of one of each kind.
+/// The variable that selects the long form of the damage matrices: every file instead of one of each kind.
 const MATRIX: &str = "HEADWATER_MATRIX";
-/// The seconds of each attack.
+/// The variable that sets the seconds of each attack.
 const SECONDS: &str = "HEADWATER_HOSTILE_SECONDS";
 
 /// How long each attack takes.
@@ -57,7 +57,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Understands `--seconds N`.
+    /// Parses `--seconds N`.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Settings> {
         let seconds = match arguments {
             [] => return Ok(Settings::default()),
@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// `false` when an attack succeeded. All tests run, whatever the first of them say.
+/// Runs all tests, even after a failure. Returns `false` if an attack succeeded.
 pub(crate) fn run(root: &Path, settings: &Settings) -> Result<bool> {
     let mut arguments = vec!["--workspace", "--no-fail-fast"];
     arguments.extend(TESTS.iter().flat_map(|test| ["--test", *test]));

@@ -1,10 +1,10 @@
 //! The project's automation, run as `cargo xtask <command>`.
 //!
-//! Everything CI does is a command here, so it runs the same way on your machine. Two ideas carry
-//! it: `tidy` holds the rules no compiler checks, as functions over text; `test` is a table of
+//! Everything CI does is a command here, so it runs the same way on your machine. The two main parts are
+//! `tidy`, the rules that no compiler checks, as functions over text; and `test`, a table of
 //! suites (`test/suites.rs`) that one loop runs, streams and counts.
 //!
-//! This crate uses none of ours. It must build in seconds and still work when they do not compile.
+//! This crate uses no other crate of the workspace. It must build in seconds, and work when they do not compile.
 
 mod browser;
 mod compatibility;
@@ -72,7 +72,7 @@ commands:
 To add a suite, add an entry to xtask/src/test/suites.rs.
 ";
 
-/// What the command line asks for.
+/// A parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Command<'a> {
     Browser,
@@ -124,7 +124,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `false` when the command ran and found something wrong; it has then said what.
+/// Runs a command. Returns `false` if it found a problem, after printing it.
 fn run(arguments: &[String]) -> Result<bool> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match Command::parse(&arguments)? {
@@ -144,7 +144,7 @@ fn run(arguments: &[String]) -> Result<bool> {
     }
 }
 
-/// The repository: the folder above this crate.
+/// Returns the root of the repository: the folder above this crate.
 fn root() -> Result<PathBuf> {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let root = here.parent().context("xtask has no parent folder")?;

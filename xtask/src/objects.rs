@@ -1,8 +1,8 @@
-//! `cargo xtask objects`: backups to object stores that others wrote, on loopback.
+//! `cargo xtask objects`: tests backups against third-party object stores on loopback.
 //!
 //! Installs Azurite (npm) and moto (PyPI) in the versions that `compatibility/objects` pins, under
 //! `target/objects`, and runs `crates/cli/tests/objects`, which starts one of them for each test. Without Python the
-//! tests of S3 are left out.
+//! tests of S3 are skipped.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,11 +13,11 @@ use anyhow::{Context, Result, ensure};
 use crate::compatibility::process;
 
 const INSTALL_TIME: Duration = Duration::from_secs(300);
-/// Probes for what Azurite needs, and moto.
+/// Probes for the requirements of Azurite.
 const NODE: [&[&str]; 2] = [&["node", "--version"], &["npm", "--version"]];
 const PYTHON: &[&str] = &["python3", "-m", "venv", "--help"];
 
-/// `false` when a test failed.
+/// Runs the tests. Returns `false` if one failed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let missing = NODE.iter().find(|probe| !process::succeeds(probe));
     ensure!(missing.is_none(), "Node.js and npm are not installed; Azurite needs them");
@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(tests.status().context("cargo cannot be started")?.success())
 }
 
-/// The program of its blob service.
+/// Installs Azurite. Returns the path of its blob service program.
 fn install_azurite(source: &Path, home: &Path) -> Result<std::path::PathBuf> {
     for file in ["package.json", "package-lock.json"] {
         let copied = std::fs::copy(source.join(file), home.join(file));
@@ -50,7 +50,7 @@ fn install_azurite(source: &Path, home: &Path) -> Result<std::path::PathBuf> {
     Ok(home.join("node_modules/azurite/dist/src/blob/main.js"))
 }
 
-/// The Python that has it.
+/// Installs moto. Returns the path of the Python that has it.
 fn install_moto(source: &Path, home: &Path) -> Result<std::path::PathBuf> {
     let environment = home.join("venv");
     install(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;

@@ -1,6 +1,6 @@
-//! Runs the README's commands, so that what a newcomer types first keeps working.
+//! Runs the README's commands, so that the first commands of a new user keep working.
 //!
-//! A block takes part when its fence says so:
+//! A block is run if its fence is marked `tested`:
 //!
 //! ````text
 //! ```sh tested
@@ -8,7 +8,7 @@
 //! ```
 //! ````
 //!
-//! Hosting sites look only at the first word of a fence, so the mark is invisible to readers. Each
+//! Hosting sites use only the first word of a fence, so the mark is invisible to readers. Each
 //! block is one bash script, run from the root of the repository, and fails at its first failing
 //! command. A README without such a block is not an error: not every command can run unattended.
 
@@ -27,7 +27,7 @@ struct Block {
     script: String,
 }
 
-/// Runs every marked block; `false` when one of them failed.
+/// Runs every marked block. Returns `false` if one of them failed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let text = std::fs::read_to_string(root.join(FILE))
         .with_context(|| format!("{FILE} cannot be read"))?;

@@ -1,17 +1,17 @@
-//! The long soak: the same test that `cargo xtask test` runs for seconds, for minutes and in release.
+//! `cargo xtask soak`: runs for minutes and in release the soak test that `cargo xtask test` runs for seconds.
 //!
-//! What it does and how it is judged is in `crates/cli/tests/soak`; this only says for how long.
+//! The workload and its checks are in `crates/cli/tests/soak`; this module only sets the duration and the seed.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long, and which history.
+/// The options: the duration and the seed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) minutes: u64,
-    /// The test has one of its own.
+    /// The seed; the test has a default.
     pub(crate) seed: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Understands `--minutes N` and `--seed N`.
+    /// Parses `--minutes N` and `--seed N`.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Settings> {
         let mut settings = Settings::default();
         for pair in arguments.chunks(2) {
@@ -40,7 +40,7 @@ impl Settings {
     }
 }
 
-/// `false` when the soak found something.
+/// Runs the soak test. Returns `false` if it failed.
 pub(crate) fn run(root: &Path, settings: &Settings) -> Result<bool> {
     let mut command = Command::new("cargo");
     command.args(["test", "--release", "-p", "headwater", "--test", "soak", "--", "--nocapture"]);

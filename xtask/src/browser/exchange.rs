@@ -1,5 +1,5 @@
-//! Single HTTP/1.1 messages over blocking sockets, one per connection: enough for a browser and a server of
-//! ours on loopback, and for nothing else.
+//! Exchanges single HTTP/1.1 messages over blocking sockets, one per connection. It supports only a browser and a
+//! Headwater server on loopback.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Browsers open connections in advance and send nothing.
+/// Read timeout of a request: browsers open connections in advance and send nothing on them.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
-/// An event stream never ends; its start is enough.
+/// Read timeout of an answer: an event stream never ends, and its start is enough.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const BYTES_MAX: usize = 1 << 20;
 
 /// A request of the browser.
 pub(super) struct Request {
-    /// Such as `GET /page HTTP/1.1`.
+    /// The request line, such as `GET /page HTTP/1.1`.
     line: String,
     head: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
 impl Request {
-    /// Reads a request. `None` if the connection brings none.
+    /// Reads a request. `None` if the connection sends none in time.
     pub(super) fn read(stream: &mut TcpStream) -> Option<Request> {
         stream.set_read_timeout(Some(SILENCE_MAX)).ok()?;
         let mut bytes = Vec::new();
@@ -59,7 +59,7 @@ impl Request {
         self.line.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// The host the browser believes it talks to, without its port.
+    /// Returns the host in the request, without its port.
     pub(super) fn host(&self) -> &str {
         let host = self.head.iter().find(|(name, _)| name == "host");
         host.and_then(|(_, value)| value.split(':').next()).unwrap_or_default()
@@ -69,7 +69,7 @@ impl Request {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Passes the request on with every header it has but `Connection`, and the answer back.
+    /// Forwards the request with all its headers except `Connection`, and returns the answer to the browser.
     pub(super) fn pass_on(&self, server: SocketAddr, browser: &mut TcpStream) -> Result<()> {
         let mut bytes = format!("{}\r\n", self.line).into_bytes();
         for (name, value) in self.head.iter().filter(|(name, _)| name != "connection") {
@@ -88,11 +88,11 @@ pub(super) fn answer(browser: &mut TcpStream, status: &str, kind: &str, body: &s
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\ncache-control: no-store\r\n\
          connection: close\r\n\r\n{body}"
     );
-    // A browser that has gone on needs no answer.
+    // An error is harmless: the browser has closed the connection.
     let _ = browser.write_all(answer.as_bytes());
 }
 
-/// Sends a request of our own; the body of the answer.
+/// Sends a request and returns the body of the answer.
 pub(super) fn send(server: SocketAddr, line: &str, more: &str, body: &str) -> Result<String> {
     let length = body.len();
     let request = format!(
@@ -105,7 +105,7 @@ pub(super) fn send(server: SocketAddr, line: &str, more: &str, body: &str) -> Re
     Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
-/// All that comes back within the limit.
+/// Sends a request and returns the bytes received within the limits.
 fn exchange(server: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(server).context("the server does not answer")?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask browser`: what web pages can do to a server, tried with a real browser.
+//! `cargo xtask browser`: tests with a real browser what web pages can do to a server.
 //!
 //! A server without authentication runs on loopback, then one with the well-known key, and Chromium opens the same page under three names:
 //!
@@ -7,9 +7,9 @@
 //!   collector serves the page and then passes every other request on to the server unchanged;
 //! * `localhost`, a page of this machine.
 //!
-//! Each tries to read and write (page.html). The first two must get nowhere, the last one must succeed. Images,
-//! scripts and `fetch` with `no-cors` name no origin: the server's log says that it refused each of them, also
-//! when it runs with the well-known key and the page knows that key.
+//! Each page tries to read and write (page.html). The first two must fail, the last one must succeed. Images,
+//! scripts and `fetch` with `no-cors` carry no origin, so the server's log must show that it refused each of them.
+//! This also holds when the server runs with the well-known key and the page knows that key.
 
 mod exchange;
 
@@ -27,19 +27,19 @@ use exchange::{Request, answer, send};
 
 const PAGE: &str = include_str!("page.html");
 const POLL: Duration = Duration::from_millis(20);
-/// All three pages take a few seconds.
+/// Time limit for all three pages, which take a few seconds.
 const TIME_MAX: Duration = Duration::from_secs(90);
 /// Names of pages, in the order in which they are opened.
 const PAGES: [&str; 3] = ["evil.test", "rebound.test", "localhost"];
 
-/// An identity token that carries the well-known key, as the SDKs' test suites make it: any page can.
+/// An identity token with the well-known key, as the SDKs' test suites create it. Any page can create one.
 const IDENTITY: &str = "eyJhbGciOiJSUzI1NiJ9.eyJleHAiOjQwMDAwMDAwMDB9.QzJ5NnlEamY1L1Irb2IwTjhBN0NndjMwVlJESklXRUhM\
                         TSs0UURVNURFMm5ROW5EdVZUcW9iRDRiOG1HR3lQTWJJWm5xeU1zRWNhR1F5NjdYSXcvSnc9PQ";
 
-/// What each attempt of a page came to.
+/// The results of a page's attempts, by attempt.
 type Outcome = BTreeMap<String, String>;
 
-/// A child that ends with this program.
+/// A child process that is killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -48,14 +48,14 @@ impl Drop for Ended {
     }
 }
 
-/// What needs no secret.
+/// The ways to access a server without a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     NoAuthentication,
     WellKnownKey,
 }
 
-/// Runs the trial; `false` when a page could do what it must not, or could not do what it may.
+/// Runs the test. Returns `false` if a page succeeded where it must fail, or failed where it must succeed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let home = root.join("target/browser");
     if home.exists() {
@@ -72,7 +72,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// Opens the pages with one server; how many of them failed.
+/// Opens the pages against one server. Returns how many of them failed.
 fn try_pages(home: &Path, binary: &Path, access: Access) -> Result<usize> {
     std::fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
     let log = home.join("server.log");
@@ -128,7 +128,7 @@ fn start_server(binary: &Path, access: Access, log: &Path) -> Result<(Ended, Soc
     Ok((server, address.with_context(|| format!("the server's address {url:?}"))?))
 }
 
-/// Something to read: one order.
+/// Creates a container with one order.
 fn fill(server: SocketAddr) -> Result<()> {
     send(server, "POST /dbs", "", r#"{"id":"shop"}"#)?;
     let container =
@@ -139,7 +139,7 @@ fn fill(server: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// Chromium with an empty profile, in which every name of a test points to this machine.
+/// Starts Chromium with an empty profile in which `*.test` resolves to this machine.
 fn start_browser(home: &Path, url: &str) -> Result<Ended> {
     let log = std::fs::File::create(home.join("chromium.log")).context("the browser's log")?;
     let browser = Command::new("chromium")
@@ -207,7 +207,7 @@ fn page(name: &str, server: SocketAddr) -> String {
     PAGE.replace("SETTINGS", &settings.to_string())
 }
 
-/// What a page could do and must not, or could not do and should.
+/// Returns the attempts of a page whose result is wrong.
 fn judge(name: &str, outcome: Option<&Outcome>, databases: &str) -> Vec<String> {
     let Some(outcome) = outcome else { return vec!["it did not report".to_owned()] };
     let is_ours = name == "localhost";
@@ -230,7 +230,7 @@ fn judge(name: &str, outcome: Option<&Outcome>, databases: &str) -> Vec<String> 
     problems
 }
 
-/// Which requests without an origin the server did not refuse, by its log.
+/// Returns the requests without an origin that the server did not refuse, according to its log.
 fn judge_probes(name: &str, log: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (how, path) in [

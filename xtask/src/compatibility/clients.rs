@@ -1,22 +1,22 @@
-//! The clients we are tried with. To add one, add an entry to `CLIENTS` and a folder under
+//! The clients that the server is tested with. To add one, add an entry to `CLIENTS` and a folder under
 //! `compatibility/` that holds its program and the exact version of its SDK.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A program written with somebody else's client.
+/// A test program that uses a third-party SDK.
 #[derive(Debug)]
 pub(super) struct Client {
-    /// As its results name it.
+    /// The name in its results.
     pub(super) name: &'static str,
-    /// What it is written with, for people.
+    /// The SDK, as shown to readers.
     pub(super) sdk: &'static str,
-    /// Its folder under `compatibility/` and under `target/compatibility/`.
+    /// The name of its folders under `compatibility/` and `target/compatibility/`.
     pub(super) home: &'static str,
-    /// Commands that succeed if this machine has what it needs.
+    /// Commands that succeed if its requirements are installed.
     pub(super) needs: &'static [&'static [&'static str]],
-    /// Puts the SDK into the folder, quickly if it is there already.
+    /// Installs the SDK into the folder; quick if it is already there.
     pub(super) install: &'static [Step],
     pub(super) install_time: Duration,
     pub(super) run: Step,
@@ -29,7 +29,7 @@ pub(super) struct Step {
     env: &'static [(&'static str, &'static str)],
 }
 
-/// Where a client's files are.
+/// The folders of a client.
 pub(super) struct Places<'a> {
     pub(super) source: PathBuf,
     pub(super) home: &'a Path,
@@ -143,8 +143,7 @@ pub(super) const CLIENTS: &[Client] = &[
         ],
         install_time: INSTALL_TIME,
         run: Step::with(
-            // The client's TLS is below what Node allows by itself, and its code is full of what Node
-            // has deprecated since.
+            // The client's TLS is weaker than Node's default allows, and its code uses many deprecated APIs.
             &["node", "--tls-cipher-list=DEFAULT@SECLEVEL=0", "--no-deprecation", "main.mjs"],
             &[("HEADWATER_MODULES", "{home}"), ("NODE_EXTRA_CA_CERTS", "{home}/proxy.pem")],
         ),
@@ -194,7 +193,7 @@ pub(super) const CLIENTS: &[Client] = &[
         name: "dotnet",
         sdk: ".NET Microsoft.Azure.Cosmos 3.51.0, gateway mode",
         home: "dotnet",
-        // The package with the .NET runtime is for this platform alone.
+        // The package with the .NET runtime supports only this platform.
         needs: &[
             &["sh", "-c", "test \"$(uname -sm)\" = \"Linux x86_64\""],
             &["npm", "--version"],
@@ -249,20 +248,20 @@ const NPM_INSTALL: &[&str] = &[
     "--no-save",
 ];
 
-/// Not a member of our workspace, with a lock file and a build folder of its own.
+/// The Rust client is not a member of this workspace; it has its own lock file and build folder.
 const RUST_INSTALL: &[Step] =
     &[Step::with(&["cargo", "build", "--quiet", "--locked"], &[("CARGO_TARGET_DIR", "{home}")])];
-/// A client to compile from its sources.
+/// Time limit for compiling the client from source.
 const RUST_INSTALL_TIME: Duration = Duration::from_secs(600);
 
-/// Modules and compiled files go into the private folder, and the lock file is taken as it is.
+/// Puts modules and compiled files into the private folder, and keeps the lock file unchanged.
 const GO_ENV: &[(&str, &str)] = &[
     ("GOPATH", "{home}/path"),
     ("GOCACHE", "{home}/cache"),
     ("GOFLAGS", "-mod=readonly -modcacherw"),
 ];
 
-/// Compiled files would lie among the sources.
+/// Keeps compiled files out of the source folder.
 const PYTHON_ENV: &[(&str, &str)] = &[("PYTHONDONTWRITEBYTECODE", "1")];
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Runs programs written with other people's clients against our server, and writes down the result.
+//! Runs programs that use third-party SDKs against a Headwater server, and records the results.
 //!
 //! Per client: install its SDK into a folder of its own under `target/compatibility`, start a fresh
-//! server, run the program, read its results. A program prints one JSON line per check; a line with
-//! `control` asks for what only the runner can do, which is to restart the server:
+//! server, run the program, read its results. A program prints one JSON line per check. A line with
+//! `control` requests a restart of the server, which only the runner can do:
 //!
 //! ```text
 //! {"client":"python","group":"items","check":"read","ok":true,"detail":""}
 //! {"control":"restart"}                                    answered on its standard input by {"done":true}
 //! ```
 //!
-//! A client whose language is missing on this machine is skipped, and says so. Only processes that
-//! were started here are ended, by their id.
+//! A client whose language is not installed is skipped with a message. The runner stops only processes that it
+//! started, by their id.
 
 mod clients;
 mod page;
@@ -27,7 +27,7 @@ use anyhow::{Context, Result, ensure};
 use clients::{CLIENTS, Client};
 use results::{Report, Results};
 
-/// Runs the named clients, or all; `false` when a check failed.
+/// Runs the named clients, or all. Returns `false` if a check failed.
 pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
     let chosen = choose(names)?;
     let binary = build(root)?;
@@ -58,7 +58,7 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Client>> {
     names.iter().map(find).collect()
 }
 
-/// Builds the server; the path of its binary.
+/// Builds the server. Returns the path of a copy of its binary.
 pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
@@ -68,7 +68,7 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     let binary = target.join("debug").join(format!("headwater{}", std::env::consts::EXE_SUFFIX));
     let home = root.join("target/compatibility");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
-    // A copy, so that a build meanwhile does not change what is tried.
+    // Copied, so that a concurrent build does not replace the binary under test.
     let copy = home.join(format!("headwater{}", std::env::consts::EXE_SUFFIX));
     std::fs::copy(&binary, &copy)
         .with_context(|| format!("{} is not there after the build", binary.display()))?;

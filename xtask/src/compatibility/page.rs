@@ -1,7 +1,7 @@
-//! The page that says what works with which client: `docs/internals/compatibility.md`.
+//! Writes the page of supported features per client: `docs/internals/compatibility.md`.
 //!
-//! It is written from the results of a whole run and from nothing else, in the order of the table of
-//! clients, so that the same results give the same bytes.
+//! The page depends only on the results of a full run, in the order of the table of clients. Equal results
+//! therefore give equal bytes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -61,7 +61,7 @@ fn text(results: &Results) -> String {
     page
 }
 
-/// Groups and their checks, in the order in which they are first met.
+/// Returns the groups and their checks, in the order of their first appearance.
 fn groups<'a>(reports: &[&'a Report]) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut order: Vec<&str> = Vec::new();
     let mut members: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

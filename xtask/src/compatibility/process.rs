@@ -1,4 +1,4 @@
-//! Child processes that end in time: with their work, or because they are ended by their id.
+//! Runs child processes with a time limit. Stops them by their id when the limit is exceeded.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// What is kept of a command's output.
+/// How much of the end of a command's output is kept.
 const OUTPUT_BYTES_MAX: usize = 20_000;
 const POLL: Duration = Duration::from_millis(50);
 
-/// Whether a harmless command succeeds, which shows that its program is installed.
+/// Returns whether a command without side effects succeeds, which shows that its program is installed.
 pub(crate) fn succeeds(probe: &[&str]) -> bool {
     let Some((program, args)) = probe.split_first() else {
         return false;
@@ -21,7 +21,7 @@ pub(crate) fn succeeds(probe: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end or its limit; the last of what it said.
+/// Runs a command up to a time limit. Returns its status and the end of its output.
 pub(crate) fn run(command: &mut Command, at_most: Duration) -> Result<(ExitStatus, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let name = command.get_program().to_string_lossy().into_owned();
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &mut Command, at_most: Duration) -> Result<(ExitStatu
     Ok((status, said.join("\n")))
 }
 
-/// Waits for a child; past the limit it is ended, and that is an error.
+/// Waits for a child. Kills it after the limit and returns an error.
 pub(super) fn wait(child: &mut Child, at_most: Duration) -> Result<ExitStatus> {
     let mut waited = Duration::ZERO;
     while waited < at_most {
@@ -47,14 +47,14 @@ pub(super) fn wait(child: &mut Child, at_most: Duration) -> Result<ExitStatus> {
     bail!("did not end within {} s", at_most.as_secs())
 }
 
-/// Ends a child we started, whatever it does.
+/// Kills a child that this program started.
 pub(crate) fn end(child: &mut Child) {
-    // It may have ended by itself meanwhile, which is as good.
+    // The child may already have ended; the errors are harmless.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Reads a pipe on a thread, so that a full pipe never stops the child.
+/// Reads a pipe on a thread, so that a full pipe never blocks the child.
 pub(super) fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     let read = move || {
@@ -70,7 +70,7 @@ pub(super) fn drain(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<
                 kept.drain(..extra);
             }
         }
-        // Nobody may be waiting any more.
+        // The receiver may already be gone.
         let _ = sender.send(String::from_utf8_lossy(&kept).into_owned());
     };
     #[expect(clippy::disallowed_methods, reason = "ends with the pipe it reads")]

@@ -1,4 +1,4 @@
-//! One run of a client's program: its lines are read as they come, its requests are answered.
+//! Runs a client's program: reads its lines as they arrive and executes its control requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -16,7 +16,7 @@ use super::server::Server;
 /// The emulator's key, which is public: <https://learn.microsoft.com/azure/cosmos-db/emulator>.
 const KEY: &str =
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
-/// A check that takes longer than this hangs.
+/// Time without output after which a program counts as hung.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ enum Line {
     Control { control: String },
 }
 
-/// Runs the program to its end.
+/// Runs the program to completion.
 pub(super) fn run(client: &'static Client, places: &Places<'_>, server: Server) -> Result<Report> {
     let mut command = client.run.command(places);
     command
@@ -66,7 +66,7 @@ fn converse(client: &'static Client, child: &mut Child, mut server: Server) -> R
                 writeln!(input, "{{\"done\":true}}").context("the program does not listen")?;
                 input.flush().context("the program does not listen")?;
             }
-            // Libraries print what they like.
+            // Other output, for example from libraries, is passed through.
             Ok(Line::Control { .. }) | Err(_) => println!("{}: {text}", client.name),
         }
     }
@@ -78,7 +78,7 @@ fn converse(client: &'static Client, child: &mut Child, mut server: Server) -> R
     Ok(report)
 }
 
-/// The lines a child prints, as they come.
+/// Returns the lines that a child prints, as they arrive.
 fn lines_of(child: &mut Child) -> Result<mpsc::Receiver<String>> {
     let output = child.stdout.take().context("the output was not piped")?;
     let (sender, receiver) = mpsc::channel();

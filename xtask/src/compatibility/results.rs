@@ -1,4 +1,4 @@
-//! What the programs said, per client and per check.
+//! The results of the programs, per client and per check.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ pub(super) struct Check {
     pub(super) ok: bool,
     #[serde(default)]
     pub(super) detail: String,
-    /// Whether the client has such an operation at all. One that has not neither passes nor fails.
+    /// Whether the client offers the operation. A check of a missing operation neither passes nor fails.
     #[serde(default = "yes")]
     pub(super) offered: bool,
 }
@@ -21,7 +21,7 @@ fn yes() -> bool {
     true
 }
 
-/// What one client said.
+/// The results of one client.
 pub(super) struct Report {
     pub(super) client: &'static str,
     pub(super) checks: Vec<Check>,
@@ -31,9 +31,9 @@ pub(super) struct Report {
 /// How a program ended.
 pub(super) enum End {
     Finished,
-    /// This machine lacks what it needs.
+    /// A requirement is not installed.
     Skipped(String),
-    /// It ended before its last check, or could not be started.
+    /// The program ended before its last check, or could not be started.
     Broken(String),
 }
 
@@ -61,7 +61,7 @@ impl Report {
         self.end = End::Broken(why);
     }
 
-    /// A program's exit code says whether all its checks passed; anything else is a crash.
+    /// Records the exit of the program. Success must mean that all its checks passed; a mismatch counts as a crash.
     pub(super) fn ended(&mut self, succeeded: bool) {
         let is_green = self.failed() == 0 && self.tried() > 0;
         if matches!(self.end, End::Finished) && succeeded != is_green {
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// Adds the last of what a broken program printed as errors.
+    /// Adds the end of a broken program's error output.
     pub(super) fn explained_by(mut self, said: &str) -> Report {
         if let End::Broken(why) = &mut self.end {
             let tail: Vec<&str> = said.lines().rev().take(15).collect();
@@ -87,12 +87,12 @@ impl Report {
         self.checks.iter().filter(|check| check.offered && !check.ok).count()
     }
 
-    /// How many checks were run.
+    /// Returns the number of checks that were run.
     pub(super) fn tried(&self) -> usize {
         self.passed() + self.failed()
     }
 
-    /// What it adds to the closing line: a program that broke is a failure of its own.
+    /// Returns the failures for the closing line. A broken program counts as one more failure.
     fn failures(&self) -> usize {
         self.failed() + usize::from(matches!(self.end, End::Broken(_)))
     }
@@ -124,7 +124,7 @@ impl Results {
         self.reports.iter().all(|report| report.failures() == 0)
     }
 
-    /// One line per client.
+    /// Returns a table with one line per client.
     pub(super) fn table(&self) -> String {
         let mut table = format!("{:<16}{:>8}{:>8}\n", "client", "passed", "failed");
         for report in &self.reports {
@@ -140,7 +140,7 @@ impl Results {
         table
     }
 
-    /// The form of cargo's own line, so that `cargo xtask test` counts checks like tests.
+    /// Returns the closing line in the form of cargo's, so that `cargo xtask test` counts checks like tests.
     pub(super) fn closing_line(&self) -> String {
         let passed: usize = self.reports.iter().map(Report::passed).sum();
         let failed: usize = self.reports.iter().map(Report::failures).sum();

@@ -1,4 +1,4 @@
-//! A fresh server in a folder of its own, which can be restarted where it was.
+//! Runs a server on a fresh folder of its own, and restarts it on the same data and addresses.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use serde::Deserialize;
 use super::process;
 
 const STOP_TIME: Duration = Duration::from_secs(30);
-/// So that every client meets several ranges.
+/// Number of partitions per container, so that every client reads several ranges.
 const PARTITIONS: &str = "3";
 
-/// A running server. It ends when this is dropped.
+/// A running server, which is stopped on drop.
 pub(super) struct Server {
     pub(super) binary: PathBuf,
     data: PathBuf,
@@ -30,7 +30,7 @@ struct Ready {
 }
 
 impl Server {
-    /// Starts on an empty folder, on free ports.
+    /// Starts a server on an empty folder and free ports.
     pub(super) fn start(binary: &Path, data: &Path) -> Result<Server> {
         if data.exists() {
             std::fs::remove_dir_all(data).context("the data of the last run cannot be removed")?;
@@ -45,7 +45,7 @@ impl Server {
         })
     }
 
-    /// Stops in an orderly way, and starts again with the same data at the same addresses.
+    /// Stops the server cleanly and restarts it with the same data and addresses.
     pub(super) fn restart(&mut self) -> Result<()> {
         self.stop()?;
         let address = |url: &str| url.split("//").nth(1).unwrap_or_default().to_owned();
@@ -55,19 +55,19 @@ impl Server {
         Ok(())
     }
 
-    /// The certificate a client has to trust.
+    /// Returns the path of the certificate that a client has to trust.
     pub(super) fn authority(&self) -> PathBuf {
         self.data.join("tls/authority.pem")
     }
 
-    /// Whether it still runs.
+    /// Returns whether the server still runs.
     pub(super) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
     fn stop(&mut self) -> Result<()> {
         let id = self.child.id().to_string();
-        // A signal rather than `kill`, so that it closes as an administrator would close it.
+        // SIGTERM instead of `Child::kill`, so that the server shuts down cleanly.
         let asked = process::succeeds(&["kill", "-TERM", &id]);
         if !asked {
             process::end(&mut self.child);
@@ -89,7 +89,7 @@ fn spawn(binary: &Path, data: &Path, http: &str, https: &str) -> Result<(Child, 
     let log = std::fs::File::create(data.with_extension("log")).context("the server's log")?;
     let mut child = Command::new(binary)
         .args(["serve", "--ready-json", "--durability", "os", "--partitions", PARTITIONS])
-        // The programs look at what was before a change, with and without a policy of the container.
+        // The programs read previous images, with and without a policy of the container.
         .arg("--previous-images")
         .args(["--http", http, "--https", https, "--data"])
         .arg(data)
@@ -109,7 +109,7 @@ fn spawn(binary: &Path, data: &Path, http: &str, https: &str) -> Result<(Child, 
     }
 }
 
-/// The one line a server prints. One that neither prints it nor ends is left to the suite's own limit.
+/// Reads the ready line of a server. A server that neither prints it nor ends runs into the suite's time limit.
 fn ready_line(child: &mut Child) -> Result<Ready> {
     let output = child.stdout.take().context("the output was not piped")?;
     let mut line = String::new();

@@ -6,11 +6,11 @@
 //! test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
 //! ```
 //!
-//! A binary that dies halfway prints no such line. Its exit status tells, not its counts.
+//! A binary that crashes prints no such line, so its exit status is checked as well.
 
 use std::ops::AddAssign;
 
-/// Tests of one or many binaries by their end.
+/// Numbers of passed, failed and ignored tests of one or many binaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: u64,
@@ -27,7 +27,7 @@ impl AddAssign for Counts {
 }
 
 impl Counts {
-    /// The counts on this line of output, if it is a line of counts.
+    /// Parses a line of output. `None` if it is not a result line.
     pub(super) fn parse(line: &str) -> Option<Counts> {
         let (_, rest) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let count = |of: &str| {

@@ -1,8 +1,8 @@
-//! Runs every suite, one after the other, and says how it went.
+//! Runs every suite, one after the other, and reports the results.
 //!
-//! The output of a suite goes straight through while its result lines are counted. A failing suite
+//! The output of a suite is passed through while its result lines are counted. A failing suite
 //! does not stop the run: one run should show everything that is wrong. The last line printed is
-//! `N passed, N failed`, whatever happened before it.
+//! always `N passed, N failed`.
 
 mod counts;
 mod report;
@@ -20,11 +20,11 @@ use counts::Counts;
 use report::{End, Outcome};
 use suites::{SUITES, Suite, When};
 
-/// Runs the suites; `false` when one of them failed.
+/// Runs the suites. Returns `false` if one of them failed.
 pub(crate) fn run(root: &Path, quick: bool) -> bool {
     let mut outcomes = Vec::new();
     if let Err(error) = toolchain::complete(root) {
-        // The suites that need what is missing fail on their own and say more than we could.
+        // Suites that need the missing component fail with a more precise message.
         eprintln!("warning: {error:#}");
     }
     if let Some(shortage) = toolchain::room(root) {
@@ -73,10 +73,10 @@ fn stream(suite: &Suite, root: &Path, counts: &mut Counts) -> Result<bool> {
     let output = child.stdout.take().context("the output was not piped")?;
     let mut reader = BufReader::new(output);
     let mut line = Vec::new();
-    // Read as bytes: a test may print anything.
+    // Read as bytes, because a test may print invalid UTF-8.
     while reader.read_until(b'\n', &mut line).context("the output cannot be read")? > 0 {
         let text = String::from_utf8_lossy(&line);
-        // Through `print!`, so that a test of this function does not add to the counts around it.
+        // `print!`, which the test harness captures: a test of this function must not add to outer counts.
         print!("{text}");
         if let Some(found) = Counts::parse(text.trim_end()) {
             *counts += found;
@@ -87,7 +87,7 @@ fn stream(suite: &Suite, root: &Path, counts: &mut Counts) -> Result<bool> {
     Ok(status.success())
 }
 
-/// The suite as one would type it.
+/// Returns the suite's command as a shell line.
 fn shell_line(suite: &Suite) -> String {
     let quoted = |text: &str| {
         if text.contains(' ') { format!("'{text}'") } else { text.to_owned() }

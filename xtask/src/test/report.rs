@@ -1,8 +1,7 @@
-//! The end of a test run: what every suite did, and the closing line CI reads.
+//! The report at the end of a test run: a table of the suites, and the closing line that CI reads.
 //!
-//! The closing line counts tests, but a run can fail without one: clippy complains, a crate does not
-//! compile, a process dies. Such a suite counts as one failure, so that `0 failed` always means
-//! green.
+//! The closing line counts tests, but a run can fail without a failed test: a clippy warning, a compile
+//! error, a crashed process. Such a suite counts as one failure, so `0 failed` always means success.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -27,7 +26,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// The verdict on a suite that ran: on its exit, and on what it counted.
+    /// Derives the verdict on a suite from its exit status and its counts.
     pub(super) fn of(kind: Kind, succeeded: bool, counts: Counts) -> End {
         let why = if counts.failed > 0 {
             format!("{} failed", tests(counts.failed))
@@ -49,7 +48,7 @@ fn tests(count: u64) -> String {
 }
 
 impl Outcome {
-    /// What this suite adds to the closing line's failures.
+    /// Returns the failures that this suite adds to the closing line.
     fn failures(&self) -> u64 {
         match self.end {
             End::Failed { .. } => self.counts.failed.max(1),
@@ -62,7 +61,7 @@ pub(super) fn succeeded(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.failures() == 0)
 }
 
-/// One line per suite.
+/// Returns a table with one line per suite.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
     let mut table = format!("{:<24}{:>9}{:>9}{:>9}\n", "suite", "seconds", "passed", "failed");
     for outcome in outcomes {
@@ -79,7 +78,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     table
 }
 
-/// The last line of every run, in the form CI looks for.
+/// Returns the last line of every run, in the form that CI parses.
 pub(super) fn closing_line(outcomes: &[Outcome]) -> String {
     let passed: u64 = outcomes.iter().map(|outcome| outcome.counts.passed).sum();
     let failed: u64 = outcomes.iter().map(Outcome::failures).sum();

@@ -1,10 +1,10 @@
-//! What `cargo xtask test` runs, in order. To add a suite, add an entry to `SUITES`.
+//! The suites that `cargo xtask test` runs, in order. To add a suite, add an entry to `SUITES`.
 //!
-//! A suite is one command anyone can paste into a shell. Cheap ones come first, so that a slip shows
-//! early. Give a suite of its own to what must run in release, alone, or with an environment;
+//! A suite is one command that can be pasted into a shell. Cheap ones come first, so that simple mistakes
+//! show early. Add a suite for tests that must run in release, alone, or with an environment;
 //! ordinary tests are already part of `tests`.
 
-/// One command and what its success means.
+/// One command, and how its result is judged.
 pub(super) struct Suite {
     /// Shown in headings and in the summary.
     pub(super) name: &'static str,
@@ -13,20 +13,20 @@ pub(super) struct Suite {
     pub(super) env: &'static [(&'static str, &'static str)],
     pub(super) kind: Kind,
     pub(super) when: When,
-    /// Without it the suite is skipped, and says so.
+    /// The required tool. Without it the suite is skipped with a message.
     pub(super) tool: Option<Tool>,
 }
 
-/// What a suite's success rests on.
+/// How a suite's success is determined.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The exit status alone.
+    /// By the exit status alone.
     Check,
-    /// Also that at least one test ran: a misspelt filter passes by running nothing.
+    /// By the exit status, and at least one test must run: a misspelt filter would pass without running any.
     Tests,
 }
 
-/// Which runs a suite is part of.
+/// The runs that a suite is part of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
     Always,
@@ -34,15 +34,15 @@ pub(super) enum When {
     Full,
 }
 
-/// What the suite needs and not every machine has.
+/// A tool that is not installed on every machine.
 pub(super) struct Tool {
-    /// Succeeds if it is there.
+    /// A command that succeeds if the tool is installed.
     pub(super) probe: &'static [&'static str],
-    /// What is missing otherwise, and how to get it.
+    /// The message if it is missing, with how to install it.
     pub(super) missing: &'static str,
 }
 
-/// What only some users of our libraries ask for.
+/// Optional features of the libraries.
 const OPTIONAL: &str = "headwater-processor/opentelemetry,headwater-client/entra";
 
 pub(super) const SUITES: &[Suite] = &[
@@ -74,7 +74,7 @@ pub(super) const SUITES: &[Suite] = &[
         env: &[("RUSTDOCFLAGS", "-D warnings")],
         ..CARGO_CHECK
     },
-    // Licences, bans, sources: see deny.toml. These need no more than a build does.
+    // Licences, bans, sources: see deny.toml. These checks need no network beyond that of a build.
     Suite {
         name: "dependencies",
         args: &["deny", "check", "bans", "licenses", "sources"],
@@ -84,7 +84,7 @@ pub(super) const SUITES: &[Suite] = &[
         }),
         ..CARGO_CHECK
     },
-    // The advisories are fetched anew each time, from elsewhere; where that cannot be, the rest still counts.
+    // The advisories are downloaded on each run, so this suite is separate and is skipped without network access.
     Suite {
         name: "advisories",
         args: &["deny", "check", "advisories"],
@@ -95,9 +95,9 @@ pub(super) const SUITES: &[Suite] = &[
         }),
         ..CARGO_CHECK
     },
-    // Optimised code plays many times the seeds, and a fast writer is killed at more interesting moments. The
-    // command is among the packages because cargo chooses the features of dependencies by package: with it,
-    // `readme` needs no release build of its own.
+    // Release builds run many more seeds, and kills hit a fast writer at more varied moments. The command-line
+    // package is included because cargo unifies dependency features per selected package: with it, `readme`
+    // needs no separate release build.
     Suite {
         name: "promises and kills, release",
         args: &[
@@ -118,7 +118,7 @@ pub(super) const SUITES: &[Suite] = &[
         when: When::Full,
         ..CARGO_TEST
     },
-    // The processor is optimised in every profile, so many seeds need no release build either.
+    // The processor is optimised in every profile, so many seeds need no release build.
     Suite {
         name: "processor, many seeds",
         args: &["test", "--workspace", "--features", OPTIONAL, "--lib", "whatever_happens"],
@@ -126,7 +126,7 @@ pub(super) const SUITES: &[Suite] = &[
         when: When::Full,
         ..CARGO_TEST
     },
-    // Pages in a real browser, which try what a page can try.
+    // Attacks by web pages in a real browser.
     Suite {
         name: "browser",
         args: &["xtask", "browser"],
@@ -137,14 +137,14 @@ pub(super) const SUITES: &[Suite] = &[
         }),
         ..CARGO_TEST
     },
-    // Official SDKs, installed in private folders; a language that is missing here is skipped.
+    // Official SDKs, installed in private folders; languages that are not installed are skipped.
     Suite {
         name: "compatibility",
         args: &["xtask", "compatibility"],
         when: When::Full,
         ..CARGO_TEST
     },
-    // Backups to object stores, emulated by programs of others in private folders.
+    // Backups to third-party object store emulators, installed in private folders.
     Suite {
         name: "object stores",
         args: &["xtask", "objects"],

@@ -1,19 +1,19 @@
-//! Makes sure the tools of a test run are there, and the room it takes.
+//! Checks that the tools and the disk space for a test run are available.
 //!
-//! `rust-toolchain.toml` names the compiler and its components, and rustup installs both by itself.
+//! `rust-toolchain.toml` names the compiler and its components, and rustup installs both.
 //! Where a toolchain was installed without them, the components are added here. Anything larger is
-//! left to the person or to `.ci/run`.
+//! left to the user or to `.ci/run`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// A component of the toolchain, and what succeeds when it is installed.
+/// Components of the toolchain, each with a command that succeeds if it is installed.
 const COMPONENTS: &[(&str, &[&str])] =
     &[("clippy", &["cargo", "clippy", "--version"]), ("rustfmt", &["cargo", "fmt", "--version"])];
 
-/// Adds the components of the toolchain that are missing.
+/// Installs missing components of the toolchain.
 pub(super) fn complete(root: &Path) -> Result<()> {
     let missing = COMPONENTS.iter().filter(|(_, probe)| !has(probe, root));
     for (component, _) in missing {
@@ -28,11 +28,11 @@ pub(super) fn complete(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a run from a clean clone takes on disk at most, in GB.
+/// Disk space that a run from a clean clone needs, in GB.
 const ROOM: u64 = 12;
 
-/// What to say when the disk has less room than a run from a clean clone takes: a compiler that finds no room
-/// panics, which helps nobody.
+/// Returns a warning if the disk has less free space than a run from a clean clone needs. Without the warning, the
+/// only sign would be a panic of the compiler.
 pub(super) fn room(root: &Path) -> Option<String> {
     let output = Command::new("df").args(["-Pk", "."]).current_dir(root).output().ok()?;
     let free = free_gigabytes(&String::from_utf8_lossy(&output.stdout))?;
@@ -44,13 +44,13 @@ pub(super) fn room(root: &Path) -> Option<String> {
     })
 }
 
-/// The fourth column of what `df -Pk` prints under its heading.
+/// Parses the free space from the fourth column of `df -Pk`.
 fn free_gigabytes(printed: &str) -> Option<u64> {
     let kilobytes: u64 = printed.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
     Some(kilobytes / 1_000_000)
 }
 
-/// Whether a harmless command succeeds, which shows that its program is installed.
+/// Returns whether a command without side effects succeeds, which shows that its program is installed.
 pub(super) fn has(probe: &[&str], root: &Path) -> bool {
     let Some((program, args)) = probe.split_first() else {
         return false;

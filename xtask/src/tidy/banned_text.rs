@@ -1,17 +1,17 @@
-//! Text that may not stand in the repository.
+//! Finds text that is banned from the repository.
 //!
-//! Three kinds: calls that bring in the world behind the simulation's back (time, chance, tasks),
-//! marks of unfinished work, and paths that exist on one machine only. clippy bans some of the
-//! calls as well, but does not see into macros, nor into code that is switched off.
+//! Three kinds: calls that bypass the simulation (time, randomness, tasks), marks of unfinished work, and
+//! paths that exist on one machine only. clippy bans some of the calls as well, but does not check macros
+//! or disabled code.
 //!
-//! A match must begin where a word begins, so a module called `strand` may have a path. A line of
-//! comment may speak about a call, but not about a path. The needles are written in two halves so
-//! that this file does not find itself.
+//! A match must begin at the start of a word, so a module called `strand` may have a path. A comment line may
+//! name a banned call, but not a banned path. The needles are written in two halves so that this file does not
+//! match itself.
 
 use super::finding::Finding;
 use super::tree::{SourceFile, Tree};
 
-/// Stands near the end of an excused line, followed by the reason.
+/// The mark near the end of an excused line, followed by the reason.
 const ALLOW: &str = concat!("tidy: ", "allow");
 
 /// Needles that share a scope, a problem and a remedy.
@@ -22,14 +22,14 @@ struct Ban {
     remedy: &'static str,
 }
 
-/// Where a ban holds.
+/// Where a ban applies.
 #[derive(Clone, Copy)]
 enum Scope {
-    /// Rust outside the one crate that may touch the world.
+    /// Rust code outside the runtime crate.
     OutsideRuntime,
-    /// All Rust.
+    /// All Rust code.
     Code,
-    /// Everything written by people, comments included.
+    /// All text written by people, including comments.
     Everywhere,
 }
 
@@ -121,11 +121,11 @@ impl Scope {
         }
     }
 
-    /// Whether this character before a needle means that the match is the rest of something longer.
+    /// Returns whether a needle after this character is only the end of a longer word or path.
     fn continues_after(self, before: char) -> bool {
         match self {
             Scope::OutsideRuntime | Scope::Code => before.is_alphanumeric() || before == '_',
-            // What stands before a relative path, the path of a URL, or a place to fill in.
+            // Characters before a relative path, the path of a URL, or a placeholder.
             Scope::Everywhere => before.is_alphanumeric() || "_-.~*$})]>".contains(before),
         }
     }
@@ -144,7 +144,7 @@ impl Ban {
     }
 }
 
-/// The reason a line gives for being excused: `None` without the mark, empty without a reason.
+/// Returns the reason for which a line is excused: `None` without the mark, empty without a reason.
 fn excuse(line: &str) -> Option<&str> {
     let (_, reason) = line.split_once(ALLOW)?;
     Some(reason.trim_end_matches("-->").trim())

@@ -1,9 +1,8 @@
-//! Which of our crates may use which.
+//! Checks which crates of the workspace depend on which.
 //!
-//! The table is the picture in `ARCHITECTURE.md` in a form a machine can compare with what cargo
-//! sees. It also holds the crates that are planned, so that the first line of a new crate already
-//! has its place. An edge that is missing here is missing on purpose: to add one, change the picture
-//! first and say why.
+//! The table holds the diagram of `ARCHITECTURE.md` in a form that can be compared with cargo's metadata. It
+//! also lists planned crates. A missing edge is missing on purpose: to add one, change the diagram first and
+//! give the reason.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,15 +13,15 @@ use serde::Deserialize;
 use super::finding::Finding;
 use super::tree::Tree;
 
-/// A crate and those of ours it may depend on. Lowest first.
+/// Each crate, and the workspace crates it may depend on. Lowest first.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("headwater-model", &[]),
     ("headwater-runtime", &[]),
     ("headwater-log", &["headwater-model", "headwater-runtime"]),
-    // Pure: they are given the time, they do not ask for it.
+    // Pure: the time is a parameter; they read no clock.
     ("headwater-query", &["headwater-model"]),
     ("headwater-protocol", &["headwater-model"]),
-    // Scripts have deadlines, hence a clock.
+    // Scripts have deadlines, so they need a clock.
     ("headwater-script", &["headwater-model", "headwater-runtime"]),
     (
         "headwater-store",
@@ -39,7 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "headwater-server",
         &["headwater-model", "headwater-protocol", "headwater-runtime", "headwater-store"],
     ),
-    // The store only for reading an embedded database; against a server it needs the client alone.
+    // The store is needed only to read an embedded database; against a server, the client is enough.
     (
         "headwater-processor",
         &["headwater-client", "headwater-model", "headwater-runtime", "headwater-store"],
@@ -49,7 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "headwater-cluster",
         &["headwater-log", "headwater-model", "headwater-runtime", "headwater-store"],
     ),
-    // Puts the parts together; only the simulation is not one of them.
+    // Combines all parts except the simulation.
     (
         "headwater",
         &[
@@ -85,10 +84,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// The one crate that tests of every other may use as well.
+/// The crate that the tests of every other crate may use.
 const SIMULATION: &str = "headwater-simulation";
 
-/// What only the tests of a crate may use: a client is worth nothing without a server to prove it.
+/// Dependencies that only the tests of a crate may have: a client is tested against a server.
 const TESTS_MAY_USE: &[(&str, &str)] = &[
     ("headwater-client", "headwater-server"),
     ("headwater-client", "headwater-store"),
@@ -97,7 +96,7 @@ const TESTS_MAY_USE: &[(&str, &str)] = &[
 
 const TABLE: &str = "xtask/src/tidy/dependencies.rs";
 
-/// What `cargo metadata` says about our own crates.
+/// The part of `cargo metadata` about workspace crates.
 #[derive(Deserialize)]
 pub(crate) struct Metadata {
     packages: Vec<Package>,
@@ -161,7 +160,7 @@ pub(crate) fn check(metadata: &Metadata, tree: &Tree) -> Vec<Finding> {
 }
 
 impl Package {
-    /// Path of the manifest from the root, with forward slashes.
+    /// Returns the path of the manifest from the root, with forward slashes.
     fn manifest(&self, workspace_root: &str) -> String {
         let path = Path::new(&self.manifest_path);
         let relative = path.strip_prefix(workspace_root).unwrap_or(path);
@@ -169,7 +168,7 @@ impl Package {
     }
 }
 
-/// Where the manifest names the dependency; its first line if it cannot be found.
+/// Returns the line of the dependency in the manifest, or 1 if it cannot be found.
 fn line_of(tree: &Tree, manifest: &str, dependency: &str) -> usize {
     let names_it = |line: &str| {
         let rest = line.trim_start().strip_prefix(dependency);

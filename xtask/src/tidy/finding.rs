@@ -1,6 +1,6 @@
-//! What a tidy check reports: where, what is wrong, and what to do about it.
+//! A finding of a tidy check: its place, the problem and the remedy.
 //!
-//! A check that cannot name a remedy is not worth having, so a finding does not exist without one.
+//! The remedy is mandatory.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     Problem,
-    /// Shown, but the run stays green.
+    /// Shown, but does not fail the run.
     Warning,
 }
 
-/// One thing a person should look at.
+/// One problem or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
     /// Path from the root of the repository, with forward slashes.
     pub(crate) file: String,
-    /// Counted from 1. A finding about a whole file says 1, so that editors can jump to it.
+    /// Counted from 1. A finding about a whole file has line 1, so that editors can jump to it.
     pub(crate) line: usize,
     pub(crate) problem: String,
     pub(crate) remedy: String,

@@ -1,7 +1,7 @@
-//! Every page of the guide can be found, and says for whom it is.
+//! Checks that the guide's index links every page, and that every page names its readers.
 //!
 //! `docs/guide/SUMMARY.md` is the index that mdBook builds the guide from: a page that it does not link is not in
-//! the book. The first line below a page's heading names its readers, so that they know whether to read on:
+//! the book. The first line below a page's heading names its readers:
 //!
 //! ```text
 //! # Back up and restore
@@ -44,7 +44,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     unlinked.chain(silent).collect()
 }
 
-/// Whether the first line below the heading names the readers.
+/// Returns whether the first line below the heading names the readers.
 fn names_its_readers(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let heading = lines.next().is_some_and(|line| line.starts_with("# "));

@@ -1,7 +1,7 @@
-//! Every source file opens by saying what it is for.
+//! Checks that every source file begins with a header that states its purpose.
 //!
-//! A header that only repeats the file name helps nobody, so the check sets aside the words of that
-//! name and the words any file could use, and asks for a few that are left:
+//! A header that only repeats the file name carries no information. The check ignores the words of that name and
+//! the words that fit any file, and requires a few others:
 //!
 //! ```text
 //! feed.rs   //! Feed module. Contains the feed types.          nothing left: refused
@@ -11,10 +11,10 @@
 use super::finding::Finding;
 use super::tree::{SourceFile, Tree};
 
-/// Fewer telling words than this cannot make a sentence that says something.
+/// Minimum number of words that are neither filler nor part of the file name.
 const TELLING_WORDS_MIN: usize = 3;
 
-/// Words that fit every file, hence say nothing about this one.
+/// Words that fit every file and therefore do not count.
 const FILLER: &str = "all an and are code contains crate defines file for functions helper helpers \
     here implementation implements in is its lib main methods mod module of or placeholder related \
     struct structs stuff test tests that the things this to types various with";
@@ -42,7 +42,7 @@ fn check_file(file: &SourceFile) -> Option<Finding> {
     ))
 }
 
-/// The text of the leading `//!` lines, if the very first line is one.
+/// Returns the text of the leading `//!` lines, if the first line is one.
 fn header(text: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
     if lines.is_empty() { None } else { Some(lines.join("\n")) }
@@ -56,14 +56,14 @@ fn telling_words(header: &str, path: &str) -> usize {
         .count()
 }
 
-/// What the file is called: its own name, or its folder's where the language dictates the name.
+/// Returns the name of the file, or that of its folder where the language dictates the file name.
 fn name(path: &str) -> &str {
     let parts = path.rsplit(['/', '.']).skip(1);
     let mut telling = parts.filter(|part| !["lib", "main", "mod", "src"].contains(part));
     telling.next().unwrap_or(path)
 }
 
-/// Words in lower case; what an apostrophe leaves behind is not one.
+/// Returns the words in lower case. Single letters, such as the `s` after an apostrophe, do not count.
 fn words(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 1);
     words.map(str::to_lowercase)

@@ -1,7 +1,7 @@
-//! Links between our documents must lead somewhere.
+//! Checks that the links between documents have targets.
 //!
-//! Only relative links are followed, to files, folders and the headings of pages: addresses on the network
-//! change without us. Code is skipped, fenced or inline.
+//! Only relative links to files, folders and headings are checked, because network addresses change
+//! independently. Fenced and inline code is skipped.
 
 use super::finding::Finding;
 use super::tree::{SourceFile, Tree};
@@ -41,12 +41,12 @@ fn check_page(page: &SourceFile, tree: &Tree) -> Vec<Finding> {
 /// A relative link.
 pub(crate) struct Link {
     line: usize,
-    /// As the page has it, without the heading; empty for the page itself.
+    /// As written in the page, without the heading; empty for the page itself.
     pub(crate) path: String,
     heading: Option<String>,
 }
 
-/// The relative links of a page.
+/// Returns the relative links of a page.
 pub(crate) fn targets(page: &SourceFile) -> Vec<Link> {
     let mut found = Vec::new();
     for (line, text) in prose(page) {
@@ -58,7 +58,7 @@ pub(crate) fn targets(page: &SourceFile) -> Vec<Link> {
     found
 }
 
-/// The lines of a page outside of fenced code, and their numbers.
+/// Returns the lines of a page outside of fenced code, with their numbers.
 fn prose(page: &SourceFile) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
@@ -79,14 +79,14 @@ fn has_heading(page: &SourceFile, anchor: &str) -> bool {
     headings.map(|(_, line)| anchor_of(line)).any(|found| found == anchor)
 }
 
-/// The anchor that hosting sites and mdBook give a heading.
+/// Returns the anchor that hosting sites and mdBook give a heading.
 fn anchor_of(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The line with its code spans taken out.
+/// Returns the line without its code spans.
 fn without_code(line: &str) -> String {
     let pieces: Vec<&str> = line.split('`').collect();
     // A backtick without a partner opens no span, so what follows it stays.
@@ -96,20 +96,20 @@ fn without_code(line: &str) -> String {
     kept.map(|(_, piece)| *piece).collect()
 }
 
-/// Targets of `[text](target)` and `![text](target)`.
+/// Returns the targets of `[text](target)` and `![text](target)`.
 fn inline_targets(prose: &str) -> Vec<&str> {
     let starts = prose.match_indices("](").map(|(at, opening)| at + opening.len());
     starts.filter_map(|start| prose[start..].split_once(')')).map(|(target, _)| target).collect()
 }
 
-/// The target of `[label]: target`; footnotes have none.
+/// Returns the target of `[label]: target`; footnotes have none.
 fn definition_target(prose: &str) -> Option<&str> {
     let rest = prose.trim_start().strip_prefix('[')?;
     let (label, target) = rest.split_once("]:")?;
     (!label.starts_with('^') && !label.contains(']')).then_some(target)
 }
 
-/// The path and the heading in a target, or `None` if it is an address.
+/// Returns the path and the heading in a target, or `None` if it is a network address.
 fn relative_path(target: &str) -> Option<(String, Option<String>)> {
     let without_title = target.split_whitespace().next()?;
     let bare = without_title.trim_start_matches('<').trim_end_matches('>');
@@ -122,7 +122,7 @@ fn relative_path(target: &str) -> Option<(String, Option<String>)> {
     (!is_address && is_link).then(|| (path.replace("%20", " "), heading))
 }
 
-/// The path from the root that `target` means on `page`, or `None` if it leaves the root.
+/// Resolves `target` on `page` to a path from the root, or `None` if it leaves the root.
 pub(crate) fn resolve(page: &str, target: &str) -> Option<String> {
     let (mut parts, target) = match target.strip_prefix('/') {
         Some(from_root) => (Vec::new(), from_root),

@@ -1,4 +1,4 @@
-//! The rules of this repository that no compiler checks.
+//! Checks the rules of this repository that no compiler checks.
 //!
 //! Each check is a function from the text of the tree to findings, in a file of its own whose tests
 //! show it failing. They are textual on purpose: a rule that needs a parser is a lint, and belongs
@@ -23,7 +23,7 @@ use anyhow::Result;
 use finding::Severity;
 use tree::Tree;
 
-/// Runs every check and prints what it found; `false` when something must be fixed.
+/// Runs every check and prints the findings. Returns `false` if there is a problem.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let tree = Tree::read(root)?;
     let metadata = dependencies::metadata(root)?;

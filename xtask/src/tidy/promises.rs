@@ -1,7 +1,7 @@
-//! A promise to users is one a test keeps.
+//! Checks that every promise to users has a test.
 //!
-//! `docs/internals/promises.md` lists them as a table; this check looks for each test where the row says it
-//! is. It does not run it: `cargo xtask test` runs all tests anyway.
+//! `docs/internals/promises.md` lists the promises in a table. The check looks up each test in the file that its row
+//! names. It does not run the tests: `cargo xtask test` runs all of them.
 //!
 //! ```text
 //! | promise                                  | test                       | file                     |
@@ -22,7 +22,7 @@ const PAGE: &str = "docs/internals/promises.md";
 struct Promise {
     line: usize,
     tests: Vec<String>,
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     file: String,
 }
 
@@ -56,7 +56,7 @@ fn check_promise(promise: &Promise, tree: &Tree) -> Vec<Finding> {
     missing.map(report).collect()
 }
 
-/// The rows of every table whose columns are promise, test and file.
+/// Parses the rows of every table whose columns are promise, test and file.
 fn parse(page: &str) -> Vec<Promise> {
     let mut promises = Vec::new();
     let mut in_table = false;
@@ -77,7 +77,7 @@ fn parse(page: &str) -> Vec<Promise> {
             [_, tests, file] => {
                 promises.push(Promise { line: index + 1, tests: names(tests), file: path(file) })
             }
-            // A row that lost a column still is a promise; without a test it is reported.
+            // A row without all columns is kept as a promise without a test, so it is reported.
             _ => promises.push(Promise { line: index + 1, tests: vec![], file: String::new() }),
         }
     }
@@ -103,7 +103,7 @@ fn path(cell: &str) -> String {
     }
 }
 
-/// Whether `source` has a function `name` under an attribute that makes it a test.
+/// Returns whether `source` has a function `name` with a test attribute.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().collect();
     let is_attribute = |line: &&str| line.contains("#[") && line.contains("test");
@@ -122,7 +122,7 @@ fn defines(line: &str, name: &str) -> bool {
     !is_comment && after.is_some_and(|after| after.starts_with(['(', '<']))
 }
 
-/// Attributes of a function stand between it and the end of what comes before.
+/// Returns whether a line ends the previous item. The attributes of a function follow that line.
 fn ends_an_item(line: &str) -> bool {
     let line = line.trim();
     line.is_empty() || line.ends_with(['}', '{', ';'])

@@ -1,4 +1,4 @@
-//! The pages a visitor looks for first must exist.
+//! Checks that the pages exist that visitors look for first.
 
 use super::finding::Finding;
 use super::tree::Tree;

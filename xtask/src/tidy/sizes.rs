@@ -1,7 +1,7 @@
-//! Keeps source files short enough to be read in one sitting.
+//! Limits the length of source files.
 //!
-//! A file past the hard limit has two jobs, or its tests want a file of their own. Past the soft one
-//! it is only mentioned: some things really are one long thing.
+//! A file over the hard limit has two purposes, or its tests belong in a file of their own. A file over the soft
+//! limit only gets a warning, because some code is one long sequence.
 
 use super::finding::Finding;
 use super::tree::Tree;

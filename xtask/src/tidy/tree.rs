@@ -1,7 +1,7 @@
-//! The repository as text in memory, which is all a tidy check may look at.
+//! The repository as text in memory, the only input of a tidy check.
 //!
 //! Checks take a `Tree` and return findings, so their tests are a few lines of text and never touch
-//! a disk. The walk does not ask git: a file is checked before it is added, and a source archive
+//! a disk. The walk does not use git, so files are checked before they are added, and a source archive
 //! without history can be checked too.
 
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Folders that hold nothing a person wrote.
+/// Folders of generated files.
 const GENERATED: &[&str] =
     &["target", "node_modules", "fuzz/corpus", "fuzz/artifacts", "fuzz/target"];
 
-/// Hidden folders we do write in. Others belong to tools.
+/// Hidden folders with files of this repository. Others belong to tools.
 const HIDDEN_BUT_OURS: &[&str] = &[".cargo", ".ci", ".github"];
 
-/// Text people write. Data (test vectors, lock files) is not read.
+/// Extensions of text that people write. Data (test vectors, lock files) is not read.
 const TEXT: &[&str] =
     &["css", "html", "js", "md", "mjs", "py", "rs", "sh", "toml", "ts", "yaml", "yml"];
 
@@ -35,13 +35,13 @@ impl SourceFile {
         self.path.ends_with(".md")
     }
 
-    /// Lines with their numbers, counted from 1.
+    /// Returns the lines with their numbers, counted from 1.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 }
 
-/// Everything under the root: the text of sources and documents, and the names of all the rest.
+/// Everything under the root: the text of sources and documents, and the names of all other files.
 #[derive(Default)]
 pub(crate) struct Tree {
     files: Vec<SourceFile>,
@@ -64,7 +64,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Whether a file or folder of this path from the root exists. The root itself is "".
+    /// Returns whether a file or folder exists at this path from the root. The root itself is "".
     pub(crate) fn exists(&self, path: &str) -> bool {
         path.is_empty() || self.paths.contains(path)
     }
