@@ -1,8 +1,7 @@
-//! A look at everything at once, while nothing else is under way.
+//! Audits the whole store while no other call is in progress.
 //!
-//! No time passes during an audit, so what a point read, a scan and the feed show is of one moment, and
-//! they must agree. After a restart this is also where it comes out what became of the calls nobody was
-//! answered.
+//! No time passes during an audit, so point reads, scans and the feed show the same moment and must agree.
+//! After a restart, the audit also determines the outcome of calls that were never answered.
 
 use crate::invariants::{Invariant, require};
 use crate::model::{Key, Seen};
@@ -17,13 +16,13 @@ use headwater_store::{FeedError, FeedRequest, ScanScope};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// What is remembered from one audit to the next.
+/// State that is kept from one audit to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     ranges: BTreeMap<PartitionId, KeyRange>,
 }
 
-/// Looks at everything. After a restart what was in doubt is settled.
+/// Runs all checks. After a restart, it settles the calls in doubt.
 pub(crate) async fn audit(
     scene: &Scene,
     readers: &[SharedReader],
@@ -57,7 +56,7 @@ fn check_reader(scene: &Scene, reader: &Mutex<Reader>, truth: &BTreeMap<Key, See
     scene.witness.judge(checked);
 }
 
-/// Every item, by point reads.
+/// Reads every item by point reads.
 async fn read_all(scene: &Scene) -> Option<BTreeMap<Key, Seen>> {
     let mut truth = BTreeMap::new();
     let otherwise = match scene.witness.ask(|known| known.model.has_rewound()) {
@@ -91,7 +90,7 @@ fn check_unique(scene: &Scene, truth: &BTreeMap<Key, Seen>) {
     }
 }
 
-/// Ranges cover everything, an id means one range for ever, and those that are gone say so.
+/// Checks that ranges cover all keys, that an id always means the same range, and that removed ranges answer so.
 async fn check_map(scene: &Scene, remembered: &mut Remembered) {
     let container = &scene.store.container;
     let mut ranges = container.ranges();
@@ -121,7 +120,7 @@ async fn check_map(scene: &Scene, remembered: &mut Remembered) {
     }
 }
 
-/// A scan of everything, and one of a part, show what point reads show.
+/// Checks that a full scan and a partial scan agree with point reads.
 async fn scan_all(scene: &Scene, truth: &BTreeMap<Key, Seen>, random: &mut Random) {
     let some_hashes = scene.setup.some_hashes(random);
     let pk = random.index(scene.setup.keys.len());
@@ -162,7 +161,7 @@ async fn scan_all(scene: &Scene, truth: &BTreeMap<Key, Seen>, random: &mut Rando
     }
 }
 
-/// Readers that start now, from the beginning and from a time.
+/// Runs readers that start now, from the beginning and from a time.
 async fn read_late(scene: &Scene, truth: &BTreeMap<Key, Seen>, random: &mut Random) {
     let key = Scope::Key(random.index(scene.setup.keys.len()));
     let hashes = Scope::Hashes(scene.setup.some_hashes(random));

@@ -1,5 +1,5 @@
-//! What the world does to a store besides running it: slow and unreliable logs, clocks that jump,
-//! disks that fill up, fail to sync, or lose their power in the middle of something.
+//! Injects faults: slow and unreliable logs, clock jumps, full disks, failed syncs, and power cuts in the middle
+//! of disk operations.
 
 use crate::setup::Setup;
 use crate::witness::Witness;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What stands between the writers of this world and their logs.
+/// Returns the wrapper that injects faults between writers and their logs.
 pub(crate) fn log_wrapper(setup: &Arc<Setup>, runtime: &Runtime, witness: &Witness) -> LogWrapper {
     let (setup, runtime, witness) = (setup.clone(), runtime.clone(), witness.clone());
     Arc::new(move |local| {
@@ -39,8 +39,8 @@ pub(crate) fn log_wrapper(setup: &Arc<Setup>, runtime: &Runtime, witness: &Witne
     })
 }
 
-/// A log that takes its time before and after it writes, so that others get in between: requests
-/// gather into groups, readers look, machines die with an append written and not acknowledged.
+/// A log with delays before and after each write. The delays let other tasks interleave: requests
+/// form groups, readers read, machines crash with an append written but not acknowledged.
 struct SlowLog {
     inner: Arc<dyn PartitionLog>,
     runtime: Runtime,
@@ -77,14 +77,14 @@ impl PartitionLog for SlowLog {
     }
 }
 
-/// The troubles of one phase: which there will be, and which there are.
+/// The faults of one phase: those planned and those active.
 pub(crate) struct Troubles {
     failing_syncs: Stage,
     full_disk: Stage,
     clock_changes: u64,
 }
 
-/// A trouble comes once, and goes by itself.
+/// The stage of a fault, which occurs once and ends by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Never,
@@ -105,12 +105,12 @@ impl Troubles {
         Troubles { failing_syncs, full_disk, clock_changes }
     }
 
-    /// Whether the store must be opened again before it works as before.
+    /// Returns whether the store must be reopened to recover from the faults.
     pub(crate) fn need_reopening(&self) -> bool {
         self.failing_syncs != Stage::Never || self.full_disk != Stage::Never
     }
 
-    /// How far the clock is moved now, if it is.
+    /// Returns by how much to move the clock now, if at all.
     pub(crate) fn clock_change(&mut self, random: &mut Random) -> Option<i64> {
         if self.clock_changes == 0 || !random.chance(5) {
             return None;
@@ -126,7 +126,7 @@ impl Troubles {
         })
     }
 
-    /// Lets troubles come and go.
+    /// Starts and ends faults.
     pub(crate) fn tick(
         &mut self,
         disk: &MemoryDisk,

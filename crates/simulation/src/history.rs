@@ -1,12 +1,12 @@
-//! What happened, in order: a hash over all of it and the last lines of it in words.
+//! The history of a run: a hash over all events, and the text of the last ones.
 //!
-//! One seed is one history, and the hash says whether two runs were the same one. The words are for
-//! people: when a promise is broken, the tail shows what led there.
+//! One seed is one history, and the hash shows whether two runs were the same. The text is for
+//! people: when a promise is broken, the tail shows the events before it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// See the head of this file.
+/// The events of a run: their hash, and the text of the newest ones.
 #[derive(Debug)]
 pub struct History {
     lines: VecDeque<String>,
@@ -16,7 +16,7 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history that keeps so many lines for people.
+    /// Creates an empty history that keeps the text of the last `lines_kept` events.
     #[must_use]
     pub fn new(lines_kept: usize) -> History {
         History { lines: VecDeque::new(), lines_kept, hash: Fnv::default(), count: 0 }
@@ -33,19 +33,19 @@ impl History {
         self.lines.push_back(format!("{:>12.3}ms  {line}", at.as_secs_f64() * 1000.0));
     }
 
-    /// Events so far; also the number of the next one.
+    /// Returns the number of events so far, which is also the number of the next one.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Two histories with the same hash are the same.
+    /// Returns the hash over all events. Equal hashes mean equal histories.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash.0
     }
 
-    /// The newest lines, oldest first.
+    /// Returns the newest lines, oldest first.
     #[must_use]
     pub fn tail(&self) -> Vec<String> {
         self.lines.iter().cloned().collect()

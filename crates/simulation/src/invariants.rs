@@ -1,29 +1,29 @@
-//! What must be true, each with a name. A promise to users is one or more of these.
+//! The named invariants that the simulation checks. A promise to users is one or more of these.
 //!
-//! The predicates on feed pages live in [`headwater_store::invariants`], where the store asserts them
-//! itself; here is the list of everything the simulation checks. Each one has been seen to fail: a
-//! sabotage in [`crate::sabotage`] turns it red, and a test says so.
+//! The predicates on feed pages are in [`headwater_store::invariants`], where the store asserts them
+//! itself. Each invariant is known to be able to fail: a sabotage in [`crate::sabotage`] breaks it, and a
+//! test checks that.
 
 use std::fmt;
 
 /// Something that must be true of every history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
-    /// What was acknowledged is there after a crash, a close, a split, a compaction.
+    /// Acknowledged writes survive a crash, a close, a split and a compaction.
     NothingAcknowledgedIsLost,
     /// With durability `os` a power cut leaves a prefix of each log: everything up to an LSN, which is not
-    /// below the end at which the log was last opened, and nothing behind it.
+    /// below the end at which the log was last opened, and nothing after it.
     APowerCutLeavesAPrefix,
-    /// A batch whose answer never came happened wholly or not at all.
+    /// A batch without an answer was applied wholly or not at all.
     NothingHappensHalf,
     /// A write that was refused leaves no trace.
     NothingRefusedHappens,
-    /// What a write answers (created, replaced, not found, mismatch) was true at some moment while it
+    /// The answer of a write (created, replaced, not found, mismatch) was true at some moment while it
     /// ran.
     AnswersAreTrue,
-    /// A read shows the newest acknowledged version, or a newer one that is on its way.
+    /// A read shows the newest acknowledged version, or a newer one whose write is in progress.
     ReadsShowTheNewestVersion,
-    /// An etag names one content, for ever. So no LSN is given out twice.
+    /// An etag always names the same content, so no LSN is assigned twice.
     AnEtagNamesOneContent,
     /// Changes on a page come in the order of their LSNs and after the reader's position.
     APageIsInOrder,
@@ -33,40 +33,40 @@ pub enum Invariant {
     NoTransactionIsCut,
     /// A position moves forward, and not beyond what it has delivered.
     PositionsMoveForward,
-    /// A position a reader was given stays good, whatever is split, merged, compacted or restarted.
+    /// A position stays valid across splits, merges, compactions and restarts.
     PositionsStayValid,
     /// A position above the newest LSN is refused.
     APositionAheadIsRefused,
-    /// No reader is given the same version twice.
+    /// No reader receives the same version twice.
     NothingIsSeenTwice,
-    /// A reader that has come to the end was given every live item's newest version.
+    /// A reader at the end has received every live item's newest version.
     ReadersMissNothing,
-    /// A reader that starts late is given exactly what is alive, each item once.
+    /// A reader that starts late receives exactly the live items, each once.
     ALateReaderSeesTheLiveSet,
-    /// All versions come without a gap, every one linked to the one before.
+    /// A feed of all versions has no gap, and every version is linked to the previous one.
     AllVersionsAreComplete,
-    /// All versions are refused only to a reader who stayed away longer than they are kept.
+    /// A feed of all versions is refused only to a reader whose position is older than the retention.
     AllVersionsAreKept,
-    /// Point read, scan and feed show the same when nothing is under way.
+    /// Point reads, scans and the feed agree when no call is in progress.
     ViewsAgree,
-    /// From the second of its expiry on nobody sees an item, and it does not come back.
+    /// An item is invisible from the second of its expiry on, and does not reappear.
     TheExpiredIsInvisible,
     /// No two items of a partition key have the same unique key.
     UniqueKeysHold,
-    /// After a failed sync a partition takes no write until it is opened again.
+    /// After a failed sync a partition accepts no write until it is reopened.
     AFailedSyncRefusesWrites,
-    /// Ranges cover all keys without a gap, and an id means one range for ever.
+    /// Ranges cover all keys without a gap, and an id always means the same range.
     RangesCoverEverything,
     /// The store opens after every crash.
     TheStoreOpens,
-    /// Nothing fails without a reason.
+    /// No call fails without an injected fault.
     NothingFailsWithoutAFault,
-    /// Every call comes to an end.
+    /// Every call completes.
     EveryCallEnds,
 }
 
 impl Invariant {
-    /// All of them.
+    /// Every invariant.
     pub const ALL: [Invariant; 26] = [
         Invariant::NothingAcknowledgedIsLost,
         Invariant::APowerCutLeavesAPrefix,
@@ -97,12 +97,12 @@ impl Invariant {
     ];
 }
 
-/// An invariant that did not hold, and how.
+/// A violated invariant, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// How it showed.
+    /// The evidence, as text.
     pub what: String,
 }
 
@@ -115,12 +115,12 @@ impl fmt::Display for Violation {
 /// The result of a check.
 pub type Checked = Result<(), Violation>;
 
-/// `Ok` when the invariant holds, otherwise what `how` says.
+/// Returns `Ok` if `holds`, otherwise a violation with the text of `how`.
 pub fn require(holds: bool, invariant: Invariant, how: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(Violation { invariant, what: how() }) }
 }
 
-/// The invariant does not hold.
+/// Returns a violation of the invariant.
 pub fn broken<T>(invariant: Invariant, what: impl Into<String>) -> Result<T, Violation> {
     Err(Violation { invariant, what: what.into() })
 }

@@ -1,21 +1,21 @@
-//! Whole systems in one thread under one seed.
+//! Deterministic simulation of a whole system: one thread, one seed.
 //!
-//! A world is a machine with a disk that fails and a clock that jumps, a store on it, and a crowd that
-//! writes, reads, splits and merges. A model follows what everybody was told and objects to what cannot
-//! be true. One seed is one history: a seed and a commit are a whole bug report.
+//! A world is a machine with a failing disk and a jumping clock, a store on it, and tasks that write, read,
+//! split and merge. A model follows all calls and answers, and reports answers that cannot be true. One seed
+//! is one history: a seed and a commit are a complete bug report.
 //!
 //! ```text
 //! seed ─► setup ─► world: machine, disk, index, clock, store
 //!                    ▲                   ▲
 //!                  faults             workload ─► witness: history, model ─► violation
 //!                                        ▲
-//!                                      audit     everything at once, between two phases
+//!                                      audit     checks the whole store between two phases
 //! ```
 //!
-//! * [`invariants`] is the list of everything that is checked.
-//! * [`setup`] says what kinds of world there are; a promise has a [`Profile`](setup::Profile) of its own.
-//! * [`model`] is what must be true.
-//! * [`sabotage`] breaks things on purpose, to see that the checks notice.
+//! * [`invariants`] lists everything that is checked.
+//! * [`setup`] defines the kinds of world; each promise has its own [`Profile`](setup::Profile).
+//! * [`model`] derives what must be true.
+//! * [`sabotage`] breaks things on purpose, to test the checks.
 //! * `tests/promises` has one file per promise.
 
 mod audit;

@@ -1,4 +1,4 @@
-//! One seed: a world, its phases, and what came out.
+//! Runs one seed: creates a world, runs its phases, and reports the result.
 
 use crate::audit::{Remembered, audit};
 use crate::faults::Troubles;
@@ -17,23 +17,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// No phase takes longer, on any clock.
+/// Time limit of a phase, on any clock.
 const PHASE_MAX: Duration = Duration::from_secs(3 * 3600);
 
-/// What came out of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// Two runs with the same hash were the same history.
+    /// The hash of the history; equal hashes mean equal histories.
     pub hash: u64,
     /// Events in the history.
     pub events: u64,
     /// How often an item was too busy for the model to follow.
     pub tracks_lost: u64,
-    /// The first thing that could not be true.
+    /// The first violation.
     pub violation: Option<Violation>,
-    /// What the world was like.
+    /// A description of the world.
     pub setup: String,
     /// The newest lines of the history.
     pub tail: Vec<String>,
@@ -109,7 +109,7 @@ fn draw_ending(world: &World, random: &mut Random) -> Ending {
     }
 }
 
-/// Lets everybody work until the phase is over one way or another, and opens the store again if need be.
+/// Runs the workload until the phase ends, and reopens the store if necessary.
 async fn phase(
     world: &mut World,
     number: u64,
@@ -174,17 +174,17 @@ async fn phase(
     ending
 }
 
-/// Waits until every partition has done what was asked of it, also by callers who walked away.
+/// Waits until every partition has finished all requests, including those of callers that gave up.
 ///
-/// Between the moment a write is in the log and the moment it is visible, a reader of latest versions finds
-/// neither the old version nor the new one; the new one is what it finds next. An audit takes place in one
-/// moment, which must not be that one.
+/// While a write is in the log but not yet visible, a reader of latest versions finds neither the old version
+/// nor the new one; the next read finds the new one. An audit covers a single moment, which must not be such a
+/// moment.
 async fn wait_for_writers(world: &World) {
     let Some(scene) = Scene::of(world) else {
         return;
     };
     for key in &world.setup.keys {
-        // Whatever the answer is, it comes after those of all earlier writes.
+        // The answer, whatever it is, follows those of all earlier writes.
         let read = ItemWrite::read("i0");
         let _ = scene.store.container.batch(key.key.clone(), vec![read]).await;
     }

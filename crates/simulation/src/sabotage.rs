@@ -1,7 +1,7 @@
-//! Ways to break the system on purpose, to see that the checks would notice.
+//! Switches that break the system on purpose, to test that the checks notice.
 //!
 //! A check that has never failed proves nothing. Each switch breaks one thing, in the simulated world
-//! or in what its readers report; a test then expects the invariant that is about it to object.
+//! or in the reports of its readers. A test then expects a violation of the matching invariant.
 
 use crate::invariants::Invariant;
 use headwater_log::{AppendError, Entry, Group, PartitionLog, ReadError, Tail};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub enum Sabotage {
     /// After a crash the end of a log is missing, and the index with it: a disk that lied about a sync.
     TheTailIsLost,
-    /// The same, and nobody looks before writing goes on.
+    /// After a crash the end of a log is missing, and writing continues before any read.
     TheTailIsWrittenAgain,
     /// With durability `os`, a power cut restores the index from before an earlier power cut.
     AnOldIndexComesBack,
@@ -28,7 +28,7 @@ pub enum Sabotage {
     SuccessIsDenied,
     /// Some replaces are reported as creates.
     AnswersAreMixedUp,
-    /// Some point reads show what was there the last time.
+    /// Some point reads show the result of an earlier read.
     ReadsAreStale,
     /// Two changes of a page swap places.
     PagesAreShuffled,
@@ -56,7 +56,7 @@ pub enum Sabotage {
     ItemsLiveLonger,
     /// The container does not have the unique key it should have.
     NoUniqueKeys,
-    /// A writer goes on after a failed sync.
+    /// A writer continues after a failed sync.
     FailedSyncsAreIgnored,
     /// A range is missing in the list.
     ARangeIsMissing,
@@ -69,7 +69,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// Every switch, and who must notice.
+    /// Every switch, with the invariant that it must violate.
     pub const ALL: [(Sabotage, Invariant); 26] = [
         (Sabotage::TheTailIsLost, Invariant::NothingAcknowledgedIsLost),
         (Sabotage::TheTailIsWrittenAgain, Invariant::AnEtagNamesOneContent),
@@ -99,7 +99,7 @@ impl Sabotage {
         (Sabotage::AppendsHang, Invariant::EveryCallEnds),
     ];
 
-    /// The durability it needs: most are about what was synced.
+    /// Returns the durability that it needs. Most need synced writes.
     pub(crate) fn durability(self) -> Durability {
         match self {
             Sabotage::AnOldIndexComesBack | Sabotage::PositionsAheadAreAnswered => Durability::Os,
@@ -107,7 +107,7 @@ impl Sabotage {
         }
     }
 
-    /// Breaks a page on its way to a reader. `kept` is what an earlier page left behind.
+    /// Modifies a page on its way to a reader. `kept` holds state from earlier pages.
     pub(crate) fn mangle(
         self,
         page: &mut FeedPage,
@@ -161,7 +161,7 @@ impl Sabotage {
         }
     }
 
-    /// Puts a broken log between a writer and its log, if this is about logs.
+    /// Wraps a writer's log in a broken one, if this sabotage concerns logs.
     pub(crate) fn wrap(
         self,
         inner: Arc<dyn PartitionLog>,
@@ -177,7 +177,7 @@ impl Sabotage {
     }
 }
 
-/// What a broken reader remembers.
+/// State of a broken reader between pages.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     change: Option<Change>,

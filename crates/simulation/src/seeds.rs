@@ -1,14 +1,14 @@
-//! Which seeds a promise is tried with, and what is said when one of them breaks it.
+//! Chooses the seeds that a promise is tested with, and reports a seed that breaks it.
 //!
-//! * `HEADWATER_SEEDS=1000000` tries the first million instead of the usual number.
-//! * `HEADWATER_SEED=17` tries exactly this one.
-//! * `HEADWATER_LINES=9999` shows that much of the history of a seed that broke something.
+//! * `HEADWATER_SEEDS=1000000` runs the first million instead of the usual number.
+//! * `HEADWATER_SEED=17` runs only this seed.
+//! * `HEADWATER_LINES=9999` shows that many lines of the history of a failed seed.
 
 use crate::run::{Report, run};
 use crate::setup::Profile;
 use std::ops::Range;
 
-/// How many seeds a promise is tried with.
+/// The number of seeds that a promise is tested with.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
     /// In an optimised build.
@@ -21,12 +21,12 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// How many lines of a history are shown.
+/// Returns how many lines of a history to keep.
 pub(crate) fn lines_kept() -> usize {
     number("HEADWATER_LINES").and_then(|lines| usize::try_from(lines).ok()).unwrap_or(120)
 }
 
-/// The seeds to try, given how many are usual.
+/// Returns the seeds to run, given the usual count.
 #[must_use]
 pub fn seeds(count: Count) -> Range<u64> {
     if let Some(seed) = number("HEADWATER_SEED") {
@@ -36,10 +36,10 @@ pub fn seeds(count: Count) -> Range<u64> {
     0..number("HEADWATER_SEEDS").unwrap_or(usual)
 }
 
-/// Tries a promise with every seed.
+/// Tests a promise with every seed.
 ///
 /// # Panics
-/// When a seed breaks it; says which one, how, what came before, and how to see it again.
+/// If a seed breaks it. The message has the seed, the violation, the last events and how to reproduce it.
 pub fn keep(profile: &Profile, count: Count) {
     let (mut events, mut lost, mut tried) = (0, 0, 0);
     for seed in seeds(count) {
@@ -54,7 +54,7 @@ pub fn keep(profile: &Profile, count: Count) {
     println!("{}: {tried} seeds, {events} events, {lost} items lost track of", profile.promise);
 }
 
-/// Everything a person needs to see a broken promise again.
+/// Describes a broken promise, with all that is needed to reproduce it.
 #[must_use]
 pub fn describe(report: &Report, profile: &Profile) -> String {
     let broken = report.violation.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What kind of world a seed makes: chances first, then the dice.
+//! Draws the properties of a world from a seed.
 //!
-//! A [`Profile`] says how often things happen; each promise has one that makes its own danger likely.
-//! A [`Setup`] is what one seed drew from it: sizes, policies, who takes part.
+//! A [`Profile`] holds probabilities; each promise has one that makes the faults it covers likely.
+//! A [`Setup`] is the result for one seed: sizes, policies, tasks.
 
 use crate::model::{Key, Rules};
 use crate::sabotage::Sabotage;
@@ -13,9 +13,9 @@ use std::time::Duration;
 /// Chances, in percent unless said otherwise.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The promise this is about; also the name of its test.
+    /// The promise, which is also the name of its test.
     pub promise: &'static str,
-    /// Of all write calls, those that are batches.
+    /// Write calls that are batches.
     pub batches: u64,
     /// Worlds with a time to live.
     pub expiring: u64,
@@ -23,7 +23,7 @@ pub struct Profile {
     pub unique: u64,
     /// Worlds that keep all versions for a while.
     pub all_versions: u64,
-    /// Of those, worlds in which a policy of the container says so and not the store's options.
+    /// Of those, worlds in which a policy of the container sets the retention, not the store's options.
     pub policies: u64,
     /// Worlds in which ranges are split and merged all the time.
     pub reshaping: u64,
@@ -39,27 +39,27 @@ pub struct Profile {
     pub os: u64,
     /// Pages of one, two or three changes.
     pub tiny_pages: u64,
-    /// How often a phase ends in one way rather than in another, not in percent.
+    /// Relative weights of the ways in which a phase ends, not in percent.
     pub endings: Endings,
-    /// Something is broken on purpose.
+    /// What is broken on purpose, if anything.
     pub sabotage: Option<Sabotage>,
 }
 
 /// Weights of the ways in which a phase ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Endings {
-    /// Everybody finishes.
+    /// All tasks finish.
     pub quiet: u64,
-    /// The store is closed and opened again.
+    /// The store is closed and reopened.
     pub close: u64,
     /// The process is killed.
     pub kill: u64,
-    /// The power goes, in the middle of whatever the disk is doing.
+    /// The power is cut, possibly in the middle of a disk operation.
     pub power_cut: u64,
 }
 
 impl Profile {
-    /// A bit of everything that does not make calls fail.
+    /// Creates a profile with some of everything that does not make calls fail.
     #[must_use]
     pub fn new(promise: &'static str) -> Profile {
         Profile {
@@ -81,7 +81,7 @@ impl Profile {
         }
     }
 
-    /// The same with something broken on purpose.
+    /// Returns the profile with a sabotage.
     #[must_use]
     pub fn sabotaged(mut self, sabotage: Sabotage) -> Profile {
         self.sabotage = Some(sabotage);
@@ -92,44 +92,44 @@ impl Profile {
 /// A partition key of the world.
 #[derive(Clone, Debug)]
 pub struct KeyInfo {
-    /// As it stands in the body.
+    /// The value in the body.
     pub text: String,
-    /// As the store takes it.
+    /// The value for the store.
     pub key: PartitionKey,
     /// Its hash.
     pub epk: Epk,
 }
 
-/// What one seed drew.
+/// The properties of one world.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What it drew from.
+    /// The profile it was drawn from.
     pub profile: Profile,
     /// Partitions at the beginning.
     pub partitions: u32,
-    /// How the store keeps its data.
+    /// The options of the store.
     pub options: Options,
-    /// What the container promises.
+    /// The policies of the container.
     pub rules: Rules,
     /// How long all versions are kept; zero for not at all.
     pub retention: Duration,
-    /// Whether the container's policy says so, or the store's options.
+    /// Whether the container's policy sets the retention, or the store's options.
     pub has_policy: bool,
-    /// History may take so few bytes that versions go before their time.
+    /// Whether the size limit of history may drop versions before their retention ends.
     pub is_history_bounded: bool,
     /// Partition keys.
     pub keys: Vec<KeyInfo>,
-    /// Ids of each.
+    /// Number of ids per partition key.
     pub ids: usize,
-    /// Tasks that write.
+    /// Number of tasks that write.
     pub writers: usize,
-    /// Calls of each in a phase.
+    /// Number of calls per writer and phase.
     pub calls: u64,
-    /// Phases.
+    /// Number of phases.
     pub phases: u64,
     /// Whether ranges are split and merged.
     pub is_reshaping: bool,
-    /// Whether logs answer badly.
+    /// Whether logs lose, repeat and delay requests and answers.
     pub has_bad_network: bool,
     /// The longest a log takes to answer.
     pub log_pause: Duration,
@@ -139,7 +139,7 @@ pub struct Setup {
 const KEYS_MAX: u64 = 8;
 
 impl Setup {
-    /// Rolls the dice.
+    /// Draws a world.
     #[must_use]
     pub fn draw(profile: &Profile, random: &mut Random) -> Setup {
         let keys = 2 + random.below(KEYS_MAX - 1);
@@ -169,19 +169,19 @@ impl Setup {
             has_bad_network: random.chance(profile.bad_network),
             log_pause: Duration::from_micros(*random.pick(&[0, 100, 2_000, 20_000])),
         };
-        // From a copy, so that a seed stays the world it was in everything else.
+        // Drawn from a copy, so that the other properties of a seed stay as they were.
         setup.draw_history(&mut random.clone());
         setup.draw_split(&mut random.clone());
         setup
     }
 
-    /// How large ranges grow before the store splits them by itself.
+    /// Draws the size above which the store splits ranges.
     fn draw_split(&mut self, random: &mut Random) {
         let sizes: &[u64] = if self.is_reshaping { &[0, 1 << 10, 4 << 10] } else { &[0] };
         self.options.split_at_bytes = *random.pick(sizes);
     }
 
-    /// Who says how long versions are kept, and how many bytes they may take.
+    /// Draws where the retention of versions is set, and their size limit.
     fn draw_history(&mut self, random: &mut Random) {
         let is_kept = self.profile.sabotage != Some(Sabotage::VersionsAreNotKept);
         self.has_policy = random.chance(self.profile.policies);
@@ -193,20 +193,20 @@ impl Setup {
         }
     }
 
-    /// Whether a power cut takes acknowledged writes; see `model/loss.rs`.
+    /// Returns whether a power cut may take acknowledged writes; see `model/loss.rs`.
     #[must_use]
     pub fn may_lose_writes(&self) -> bool {
         matches!(self.options.durability, Durability::Os)
     }
 
-    /// Every item there can be.
+    /// Returns the keys of all possible items.
     #[must_use]
     pub fn item_keys(&self) -> Vec<Key> {
         let of_key = |pk| (0..self.ids).map(move |id| Key { pk, id });
         (0..self.keys.len()).flat_map(of_key).collect()
     }
 
-    /// The item with this partition key and id, if it is one of ours.
+    /// Returns the item with this partition key and id, if it is part of this world.
     #[must_use]
     pub fn key_of(&self, partition_key: &PartitionKey, id: &str) -> Option<Key> {
         let pk = self.keys.iter().position(|info| info.key == *partition_key)?;
@@ -214,13 +214,13 @@ impl Setup {
         Some(Key { pk, id })
     }
 
-    /// The hash of an item's partition key.
+    /// Returns the hash of an item's partition key.
     #[must_use]
     pub fn epk(&self, key: Key) -> &[u8] {
         self.keys[key.pk].epk.as_bytes()
     }
 
-    /// Hashes between two partition keys of the world, or all of them.
+    /// Draws the hashes between two partition keys of the world, or all hashes.
     #[must_use]
     pub fn some_hashes(&self, random: &mut Random) -> KeyRange {
         let one = random.pick(&self.keys).epk.clone();
@@ -229,7 +229,7 @@ impl Setup {
             .unwrap_or_else(|_| KeyRange::full())
     }
 
-    /// The container as it is created.
+    /// Returns the definition of the container.
     ///
     /// # Panics
     /// Never: the definition is a constant.
@@ -263,7 +263,7 @@ fn key_info(number: u64) -> KeyInfo {
 
 fn draw_options(profile: &Profile, random: &mut Random) -> Options {
     let mut options = Options::default();
-    // Failing syncs are about what was synced.
+    // Failing syncs need a durability that syncs.
     match profile.sabotage {
         Some(sabotage) => options.durability = sabotage.durability(),
         None if profile.failing_syncs == 0 && random.chance(profile.os) => {

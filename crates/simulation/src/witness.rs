@@ -1,5 +1,4 @@
-//! Whoever sees something tells the witness, who writes it down, asks the model, and remembers the first
-//! thing that cannot be true.
+//! The witness records every event in the history, checks it against the model, and keeps the first violation.
 
 use crate::history::History;
 use crate::invariants::{Checked, Invariant, Violation};
@@ -10,41 +9,41 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the head of this file. Clones are the same witness.
+/// A shared handle to the history and the model. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Witness(Arc<Mutex<Testimony>>);
 
-/// What a witness knows.
+/// The state of a witness.
 #[derive(Debug)]
 pub struct Testimony {
-    /// What happened.
+    /// The events so far.
     pub history: History,
-    /// What must be.
+    /// The reference model.
     pub model: Model,
-    /// The first thing that cannot be true.
+    /// The first violation.
     pub violation: Option<Violation>,
-    /// Since the store was opened.
+    /// Faults since the store was opened.
     pub faults: FaultsSoFar,
-    /// When nothing was last under way. What becomes visible later was written later; of any other
-    /// moment that is not so, because a write carries the time at which it was begun.
+    /// The last moment with no call in progress. What becomes visible later was written later. This holds for
+    /// no other moment, because a write carries the time at which it began.
     pub quiet_since: Moment,
 }
 
 /// Faults that excuse failing calls, since the store was opened.
 #[derive(Debug, Default)]
 pub struct FaultsSoFar {
-    /// Whether anything was done to the machine that lets calls fail.
+    /// Whether any fault was injected that lets calls fail.
     pub any: bool,
     /// Whether the disk was full at some time.
     pub full_disk: bool,
     /// The event from which on every sync fails, while that lasts.
     pub syncs_fail_since: Option<u64>,
-    /// Partitions that have said that they refuse writes, and at which event first.
+    /// Partitions that have reported that they refuse writes, with the event of the first report.
     pub refusing: BTreeMap<PartitionId, u64>,
 }
 
 impl Witness {
-    /// A witness of an empty container.
+    /// Creates the witness of an empty container.
     #[must_use]
     pub fn new(model: Model, lines_kept: usize) -> Witness {
         Witness(Arc::new(Mutex::new(Testimony {
@@ -56,7 +55,7 @@ impl Witness {
         })))
     }
 
-    /// Writes a line down and does something with what is known, at one moment.
+    /// Records a line and runs a closure on the state, atomically.
     pub fn tell<T>(
         &self,
         runtime: &Runtime,
@@ -69,36 +68,36 @@ impl Witness {
         then(&mut testimony)
     }
 
-    /// Writes a line down at a moment when nothing is under way.
+    /// Records a line at a moment with no call in progress.
     pub fn tell_quiet(&self, runtime: &Runtime, line: &str) {
         self.tell(runtime, line, |known| known.quiet_since = known.model.moment());
     }
 
-    /// Looks at what is known, without a trace.
+    /// Runs a closure on the state without recording an event.
     pub fn ask<T>(&self, then: impl FnOnce(&mut Testimony) -> T) -> T {
         then(&mut self.0.lock())
     }
 
-    /// Remembers what cannot be true, if it is the first.
+    /// Keeps a violation, if it is the first.
     pub fn judge(&self, checked: Checked) {
         if let Err(violation) = checked {
             self.0.lock().violation.get_or_insert(violation);
         }
     }
 
-    /// Something is broken.
+    /// Reports a violation.
     pub fn object(&self, invariant: Invariant, what: impl Into<String>) {
         self.judge(Err(Violation { invariant, what: what.into() }));
     }
 
-    /// Whether something cannot be true; there is no point in going on then.
+    /// Returns whether there is a violation, after which the run should stop.
     #[must_use]
     pub fn has_objected(&self) -> bool {
         self.0.lock().violation.is_some()
     }
 }
 
-/// An error with all its causes.
+/// Formats an error with all its causes.
 pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
-//! What time it was, as far as anybody in the simulated machine could know.
+//! Bounds on the time that partitions of the simulated machine may have read.
 //!
-//! A partition's clock never goes back, but it learns the time only when it looks, and what it learned
-//! by reading is forgotten with a restart. So about an expiry there are three answers: over for sure,
-//! not over for sure, and either.
+//! A partition's clock never goes back, but it advances only when it reads the machine's clock, and a restart
+//! discards what it read. An item may therefore be certainly expired, certainly not expired, or
+//! either.
 
 /// A moment in a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether something that ends at one of these seconds is over for everybody.
+    /// Returns whether something that ends at one of these seconds is over on every partition's clock.
     #[must_use]
     pub fn is_over(&self, end: Option<(u64, u64)>) -> bool {
         end.is_some_and(|(_, latest)| latest <= self.low)
     }
 
-    /// Whether something that ends at one of these seconds may be over for somebody.
+    /// Returns whether something that ends at one of these seconds may be over on some partition's clock.
     #[must_use]
     pub fn may_be_over(&self, end: Option<(u64, u64)>) -> bool {
         end.is_some_and(|(earliest, _)| earliest <= self.high)
@@ -46,7 +46,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Notes what the clock shows.
+    /// Records a reading of the clock.
     pub(super) fn read(&mut self, millis: u64) {
         if millis < self.now {
             self.set_back.push(millis);
@@ -59,14 +59,14 @@ impl Clock {
         Moment { event, millis: self.now, times_set_back: self.set_back.len() }
     }
 
-    /// From a moment until now.
+    /// Returns the window from a moment until now.
     pub(super) fn since(&self, moment: &Moment) -> Window {
         let set_back = self.set_back[moment.times_set_back..].iter().copied();
         let lowest = set_back.chain([moment.millis]).min().unwrap_or(0);
         Window { low: lowest / 1000, high: self.highest / 1000 }
     }
 
-    /// Milliseconds between a moment and the latest time anybody has seen; at least.
+    /// Returns a lower bound of the milliseconds between a moment and the latest time read.
     pub(super) fn millis_since(&self, moment: &Moment) -> u64 {
         let set_back = self.set_back[moment.times_set_back..].iter().copied();
         let lowest = set_back.chain([moment.millis]).min().unwrap_or(0);

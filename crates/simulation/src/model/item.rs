@@ -1,9 +1,9 @@
-//! What one item may be at a moment, given every call on it and every answer so far.
+//! The possible states of one item, given every call on it and every answer so far.
 //!
-//! Calls overlap, and a call happens at one instant between its start and its answer. The model keeps
-//! every story that is still possible: a state, and which of the calls under way have already happened
-//! in it. An answer or a read strikes the stories it contradicts; when none is left, the store has
-//! said something that cannot be true.
+//! Calls overlap, and a call takes effect at one instant between its start and its answer. The model keeps
+//! every story (possible linearization) that is left: a state, and the open calls that have taken effect
+//! in it. An answer or a read removes the stories that it contradicts. When none is left, the answer
+//! cannot be true.
 //!
 //! ```text
 //! create 7 ─────────────► created           stories after "created":   {7}
@@ -17,10 +17,10 @@ use super::versions::{Seen, Versions};
 use headwater_model::Lsn;
 use std::collections::BTreeSet;
 
-/// With more stories than this the model stops following an item until it is read in peace.
+/// With more stories than this the model stops following an item until it is read with no call in progress.
 const STORIES_MAX: usize = 3_000;
 
-/// What the container's policies say.
+/// The policies of the container.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// Seconds after which items expire; see `ContainerDefinition::default_ttl`.
@@ -29,7 +29,7 @@ pub struct Rules {
     pub has_unique_keys: bool,
 }
 
-/// Everything outside an item that decides what may happen to it.
+/// The context outside an item that determines its possible states.
 pub(super) struct Around<'a> {
     pub(super) rules: &'a Rules,
     pub(super) clock: &'a Clock,
@@ -37,7 +37,7 @@ pub(super) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// Between which seconds an item of this shape is over.
+    /// Returns the earliest and latest second at which an item of this shape expires.
     pub(super) fn end_of(&self, shape: &Shape) -> Option<(u64, u64)> {
         let default = self.rules.default_ttl?;
         let seconds = u64::try_from(if shape.ttl == 0 { default } else { shape.ttl }).ok()?;
@@ -52,7 +52,7 @@ impl Around<'_> {
         Some((earliest + seconds, latest + seconds))
     }
 
-    /// What an item in this state may look like to somebody during this time.
+    /// Returns how an item in this state may appear to a reader during this window.
     fn faces(&self, state: State, window: &Window) -> Vec<State> {
         let State::Present(shape) = state else {
             return vec![state];
@@ -68,7 +68,7 @@ impl Around<'_> {
         faces
     }
 
-    /// Whether a state agrees with what is known of its version.
+    /// Returns whether a state agrees with what is known of its version.
     fn agrees(&self, state: State) -> bool {
         let State::Present(shape) = state else {
             return true;
@@ -78,7 +78,7 @@ impl Around<'_> {
     }
 }
 
-/// A call on this item that was not answered yet, or never will be.
+/// A call on this item without an answer so far, or ever.
 #[derive(Clone, Debug)]
 struct Open {
     call: usize,
@@ -91,7 +91,7 @@ struct Open {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Story {
     state: State,
-    /// Open calls that have happened in this story, with what they answer.
+    /// Open calls that have taken effect in this story, with their answers.
     ran: Vec<(usize, Vec<Answer>)>,
 }
 
@@ -106,18 +106,18 @@ impl Story {
     }
 }
 
-/// What an answered call must have done.
+/// The known effect of an answered call.
 #[derive(Clone, Debug)]
 pub(super) enum Expected {
-    /// Exactly this.
+    /// It gave exactly these answers.
     Answers(Vec<Answer>),
-    /// Something.
+    /// It took effect, with any answers.
     Anything,
-    /// Nothing.
+    /// It had no effect.
     NoEffect,
 }
 
-/// See the head of this file.
+/// The model of one item: its possible stories.
 #[derive(Debug)]
 pub(super) struct ItemModel {
     stories: BTreeSet<Story>,
@@ -125,9 +125,9 @@ pub(super) struct ItemModel {
     lost_track: bool,
     /// The newest version anybody was told about.
     newest: Lsn,
-    /// What it could be when it was last settled, with the newest version then.
+    /// The stories when it was last settled, with the newest version at that time.
     settled: (BTreeSet<Story>, Lsn),
-    /// Calls since then.
+    /// Calls since it was settled.
     since: Vec<PastCall>,
 }
 
@@ -140,7 +140,7 @@ struct PastCall {
     expected: Option<Expected>,
 }
 
-/// A call that a power cut did not take, or may not have taken.
+/// A call that a power cut left, or may have left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplayCall {
     pub(super) call: usize,
@@ -152,12 +152,12 @@ pub(super) struct ReplayCall {
     pub(super) invoked: u64,
     /// The event at which it was answered, if it was.
     pub(super) answered: Option<u64>,
-    /// Whether the power cut certainly did not take it.
+    /// Whether the power cut certainly left it.
     pub(super) is_certain: bool,
 }
 
 impl ReplayCall {
-    /// Whether its entry is certainly in front of that of another call.
+    /// Returns whether its entry certainly precedes that of another call.
     fn is_before(&self, other: &ReplayCall) -> bool {
         let below = self.lsn_max.zip(other.lsn).is_some_and(|(highest, lsn)| highest < lsn);
         below || self.answered.is_some_and(|answered| answered < other.invoked)
@@ -186,12 +186,12 @@ impl ItemModel {
         self.open.push(Open { call, steps, invoked, in_doubt: false, newest_before });
     }
 
-    /// Nobody will ever say what became of the call.
+    /// Marks a call that will never be answered.
     pub(super) fn doubt(&mut self, call: usize) {
         for open in self.open.iter_mut().filter(|open| open.call == call) {
             open.in_doubt = true;
         }
-        // That it was refused no longer matters to anybody.
+        // Whether it was refused no longer matters.
         let told = std::mem::take(&mut self.stories).into_iter().map(|story| {
             let refused = story
                 .answers_of(call)
@@ -215,7 +215,7 @@ impl ItemModel {
         self.newest = self.newest.max(lsn);
     }
 
-    /// The call has ended. False when that cannot be.
+    /// Records the end of a call. Returns false if it contradicts every story.
     pub(super) fn end(&mut self, call: usize, expected: &Expected, around: &Around<'_>) -> bool {
         self.explore(around);
         let fits = |story: &Story| match (expected, story.answers_of(call)) {
@@ -234,7 +234,7 @@ impl ItemModel {
         self.lost_track || !self.stories.is_empty()
     }
 
-    /// Somebody has seen the item. False when that cannot be.
+    /// Records a read of the item. Returns false if it contradicts every story.
     pub(super) fn observe(
         &mut self,
         seen: Option<&Seen>,
@@ -253,8 +253,8 @@ impl ItemModel {
         self.lost_track || !self.stories.is_empty()
     }
 
-    /// Takes up the trail of an item again, from what it is when nothing is under way. True if it had
-    /// been lost.
+    /// Resumes following an item from its state when no call is in progress. Returns true if the model had
+    /// stopped following it.
     pub(super) fn find_again(&mut self, seen: Option<&Seen>) -> bool {
         let lost = self.lost_track && self.open.is_empty();
         if lost {
@@ -265,7 +265,7 @@ impl ItemModel {
         lost
     }
 
-    /// In which ways a call may have ended: happened, and not happened.
+    /// Returns whether a call may have taken effect, and whether it may not have.
     pub(super) fn may_have(&self, call: usize) -> (bool, bool) {
         if self.lost_track {
             return (true, true);
@@ -274,7 +274,7 @@ impl ItemModel {
         (self.stories.iter().any(ran), !self.stories.iter().all(ran))
     }
 
-    /// Calls in doubt have happened by now or never will.
+    /// Settles calls in doubt: each has taken effect by now, or never will.
     pub(super) fn settle(&mut self) {
         self.open.retain(|open| !open.in_doubt);
         let open: Vec<usize> = self.open.iter().map(|open| open.call).collect();
@@ -285,14 +285,14 @@ impl ItemModel {
         self.stories = settled.collect();
     }
 
-    /// What it is now is durable: no power cut goes back behind it.
+    /// Marks the current state as durable: a power cut cannot undo it.
     pub(super) fn keep(&mut self) {
         self.settled = (self.stories.clone(), self.newest);
         self.since.clear();
     }
 
-    /// A power cut took the end of the log: replays the calls that are left from the settled state, in
-    /// the order of their LSNs. Calls whose LSN is unknown happen wherever their answers allow.
+    /// Replays, after a power cut took the end of the log, the calls that are left from the settled state, in
+    /// the order of their LSNs. Calls with an unknown LSN take effect wherever their answers allow.
     pub(super) fn replay(&mut self, kept: &[ReplayCall], around: &Around<'_>) {
         let past = std::mem::take(&mut self.since);
         (self.stories, self.newest) = self.settled.clone();
@@ -349,13 +349,13 @@ impl ItemModel {
         }
     }
 
-    /// The one thing it can be, if nothing is under way and there is only one.
+    /// Returns the state if it is the only possible one and no call is open.
     pub(super) fn certain(&self) -> Option<State> {
         let first = self.stories.first().filter(|_| self.open.is_empty() && !self.lost_track)?;
         self.stories.iter().all(|story| story.state == first.state).then_some(first.state)
     }
 
-    /// States for a message.
+    /// Describes the states for a message.
     pub(super) fn describe(&self) -> String {
         let states: Vec<String> = self
             .stories
@@ -400,7 +400,7 @@ impl ItemModel {
     }
 }
 
-/// What a call may do to an item, step by step; a refused one leaves it as it was.
+/// Returns the possible effects of a call on an item, step by step. A refused call leaves it unchanged.
 fn runs(open: &Open, state: State, around: &Around<'_>) -> Vec<(State, Vec<Answer>)> {
     let window = around.clock.since(&open.invoked);
     let known_at = |token| around.versions.get(token).and_then(|version| version.known_at);
@@ -480,7 +480,7 @@ mod tests {
         ReplayCall { call, lsn, lsn_max: lsn, invoked, answered, is_certain: lsn.is_some() }
     }
 
-    /// An item that was created, deleted, and created again, with an answer each time.
+    /// Returns an item that was created, deleted and created again, with an answer each time.
     fn rewritten(around: &Around<'_>) -> ItemModel {
         let mut item = ItemModel::default();
         let delete = vec![Step::Delete(Condition::None)];

@@ -1,14 +1,14 @@
-//! What a power cut may take from a store with durability `os`, and what it must leave.
+//! Models which writes a power cut may take from a store with durability `os`, and which it must leave.
 //!
 //! Such a store acknowledges a write before it is durable. A power cut may take the end of each log:
 //!
 //! ```text
 //! acknowledged   1 2 3 | 4 5 6 7 8      opened at the bar: what it found there is durable
-//! left           1 2 3 | 4 5            every entry up to an end, and none behind it
+//! left           1 2 3 | 4 5            every entry up to an end, and none after it
 //! ```
 //!
-//! The end is where the log ended when it was opened again. The model replays the calls up to the end and
-//! forgets the others: their LSNs and etags may name other writes, their versions must not come back.
+//! The end is where the log ended when it was reopened. The model replays the calls up to the end and
+//! discards the others: their LSNs and etags may name other writes, their versions must not reappear.
 
 use super::item::{Around, ReplayCall};
 use super::{Call, CallId, Fate, Key, Model, Step};
@@ -16,7 +16,7 @@ use crate::invariants::{Checked, Invariant, require};
 use headwater_model::{Lsn, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a call is in the log of a partition.
+/// The place of a call in the log of a partition.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The partition that answered.
@@ -27,32 +27,32 @@ pub struct Place {
     pub is_exact: bool,
 }
 
-/// Where logs ended after a power cut. A partition that is not listed was replaced before, which made
+/// The ends of logs after a power cut. A partition that is not listed was replaced before, which made
 /// all of its entries durable.
 pub type LogEnds = BTreeMap<PartitionId, Lsn>;
 
-/// What a power cut left, for readers that remember more.
+/// The outcome of a power cut, for readers whose positions are beyond it.
 #[derive(Debug)]
 pub struct CutOutcome {
-    /// Where logs ended.
+    /// The ends of the logs.
     pub ends: LogEnds,
     /// Items whose newest write was taken, or may have been. An older version may be the newest again.
     pub undone: BTreeSet<Key>,
 }
 
-/// What is known about the ends of logs.
+/// The known ends of logs.
 #[derive(Debug, Default)]
 pub(super) struct Loss {
     /// Where each log ended when it was last opened.
     durable: LogEnds,
     /// Where each log ended when it was first opened after a power cut; `None` without one.
     left: Option<LogEnds>,
-    /// Whether the items were not read yet since the power cut.
+    /// Whether the items have not been read since the power cut.
     pub(super) is_fresh: bool,
 }
 
 impl Loss {
-    /// Whether the power cut left what is at this place; `None` if that is not certain.
+    /// Returns whether the power cut left the entry at this place; `None` if that is not certain.
     fn has_left(ends: &LogEnds, place: Option<Place>) -> Option<bool> {
         let place = place?;
         match ends.get(&place.partition) {
@@ -63,12 +63,12 @@ impl Loss {
 }
 
 impl Model {
-    /// The power was cut: entries that are not durable may be lost.
+    /// Records a power cut: entries that are not durable may be lost.
     pub fn power_was_cut(&mut self) {
         self.loss.left.get_or_insert_default();
     }
 
-    /// A log was opened or made, and ends here. What it found when it was opened before is durable.
+    /// Records that a log was opened or created, and its end. What an earlier open found is durable.
     pub fn log_was_opened(&mut self, partition: PartitionId, end: Lsn) -> Checked {
         if let Some(left) = &mut self.loss.left {
             left.entry(partition).or_insert(end);
@@ -79,7 +79,7 @@ impl Model {
         })
     }
 
-    /// The store is open again. After a power cut: forgets what it took and returns what it left.
+    /// Records that the store is open again. After a power cut, discards the lost calls and returns the outcome.
     pub fn rewind(&mut self) -> Option<CutOutcome> {
         let ends = self.loss.left.take()?;
         self.loss.is_fresh = true;
@@ -108,13 +108,13 @@ impl Model {
         Some(CutOutcome { ends, undone })
     }
 
-    /// Whether a power cut was survived and the items were not all read since.
+    /// Returns whether the items have not all been read since the last power cut.
     #[must_use]
     pub fn has_rewound(&self) -> bool {
         self.loss.is_fresh
     }
 
-    /// A call without an answer has a place if a version it made was seen.
+    /// Finds the places of calls without an answer, by the versions of theirs that were seen.
     fn find_places(&mut self) {
         for call in self.calls.iter_mut().filter(|call| call.fate == Fate::InDoubt) {
             let tokens = call.steps.iter().filter_map(|(_, step)| step.token());
@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    /// Which calls the power cut left, and which it took; `None` where that is not certain.
+    /// Returns for each call whether the power cut left it; `None` where that is not certain.
     fn decide_fates(&self, ends: &LogEnds) -> Vec<Option<bool>> {
         let by_place = |call: &Call| match call.fate {
             Fate::Done | Fate::InDoubt => Loss::has_left(ends, call.place),
@@ -161,7 +161,7 @@ impl Model {
 }
 
 impl Call {
-    /// All steps of a call have the same partition key.
+    /// Returns the partition key, which all steps of a call share.
     fn pk(&self) -> Option<usize> {
         self.steps.first().map(|(key, _)| key.pk)
     }

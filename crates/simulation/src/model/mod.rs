@@ -1,8 +1,8 @@
-//! What must be true, given everything that was asked and answered so far.
+//! The reference model: derives what must be true from all calls and answers so far.
 //!
 //! The model knows nothing of logs, segments or indexes. It has calls, which are answered, refused or
-//! left in doubt by a crash; versions, each with a token in its body; and items, each with all it may
-//! be at the moment. It is told what callers were told and what readers saw, and objects.
+//! left in doubt by a crash; versions, each with a token in its body; and items, each with its possible
+//! states. It checks every answer and every read against them.
 
 mod clock;
 mod item;
@@ -27,14 +27,14 @@ pub use versions::{Seen, Version};
 /// Names a call.
 pub type CallId = usize;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Open,
     Done,
     Refused,
     InDoubt,
-    /// Was in doubt when a crash was survived.
+    /// It was in doubt until the audit after a crash.
     Settled,
     /// A power cut took it.
     Lost,
@@ -48,7 +48,7 @@ struct Call {
     fate: Fate,
     /// The event at which it was answered.
     answered: Option<u64>,
-    /// Where it is in a log, if that is known.
+    /// Its place in a log, if known.
     place: Option<Place>,
 }
 
@@ -61,23 +61,23 @@ impl Call {
     }
 }
 
-/// What a caller was told.
+/// The answer that a caller received.
 #[derive(Debug)]
 pub enum Reply {
     /// Each step was done, with this answer and this version where there is one, at this place if it
     /// wrote anything.
     Done(Vec<(Answer, Option<Seen>)>, Option<Place>),
-    /// A step was refused, and with it all.
+    /// One step was refused, and therefore all.
     Refused(usize, Answer),
     /// It was refused for a reason that has nothing to do with items: nothing was done.
     NoEffect,
-    /// The items of the partition key that were there are deleted.
+    /// The items that the partition key had are deleted.
     KeyDeleted,
     /// It may have happened or not.
     InDoubt,
 }
 
-/// See the head of this file.
+/// The reference model of a container.
 #[derive(Debug)]
 pub struct Model {
     rules: Rules,
@@ -87,7 +87,7 @@ pub struct Model {
     calls: Vec<Call>,
     event: u64,
     next_token: Token,
-    /// Versions that were not shown although nobody deleted them: their time is over.
+    /// Versions that were not shown although no call deleted them, so they have expired.
     expired: BTreeMap<Token, u32>,
     /// How often the store was opened.
     incarnation: u32,
@@ -97,7 +97,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty container under these rules.
+    /// Creates the model of an empty container with these rules.
     #[must_use]
     pub fn new(rules: Rules, keys: impl Iterator<Item = Key>) -> Model {
         Model {
@@ -115,54 +115,54 @@ impl Model {
         }
     }
 
-    /// Notes what the machine's clock shows; to be called before anything else happens.
+    /// Records the machine's clock; must be called before each event.
     pub fn clock_shows(&mut self, millis: u64) {
         self.clock.read(millis);
         self.event += 1;
     }
 
-    /// Now.
+    /// Returns the current moment.
     #[must_use]
     pub fn moment(&self) -> Moment {
         self.clock.moment(self.event)
     }
 
-    /// Milliseconds since a moment by whichever clock makes it longest.
+    /// Returns the milliseconds since a moment, by the clock that shows the most.
     #[must_use]
     pub fn millis_since(&self, moment: &Moment) -> u64 {
         self.clock.millis_since(moment)
     }
 
-    /// A number no version has had yet.
+    /// Returns an unused token.
     pub fn next_token(&mut self) -> Token {
         self.next_token += 1;
         self.next_token
     }
 
-    /// The version with this etag, if anybody has seen it.
+    /// Returns the version with this etag, if it was ever seen.
     #[must_use]
     pub fn token_of(&self, etag: Etag) -> Option<Token> {
         self.versions.token_of(etag)
     }
 
-    /// What is known of a version.
+    /// Returns what is known of a version.
     #[must_use]
     pub fn version(&self, token: Token) -> Option<&Version> {
         self.versions.get(token)
     }
 
-    /// All items there can be.
+    /// Returns the keys of all possible items.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         self.items.keys().copied().collect()
     }
 
-    /// Every version that certainly is or was there.
+    /// Returns every version that was seen, so certainly existed.
     pub fn versions_seen(&self) -> impl Iterator<Item = (&Version, &Seen)> {
         self.versions.seen()
     }
 
-    /// A call is made.
+    /// Records the start of a call.
     pub fn invoke(&mut self, steps: Vec<(Key, Step)>, is_batch: bool) -> CallId {
         let id = self.calls.len();
         let invoked = self.moment();
@@ -181,7 +181,7 @@ impl Model {
         id
     }
 
-    /// All items of a partition key are to be deleted.
+    /// Records the start of a call that deletes all items of a partition key.
     pub fn invoke_delete_key(&mut self, pk: usize) -> CallId {
         let asked = self.event;
         let keys = self.items.keys().filter(|key| key.pk == pk);
@@ -189,7 +189,7 @@ impl Model {
         self.invoke(steps, false)
     }
 
-    /// A call has come back.
+    /// Records the answer of a call.
     pub fn respond(&mut self, id: CallId, reply: &Reply) -> Checked {
         let fate = match reply {
             Reply::Done(..) | Reply::KeyDeleted => Fate::Done,
@@ -269,7 +269,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the steps before the refused one must have answered is not told; only that they were done.
+    /// Returns the expected effect of a refusal. The answers of the steps before the refused one are unknown.
     fn refusal_of(&self, key: Key, steps: &[(Key, Step)], answer: Answer) -> Expected {
         let own = steps.iter().filter(|(other, _)| *other == key).count();
         if own == 1 { Expected::Answers(vec![answer]) } else { Expected::NoEffect }
@@ -297,8 +297,8 @@ impl Model {
         })
     }
 
-    /// Somebody has looked at an item at this very moment. `otherwise` is what is broken if it cannot
-    /// be what was seen.
+    /// Records a read of an item at this moment. `otherwise` is the invariant that is violated if the result is
+    /// impossible.
     pub fn observe(&mut self, key: Key, seen: Option<&Seen>, otherwise: Invariant) -> Checked {
         if let Some(seen) = seen {
             self.meet(key, seen)?;
@@ -328,7 +328,7 @@ impl Model {
         })
     }
 
-    /// A version was seen somewhere, not necessarily as the newest.
+    /// Records that a version was seen, not necessarily as the newest.
     pub fn meet(&mut self, key: Key, seen: &Seen) -> Checked {
         self.versions.meet(key, seen, self.event)?;
         let call = self.versions.get(seen.token).map(|version| version.call);
@@ -356,14 +356,14 @@ impl Model {
         self.clock.since(&self.moment()).may_be_over(around.end_of(&seen.shape()))
     }
 
-    /// Whether a version has ended by a second.
+    /// Returns whether a version has expired by a second.
     #[must_use]
     pub fn has_ended_by(&self, seen: &Seen, second: u64) -> bool {
         let around = Around { rules: &self.rules, clock: &self.clock, versions: &self.versions };
         around.end_of(&seen.shape()).is_some_and(|(end, _)| end <= second)
     }
 
-    /// The one version an item can have now, if it can have only one and it is not about to end.
+    /// Returns the version of an item, if only one is possible and it is not about to expire.
     #[must_use]
     pub fn certain(&self, key: Key) -> Option<Token> {
         let State::Present(shape) = self.items.get(&key)?.certain()? else {
@@ -373,7 +373,7 @@ impl Model {
         (!self.may_be_expired(&seen)).then_some(shape.token)
     }
 
-    /// No other item can have had the same unique value all the time while this call ran.
+    /// Checks that no other item certainly had the same unique value during the whole call.
     fn check_unique(&self, id: CallId) -> Checked {
         if !self.rules.has_unique_keys {
             return Ok(());
@@ -400,7 +400,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether another item may ever have had a unique value.
+    /// Returns whether another item may ever have had a unique value.
     #[must_use]
     pub fn may_have_held(&self, other: Key, unique: u64) -> bool {
         let steps = self.calls.iter().flat_map(|call| &call.steps);
@@ -412,7 +412,7 @@ impl Model {
         steps.into_iter().any(|(key, step)| *key == other && put(step))
     }
 
-    /// The machine is gone, and with it every caller.
+    /// Records a crash of the machine, which ends every caller.
     pub fn crash(&mut self) {
         for id in 0..self.calls.len() {
             if self.calls[id].fate == Fate::Open {
@@ -424,13 +424,13 @@ impl Model {
         }
     }
 
-    /// The store is open again; what was over for a reader may be visible if the clock was set back.
+    /// Records that the store is open again. Expired items may be visible again if the clock was set back.
     pub fn reopened(&mut self) {
         self.incarnation += 1;
     }
 
-    /// Every item was read in peace after a restart: what was in doubt happened wholly or not at all,
-    /// and nothing is in doubt any more.
+    /// Settles all calls in doubt, after every item was read with no call in progress. Each call took effect
+    /// wholly or not at all.
     pub fn settle(&mut self, truth: &BTreeMap<Key, Seen>) -> Checked {
         let doubtful: Vec<CallId> =
             (0..self.calls.len()).filter(|id| self.calls[*id].fate == Fate::InDoubt).collect();

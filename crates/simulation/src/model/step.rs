@@ -1,14 +1,14 @@
-//! One operation on one item: what it does to the item, and what it may answer.
+//! One operation on one item: its effects on the item and its possible answers.
 
-/// Names one version of one item: every write puts a number of its own into the body.
+/// Names one version of one item: every write puts a unique number into the body.
 pub type Token = u64;
 
 /// An item, by the numbers of its partition key and its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Which partition key.
+    /// The number of the partition key.
     pub pk: usize,
-    /// Which id within it.
+    /// The number of the id within the partition key.
     pub id: usize,
 }
 
@@ -18,19 +18,19 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// What an item is at some moment.
+/// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// There is none.
+    /// The item does not exist.
     Absent,
-    /// There is one.
+    /// The item exists.
     Present(Shape),
 }
 
-/// What the model must know of a version.
+/// The properties of a version that the model needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
-    /// Which version.
+    /// The token of the version.
     pub token: Token,
     /// Its own time to live; 0 for none.
     pub ttl: i32,
@@ -38,25 +38,25 @@ pub struct Shape {
     pub unique: u64,
 }
 
-/// What must be true of an item for an operation to happen.
+/// The condition of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// Unconditional.
     None,
     /// It is at this version.
     Version(Token),
-    /// It is not there.
+    /// The item does not exist.
     Absent,
 }
 
-/// How an item is put.
+/// The kind of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It must not exist.
+    /// The item must not exist.
     Create,
-    /// It may exist.
+    /// The item may exist.
     Upsert,
-    /// It must exist.
+    /// The item must exist.
     Replace,
 }
 
@@ -65,7 +65,7 @@ pub enum Put {
 pub enum Step {
     /// Writes a whole item.
     Put(Put, Shape, Condition),
-    /// Changes an item; what it does not name stays.
+    /// Changes some properties of an item.
     Patch {
         /// The version it makes.
         token: Token,
@@ -80,18 +80,18 @@ pub enum Step {
     DeleteOld(u64),
 }
 
-/// What an operation answers.
+/// The answer of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
-    /// It was not there before.
+    /// The item did not exist and was created.
     Created,
-    /// It was.
+    /// The item existed and was replaced.
     Replaced,
-    /// It is gone.
+    /// The item was deleted.
     Deleted,
     /// It is at this version.
     Read(Token),
-    /// Nobody is told.
+    /// The operation has no answer of its own.
     Silent,
     /// Refused: it exists.
     AlreadyExists,
@@ -104,7 +104,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Whether nothing was done.
+    /// Returns whether the operation was refused.
     #[must_use]
     pub fn is_refusal(self) -> bool {
         matches!(
@@ -115,7 +115,7 @@ impl Answer {
 }
 
 impl Step {
-    /// The version this operation makes, if it makes one.
+    /// Returns the version that this operation creates, if any.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         match self {
@@ -125,7 +125,7 @@ impl Step {
         }
     }
 
-    /// Everything it may do to an item in this state, with the answer.
+    /// Returns all possible effects on an item in this state, with the answers.
     pub(super) fn outcomes(
         &self,
         state: State,
@@ -168,7 +168,7 @@ impl Step {
             (Step::Read, State::Present(now)) => vec![(state, Answer::Read(now.token))],
             (Step::DeleteOld(_), State::Absent) => vec![(state, Answer::Silent)],
             (Step::DeleteOld(asked), State::Present(now)) => {
-                // What was written while the call ran may be spared.
+                // Items written while the call ran may survive.
                 let spared = known_at(now.token).is_none_or(|known| known >= asked);
                 let mut outcomes = vec![(State::Absent, Answer::Silent)];
                 if spared {

@@ -1,7 +1,7 @@
-//! Every version that was ever tried or seen, and what is known of it.
+//! Every version that was ever attempted or seen, and what is known of it.
 //!
-//! The store names a version by its etag, the workload by the token in the body. Whoever sees a version
-//! brings both together here, and from then on neither may ever mean anything else.
+//! The store names a version by its etag, the workload by the token in the body. The first sighting of a version
+//! links the two; afterwards neither may name anything else.
 
 use super::clock::Moment;
 use super::step::{Key, Shape, Token};
@@ -11,7 +11,7 @@ use headwater_model::{Etag, Lsn, PartitionId};
 use headwater_store::{Change, Item, body};
 use std::collections::BTreeMap;
 
-/// A version as somebody saw it.
+/// A version as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// From the body.
@@ -35,7 +35,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What an item shows.
+    /// Reads the version from an item.
     #[must_use]
     pub fn of(item: &Item) -> Seen {
         let bytes = item.feed_bytes();
@@ -61,13 +61,13 @@ impl Seen {
         }
     }
 
-    /// What the model must know of it.
+    /// Returns the properties that the model needs.
     #[must_use]
     pub fn shape(&self) -> Shape {
         Shape { token: self.token, ttl: self.ttl, unique: self.unique }
     }
 
-    /// What a change shows; `None` for a delete.
+    /// Reads the version from a change; `None` for a delete.
     #[must_use]
     pub fn of_change(change: &Change) -> Option<Seen> {
         change.item().as_ref().map(Seen::of)
@@ -83,7 +83,7 @@ pub struct Version {
     pub call: usize,
     /// When that call was made.
     pub invoked: Moment,
-    /// As it was seen first.
+    /// The first sighting.
     pub seen: Option<Seen>,
     /// The event at which it was first seen or acknowledged.
     pub known_at: Option<u64>,
@@ -91,7 +91,7 @@ pub struct Version {
     pub is_lost: bool,
 }
 
-/// See the head of this file.
+/// All versions, by token and by etag.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     by_token: BTreeMap<Token, Version>,
@@ -112,13 +112,13 @@ impl Versions {
         self.by_etag.get(&etag).copied()
     }
 
-    /// Everything that was ever seen and that no power cut took.
+    /// Returns every version that was seen and not lost in a power cut.
     pub(super) fn seen(&self) -> impl Iterator<Item = (&Version, &Seen)> {
         let left = self.by_token.values().filter(|version| !version.is_lost);
         left.filter_map(|version| Some((version, version.seen.as_ref()?)))
     }
 
-    /// A power cut took a version: it must not be seen again, and its etag is free.
+    /// Records that a power cut took a version: it must not be seen again, and its etag is free.
     pub(super) fn lose(&mut self, token: Token) {
         if let Some(version) = self.by_token.get_mut(&token) {
             version.is_lost = true;
@@ -126,7 +126,7 @@ impl Versions {
         self.by_etag.retain(|_, known| *known != token);
     }
 
-    /// Brings token and etag together; both must mean the same as ever.
+    /// Links token and etag, and checks that both mean the same as before.
     pub(super) fn meet(&mut self, key: Key, seen: &Seen, event: u64) -> Checked {
         let one = Invariant::AnEtagNamesOneContent;
         require(seen.is_stamped, one, || format!("{key}: the body does not carry {seen:?}"))?;
