@@ -1,15 +1,15 @@
 //! One simulated machine: its disk, its index, its clock, and the store on it.
 //!
 //! ```text
-//! open ─► work ─► close ─► open …            everything was finished
-//!           └───► kill ──► open …            tasks vanish; the disk keeps what it was given
-//!           └───► power cut ─► open …        so do unsynced bytes and index rows, in part
+//! open ─► work ─► close ─► open …            all tasks finish
+//!           └───► kill ──► open …            tasks vanish; the disk keeps all written bytes
+//!           └───► power cut ─► open …        tasks vanish, and some unsynced bytes and index rows
 //! ```
 //!
 //! With durability `os` a power cut takes acknowledged writes; `model/loss.rs` says which.
 //!
-//! Whoever works with the store lives on the machine and vanishes with it, as a program that embeds it
-//! would. The power may go again while the store is being opened.
+//! The tasks that use the store run on the machine and vanish with it, like a program that embeds the store.
+//! The power may be cut again while the store is being opened.
 
 use crate::faults;
 use crate::invariants::Invariant;
@@ -26,10 +26,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Opening a store of a few kilobytes takes no longer, on any clock.
+/// Time limit for opening a store of a few kilobytes, on any clock.
 const OPENING_MAX: Duration = Duration::from_secs(600);
 
-/// See the head of this file.
+/// A simulated machine with a store.
 pub struct World {
     pub(crate) setup: Arc<Setup>,
     pub(crate) witness: Witness,
@@ -40,15 +40,15 @@ pub struct World {
     node: Node,
     clock_offset: i64,
     store: Option<Store>,
-    /// The ranges of the store that was open last.
+    /// The ranges of the store when it was last open.
     ranges: Vec<RangeInfo>,
-    /// What a power cut left, until that is asked for.
+    /// The aftermath of a power cut, until it is taken.
     aftermath: Option<Aftermath>,
-    /// An index that a sabotage brings back.
+    /// An index that a sabotage restores.
     old_index: Option<MemoryIndex>,
 }
 
-/// What a power cut left in a store with durability `os`.
+/// The state after a power cut in a store with durability `os`.
 #[derive(Debug)]
 pub(crate) struct Aftermath {
     /// The end of the log of each range.
@@ -57,7 +57,7 @@ pub(crate) struct Aftermath {
     pub(crate) undone: BTreeSet<Key>,
 }
 
-/// A store that is open.
+/// An open store.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) account: Account,
@@ -65,7 +65,7 @@ pub(crate) struct Store {
 }
 
 impl World {
-    /// A machine with an empty disk.
+    /// Creates a machine with an empty disk.
     #[must_use]
     pub fn new(simulation: &Simulation, setup: Arc<Setup>, witness: Witness) -> World {
         World {
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// What the machine runs on.
+    /// Returns the runtime of the machine.
     #[must_use]
     pub fn runtime(&self) -> Runtime {
         self.node.runtime()
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// Switches the machine on and opens the store, however often the power goes meanwhile.
+    /// Starts the machine and opens the store. Retries if the power is cut meanwhile.
     pub(crate) async fn open(&mut self) {
         loop {
             self.node = self.simulation.node();
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Tells the model that the store is open, and notes what a power cut left.
+    /// Reports to the model that the store is open, and keeps the aftermath of a power cut.
     fn rewind(&mut self) {
         let Some(CutOutcome { ends, undone }) = self.witness.ask(|known| known.model.rewind())
         else {
@@ -168,7 +168,7 @@ impl World {
         self.aftermath = Some(Aftermath { ends, undone });
     }
 
-    /// What a power cut left before the store was opened, if it took anything.
+    /// Takes the aftermath of the last power cut, if there is one.
     pub(crate) fn take_aftermath(&mut self) -> Option<Aftermath> {
         self.aftermath.take()
     }
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Closes the store in peace.
+    /// Closes the store cleanly.
     pub(crate) async fn close(&mut self) {
         let Some(store) = self.store.take() else {
             return;
@@ -229,7 +229,7 @@ impl World {
         self.heal_disk();
     }
 
-    /// Kills the process; the disk keeps what it was given.
+    /// Kills the process; the disk keeps all written bytes.
     pub(crate) fn kill(&mut self) {
         self.die("kill");
         self.heal_disk();
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// Everything on the machine vanishes.
+    /// Ends all tasks on the machine.
     fn die(&mut self, how: &str) {
         self.witness.tell(&self.runtime(), how, |known| known.model.crash());
         self.node.kill();
@@ -292,7 +292,7 @@ impl World {
             Some(Sabotage::AFileIsMissing) => {
                 let gone = self.files_named("MANIFEST").into_iter().next_back();
                 if let Some((path, _)) = gone {
-                    // What is gone is gone: nobody asks whether removing it worked.
+                    // The result is ignored: the damage need not succeed in every world.
                     let _ = self.disk.remove(&path);
                 }
             }
@@ -310,7 +310,7 @@ impl World {
         files
     }
 
-    /// Cuts something off the newest segment of every partition.
+    /// Truncates the newest segment of every partition.
     fn cut_tails(&mut self) {
         let segments = self.files_named(".seg");
         for (index, (path, length)) in segments.iter().enumerate() {
@@ -318,7 +318,7 @@ impl World {
             let is_newest = next != Some(path.parent());
             if is_newest && let Ok(file) = self.disk.open(path, false) {
                 let left = length.saturating_sub(self.random.index(length / 2 + 1));
-                // As above.
+                // The result is ignored here too.
                 let _ = file.truncate(left as u64).and_then(|()| file.sync());
             }
         }

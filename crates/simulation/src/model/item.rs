@@ -123,7 +123,7 @@ pub(super) struct ItemModel {
     stories: BTreeSet<Story>,
     open: Vec<Open>,
     lost_track: bool,
-    /// The newest version anybody was told about.
+    /// The LSN of the newest version that was acknowledged or read.
     newest: Lsn,
     /// The stories when it was last settled, with the newest version at that time.
     settled: (BTreeSet<Story>, Lsn),
@@ -201,7 +201,7 @@ impl ItemModel {
         self.stories = told.collect();
     }
 
-    /// The newest version anybody was told about.
+    /// Returns the LSN of the newest version that was acknowledged or read.
     pub(super) fn newest(&self) -> Lsn {
         self.newest
     }

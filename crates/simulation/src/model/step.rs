@@ -43,7 +43,7 @@ pub struct Shape {
 pub enum Condition {
     /// Unconditional.
     None,
-    /// It is at this version.
+    /// The item is at this version.
     Version(Token),
     /// The item does not exist.
     Absent,
@@ -89,7 +89,7 @@ pub enum Answer {
     Replaced,
     /// The item was deleted.
     Deleted,
-    /// It is at this version.
+    /// The item was read at this version.
     Read(Token),
     /// The operation has no answer of its own.
     Silent,

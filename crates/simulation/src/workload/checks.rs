@@ -1,6 +1,6 @@
-//! What a reader of the change feed checks on every page, and what it knows when it is at the end.
+//! The checks of a reader of the change feed, on every page and at the end.
 //!
-//! A reader stands at an LSN in each stretch of hashed keys. A page moves it, stretch by stretch:
+//! A reader has a position (LSN) in each stretch of hashed keys. A page advances it, stretch by stretch:
 //!
 //! ```text
 //! before   |  after 7  |      after 3       |        a range was split, another merged
@@ -17,22 +17,22 @@ use headwater_model::{
 use headwater_store::{Change, FeedPage, invariants};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the newest change of an item was, to a reader of all versions.
+/// The newest change of an item that a reader of all versions received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Version(Seen),
     Deleted,
 }
 
-/// What a reader was given so far.
+/// Everything that a reader has received so far.
 #[derive(Debug, Default)]
 pub(crate) struct Delivered {
-    /// Where it began, in each stretch.
+    /// The starting position in each stretch.
     began: Vec<RangePosition>,
     versions: BTreeSet<Etag>,
     links: BTreeMap<Key, Link>,
-    /// Items whose newest write a power cut took, and the position of the reader then. It may have stepped
-    /// over a version that became the newest again.
+    /// Items whose newest write a power cut took, and the reader's position at that time. The reader may have
+    /// skipped a version that became the newest again.
     excused: BTreeMap<Key, Lsn>,
     last_page: Vec<Change>,
 }
@@ -45,7 +45,7 @@ struct Stretch {
     changes: Vec<Change>,
 }
 
-/// Where a continuation stands, given what it is about.
+/// Returns the positions of a continuation over the keys that it covers.
 pub(crate) fn positions(continuation: &Continuation, about: &KeyRange) -> Vec<RangePosition> {
     match continuation {
         Continuation::Single(after) => {
@@ -55,14 +55,14 @@ pub(crate) fn positions(continuation: &Continuation, about: &KeyRange) -> Vec<Ra
     }
 }
 
-/// The position at one key.
+/// Returns the position at one key.
 pub(crate) fn position_at(positions: &[RangePosition], epk: &[u8]) -> Option<Lsn> {
     let found = positions.iter().find(|position| position.range.contains(epk));
     found.map(|position| position.after)
 }
 
 impl Delivered {
-    /// Takes a page. `before` is empty on a first page, which begins at `start` if that is known.
+    /// Checks and records a page. `before` is empty on a first page, which begins at `start` if that is known.
     pub(crate) fn take(
         &mut self,
         page: &FeedPage,
@@ -102,12 +102,12 @@ impl Delivered {
         Ok(())
     }
 
-    /// A power cut took the newest write of an item while the reader stood here.
+    /// Records that a power cut took the newest write of an item while the reader had this position.
     pub(crate) fn excuse(&mut self, key: Key, after: Lsn) {
         self.excused.insert(key, after);
     }
 
-    /// It begins at this position in a range it had not come to before.
+    /// Records the starting position in a range that the reader had not read before.
     pub(crate) fn begin(&mut self, at: RangePosition) {
         self.began.push(at);
     }
@@ -141,7 +141,7 @@ impl Delivered {
         })
     }
 
-    /// Follows one change of all versions: it must be linked to the one before it.
+    /// Checks one change of all versions: it must be linked to the previous one.
     pub(crate) fn follow(
         &mut self,
         key: Key,
@@ -187,7 +187,7 @@ impl Delivered {
         Ok(())
     }
 
-    /// A reader of latest versions is at the end: it was given everything that is alive.
+    /// Checks that a reader of latest versions at the end has received every live item.
     pub(crate) fn check_latest(
         &self,
         truth: &BTreeMap<Key, Seen>,
@@ -200,7 +200,7 @@ impl Delivered {
                 continue;
             }
             let is_excused = self.excused.get(key).is_some_and(|after| seen.lsn <= *after);
-            // A clock that was ahead may have hidden it while the reader came by.
+            // A clock that was ahead may have hidden the item while the reader passed it.
             let given =
                 self.versions.contains(&seen.etag) || model.may_be_expired(seen) || is_excused;
             require(given, Invariant::ReadersMissNothing, || {
@@ -210,7 +210,7 @@ impl Delivered {
         Ok(())
     }
 
-    /// A reader that came late is at the end: it was given what is alive and nothing else.
+    /// Checks that a late reader at the end has received the live items and nothing else.
     pub(crate) fn check_late(
         &self,
         truth: &BTreeMap<Key, Seen>,
@@ -226,12 +226,12 @@ impl Delivered {
         })
     }
 
-    /// Whether a reader has been given this version.
+    /// Returns whether the reader has received this version.
     pub(crate) fn has(&self, etag: Etag) -> bool {
         self.versions.contains(&etag)
     }
 
-    /// A reader of all versions is at the end: it was given all there were, and the last is the truth.
+    /// Checks that a reader of all versions at the end has received all of them, the last one being the current one.
     pub(crate) fn check_all(
         &self,
         truth: &BTreeMap<Key, Seen>,
@@ -264,7 +264,7 @@ impl Delivered {
         Ok(())
     }
 
-    /// Whether a version at this key and LSN is one this reader must have been given by now.
+    /// Returns whether this reader must have received a version at this key and LSN by now.
     fn should_have(
         &self,
         epk: &[u8],
@@ -311,7 +311,7 @@ fn stretches(
     stretches
 }
 
-/// Ranges lie side by side from the first key to the last.
+/// Checks that ranges are adjacent from the first key to the last.
 pub(crate) fn check_ranges(ranges: &[KeyRange]) -> Checked {
     let mut next = Epk::min();
     for range in ranges {

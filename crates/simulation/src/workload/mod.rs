@@ -1,4 +1,4 @@
-//! Who works with the store, all at once: writers, readers of every kind, and those who reshape and
+//! The concurrent workload on the store: writers, readers of every kind, and tasks that reshape and
 //! maintain it.
 
 pub(crate) mod checks;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// No call takes longer, on any clock.
+/// Time limit of a call, on any clock.
 const CALL_MAX: Duration = Duration::from_secs(180);
 
-/// A reader between two pages. It outlives the machine: its position is kept elsewhere.
+/// A reader between two pages. It survives a crash of the machine: its position is kept elsewhere.
 pub(crate) type SharedReader = Arc<Mutex<Reader>>;
 
-/// Where those who work with the store find what they need.
+/// The context that all tasks of the workload share.
 #[derive(Clone)]
 pub(crate) struct Scene {
     pub(crate) runtime: Runtime,
@@ -34,12 +34,12 @@ pub(crate) struct Scene {
     pub(crate) disk: MemoryDisk,
     pub(crate) witness: Witness,
     pub(crate) setup: Arc<Setup>,
-    /// How many are at work.
+    /// Number of running tasks.
     crew: Arc<AtomicUsize>,
 }
 
 impl Scene {
-    /// The scene of the store that is open now.
+    /// Returns the scene of the open store; `None` if it is closed.
     pub(crate) fn of(world: &World) -> Option<Scene> {
         Some(Scene {
             runtime: world.runtime(),
@@ -51,12 +51,12 @@ impl Scene {
         })
     }
 
-    /// Whether everybody has finished.
+    /// Returns whether all tasks have finished.
     pub(crate) fn is_deserted(&self) -> bool {
         self.crew.load(Ordering::Relaxed) == 0
     }
 
-    /// There is no point in going on once something cannot be true.
+    /// Returns whether a violation was found, so that tasks should stop.
     fn should_stop(&self) -> bool {
         self.witness.has_objected()
     }
@@ -73,7 +73,7 @@ impl Scene {
         });
     }
 
-    /// Waits for a call to the store; `None` when it never ends.
+    /// Waits for a call to the store. `None` if it exceeds its time limit.
     async fn call<T>(&self, what: &str, call: impl Future<Output = T>) -> Option<T> {
         let answer = self.runtime.timeout(CALL_MAX, call).await;
         if answer.is_none() {
@@ -82,7 +82,7 @@ impl Scene {
         answer
     }
 
-    /// A pause between two calls, mostly short.
+    /// Pauses between two calls, mostly briefly.
     async fn rest(&self, random: &mut Random) {
         let micros = match random.below(100) {
             0..30 => 0,
@@ -96,7 +96,7 @@ impl Scene {
     }
 }
 
-/// Sets everybody to work.
+/// Starts all tasks.
 pub(crate) fn start(scene: &Scene, readers: &[SharedReader], random: &mut Random) {
     for number in 0..scene.setup.writers {
         let dice = Random::seeded(random.number());

@@ -1,8 +1,7 @@
 //! Readers of the change feed, of every mode and scope, and scans.
 //!
-//! A reader keeps its position somewhere safe: it outlives the machine, and goes on from there with
-//! whatever store it finds. Some read on without a pause, some wait for changes, some stay away for
-//! long.
+//! A reader's position survives a crash of the machine, and the reader continues from it with the reopened store.
+//! Some readers read without a pause, some wait for changes, some do not read for a long time.
 
 use super::checks::{self, Delivered};
 use super::resume::resume;
@@ -26,10 +25,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nobody needs more pages to come to an end.
+/// Number of pages after which a reader must have reached the end.
 const PAGES_MAX: usize = 20_000;
 
-/// What a reader reads.
+/// The keys that a reader reads.
 #[derive(Clone, Debug)]
 pub(crate) enum Scope {
     /// The whole container at once.
@@ -42,24 +41,24 @@ pub(crate) enum Scope {
     Hashes(KeyRange),
 }
 
-/// See the head of this file.
+/// A reader of the change feed, with its position and everything it received.
 pub(crate) struct Reader {
     pub(super) name: String,
     pub(super) mode: FeedMode,
     pub(super) scope: Scope,
     start: FeedStart,
-    /// It is made to find out what a reader that starts now would see.
+    /// Whether it was created by an audit, to check what a reader that starts now receives.
     is_late: bool,
-    /// As the store gave it; `None` before the first page.
+    /// The continuation from the store; `None` before the first page.
     continuation: Option<Continuation>,
-    /// Where it stands.
+    /// The current positions.
     pub(super) positions: Vec<RangePosition>,
     /// Whether a power cut took its position.
     pub(super) is_ahead: bool,
-    /// Ranges it reads one by one, with those that are still to be read in this round.
+    /// The ranges still to be read in this round, for a reader of single ranges.
     pub(super) ranges: Vec<(PartitionId, KeyRange)>,
     pub(super) delivered: Delivered,
-    /// Where it was last told that there is nothing newer, and a moment after which everything newer
+    /// The ranges in which it last reached the end, each with a moment after which everything newer
     /// was written.
     caught_up: Vec<(KeyRange, Moment)>,
     kept: Kept,
@@ -68,7 +67,7 @@ pub(crate) struct Reader {
 /// A change, its item, and the version it shows; `None` for a delete.
 type MetChange<'a> = (Key, &'a Change, Option<Seen>);
 
-/// One request, and what it is about.
+/// One request, and the keys that it covers.
 pub(super) struct Request {
     pub(super) request: FeedRequest,
     pub(super) about: KeyRange,
@@ -94,7 +93,7 @@ impl Reader {
         }
     }
 
-    /// The readers that are there from the beginning.
+    /// Creates the readers that exist from the beginning.
     pub(crate) fn crew(setup: &Setup, random: &mut Random) -> Vec<SharedReader> {
         let mut readers = Vec::new();
         let latest = FeedMode::LatestVersion;
@@ -115,7 +114,7 @@ impl Reader {
         readers
     }
 
-    /// A reader that starts now and reads what is alive.
+    /// Creates a reader that starts now and reads the live items.
     pub(crate) fn late(scope: Scope, start: FeedStart) -> Reader {
         let name = format!("late reader of {scope:?}");
         Reader { is_late: true, ..Reader::new(&name, FeedMode::LatestVersion, scope, start) }
@@ -134,7 +133,7 @@ impl Reader {
         let about = self.about(&scene.setup);
         let start = match (&self.start, self.mode) {
             (FeedStart::Beginning, FeedMode::LatestVersion) => Some(Lsn::ZERO),
-            // Where the oldest kept versions are, the first page tells.
+            // The position of the oldest kept versions is known only with the first page.
             _ => None,
         };
         if matches!(self.scope, Scope::Ranges) {
@@ -154,7 +153,7 @@ impl Reader {
         Some(Request { request, about, before: self.positions.clone(), start })
     }
 
-    /// The next range of this round.
+    /// Returns the request for the next range of this round.
     fn range_request(
         &mut self,
         container: &Container,
@@ -168,7 +167,7 @@ impl Reader {
         let mut before = overlap(&self.positions, &about);
         let current = container.ranges().into_iter().find(|range| range.id == id);
         if let Some(newest) = current.filter(|_| !before.is_empty()).map(|range| range.lsn) {
-            // A range it had not come to yet was merged with one it had: it begins there now.
+            // A range that it had not read yet was merged with one that it had: it begins there now.
             for gap in gaps(before.iter().map(|position| &position.range), &about) {
                 let begins = RangePosition { range: gap, after: start.unwrap_or(newest) };
                 self.delivered.begin(begins.clone());
@@ -188,7 +187,7 @@ impl Reader {
         Some(Request { request, about, before, start })
     }
 
-    /// Takes a page, and has everything on it checked. True when there was nothing newer.
+    /// Checks and records a page. Returns true if there was nothing newer.
     fn take(
         &mut self,
         page: &FeedPage,
@@ -216,7 +215,7 @@ impl Reader {
         Ok(empty)
     }
 
-    /// Tells the model about every change of a page.
+    /// Reports every change of a page to the model.
     pub(super) fn meet_changes<'a>(
         &self,
         page: &'a FeedPage,
@@ -243,7 +242,7 @@ impl Reader {
         Ok(met)
     }
 
-    /// How long nobody has told it that it knows everything of a range; `None` if nobody ever did.
+    /// Returns for how long it has not reached the end of a range; `None` if it never did.
     fn away_from(&self, about: &KeyRange, known: &Testimony) -> Option<u64> {
         let parts = self.caught_up.iter().filter(|(range, _)| range.intersect(about).is_some());
         let is_known = gaps(parts.clone().map(|(range, _)| range), about).is_empty();
@@ -251,7 +250,7 @@ impl Reader {
         longest.filter(|_| is_known)
     }
 
-    /// All versions after its position are gone: it begins again with the oldest that are kept.
+    /// Restarts with the oldest kept versions, after those at its position were dropped.
     pub(super) fn begin_again(&mut self) {
         self.is_ahead = false;
         self.continuation = None;
@@ -262,7 +261,7 @@ impl Reader {
         self.start = FeedStart::Beginning;
     }
 
-    /// At the end: whether it was given everything it should have been.
+    /// Checks at the end that it has received everything it should have.
     pub(crate) fn check_end(
         &self,
         truth: &BTreeMap<Key, Seen>,
@@ -289,7 +288,7 @@ impl Reader {
         }
     }
 
-    /// Everything written at or after a time is there.
+    /// Checks that it has received everything written at or after a time.
     fn check_since(&self, time: Timestamp, truth: &BTreeMap<Key, Seen>, setup: &Setup) -> Checked {
         let about = self.about(setup);
         for (key, seen) in truth {
@@ -315,14 +314,14 @@ fn overlap(positions: &[RangePosition], about: &KeyRange) -> Vec<RangePosition> 
     inside.collect()
 }
 
-/// What of a position lies outside of a range.
+/// Returns the parts of a position outside of a range.
 fn minus(position: &RangePosition, about: &KeyRange) -> Vec<RangePosition> {
     let KeyRangeEnds { below, above } = KeyRangeEnds::around(&position.range, about);
     let at = |range| RangePosition { range, after: position.after };
     below.into_iter().chain(above).map(at).collect()
 }
 
-/// What was noted about anything outside of a range.
+/// Returns the parts of noted ranges outside of a range.
 fn outside(noted: &[(KeyRange, Moment)], about: &KeyRange) -> Vec<(KeyRange, Moment)> {
     let left = noted.iter().flat_map(|(range, moment)| {
         let KeyRangeEnds { below, above } = KeyRangeEnds::around(range, about);
@@ -331,7 +330,7 @@ fn outside(noted: &[(KeyRange, Moment)], about: &KeyRange) -> Vec<(KeyRange, Mom
     left.collect()
 }
 
-/// What of a range none of the others covers.
+/// Returns the parts of a range that none of the others covers.
 fn gaps<'a>(others: impl Iterator<Item = &'a KeyRange>, about: &KeyRange) -> Vec<KeyRange> {
     let mut gaps = vec![about.clone()];
     for other in others {
@@ -368,7 +367,7 @@ fn through_text(position: &Continuation, runtime: &Runtime) -> Continuation {
     position.to_string().parse().unwrap_or_else(|_| position.clone())
 }
 
-/// A position for people.
+/// Formats a position for people.
 fn brief(continuation: &Continuation) -> String {
     let Continuation::Composite { positions, .. } = continuation else {
         return format!("@{continuation}");
@@ -390,14 +389,14 @@ pub(super) fn draw_limit(setup: &Setup, random: &mut Random) -> PageLimit {
     PageLimit::items(1 + u32::try_from(random.below(60)).unwrap_or(0)).unwrap_or_default()
 }
 
-/// How reading a page went.
+/// The result of reading a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// There may be more.
     More,
     /// There is nothing newer.
     End,
-    /// It cannot go on.
+    /// The reader cannot continue.
     Broken,
 }
 
@@ -460,7 +459,7 @@ pub(super) fn refused(
             let stayed_away =
                 scene.setup.is_history_bounded || since.is_none_or(|millis| millis >= kept);
             let all = reader.mode == FeedMode::AllVersionsAndDeletes;
-            // The oldest kept is always there.
+            // The oldest kept version always exists.
             let has_position =
                 !request.before.is_empty() || !matches!(reader.start, FeedStart::Beginning);
             reader.begin_again();
@@ -476,9 +475,9 @@ pub(super) fn refused(
     Turn::More
 }
 
-/// Reads until there has been enough.
+/// Reads a random number of pages.
 pub(super) async fn read(scene: Scene, reader: SharedReader, mut random: Random) {
-    // Some stay away for the whole phase.
+    // Some do not read in the whole phase.
     let pages = if random.chance(20) { 0 } else { random.below(40) };
     for _ in 0..pages {
         if scene.should_stop() {
@@ -504,7 +503,7 @@ pub(crate) async fn drain(scene: &Scene, reader: &Mutex<Reader>, random: &mut Ra
     if reader.lock().is_ahead {
         resume(scene, reader, random).await;
     }
-    // For a reader of single ranges every one of them must have come to its end.
+    // A reader of single ranges must have reached the end of each.
     let mut ends = 0;
     for _ in 0..PAGES_MAX {
         let rounds = match reader.lock().scope {
@@ -528,7 +527,7 @@ pub(crate) async fn drain(scene: &Scene, reader: &Mutex<Reader>, random: &mut Ra
 }
 
 impl Reader {
-    /// Whether it stands at the end of every range.
+    /// Returns whether its position is at the end of every range.
     fn is_at_end(&self, scene: &Scene) -> bool {
         let about = self.about(&scene.setup);
         scene.store.container.ranges().iter().all(|range| {
@@ -551,7 +550,7 @@ pub(super) async fn scan(scene: Scene, mut random: Random) {
     }
 }
 
-/// What is there from the beginning of a scan to its end is seen exactly once.
+/// Checks that items that exist during a whole scan are seen exactly once.
 async fn scan_once(scene: &Scene, random: &mut Random) -> Option<()> {
     let certain = |known: &mut Testimony| -> BTreeMap<Key, Token> {
         let keys = known.model.keys();
@@ -563,7 +562,7 @@ async fn scan_once(scene: &Scene, random: &mut Random) -> Option<()> {
     loop {
         let asked = scene.witness.ask(|known| known.model.moment());
         let (items, next) = scan_page(scene, &ScanScope::Container, position, random).await?;
-        // A scan may wait for a writer in the middle of a page, and others go on meanwhile.
+        // A scan may wait for a writer in the middle of a page, while other tasks continue.
         let at_once = scene.witness.ask(|known| known.model.moment()) == asked;
         for (key, seen) in items {
             if at_once {
@@ -588,7 +587,7 @@ async fn scan_once(scene: &Scene, random: &mut Random) -> Option<()> {
     Some(())
 }
 
-/// One page of a scan; `None` when it failed.
+/// Reads one page of a scan; `None` if it failed.
 pub(crate) async fn scan_page(
     scene: &Scene,
     scope: &ScanScope,

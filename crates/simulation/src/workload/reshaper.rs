@@ -1,11 +1,11 @@
-//! Splits, merges and maintains, while everybody else is at work.
+//! Splits and merges ranges and runs maintenance, concurrently with the rest of the workload.
 
 use super::Scene;
 use crate::invariants::Invariant;
 use headwater_runtime::Random;
 use headwater_store::{CatalogError, RangeInfo, StorageError};
 
-/// More ranges than this only make a world slow.
+/// Maximum number of ranges; more only make a world slow.
 const RANGES_MAX: usize = 7;
 
 /// Splits and merges ranges.
@@ -56,7 +56,7 @@ fn report(scene: &Scene, changed: Result<Vec<RangeInfo>, CatalogError>) {
     }
 }
 
-/// Deletes what has expired and compacts, now and then.
+/// Runs maintenance at random times: deletes expired items and compacts.
 pub(super) async fn maintain(scene: Scene, mut random: Random) {
     for _ in 0..random.below(8) {
         scene.rest(&mut random).await;

@@ -1,14 +1,14 @@
-//! Readers whose position a power cut took, in a store with durability `os`.
+//! Checks readers whose position a power cut took, in a store with durability `os`.
 //!
 //! ```text
 //! reader at 8                 left 1 2 3 4 5             refused: 8 is ahead of the newest LSN
 //! reader at 8                 left 1 2 3 4 5, then 6-9   answered: new writes have passed the position
 //! ```
 //!
-//! A reader that is refused starts again. So does one that new writes have passed: the store cannot tell it
-//! from others, but the simulation can. Readers at or in front of the end of their logs continue, and all
-//! that is checked otherwise is checked of them, with one exception. A reader of latest versions steps over
-//! a superseded version. If the power cut takes the newer one, that reader does not get the older one.
+//! A reader that is refused restarts. So does one whose position new writes have passed: the store cannot detect
+//! it, but the simulation can. Readers at or before the end of their logs continue with all the usual checks,
+//! with one exception. A reader of latest versions skips a superseded version. If the power cut takes the
+//! newer one, that reader does not receive the older one.
 
 use super::Scene;
 use super::checks::{Delivered, position_at};
@@ -23,7 +23,7 @@ use headwater_store::{Container, FeedError, FeedPage};
 use parking_lot::Mutex;
 
 impl Reader {
-    /// Compares its position with what a power cut left.
+    /// Compares its position with the logs that a power cut left.
     pub(crate) fn compare_with(&mut self, aftermath: &Aftermath, setup: &Setup) {
         self.is_ahead = self.positions.iter().any(|position| {
             let is_behind = |(range, end): &(KeyRange, Lsn)| {
@@ -38,7 +38,7 @@ impl Reader {
         }
     }
 
-    /// A request for each part of its position.
+    /// Returns a request for each part of its position.
     fn requests(&mut self, scene: &Scene, random: &mut Random) -> Vec<Request> {
         self.ranges.clear();
         let count = match self.scope {
@@ -50,7 +50,7 @@ impl Reader {
     }
 }
 
-/// The first position of a request above the newest LSN of its range, with that LSN.
+/// Returns the first position of a request above the newest LSN of its range, with that LSN.
 fn position_ahead(container: &Container, request: &Request) -> Option<(Lsn, Lsn)> {
     let ranges = container.ranges();
     request.before.iter().find_map(|position| {
@@ -61,7 +61,7 @@ fn position_ahead(container: &Container, request: &Request) -> Option<(Lsn, Lsn)
     })
 }
 
-/// Reads from a position that a power cut took, and starts again.
+/// Reads from a position that a power cut took, checks the answer, and restarts the reader.
 pub(super) async fn resume(scene: &Scene, reader: &Mutex<Reader>, random: &mut Random) {
     let requests = reader.lock().requests(scene, random);
     for request in requests {
@@ -106,7 +106,7 @@ fn check_not_ahead(ahead: Option<(Lsn, Lsn)>) -> Checked {
     })
 }
 
-/// A page behind a position that new writes have passed has their changes in order.
+/// Checks that a page after a position that new writes have passed has their changes in order.
 fn check_answer(
     scene: &Scene,
     reader: &Reader,

@@ -1,4 +1,4 @@
-//! Writes of every kind, and point reads.
+//! Performs writes of every kind, and point reads.
 
 use super::Scene;
 use crate::invariants::{Invariant, require};
@@ -12,17 +12,17 @@ use headwater_store::{ItemWrite, Patch, StorageError, WriteError, Written};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One operation as the model and as the store see it.
+/// One operation, in the forms for the model and for the store.
 struct Planned {
     key: Key,
     step: Step,
     write: ItemWrite,
 }
 
-/// What a writer remembers of items, to write them again under a condition; it may be out of date.
+/// The last known versions of items, for conditional writes; they may be out of date.
 type Memory = BTreeMap<Key, (Etag, Token)>;
 
-/// Carries out calls until there have been enough.
+/// Performs the calls of one writer.
 pub(super) async fn write(scene: Scene, number: usize, mut random: Random) {
     let mut memory = Memory::new();
     for _ in 0..scene.setup.calls {
@@ -37,7 +37,7 @@ pub(super) async fn write(scene: Scene, number: usize, mut random: Random) {
             _ => single(&scene, number, &mut memory, &mut random).await,
         }
         if scene.disk.is_out_of_power() {
-            // What is still said on a dying machine nobody hears.
+            // The power is cut: a writer on this machine must record nothing more.
             std::future::pending::<()>().await;
         }
         scene.rest(&mut random).await;
@@ -119,7 +119,7 @@ fn patch(token: Token, unique: Option<u64>) -> Patch {
     }
 }
 
-/// A call under way.
+/// A call in progress.
 struct Started {
     call: CallId,
     partition: Option<PartitionId>,
@@ -147,7 +147,7 @@ async fn single(scene: &Scene, number: usize, memory: &mut Memory, random: &mut 
     let started = begin(scene, number, vec![(key, step)], false);
     let writing = scene.store.container.write(write);
     if random.chance(1) {
-        // The caller walks away; what was asked for may happen all the same.
+        // The caller gives up; the write may still take effect.
         let patience = Duration::from_micros(random.below(3_000));
         if scene.runtime.timeout(patience, writing).await.is_none() {
             end(scene, &started, "walked away", &Reply::InDoubt);
@@ -166,7 +166,7 @@ async fn single(scene: &Scene, number: usize, memory: &mut Memory, random: &mut 
     }
 }
 
-/// Lies about a write, if that is what is broken.
+/// Reports a successful write as refused, if the sabotage says so.
 fn deny(
     scene: &Scene,
     result: Result<Written, WriteError>,
@@ -191,7 +191,7 @@ async fn batch(scene: &Scene, number: usize, memory: &mut Memory, random: &mut R
             continue;
         }
         let planned = plan(scene, key, memory, random);
-        // Mostly what succeeds, or a long batch never would.
+        // Mostly operations that succeed; otherwise long batches never would.
         let Planned { step, write, .. } = match planned.step {
             Step::Put(Put::Create | Put::Replace, shape, _) if random.chance(60) => {
                 let write = ItemWrite::upsert(body(scene, key, &shape, random));
@@ -217,7 +217,7 @@ async fn batch(scene: &Scene, number: usize, memory: &mut Memory, random: &mut R
     }
 }
 
-/// Carries out a batch as no batch should be. What it answers is nobody's concern.
+/// Performs a batch one operation at a time (a sabotage). Its answers are ignored.
 async fn one_by_one(
     scene: &Scene,
     started: &Started,
@@ -300,8 +300,8 @@ fn done(
     end(scene, started, &text.join("; "), &Reply::Done(answers, place));
 }
 
-/// Where a call is in its log, if it wrote anything. After a delete the store names an LSN that is not
-/// below that of the entry.
+/// Returns the place of a call in its log, if it wrote anything. After a delete the store returns an LSN that is
+/// not below that of the entry.
 fn place_of(written: &[Written]) -> Option<Place> {
     let mut changes = written.iter().filter(|written| written.change.is_some());
     let any = changes.clone().next()?;
@@ -313,7 +313,7 @@ fn place_of(written: &[Written]) -> Option<Place> {
     })
 }
 
-/// A partition that cannot sync, or has said that it refuses writes, must not take any.
+/// Checks that a partition that cannot sync, or has refused writes, accepts none.
 fn check_not_refusing(scene: &Scene, started: &Started, written: &[Written]) {
     let wrote = written.iter().any(|written| written.change.is_some());
     let partition = written.first().map(|written| written.partition);
@@ -351,7 +351,7 @@ fn refused(
     end(scene, started, &format!("refused {index}: {error}"), &Reply::Refused(index, answer));
 }
 
-/// A refusal because of a unique key must name somebody who may have had the value.
+/// Checks that a unique key refusal names an item that may have had the value.
 fn check_holder(scene: &Scene, step: Option<&(Key, Step)>, other: &str) {
     let Some((key, step)) = step else { return };
     let unique = match step {
@@ -420,7 +420,7 @@ pub(super) async fn look(scene: Scene, mut random: Random) {
     }
 }
 
-/// One point read; `None` when it failed.
+/// Performs one point read; `None` if it failed.
 pub(crate) async fn look_at(scene: &Scene, key: Key) -> Option<Option<Seen>> {
     let partition_key = scene.setup.keys[key.pk].key.clone();
     match scene.store.container.read(partition_key, &format!("i{}", key.id)).await {
@@ -433,7 +433,7 @@ pub(crate) async fn look_at(scene: &Scene, key: Key) -> Option<Option<Seen>> {
     }
 }
 
-/// Tells the model what a point read showed.
+/// Reports the result of a point read to the model.
 pub(crate) fn observe(scene: &Scene, key: Key, seen: Option<Seen>, otherwise: Invariant) {
     let line = match &seen {
         Some(seen) => format!("{key} is version {}", seen.token),

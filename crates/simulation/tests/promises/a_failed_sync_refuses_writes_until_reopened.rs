@@ -1,11 +1,11 @@
-//! After a failed sync nobody knows what is on the disk, and the store does not pretend to.
+//! After a failed sync the contents of the disk are unknown, so the store refuses writes.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::Profile;
 
-/// Goal: once a sync has failed, the partition takes no write until it is opened again, what was
-/// acknowledged before is there, and reads go on.
+/// Goal: after a failed sync, the partition accepts no write until it is reopened, earlier acknowledged writes
+/// are kept, and reads continue.
 /// Method: in most phases syncs fail for a while, in the middle of appends, splits and compactions.
 #[test]
 fn a_failed_sync_refuses_writes_until_reopened() {

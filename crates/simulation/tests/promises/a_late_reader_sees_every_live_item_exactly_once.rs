@@ -1,11 +1,11 @@
-//! A reader that starts late sees what is alive, and nothing else.
+//! A reader that starts late receives the live items and nothing else.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::{Endings, Profile};
 
-/// Goal: a reader that starts from the beginning is given every live item exactly once, at its newest
-/// version, however often it was written, compacted, split and merged before.
+/// Goal: a reader that starts from the beginning receives every live item exactly once, at its newest
+/// version, after any number of writes, compactions, splits and merges.
 /// Method: every audit sends fresh readers of all scopes and compares with point reads.
 #[test]
 fn a_late_reader_sees_every_live_item_exactly_once() {

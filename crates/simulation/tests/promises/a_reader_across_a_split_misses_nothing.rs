@@ -1,11 +1,11 @@
-//! A reader goes on across splits and merges as if nothing had happened.
+//! A reader continues across splits and merges without loss or duplicates.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::{Endings, Profile};
 
-/// Goal: a reader of the container, of single ranges, of a key or of some hashes is given every live
-/// version once, while the ranges under it are split and merged.
+/// Goal: a reader of the container, of single ranges, of a key or of some hashes receives every live
+/// version once, while its ranges are split and merged.
 /// Method: every world reshapes; readers read with and without waiting, and some stay away.
 #[test]
 fn a_reader_across_a_split_misses_nothing() {

@@ -1,11 +1,11 @@
-//! A reader of all versions gets all of them, or is told that it came too late.
+//! A reader of all versions receives all of them, or an error that it came too late.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::Profile;
 
-/// Goal: every acknowledged change is given once, in order and linked to the one before; a reader is
-/// refused only if it stayed away longer than versions are kept.
+/// Goal: every acknowledged change is delivered once, in order and linked to the previous one. A reader is
+/// refused only if its position is older than the retention.
 /// Method: every world keeps versions, compacts eagerly, and jumps ahead in time.
 #[test]
 fn all_versions_are_complete_or_refused() {

@@ -1,4 +1,4 @@
-//! Nobody sees an item whose time is over.
+//! An expired item is invisible at once.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;

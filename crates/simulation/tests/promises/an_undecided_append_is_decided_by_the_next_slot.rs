@@ -1,11 +1,11 @@
-//! An append whose answer was lost is found out, and happens once.
+//! An append whose answer was lost is resolved, and is applied exactly once.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::{Endings, Profile};
 
-/// Goal: with a log that loses requests and answers, repeats and delays them, every write is answered,
-/// and happens exactly once.
+/// Goal: with a log that loses, repeats and delays requests and answers, every write is answered
+/// and applied exactly once.
 /// Method: every world has a bad network between its writers and their logs.
 #[test]
 fn an_undecided_append_is_decided_by_the_next_slot() {

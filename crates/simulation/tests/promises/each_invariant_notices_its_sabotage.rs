@@ -1,11 +1,11 @@
-//! A check that has never failed proves nothing.
+//! Every invariant can fail: each is tested against a sabotage that must violate it.
 
 use headwater_simulation::invariants::Invariant;
 use headwater_simulation::run;
 use headwater_simulation::sabotage::Sabotage;
 use headwater_simulation::setup::Profile;
 
-/// A sabotage shows within so many seeds, or its invariant is blind.
+/// Number of seeds within which a sabotage must be noticed.
 const SEEDS: u64 = 150;
 
 fn profile() -> Profile {
@@ -15,7 +15,7 @@ fn profile() -> Profile {
     profile
 }
 
-/// Goal: every invariant objects when what it is about is broken on purpose.
+/// Goal: every invariant is violated when its subject is broken on purpose.
 #[test]
 fn each_invariant_notices_its_sabotage() {
     for (sabotage, invariant) in Sabotage::ALL {
@@ -32,7 +32,7 @@ fn each_invariant_notices_its_sabotage() {
     }
 }
 
-/// Goal: no invariant goes without.
+/// Goal: every invariant has a sabotage.
 #[test]
 fn each_invariant_has_a_sabotage() {
     for invariant in Invariant::ALL {

@@ -1,11 +1,11 @@
-//! History that only the store's options keep survives whatever happens to ranges.
+//! History that only the store's options keep survives splits and merges of ranges.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::Profile;
 
-/// Goal: without a policy, a reader of all versions gets every version within the retention once and in
-/// order; it is refused only if it stayed away longer, or if history takes more bytes than it may. A
+/// Goal: without a policy, a reader of all versions receives every version within the retention once and in
+/// order. It is refused only if its position is older, or if history exceeds its size limit. A
 /// reader from the beginning is never refused.
 /// Method: every world keeps versions by its options, reshapes, compacts eagerly and restarts.
 #[test]

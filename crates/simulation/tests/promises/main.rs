@@ -1,11 +1,11 @@
-//! What we promise, one file per promise.
+//! The promises to users, one file per promise.
 //!
-//! All of them are one program, so that they run side by side. See `headwater_simulation::seeds` for
-//! how to try more seeds, or one again.
+//! All of them are one program, so that they run in parallel. See `headwater_simulation::seeds` for
+//! how to run more seeds, or repeat one.
 
 use headwater_simulation::seeds::Count;
 
-/// How many seeds most promises are tried with.
+/// The number of seeds for most promises.
 const USUAL: Count = Count { release: 400, debug: 15 };
 
 mod a_failed_sync_refuses_writes_until_reopened;

@@ -1,10 +1,10 @@
-//! What was acknowledged is there, whatever the machine goes through.
+//! Acknowledged writes survive every kind of crash.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::{Endings, Profile};
 
-/// Goal: an acknowledged write is there after a kill, a power cut, a close; so is its change.
+/// Goal: an acknowledged write and its change survive a kill, a power cut and a close.
 /// Method: power cuts in the middle of disk operations, also while the store is being opened, with an
 /// index that loses its newest rows or all of them.
 #[test]

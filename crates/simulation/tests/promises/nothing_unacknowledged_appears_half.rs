@@ -1,11 +1,11 @@
-//! A transaction whose answer never came happened wholly or not at all.
+//! A transaction without an answer was applied wholly or not at all.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::{Endings, Profile};
 
-/// Goal: after a crash a batch nobody was answered is there with all its operations, or with none.
-/// Method: mostly batches, on few items, and machines that die while they are written.
+/// Goal: after a crash a batch without an answer has all its operations applied, or none.
+/// Method: mostly batches, on few items, and machines that crash during the writes.
 #[test]
 fn nothing_unacknowledged_appears_half() {
     let mut profile = Profile::new("nothing_unacknowledged_appears_half");

@@ -1,4 +1,4 @@
-//! A seed and a commit are a whole bug report.
+//! A seed and a commit reproduce a history exactly.
 
 use headwater_simulation::run;
 use headwater_simulation::seeds::{Count, seeds};

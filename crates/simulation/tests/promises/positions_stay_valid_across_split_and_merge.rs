@@ -1,11 +1,11 @@
-//! A position a reader was given is good for ever.
+//! A position that a reader received stays valid.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::{Endings, Profile};
 
-/// Goal: no position is ever refused or sent back, also when a machine dies halfway through a split or
-/// merge and finishes it when it is opened again.
+/// Goal: no position is ever refused or moved back, even if a machine crashes in the middle of a split or
+/// merge and finishes it when the store is reopened.
 /// Method: every world reshapes, and most phases end in a crash.
 #[test]
 fn positions_stay_valid_across_split_and_merge() {

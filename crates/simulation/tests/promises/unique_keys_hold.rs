@@ -1,4 +1,4 @@
-//! Values that must be unique are.
+//! Unique keys are enforced.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;

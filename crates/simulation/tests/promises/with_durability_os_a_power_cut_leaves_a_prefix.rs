@@ -4,9 +4,9 @@ use crate::USUAL;
 use headwater_simulation::seeds::keep;
 use headwater_simulation::setup::{Endings, Profile};
 
-/// Goal: with durability `os`, each partition has after a power cut every write up to some LSN and none
-/// behind it. Transactions are whole, reads, scans and the feed agree, a second power cut takes nothing that
-/// the first one left, and a position above the newest LSN is refused.
+/// Goal: with durability `os`, after a power cut each partition has every write up to some LSN and none
+/// after it. Transactions are whole. Reads, scans and the feed agree. A second power cut takes nothing that
+/// the first one left. A position above the newest LSN is refused.
 /// Method: no world syncs its writes, and most phases end in a power cut.
 #[test]
 fn with_durability_os_a_power_cut_leaves_a_prefix() {
