@@ -24,7 +24,7 @@ impl Dirs {
     }
 }
 
-/// How many bytes a backup said it copied.
+/// Parses the number of bytes that a backup reports as copied.
 fn copied(said: &str) -> u64 {
     let (start, _) = said.split_once(" of them new").unwrap();
     start.rsplit(' ').next().unwrap().parse().unwrap()
@@ -36,8 +36,8 @@ fn sorted(lines: &str) -> Vec<&str> {
     lines
 }
 
-/// What was acknowledged before the backup began is in it, while writes continue; the restored server continues
-/// with the LSNs and feed positions of the one that was backed up.
+/// A backup during writes has everything acknowledged before it began. The restored server continues
+/// with the LSNs and feed positions of the original.
 #[test]
 fn a_backup_of_a_running_server_restores_every_acknowledged_write() {
     let dirs = Dirs::new();
@@ -52,7 +52,7 @@ fn a_backup_of_a_running_server_restores_every_acknowledged_write() {
         let arguments = ["tail", orders, "--from", "beginning", "--limit", &limit];
         let mut tail = Running::start(&[&arguments[..], &["--resume", &position]].concat());
         let lines = tail.lines(count);
-        // It writes its position on its way out.
+        // It writes its position when it ends.
         while !tail.has_ended() {}
         lines
     };
@@ -90,7 +90,7 @@ fn a_backup_of_a_running_server_restores_every_acknowledged_write() {
     for line in before.lines() {
         assert!(after.binary_search(&line).is_ok(), "{line} is missing");
     }
-    // A reader of the original continues behind its position, and sees nothing twice.
+    // A reader of the original continues after its position, and sees nothing twice.
     seen.extend(ids(&tail(&served.orders(), after.len() - 600)));
     seen.sort_unstable();
     seen.dedup();
@@ -134,7 +134,7 @@ fn a_damaged_backup_is_refused() {
         let name = damaged.file_name().unwrap().to_str().unwrap();
         assert!(complaint.contains(name), "{complaint} does not name {name}");
         assert!(complaint.contains("headwater backup --verify"), "{complaint}");
-        // What was restored in part does not open.
+        // A partly restored directory does not open.
         let opened = fails(&["backup", &into, &dirs.text("of-damaged")]);
         assert!(opened.contains("delete it and restore the backup again"), "{opened}");
     };
@@ -167,7 +167,7 @@ fn a_killed_backup_leaves_the_last_one_restorable() {
     let state =
         |said: &str| said.rsplit("state ").next().unwrap().lines().next().map(str::to_owned);
     import(&served, &items(200..5_000));
-    // Killed when the first of its new parts is there: it has begun and is not complete.
+    // Killed when its first new part exists: it has begun and is not complete.
     let known = files(&dirs.path("copy")).len();
     let mut backup = Running::start(&["backup", &served.url, &dirs.text("copy")]);
     while files(&dirs.path("copy")).len() == known && !backup.has_ended() {}
@@ -181,7 +181,7 @@ fn a_killed_backup_leaves_the_last_one_restorable() {
     served.kill();
 }
 
-/// Neither `restore` nor the server on what it made has anything to complain about.
+/// Checks that `restore` and the server on the restored data print no warnings.
 #[test]
 fn a_healthy_restore_prints_no_warnings() {
     let dirs = Dirs::new();

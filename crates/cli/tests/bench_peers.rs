@@ -1,6 +1,6 @@
-//! `headwater bench peers` as a program runs it, with our own server in the role of a peer.
+//! `headwater bench peers` run as a process, with a Headwater server in the role of a peer.
 //!
-//! Nothing here looks at how quick anything was, and nothing is installed.
+//! The test checks no timings and installs nothing.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// One piece of each question, in their order, and what its ratio should be.
+/// A part of each question, in their order, and the expected side of its ratio.
 const QUESTIONS: &[(&str, Option<&str>)] = &[
     ("durable writes, 64 connections ÷ best Cosmos peer", Some("≥ 2")),
     ("durable writes, 64 connections ÷ PostgreSQL", Some("≥ 2")),
@@ -21,7 +21,7 @@ const QUESTIONS: &[(&str, Option<&str>)] = &[
     ("resident memory, 1000 items ÷ smallest Cosmos peer", Some("≤ 0.2")),
 ];
 
-/// A place for data and a cache in which a program stands where cosmium would be.
+/// A data directory and a cache that holds a stand-in for the cosmium program.
 struct Place {
     dir: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ impl Place {
     fn new() -> Place {
         let place = Place { dir: tempfile::tempdir().unwrap() };
         std::fs::create_dir_all(place.data()).unwrap();
-        // Others may have to pass, when the test is run by root.
+        // Run by root, other users need access to the directory.
         for dir in [place.dir.path(), &place.data()] {
             std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -46,7 +46,7 @@ impl Place {
         place
     }
 
-    /// Our server, told where to listen by the arguments that cosmium would get.
+    /// Creates a place whose stand-in starts our server with the address from cosmium's arguments.
     fn with_our_server() -> Place {
         let program = env!("CARGO_BIN_EXE_headwater");
         Place::with_cosmium(&format!(
@@ -78,7 +78,7 @@ impl Place {
         report
     }
 
-    /// The peer that was started, which must not be there any more.
+    /// Checks that the started peer has ended.
     fn assert_peer_ended(&self) {
         let number = std::fs::read_to_string(self.cache().join("go/server.pid")).unwrap();
         let process = Path::new("/proc").join(number.trim());
@@ -137,8 +137,8 @@ fn a_peer_that_does_not_start_is_left_out_with_its_last_words() {
     assert!(report["rows"][0]["ours"].as_f64().is_some_and(|ours| ours > 0.0), "{report}");
 }
 
-/// PostgreSQL and Redis need no installation where they are part of the machine. Elsewhere they are
-/// absent, which must be said; what is there must work.
+/// PostgreSQL and Redis are used only if they are installed. If absent, the output must say so; if present,
+/// they must work.
 #[test]
 fn what_this_machine_has_is_measured() {
     let place = Place::new();

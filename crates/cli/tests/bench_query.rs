@@ -1,7 +1,7 @@
-//! `headwater bench query` as a program runs it: its JSON has every question and the promised shape.
+//! `headwater bench query` run as a process: its JSON has every question and the documented shape.
 //!
-//! Nothing here looks at how quick anything was. SQLite is compiled in and always beside us; PostgreSQL is
-//! where the machine has it, and must then find what we find.
+//! The test checks no timings. SQLite is compiled in, so it is always measured. PostgreSQL is measured if it is
+//! installed, and must then return the same results.
 
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;

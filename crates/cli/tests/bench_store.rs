@@ -1,11 +1,11 @@
-//! `headwater bench store` as a program runs it: its JSON has every question and the promised shape.
+//! `headwater bench store` run as a process: its JSON has every question and the documented shape.
 //!
-//! Nothing here looks at how quick anything was: a test that depends on the machine is worth nothing.
+//! The test checks no timings, because they depend on the machine.
 
 use serde_json::Value;
 use std::process::Command;
 
-/// One piece of each question that must be asked.
+/// A part of each question that must be present.
 const QUESTIONS: &[&str] = &[
     "durable commits, 1 writer",
     "durable items, 64 writers",
@@ -27,7 +27,7 @@ const QUESTIONS: &[&str] = &[
     "scan in key order",
 ];
 
-/// Rows that peers are measured at too.
+/// Rows in which peers are measured too.
 const COMPARED: &[&str] = &["durable", "CPU per", "feed", "empty polls", "disk", "point", "scan"];
 
 fn bench(arguments: &[&str]) -> Value {

@@ -1,4 +1,4 @@
-//! The page of the guide with the options of every command is what `--help` prints.
+//! Checks that the guide's page of all commands and options matches the output of `--help`.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -10,7 +10,7 @@ use std::process::Stdio;
 use support::headwater;
 
 const PAGE: &str = "docs/guide/command-reference.md";
-/// Set, the test writes the page instead of comparing it.
+/// If this variable is set, the test writes the page instead of comparing it.
 const WRITE: &str = "HEADWATER_WRITE_PAGES";
 const HEAD: &str = "\
 # Options of every command
@@ -50,16 +50,16 @@ fn describe(command: &[&str], page: &mut String) {
 fn help_of(command: &[&str]) -> String {
     let arguments = [command, &["--help"]].concat();
     let mut command = headwater(&arguments);
-    // The width of a terminal, were there one.
+    // The width of a terminal, which is absent here.
     command.env_remove("COLUMNS").stdin(Stdio::null());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{arguments:?}");
-    // Nothing stands at the ends of lines: some editors remove it.
+    // Trailing white space is removed, as some editors do.
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// The names below `Commands:`.
+/// Returns the names below `Commands:`.
 fn subcommands(help: &str) -> Vec<&str> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty());

@@ -45,7 +45,7 @@ fn contexts_name_servers_and_never_hold_keys() {
     run(&["context", "use", "dev"]);
     assert_eq!(run(&["export", "shop/orders", "-"]).lines().count(), 3);
     assert!(run(&["context", "list"]).contains("* dev"));
-    // A connection string comes through standard input; its key is kept apart.
+    // A connection string comes through standard input; its key is stored in a separate file.
     let mut add = context(&["context", "add", "prod", "-"]);
     let mut child = add.stdin(std::process::Stdio::piped()).spawn().unwrap();
     let string = b"AccountEndpoint=https://example.org:443/;AccountKey=QUJD;\n";
@@ -99,7 +99,7 @@ fn a_damaged_partition_is_reported_exported_and_taken_from_a_backup() {
     let container = container.map(|entry| entry.unwrap().path()).next().unwrap();
     std::fs::remove_file(container.join("00000000/MANIFEST")).unwrap();
 
-    // The server starts, and says what it does not serve.
+    // The server starts, and reports what it does not serve.
     let served = Served::on(dir.path().join("data").as_path(), "127.0.0.1:0");
     let refused = fails(&["export", &served.orders(), "-"]);
     assert!(refused.contains("MANIFEST") && refused.contains("headwater doctor"), "{refused}");
@@ -255,7 +255,7 @@ fn trust_installs_what_it_says_and_keeps_the_authorities_of_other_servers() {
         all.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
     };
     let install = |data: &str| {
-        // Administrators often have such a umask; others have to read the file all the same.
+        // Administrators often have such a umask, but other users must be able to read the file.
         let mut shell = support::without_settings(std::process::Command::new("sh"));
         shell.args(["-c", "umask 077; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headwater")]);
         let arguments = ["trust", "--data", data, "--install", "--root", root.to_str().unwrap()];
@@ -275,7 +275,7 @@ fn trust_installs_what_it_says_and_keeps_the_authorities_of_other_servers() {
         servers.push((data, https, fingerprint, served));
     }
     for (index, (data, _, fingerprint, _)) in servers.iter().enumerate() {
-        // Twice, as after a renewal: there is one file for each authority.
+        // Installed twice, as after a renewal: there is one file for each authority.
         for _ in 0..2 {
             let output = install(data);
             let said = String::from_utf8(output.stdout).unwrap();
@@ -321,14 +321,14 @@ fn trust_installs_nothing_that_is_damaged_or_that_the_system_does_not_take() {
     };
     let local = root.join("usr/local/share/ca-certificates");
     let is_empty = || std::fs::read_dir(&local).unwrap().next().is_none();
-    // The system refuses: what was written is taken back.
+    // The system refuses, so the written file is removed.
     write_program(&dir.path().join("bin"), "echo no room >&2; exit 3");
     let refused = install(&root);
     assert!(refused.contains("not installed") && refused.contains("no room"), "{refused}");
     assert!(is_empty(), "{refused}");
     let elsewhere = install(&dir.path().join("bin"));
     assert!(elsewhere.contains("how other systems do it"), "{elsewhere}");
-    // A bit of the certificate is another.
+    // One bit of the certificate is changed.
     let file = data.join("tls/authority.pem");
     let mut pem = std::fs::read(&file).unwrap();
     pem[200] ^= 1;

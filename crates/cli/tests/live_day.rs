@@ -1,10 +1,11 @@
-//! A fleet of processes on a real server, and a day of what happens to both.
+//! A fleet of processes on a real server, under a long series of faults.
 //!
-//! Every round something befalls them: a host is killed, frozen until others did its work, or ends in order, the
-//! server is killed, a range is split or two are merged. A frozen host that had a lease is so for longer than that. Changes are written before and after it, and all of them have to
-//! arrive, in order per key, and again only as far as is promised.
+//! Every round has one fault: a host is killed, frozen until others have done its work, or stops cleanly; the
+//! server is killed; a range is split or two are merged. A frozen host with a lease stays frozen until the lease has
+//! expired. Changes are written before and after the fault. All of them must arrive in order per key, with no more
+//! repeats than promised.
 //!
-//! `HEADWATER_LIVE_ROUNDS` says how many rounds (ten take about a minute), `HEADWATER_LIVE_SEED` which.
+//! `HEADWATER_LIVE_ROUNDS` sets the number of rounds (ten take about a minute), `HEADWATER_LIVE_SEED` the seed.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -16,9 +17,9 @@ use support::fleet::{check_promises, given, seen, signal, start, until};
 use support::{Running, Served, import, items, ok};
 
 const HOSTS: usize = 3;
-/// Ranges beyond which two are merged instead of one split.
+/// Number of ranges above which two are merged instead of one split.
 const RANGES_MAX: usize = 5;
-/// Items written before something happens, and after it.
+/// Number of items written before and after each fault.
 const ITEMS: u32 = 20;
 
 struct Day {
@@ -43,7 +44,7 @@ impl Day {
         until(&self.served, || seen(&self.into).len() == all);
     }
 
-    /// A host in the place of another.
+    /// Starts a host that replaces another.
     fn start_at(&mut self, place: usize) {
         self.started += 1;
         let name = format!("host-{}", self.started);
@@ -54,7 +55,7 @@ impl Day {
         let place = self.random.index(HOSTS);
         match self.random.index(5) {
             0 => {
-                // A host ends at once when nobody holds it any more.
+                // Dropping the handle kills the host at once.
                 self.start_at(place);
                 "a host is killed"
             }

@@ -1,4 +1,4 @@
-//! Memory of a burst goes back to the operating system when the server rests, and many containers need few
+//! An idle server returns the memory of a burst to the operating system, and many containers need few
 //! threads.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a failed test names the line
@@ -13,12 +13,12 @@ use std::time::Duration;
 use support::headwater;
 
 const MIB: u64 = 1 << 20;
-/// Where memory of this size is left, the burst was not given back.
+/// With more memory than this left, the memory of the burst was not returned.
 const NEAR_MIB: u64 = 64;
-/// A server that rests needs less than 10 s; a busy machine may need more.
+/// Time limit for returning memory. An idle server needs less than 10 s; a busy machine may need more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that does not outlive its test.
+/// A server that ends with its test.
 struct Served {
     child: Child,
     address: String,
@@ -42,7 +42,7 @@ impl Served {
         Served { child, address }
     }
 
-    /// Sends a request; the status of its answer.
+    /// Sends a request and returns the status.
     fn post(&self, path: &str, head: &str, body: &str) -> u16 {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -63,7 +63,7 @@ impl Served {
         line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Anonymous memory that is resident: without the pages of the executable, which a debug build has many of.
+    /// Returns the resident anonymous memory. It excludes the executable's pages, of which a debug build has many.
     fn resident_mib(&self) -> u64 {
         self.kib_of("RssAnon") * 1024 / MIB
     }
@@ -89,7 +89,7 @@ fn memory_goes_back_to_the_system_while_the_server_rests() {
     assert_eq!(server.post("/dbs/d/colls/c/docs", key, &item), 201);
     let before = server.resident_mib();
 
-    // Holds texts of 100 kB until it has all the memory a query may have.
+    // Holds texts of 100 kB until the memory limit of a query.
     let query = r#"{"query":"SELECT VALUE ARRAY(SELECT VALUE CONCAT(c.s, ToString(x)) FROM x IN c.a) FROM c"}"#;
     let head =
         format!("{key}x-ms-documentdb-isquery: True\r\nContent-Type: application/query+json\r\n");

@@ -1,5 +1,5 @@
-//! What commands say to people: refusals that name the cause, tables that tell states apart, and no colour codes
-//! where there is no terminal.
+//! The messages of commands: refusals name the cause, tables distinguish states, and there are no colour codes
+//! without a terminal.
 
 #![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
@@ -40,7 +40,7 @@ fn a_data_directory_that_a_server_has_open_is_said_to_be_open_and_not_damaged() 
     }
     assert!(fails(&["restore", &copy, &data]).contains("is not empty"));
     served.kill();
-    // What a killed process leaves in the lock is not in the way.
+    // The lock file of a killed process does not block others.
     ok(&doctor);
 }
 
@@ -234,7 +234,7 @@ fn a_key_ends_watch_also_while_the_server_does_not_answer() {
     script.args(["--quiet", "--flush", "--return", "--command", &watch, "/dev/null"]);
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut keys = child.stdin.take().unwrap();
-    // The picture is there once its footer is.
+    // The screen is complete once its footer is shown.
     let mut shown = child.stdout.take().unwrap();
     let mut text = Vec::new();
     while !String::from_utf8_lossy(&text).contains("q quits") {
@@ -249,7 +249,7 @@ fn a_key_ends_watch_also_while_the_server_does_not_answer() {
     };
     stop("-STOP");
     let clock = headwater_runtime::Runtime::system();
-    // Long enough for the next look to be under way: it waits for an answer that does not come.
+    // Long enough for the next read to be in progress, waiting for an answer that does not arrive.
     let _ = std::process::Command::new("sleep").arg("1.5").status();
     let pressed = clock.elapsed();
     std::io::Write::write_all(&mut keys, b"q").unwrap();
@@ -272,7 +272,7 @@ fn watch_uses_the_alternate_screen_and_quits_by_q() {
     import(&served, &items(0..5));
     let running = start(&served, "only", &into, &[]);
     until(&served, || seen(&into).len() == 5);
-    // util-linux's `script` gives the command a terminal and passes its own input on.
+    // util-linux's `script` runs the command on a terminal and forwards its own input.
     let watch = format!("{} watch {}", env!("CARGO_BIN_EXE_headwater"), served.orders());
     let mut script = support::without_settings(std::process::Command::new("script"));
     script.args(["--quiet", "--return", "--command", &watch, "/dev/null"]);
@@ -280,11 +280,11 @@ fn watch_uses_the_alternate_screen_and_quits_by_q() {
     let mut keys = child.stdin.take().unwrap();
     let clock = headwater_runtime::Runtime::system();
     let started = clock.elapsed();
-    // Pressed again and again: what is typed before the screen is there may be lost.
+    // Pressed repeatedly, because keys typed before the screen is ready may be lost.
     while child.try_wait().unwrap().is_none() {
         assert!(clock.elapsed() - started < support::PATIENCE, "q did not end it");
         std::io::Write::write_all(&mut keys, b"q").unwrap_or_default();
-        // Asking takes the time in between.
+        // The request itself provides the delay.
         ok(&["lag", &served.orders(), "--total"]);
     }
     let output = child.wait_with_output().unwrap();
@@ -305,7 +305,7 @@ fn a_terminal_has_colours_unless_no_color_is_set() {
         script.args(["--quiet", "--return", "--command", &tail, "/dev/null"]);
         script.env("NO_COLOR", value).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = script.spawn().unwrap();
-        // Kept open: the end of its input would end the terminal.
+        // Kept open, because the end of its input would close the terminal.
         let keys = child.stdin.take();
         let shown = support::text(child.stdout.take().unwrap());
         assert!(child.wait().unwrap().success(), "{shown}");

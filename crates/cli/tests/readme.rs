@@ -1,8 +1,8 @@
-//! The commands of the README and of the guide, run one after another as a newcomer would, with what they print.
+//! Runs the commands of the README and of the guide in order, and compares their output.
 //!
-//! A block fenced as `sh` holds commands. A block fenced as `console` holds commands behind `$ ` and under
-//! each what it prints, where `…` stands for anything. Commands run in an empty folder, against the server
-//! that the README itself has started, whatever port it got. `cargo run` means the command under test.
+//! A block fenced as `sh` holds commands. A block fenced as `console` holds commands after `$ ` and below
+//! each its output, where `…` stands for anything. Commands run in an empty folder, against the server
+//! that the README itself has started, on any port. `cargo run` means the command under test.
 //!
 //! Of a page of the guide only `console` blocks are run, all of them against a fresh server.
 
@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::Running;
 
-/// Commands that are not run, and why.
+/// Commands that are not run, with the reason.
 const NOT_RUN: &[(&str, &str)] = &[("cargo xtask test", "it is what runs this test")];
-/// Where the README says that the server is.
+/// The server's address in the README.
 const ADDRESS: &str = "127.0.0.1:8080";
 
-/// A command, and what the README shows of its output.
+/// A command, and its output as shown in the README.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     line: usize,
@@ -29,7 +29,7 @@ struct Step {
     output: Option<String>,
 }
 
-/// The commands of a page, in order.
+/// Returns the commands of a page, in order.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut language = None;
@@ -57,7 +57,7 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether a text is what the page shows, in which `…` stands for anything within a line.
+/// Returns whether a text matches the page, in which `…` stands for anything within a line.
 fn shows(page: &str, text: &str) -> bool {
     let (page, text): (Vec<&str>, Vec<&str>) = (page.lines().collect(), text.lines().collect());
     page.len() == text.len() && page.iter().zip(&text).all(|(page, line)| line_shows(page, line))
@@ -81,9 +81,9 @@ fn line_shows(page: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A newcomer's machine: an empty folder, and the command on the path.
+/// The environment of a new user: an empty folder, and the command on the path.
 struct Tour {
-    /// The page that is followed.
+    /// The page under test.
     page: String,
     dir: tempfile::TempDir,
     servers: Vec<Running>,
@@ -169,7 +169,7 @@ fn write_program(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Every page below a folder, by its path.
+/// Returns every page below a folder, by its path.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -213,7 +213,7 @@ fn the_readme_does_what_it_says_and_works_twice() {
         tour.run(step);
     }
     assert_eq!(tour.servers.len(), 1, "its first command starts a server");
-    // Again, on what the first time left behind. Positions have moved, so only success counts.
+    // A second run, on the data of the first. Positions have moved, so only success counts.
     for step in steps.iter().filter(|step| !step.command.contains("serve")) {
         tour.run(&Step { output: None, command: step.command.clone(), line: step.line });
     }

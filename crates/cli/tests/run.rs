@@ -1,5 +1,5 @@
-//! Several processes share the changes of a container, and what happens to processes happens to them:
-//! they are killed and frozen, the server restarts, ranges split. Nothing is lost.
+//! Several processes share the changes of a container while processes are killed and frozen, the server
+//! restarts and ranges split. Nothing is lost.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -33,7 +33,7 @@ fn processes_that_die_freeze_and_lose_their_server_lose_no_change() {
     let served = Served::on(&data, &address);
     import(&served, &items(160..200));
     until(&served, || seen(&into).len() == 200);
-    // Ended in order, they let go of everything.
+    // On a clean stop, they release all leases.
     signal(&second, "-TERM");
     signal(&third, "-TERM");
     let leases = format!("{}/shop/leases", served.url);
@@ -66,7 +66,7 @@ fn the_check_of_promises_can_fail() {
     }
 }
 
-/// The value of a property in lines of JSON.
+/// Returns the values of a property in lines of JSON.
 fn all_of(lines: &str, name: &str) -> Vec<String> {
     let value = |line: &str| {
         let json: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -139,7 +139,7 @@ fn leases_can_be_given_the_form_of_java_and_set_to_a_time_there() {
     ok(&["leases", "seek", &java, "--to", "beginning", "--source", &orders]);
     let listed = ok(&["leases", "list", &java, "--json"]);
     assert_eq!(all_of(&listed, "position"), ["\"\\\"0\\\"\""]);
-    // And back into ours, which go on from there.
+    // And back into Headwater leases, which continue from there.
     std::fs::write(&file, ok(&["leases", "export", &java])).unwrap();
     let ours = format!("{}/shop/ours", served.url);
     let convert =

@@ -1,4 +1,4 @@
-//! A server runs scripts in processes of their own: none ends the server, and none is late.
+//! A server runs scripts in separate processes: none can stop the server, and each ends in time.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -12,8 +12,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 use support::{PATIENCE, headwater};
 
-/// The limit of a script, what is promised beyond it, and what a busy machine adds. The scripts here take ten
-/// times as long when they are not ended.
+/// The time limit of a script, plus the documented tolerance and an allowance for a busy machine. Without a limit,
+/// these scripts would take ten times as long.
 const LATEST: Duration = Duration::from_secs(5 + 10);
 
 /// A server that ends with its test.
@@ -53,7 +53,7 @@ impl Served {
         self.send("POST", path, head, &body.to_string())
     }
 
-    /// The status and the body of an answer.
+    /// Returns the status and the body of an answer.
     fn send(&self, verb: &str, path: &str, head: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -76,7 +76,7 @@ impl Served {
         self.post(&format!("/dbs/d/colls/c/sprocs/{id}"), "", &json!([]))
     }
 
-    /// Processes of the server.
+    /// Returns the child processes of the server.
     fn workers(&self) -> Vec<i32> {
         let id = self.child.id();
         let list = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
@@ -110,7 +110,7 @@ fn a_script_that_cannot_be_interrupted_is_killed_and_leaves_nothing() {
     assert_eq!(status, "408", "{body}");
     assert!(body.contains("did not end within 5000 ms"), "{body}");
     assert!(took < LATEST, "{took:?}");
-    // What it wrote is not there, and the key it had is free.
+    // Its writes were rolled back, and the id is free.
     let (status, _) = served.send("GET", "/dbs/d/colls/c/docs/written", "", "");
     assert_eq!(status, "404");
     let item = json!({"id": "written", "pk": "p"});
@@ -119,7 +119,7 @@ fn a_script_that_cannot_be_interrupted_is_killed_and_leaves_nothing() {
     assert_eq!((status.as_str(), body.as_str()), ("200", "7"));
 }
 
-/// The children of a process are listed by Linux only.
+/// Only Linux lists the children of a process.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_that_ends_fails_its_script_and_not_the_server() {
@@ -130,7 +130,7 @@ fn a_worker_that_ends_fails_its_script_and_not_the_server() {
     assert_eq!(worker.len(), 1, "an idle worker is kept: {worker:?}");
     let environment = std::fs::read(format!("/proc/{}/environ", worker[0])).unwrap();
     assert!(environment.is_empty(), "a worker has nothing of the server's environment");
-    // While a script runs, its worker is killed as an engine that aborts would be.
+    // Kills the worker while a script runs, like an abort of the engine.
     let source =
         "function f() { __.createDocument(__.getSelfLink(), { id: 'w', pk: 'p' }); for (;;) {} }";
     let (status, body) = std::thread::scope(|scope| {

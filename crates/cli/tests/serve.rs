@@ -1,4 +1,4 @@
-//! What `headwater serve` refuses, and what it says when it starts.
+//! `headwater serve`: invalid settings are refused, and the start messages are correct.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -76,7 +76,7 @@ fn a_name_to_listen_on_is_resolved() {
     assert!(said.contains("cannot listen on \"no port\""), "{said}");
 }
 
-/// Every directory and file under a directory, with the bits in which its mode differs from 0700 and 0600.
+/// Returns every directory and file under a directory, with the bits in which its mode differs from 0700 and 0600.
 #[cfg(unix)]
 fn modes(dir: &std::path::Path) -> Vec<(std::path::PathBuf, u32)> {
     use std::os::unix::fs::PermissionsExt;

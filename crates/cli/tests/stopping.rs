@@ -1,4 +1,4 @@
-//! A signal ends a server within its grace, whatever runs: queries, scripts, clients that stall.
+//! A signal ends a server within its grace period, even during queries, scripts and stalled requests.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -10,9 +10,9 @@ use std::process::Stdio;
 use std::time::Duration;
 use support::headwater;
 
-/// Ten seconds for requests under way and five to close the store.
+/// The grace period: ten seconds for open requests and five to close the store.
 const GRACE: Duration = Duration::from_secs(15);
-/// What a busy machine adds.
+/// Allowance for a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
 
 fn request(verb: &str, path: &str, head: &str, body: &str) -> String {
@@ -71,7 +71,7 @@ fn a_signal_ends_a_server_within_its_grace_whatever_runs() {
     let script = r#"{"id":"s","body":"function f() { for (;;) {} }"}"#;
     assert_eq!(post("/dbs/d/colls/c/sprocs", "", script), "201");
 
-    // Each of these would run for a minute, and there are more than threads.
+    // Each of these would run for a minute, and there are more of them than threads.
     let query = r#"{"query":"SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a"}"#;
     let head =
         format!("{key}x-ms-documentdb-isquery: True\r\nContent-Type: application/query+json\r\n");
@@ -88,7 +88,7 @@ fn a_signal_ends_a_server_within_its_grace_whatever_runs() {
     ));
     held.push(send(&address, &request("GET", "/dbs/d/colls/c/docs", "", "").repeat(200)));
 
-    // Until they run. The server still answers others meanwhile.
+    // Waits until they run. The server still answers other requests.
     let clock = headwater_runtime::Runtime::system();
     let sent = clock.elapsed();
     while clock.elapsed() - sent < Duration::from_millis(500) {
@@ -98,7 +98,7 @@ fn a_signal_ends_a_server_within_its_grace_whatever_runs() {
     let (ended, ending) = std::sync::mpsc::channel();
     let id = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-    // A child can only be waited for by a thread; this one ends with the child.
+    // Waiting for a child needs a thread; this one ends with the child.
     #[allow(clippy::disallowed_methods)]
     std::thread::spawn(move || ended.send(child.wait())); // tidy: allow, no runtime in these tests
     let ended = ending.recv_timeout(GRACE + SLACK);

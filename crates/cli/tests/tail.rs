@@ -1,4 +1,4 @@
-//! What `headwater tail` promises: every change, in order, through restarts and splits.
+//! `headwater tail` prints every change, in order, across restarts and splits.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use support::{Running, Served, fails, headwater, ids, import, items, ok, run};
 
-/// Changes of one customer come in the order in which they were written.
+/// Checks that the changes of one customer are printed in the order of the writes.
 fn in_order_per_customer(lines: &[String]) {
     let mut last: BTreeMap<u32, u32> = BTreeMap::new();
     for id in ids(lines) {
@@ -41,7 +41,7 @@ fn tail_from_now_prints_only_what_comes() {
     let served = Served::in_memory(&[]);
     import(&served, &items(0..5));
     let tail = Running::start(&["tail", &served.orders()]);
-    // When it has started is not to be seen from outside: write until something is printed.
+    // Its start is not visible from outside, so write until something is printed.
     let mut first = None;
     for round in 1..100 {
         import(&served, &items(round * 10..round * 10 + 5));
@@ -175,7 +175,7 @@ fn what_cannot_be_tailed_is_said_in_one_clear_line() {
     assert!(said.contains("does not accept the key"), "{said}");
 }
 
-/// Splits come while items are being written, as fast as the server takes both.
+/// Splits ranges while items are being written, as fast as the server accepts both.
 #[test]
 fn tail_loses_nothing_when_ranges_split_under_a_running_import() {
     let served = Served::in_memory(&[]);
@@ -262,7 +262,7 @@ fn tail_filters_in_the_server_and_its_positions_stay_good() {
     assert!(lines[0].contains(r#""mark":"é","_lsn":"#), "{out}");
     let refused = fails(&["tail", &orders, "--changed", "/n"]);
     assert!(refused.contains("all versions"), "{refused}");
-    // What is wrong with a text is said with the text and a caret under it.
+    // A syntax error is shown with the text and a caret under it.
     let complaint = |option: &str, text: &str| {
         let output = run(&["tail", &orders, option, text]);
         assert!(!output.status.success(), "{text}");
@@ -311,7 +311,7 @@ async fn the_position_that_tail_prints_works_also_where_history_of_several_range
     };
     write(0).await;
     let old = printed(&tail("beginning"));
-    // Until neither range has its first changes any more.
+    // Wait until neither range keeps its first changes.
     let is_trimmed = async |id: headwater_store::PartitionId| {
         let start = FeedStart::After(Continuation::Single(Lsn::ZERO));
         let request = FeedRequest::new(start).all_versions().of_range(id);
@@ -323,7 +323,7 @@ async fn the_position_that_tail_prints_works_also_where_history_of_several_range
             write(rounds.next().expect("history ends")).await;
         }
     }
-    // Until maintenance has nothing left to drop.
+    // Wait until maintenance has nothing left to drop.
     let oldest = async || {
         let start = FeedStart::After(Continuation::Single(Lsn::ZERO));
         match orders.read_feed(&FeedRequest::new(start).all_versions()).await {
@@ -340,7 +340,7 @@ async fn the_position_that_tail_prints_works_also_where_history_of_several_range
     assert!(!refused.status.success(), "{refused:?}");
     let resumed = tail(&printed(&refused));
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
-    // Nothing was read of one of the ranges here, and its position is printed all the same.
+    // Nothing was read of one of the ranges, but its position is printed too.
     let from_beginning = tail("beginning");
     assert!(from_beginning.status.success());
     let again = tail(&printed(&from_beginning));

@@ -15,7 +15,7 @@ use support::{Running, Served, headwater, import, items, ok};
 
 const ITEMS: u64 = 120;
 
-/// Splits and merges, each while a round of writes is under way. The ids follow from the ones before.
+/// Splits and merges, each during a round of writes. The ids of ranges follow from the earlier steps.
 const ROUNDS: [&[&str]; 8] = [
     &["split", "0"],
     &["split", "1"],
@@ -43,7 +43,7 @@ fn write_and_reshape(served: &Served, dir: &Path, round: usize) {
     assert!(writing.wait().unwrap().success());
 }
 
-/// The id and the round of each line.
+/// Returns the id and the round of each line.
 fn versions(lines: &[String]) -> Vec<(String, u64)> {
     let version = |line: &String| {
         let json: Value = serde_json::from_str(line).unwrap();
@@ -98,7 +98,7 @@ fn tail_that_is_started_again_and_again_loses_no_item_while_ranges_split_and_mer
     let mut lines = Vec::new();
     for round in 0..ROUNDS.len() {
         write_and_reshape(&served, dir.path(), round);
-        // Some of it, so that the next one goes on in the middle, at positions of ranges that are gone.
+        // Print only a part, so that the next one continues in the middle, at positions of removed ranges.
         let limit = (ITEMS / 3).to_string();
         let some = ["tail", &orders, "--from", "beginning", "--resume", file, "--limit", &limit];
         lines.extend(ok(&some).lines().map(str::to_owned));
@@ -118,7 +118,7 @@ fn tail_that_is_started_again_and_again_loses_no_item_while_ranges_split_and_mer
     }
 }
 
-/// How many readers wait in the server.
+/// Returns the number of waiting readers in the server.
 fn waiting_readers(served: &Served) -> String {
     let mut stream = TcpStream::connect(served.address()).unwrap();
     let ask = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -155,7 +155,7 @@ fn tail_has_one_reader_for_each_range_again_after_a_merge() {
     wait_for_readers(&served, "3");
     ok(&["partitions", "merge", &orders, "3", "4"]);
     ok(&["partitions", "merge", &orders, "5", "2"]);
-    // Whoever was replaced notices when something happens.
+    // A replaced reader ends when its request returns.
     import(&served, &items(10..30));
     tail.lines(20);
     wait_for_readers(&served, "1");

@@ -1,4 +1,4 @@
-//! What `import` and `export` promise: nothing is lost on the way, and what fails is named.
+//! `import` and `export` lose nothing, and name each failed item.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -6,7 +6,7 @@ mod support;
 
 use support::{Served, fails, headwater, ok, run_with_input};
 
-/// Values that are easily changed on the way: digits, quotes, line breaks, texts that look like others.
+/// Values that conversions easily change: digits, quotes, line breaks, texts that look like other types.
 const ITEMS: &[&str] = &[
     r#"{"id":"1","customer":"ann","n":1.50,"big":123456789012345678901234567890,"e":1E-7}"#,
     r#"{"id":"2","customer":"bo","t":"a,\"b\"\nc","empty":"","looks":"1.50","no":null,"yes":true}"#,
@@ -36,7 +36,7 @@ fn export_of_an_import_is_the_same_in_every_format() {
         let back = ok(&["export", &next, "-"]);
         let (mut back, mut expected) = (sorted(&back), sorted(&original));
         if extension == "csv" {
-            // A table has one order of columns for all its rows.
+            // A table has the same order of columns for all rows.
             back = back.iter().map(|line| by_name(line)).collect();
             expected = expected.iter().map(|line| by_name(line)).collect();
         }
@@ -44,7 +44,7 @@ fn export_of_an_import_is_the_same_in_every_format() {
     }
 }
 
-/// The properties of an item in the order of their names, values as they are.
+/// Returns the properties of an item sorted by name, with unchanged values.
 fn by_name(line: &str) -> String {
     let parsed: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
         serde_json::from_str(line).unwrap();

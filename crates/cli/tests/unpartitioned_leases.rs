@@ -11,7 +11,7 @@ use std::path::Path;
 use support::fleet::{given, seen, signal, start};
 use support::{PATIENCE, Running, Served, fails, import, items, ok};
 
-/// Creates a container as a client of an API version before partition keys does.
+/// Creates a container like a client of an API version before partition keys.
 fn create_unpartitioned(served: &Served, id: &str) -> String {
     let (address, body) = (served.address(), format!("{{\"id\":\"{id}\"}}"));
     let mut stream = TcpStream::connect(&address).unwrap();
@@ -28,7 +28,7 @@ fn create_unpartitioned(served: &Served, id: &str) -> String {
     format!("{}/shop/{id}", served.url)
 }
 
-/// A server with 20 items and a lease container without a partition key.
+/// Starts a server with 20 items and a lease container without a partition key.
 fn served() -> (Served, String) {
     let served = Served::in_memory(&["--no-auth", "--partitions", "2"]);
     import(&served, &items(0..20));
@@ -36,7 +36,7 @@ fn served() -> (Served, String) {
     (served, leases)
 }
 
-/// Waits until it is so; what it looks at is asked of the server and takes its time.
+/// Polls until a condition holds; the requests of the condition provide the delay.
 #[track_caller]
 fn until(leases: &str, mut is_so: impl FnMut() -> bool) {
     let clock = headwater_runtime::Runtime::system();
@@ -58,7 +58,7 @@ fn owned_by(leases: &str, host: &str) -> usize {
     listed(leases).iter().filter(|lease| lease["owner"] == host).count()
 }
 
-/// Lets a host handle everything and end.
+/// Runs a host until it has handled everything, and stops it.
 fn handle(served: &Served, leases: &str, into: &Path, count: usize) {
     let running = start(served, "only", into, &["--leases", leases]);
     until(leases, || seen(into).len() == count);
@@ -152,7 +152,7 @@ fn leases_without_a_partition_key_are_paused_moved_kept_and_reset() {
     let deleted = ok(&["leases", "reset", &leases, "--silence", "5"]);
     assert!(deleted.starts_with("2 leases deleted"), "{deleted}");
     assert!(fails(&["leases", "list", &leases]).contains("no leases"));
-    // The next start is as the first.
+    // The next start behaves like the first.
     std::fs::remove_file(&into).unwrap();
     handle(&served, &leases, &into, 30);
     served.kill();
@@ -172,7 +172,7 @@ fn leases_without_a_partition_key_are_exported_and_imported_in_every_form() {
     std::fs::write(&file, ok(&["leases", "export", &leases])).unwrap();
     let (path, orders) = (file.to_str().unwrap(), served.orders());
 
-    // As they are, and another processor continues with them.
+    // Imported unchanged; another processor continues with them.
     let copy = create_unpartitioned(&served, "copy");
     ok(&["leases", "import", path, &copy]);
     assert_eq!(positions(&copy), expected);

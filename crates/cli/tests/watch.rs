@@ -1,5 +1,4 @@
-//! What operators and scalers see of a processor while it works: `watch` and `lag --serve`, as processes on a real
-//! server.
+//! `watch` and `lag --serve` on a running processor, as processes on a real server.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -40,7 +39,7 @@ fn a_watcher_sees_who_works_on_what_how_far_behind_and_how_fast() {
         |line: &&Vec<&str>| line.get(1) == Some(&"only") && line.last() == Some(&"running");
     assert_eq!(lines.iter().filter(of_lease).count(), 2, "{table}");
 
-    // It is watched while the program stands still, and while it goes on.
+    // It is watched while the program is blocked, and after it continues.
     signal(&running, "-STOP");
     import(&served, &items(40..80));
     let watching = Running::start(&["watch", &orders, "--json"]);
@@ -62,7 +61,7 @@ fn a_watcher_sees_who_works_on_what_how_far_behind_and_how_fast() {
     }
     assert!(behind == 0 && fastest > 0.0, "{behind} behind, {fastest} in a second");
 
-    // The leases of a host that ended in order are nobody's, and that is seen.
+    // The leases of a host that stopped cleanly have no owner, and the table shows that.
     signal(&running, "-TERM");
     let owners = |seen: &Value| {
         let leases = seen["leases"].as_array().unwrap().iter();
@@ -107,7 +106,7 @@ fn leases_of_java_are_watched_too() {
     served.kill();
 }
 
-/// One request; the status and the body.
+/// Sends one request. Returns the status and the body.
 fn ask(address: &str, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
@@ -129,7 +128,7 @@ fn a_scaler_is_told_how_many_hosts_there_should_be() {
     let address = url.strip_prefix("http://").unwrap();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
     let told = || json(&ask(address, "GET /").1);
-    // Nobody has started, so there is not even a lease container: somebody has to.
+    // No host has started, so there is no lease container: one host is required.
     let nobody = told();
     let figures = |told: &Value| {
         ["legacyLag", "leases", "workers", "instances"].map(|name| told[name].as_u64().unwrap())
@@ -151,7 +150,7 @@ fn a_scaler_is_told_how_many_hosts_there_should_be() {
     signal(&running, "-CONT");
     until(&served, || figures(&told())[0] == 0);
     served.kill();
-    // Nobody knows any more, so no number is given.
+    // The lag is unknown, so no number is returned.
     let clock = headwater_runtime::Runtime::system();
     while ask(address, "GET /").0 == 200 {
         assert!(clock.elapsed() < support::PATIENCE, "it goes on telling what it saw long ago");

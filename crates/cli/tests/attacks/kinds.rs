@@ -1,6 +1,6 @@
-//! The attacks: what one address sends, asks for, computes and never reads.
+//! The attacks from one address: floods, expensive requests, stalled heads and bodies, unread answers.
 //!
-//! Each runs until it is dropped and never ends by itself. What it holds open is closed with it.
+//! Each attack runs until it is dropped, which closes its connections. It never ends by itself.
 
 use crate::target::{DOCS, KEY, Sent, Target, ask_on, query, request};
 use bytes::Bytes;
@@ -16,32 +16,31 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-/// Where attacks come from.
+/// The address of the attackers.
 pub(crate) const FROM: &str = "127.0.0.1";
 const FEED: (&str, &str) = ("A-IM", "Incremental feed");
 
 type Attacker = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One way to harm a server.
+/// A kind of attack.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// Clients that do it at a time.
+    /// Number of concurrent clients.
     clients: usize,
-    /// How long it takes until it works.
+    /// Time until the attack takes effect.
     pub(crate) lead_time: Duration,
-    /// Whether connections are all of it.
+    /// Whether the attack consists of connections only.
     only_connects: bool,
-    /// Whether other programs at the address of the attack are served too.
+    /// Whether other programs at the address of the attack must be served too.
     pub(crate) spares_its_address: bool,
     client: fn(Target, usize) -> Attacker,
 }
 
-/// Attackers at work, ended when dropped.
+/// Running attackers, stopped on drop.
 ///
-/// They have threads of their own that run only while a processor is idle: an attacker elsewhere takes no
-/// processor time from the server except through what it sends, and none from the neighbour that measures. The
-/// lowest priority is not enough: a busy thread of any priority may keep its processor until the next tick of
-/// the kernel, which is 4 ms away.
+/// Their threads run only while a processor is idle, because a remote attacker takes processor time from the
+/// server only through its requests, and none from the measuring neighbour. The lowest priority is not
+/// enough: a busy thread of any priority may keep its processor until the next tick of the kernel, up to 4 ms.
 pub(crate) struct Attackers {
     threads: Option<tokio::runtime::Runtime>,
     sent: Arc<Sent>,
@@ -56,14 +55,14 @@ impl Drop for Attackers {
 }
 
 impl Attackers {
-    /// What they have sent so far.
+    /// The traffic sent so far.
     pub(crate) fn sent(&self) -> &Sent {
         &self.sent
     }
 }
 
 impl Attack {
-    /// Whether attackers who have sent this have attacked.
+    /// Returns whether this traffic shows that the attack has taken place.
     pub(crate) fn has_happened(&self, sent: &Sent) -> bool {
         sent.connections() > 0 && (self.only_connects || sent.bytes() > 0)
     }
@@ -83,7 +82,7 @@ impl Attack {
     }
 }
 
-/// Gives this thread the policy SCHED_IDLE, where there is a program for it.
+/// Sets this thread's policy to SCHED_IDLE, if the program for it is installed.
 fn run_only_while_idle() {
     static NOTE: Once = Once::new();
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
@@ -93,7 +92,7 @@ fn run_only_while_idle() {
         .status();
     match status {
         Ok(status) => assert!(status.success(), "chrt: {status}"),
-        // The attack is the same; only the latency of the neighbour says less.
+        // Without it the attack is the same, but the neighbour's latency is less meaningful.
         Err(error) => NOTE.call_once(|| {
             println!("attackers run at normal priority: cannot run chrt of util-linux: {error}");
         }),
@@ -172,7 +171,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     }),
 ];
 
-/// Counts what would take hours.
+/// A query that would take hours.
 const LONG: &str =
     "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a JOIN w IN c.a";
 const LARGE: [&str; 6] = [
@@ -228,7 +227,7 @@ fn wide_item() -> String {
     request("POST", DOCS, &[KEY, ("x-ms-documentdb-is-upsert", "True")], &item)
 }
 
-/// Asks the same again and again.
+/// Sends the same request in a loop.
 fn repeat(target: Target, request: String) -> Attacker {
     Box::pin(async move {
         loop {
@@ -240,8 +239,8 @@ fn repeat(target: Target, request: String) -> Attacker {
     })
 }
 
-/// Asks the same ten times a second. Many of these together would otherwise take the processor from the
-/// server, not its resources.
+/// Sends the same request ten times a second. In a tight loop, many clients would take processor time from the
+/// server instead of its resources.
 fn ask_often(target: Target, request: String) -> Attacker {
     Box::pin(async move {
         loop {
@@ -251,7 +250,7 @@ fn ask_often(target: Target, request: String) -> Attacker {
     })
 }
 
-/// Asks and leaves before the answer.
+/// Sends a request and disconnects before the answer.
 fn leave(target: Target, request: String) -> Attacker {
     Box::pin(async move {
         loop {
@@ -263,7 +262,7 @@ fn leave(target: Target, request: String) -> Attacker {
     })
 }
 
-/// Sends something and neither ends it nor reads an answer.
+/// Sends an incomplete request and reads no answer.
 fn stall(target: Target, text: String) -> Attacker {
     Box::pin(async move {
         loop {
@@ -276,7 +275,7 @@ fn stall(target: Target, text: String) -> Attacker {
     })
 }
 
-/// Connects and leaves.
+/// Connects and disconnects.
 fn knock(target: Target) -> Attacker {
     Box::pin(async move {
         loop {
@@ -286,7 +285,7 @@ fn knock(target: Target) -> Attacker {
     })
 }
 
-/// Asks for many pages on one connection and opens no window for their bodies.
+/// Requests many pages on one connection and opens no window for their bodies.
 fn unread(target: Target) -> Attacker {
     Box::pin(async move {
         let Ok(stream) = target.connect(FROM).await else { return };
@@ -315,21 +314,21 @@ fn unread(target: Target) -> Attacker {
     })
 }
 
-/// A frame of HTTP/2.
+/// Builds an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What a client over HTTP/2 sends first.
+/// The connection preface of HTTP/2.
 fn preface() -> Vec<u8> {
     [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
 }
 
-/// A head in several frames of which the last one never comes: as many small fields as are decoded, and a
-/// large one that is not complete.
+/// Sends a head in several frames without the last one: the maximum number of small fields, and a
+/// large, incomplete one.
 fn unfinished(target: Target) -> Attacker {
-    // GET, http, the path; a field that is remembered, and then many times by its number.
+    // GET, http, the path; a field in the dynamic table, and then many references to it.
     let mut fields = vec![0x82, 0x86, 0x84, 0x40, 1, b'a', 1, b'b'];
     fields.resize(900, 0xbe);
     let large = [&[0, 1, b'c', 0x7f, 0x80, 0xff, 0x03][..], &[b'd'; 15_000]].concat();
@@ -346,7 +345,7 @@ fn unfinished(target: Target) -> Attacker {
     })
 }
 
-/// Sends frames that carry nothing as fast as they are taken, and reads what comes back.
+/// Sends empty frames as fast as the server accepts them, and reads the answers.
 fn flood(target: Target, number: usize) -> Attacker {
     let kinds = [
         frame(6, 0, 0, &[7; 8]),
@@ -371,7 +370,7 @@ fn flood(target: Target, number: usize) -> Attacker {
     })
 }
 
-/// Whether there was something to read.
+/// Returns whether there was something to read.
 async fn read_some(reader: &mut (impl AsyncRead + Unpin)) -> bool {
     let mut buffer = [0; 16 << 10];
     matches!(reader.read(&mut buffer).await, Ok(1..))

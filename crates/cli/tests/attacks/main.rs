@@ -1,16 +1,16 @@
-//! Attacks on a server process: each may cost it a bounded amount of memory, and a neighbour is served meanwhile.
+//! Attacks on a server process: each costs a bounded amount of memory, and a neighbour is served meanwhile.
 //!
 //! ```text
 //! target      the server as a process, its memory, and requests to it
-//! kinds       the table of attacks; each sends from 127.0.0.1 until it is ended
-//! neighbour   writes, reads, queries and reads the feed from 127.0.0.2, and remembers how long each took
+//! kinds       the table of attacks; each sends from 127.0.0.1 until it is stopped
+//! neighbour   writes, reads, queries and reads the feed from 127.0.0.2, and records the latencies
 //! ```
 //!
-//! Stalled heads and bodies keep no program at their own address out either: a neighbour there is answered too.
+//! During attacks with stalled heads and bodies, a neighbour at the same address must be answered too.
 //!
 //! Here each attack takes about a second, and the neighbour must be answered. `cargo xtask hostile` runs the
-//! release build for longer and also compares the neighbour's latency with its own before the attack: timing
-//! of a debug build on a busy machine says nothing. In both forms each attack must have sent something.
+//! release build for longer and also compares the neighbour's latency with that before the attack, because the
+//! timing of a debug build on a busy machine is meaningless. In both forms each attack must have sent something.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test that cannot continue should say where
@@ -27,11 +27,11 @@ use neighbour::{BESIDE, Kind, Latencies, Neighbour};
 use std::time::Duration;
 use target::{Sent, Server};
 
-/// What the process may hold at any time.
+/// Limit of the memory of the process at any time.
 const MEMORY_MIB_MAX: u64 = 512;
-/// How much slower the slowest hundredth of the neighbour's requests may become.
+/// Maximum factor between the neighbour's p99 latencies during and before the attack.
 const RATIO_MAX: f64 = 5.0;
-/// Below this a request is quick whatever it took before: one wake-up on a busy machine.
+/// A latency below this always passes: it is one wake-up on a busy machine.
 const QUICK: Duration = Duration::from_millis(2);
 
 /// Seconds of each attack, if this is the long form.
@@ -64,7 +64,7 @@ async fn no_attack_costs_more_than_its_bound_and_a_neighbour_is_served() {
         if only().is_some_and(|only| !attack.name.contains(&only)) {
             continue;
         }
-        // Each on a server of its own: what one leaves behind is not the next one's.
+        // Each attack has its own server, so that leftovers of one do not affect the next.
         let server = Server::start(&runtime).await;
         let quiet = Neighbour::new(&server.target, BESIDE).served_for(time).await;
         server.forget_peak();

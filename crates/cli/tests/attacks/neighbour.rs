@@ -3,14 +3,14 @@
 use crate::target::{Connection, DOCS, KEY, PATIENCE, Target, ask_on, query, request};
 use std::time::Duration;
 
-/// Where a neighbour is, other than the attack.
+/// The address of a neighbour, different from that of the attack.
 pub(crate) const BESIDE: &str = "127.0.0.2";
 /// Rounds after which the neighbour opens a new connection.
 const ROUNDS_PER_CONNECTION: usize = 5;
-/// A neighbour that is refused this often says enough.
+/// Number of refusals after which the neighbour stops.
 const FAILURES_MAX: usize = 3;
 
-/// What the neighbour does.
+/// The kinds of request of the neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Write,
@@ -35,7 +35,7 @@ impl Kind {
     }
 }
 
-/// How long requests took, and which were not answered.
+/// The latencies of requests, and those without an answer.
 #[derive(Default)]
 pub(crate) struct Latencies {
     took: Vec<(Kind, Duration)>,
@@ -47,7 +47,7 @@ impl Latencies {
         self.took.len()
     }
 
-    /// What 99 of 100 requests of a kind took at most.
+    /// Returns the p99 latency of a kind of request.
     pub(crate) fn p99(&self, kind: Kind) -> Duration {
         let of_kind = self.took.iter().filter(|(of, _)| *of == kind);
         let mut took: Vec<Duration> = of_kind.map(|(_, took)| *took).collect();
@@ -68,7 +68,7 @@ impl Neighbour {
         Neighbour { target: target.clone(), from, took: Latencies::default() }
     }
 
-    /// Asks one thing after another for a while, at least once each.
+    /// Sends requests of all kinds in turn for a while, at least once each.
     pub(crate) async fn served_for(mut self, time: Duration) -> Latencies {
         let runtime = self.target.runtime.clone();
         let end = runtime.elapsed() + time;

@@ -1,4 +1,4 @@
-//! The server as a process, its memory, requests to it, and how much was sent.
+//! The server as a process: its memory, requests to it, and the traffic sent.
 
 use crate::support::Running;
 use headwater_runtime::Runtime;
@@ -14,9 +14,9 @@ use tokio::net::{TcpSocket, TcpStream};
 
 pub(crate) const DOCS: &str = "/dbs/d/colls/c/docs";
 pub(crate) const KEY: (&str, &str) = ("x-ms-documentdb-partitionkey", r#"["p"]"#);
-/// Whatever takes longer was not served.
+/// Time limit of a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The answer to a request is at most a page.
+/// Size limit of an answer, which is at most a page.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Numbers in the array of the item that queries multiply.
 const NUMBERS: usize = 300;
@@ -50,12 +50,12 @@ impl Server {
         Server { target, process, _data: data }
     }
 
-    /// From now on, the most memory is counted.
+    /// Resets the peak memory.
     pub(crate) fn forget_peak(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.process.pid()), "5").unwrap();
     }
 
-    /// The most memory the process has held.
+    /// Returns the peak memory of the process.
     pub(crate) fn peak_mib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.process.pid());
         let text = std::fs::read_to_string(path).expect("the server still runs");
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-/// Where the server is.
+/// The address of the server.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) runtime: Runtime,
@@ -72,7 +72,7 @@ pub(crate) struct Target {
     sent: Arc<Sent>,
 }
 
-/// What the clients of a target have sent.
+/// The traffic that the clients of a target have sent.
 #[derive(Default)]
 pub(crate) struct Sent {
     connections: AtomicU64,
@@ -84,13 +84,13 @@ impl Sent {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the system has taken for sending.
+    /// Bytes that the system has accepted for sending.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// A connection that counts what is sent over it.
+/// A connection that counts the bytes sent.
 pub(crate) struct Connection {
     stream: TcpStream,
     sent: Arc<Sent>,
@@ -161,8 +161,8 @@ impl Target {
         }
     }
 
-    /// A connection from an address of this machine. Its window is small, so that a client that does not
-    /// read is noticed soon.
+    /// Connects from an address of this machine. The window is small, so that a client that does not
+    /// read has an effect soon.
     pub(crate) async fn connect(&self, from: &str) -> io::Result<Connection> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(format!("{from}:0").parse().unwrap())?;
@@ -173,7 +173,7 @@ impl Target {
         Ok(Connection { stream, sent: self.sent.clone() })
     }
 
-    /// Asks on a new connection, and returns the status.
+    /// Sends a request on a new connection, and returns the status.
     pub(crate) async fn ask(&self, from: &str, request: &str) -> io::Result<u16> {
         let mut stream = self.connect(from).await?;
         ask_on(&mut stream, request).await
@@ -205,7 +205,7 @@ pub(crate) async fn ask_on(stream: &mut Connection, request: &str) -> io::Result
     read_answer(stream).await
 }
 
-/// Reads an answer that says its length, and returns its status.
+/// Reads an answer with a content length, and returns its status.
 async fn read_answer(stream: &mut Connection) -> io::Result<u16> {
     let broken = |what: &str| io::Error::other(what.to_owned());
     let mut bytes = Vec::new();

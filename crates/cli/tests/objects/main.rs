@@ -1,5 +1,5 @@
-//! `headwater backup` and `headwater restore` with object stores that others wrote: Azurite, Microsoft's emulator of
-//! Azure Blob Storage, and moto's emulator of S3. `cargo xtask objects` installs both and runs this.
+//! `headwater backup` and `headwater restore` with third-party object stores: Azurite, Microsoft's emulator of
+//! Azure Blob Storage, and moto's emulator of S3. `cargo xtask objects` installs both and runs these tests.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -22,7 +22,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A server with some partitions, and an empty container in an object store.
+    /// Starts a server with some partitions, and creates an empty container in an object store.
     fn new(store: Store) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let served = Served::on(&dir.path().join("data"), "127.0.0.1:0");
@@ -50,7 +50,7 @@ impl Scene {
         self.command(arguments).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs a command that must succeed without a word of complaint; its standard output.
+    /// Runs a command that must succeed without warnings. Returns its standard output.
     #[track_caller]
     fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -59,7 +59,7 @@ impl Scene {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that must fail; the last line of its complaint.
+    /// Runs a command that must fail. Returns the last line of its error output.
     #[track_caller]
     fn fails(&self, arguments: &[&str]) -> String {
         complaint(&self.run(arguments))
@@ -70,7 +70,7 @@ impl Scene {
         self.ok(&["backup", &self.served.url, &self.place(place)])
     }
 
-    /// Restores into a new directory; what it says, and the items of a server on it.
+    /// Restores into a new directory. Returns the output, and the items of a server on it.
     #[track_caller]
     fn restore(&self, place: &str, into: &str) -> (String, Vec<String>) {
         let into = self.path(into);
@@ -81,7 +81,7 @@ impl Scene {
         (said, items)
     }
 
-    /// Starts a backup and stops its process when a part of it is stored and its list is not. `None` if it was
+    /// Starts a backup and stops its process when a part of it is stored but its list is not. `None` if it was
     /// too fast.
     fn backup_half(&self, place: &str) -> Option<Running> {
         let parts = || self.store.list(&format!("{place}/backup/parts/")).len();
@@ -95,14 +95,14 @@ impl Scene {
     }
 }
 
-/// Fails with what the command said unless it succeeded.
+/// Panics with the output of the command unless it succeeded.
 #[track_caller]
 fn succeeded(output: Output) -> Output {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
-/// The last line of what a command that failed said.
+/// Returns the last line of a failed command's error output.
 #[track_caller]
 fn complaint(output: &Output) -> String {
     assert!(!output.status.success(), "it did not fail");
@@ -110,7 +110,7 @@ fn complaint(output: &Output) -> String {
     complaint.lines().last().unwrap_or_default().to_owned()
 }
 
-/// Every item of the container, sorted.
+/// Returns every item of the container, sorted.
 fn exported(served: &Served) -> Vec<String> {
     let lines = ok(&["export", &served.orders(), "-"]);
     let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
@@ -124,12 +124,12 @@ fn signal(process: &Running, name: &str) {
     assert!(sent.success(), "{name}");
 }
 
-/// The state hash that a backup or a restore printed.
+/// Returns the state hash that a backup or a restore printed.
 fn state(said: &str) -> &str {
     said.rsplit("state ").next().unwrap().trim()
 }
 
-/// How many bytes a backup said it has, and how many of them it copied.
+/// Returns the bytes that a backup reports, and how many of them it copied.
 fn sizes(said: &str) -> (u64, u64) {
     let number = |before: &str| -> u64 {
         let (start, _) = said.split_once(before).unwrap();
@@ -138,7 +138,7 @@ fn sizes(said: &str) -> (u64, u64) {
     (number(" bytes, "), number(" of them new"))
 }
 
-/// Backup, more writes, backup of what is new, restore, and the same items.
+/// A backup, more writes, an incremental backup and a restore give the same items.
 fn check_increments(scene: &Scene) {
     let first = scene.backup("shop");
     assert_eq!(sizes(&first).0, sizes(&first).1, "all of it is new: {first}");
@@ -152,12 +152,12 @@ fn check_increments(scene: &Scene) {
     assert_eq!(items.len(), 2_010);
     assert_eq!(items, exported(&scene.served));
     assert!(scene.store.list("shop/backup/WRITE_CHECK").is_empty());
-    // Without a name behind the container.
+    // Without a name after the container.
     let whole = ["backup", &scene.served.url, &scene.store.url];
     assert_eq!(state(&scene.ok(&whole)), state(&second));
 }
 
-/// A part with one bit changed, and one that is gone: each is refused by name, and repaired by `--verify`.
+/// A part with one changed bit and a missing part are each refused by name, and repaired by `--verify`.
 fn check_damage(scene: &Scene) {
     scene.backup("damaged");
     let place = scene.place("damaged");
@@ -181,7 +181,8 @@ fn check_damage(scene: &Scene) {
     assert_eq!(scene.restore("damaged", "from-repaired").1, exported(&scene.served));
 }
 
-/// A first backup that is killed is no backup; one after another leaves that as it was. The next one continues.
+/// A killed first backup cannot be restored, and a killed later one leaves the previous one intact. The next one
+/// continues.
 fn check_kill(scene: &Scene) {
     let half = |place: &str| {
         let backup = scene.backup_half(place)?;
@@ -215,7 +216,7 @@ fn check_kill(scene: &Scene) {
     assert_eq!(scene.restore(&killed, "after-kill").1, exported(&scene.served));
 }
 
-/// Of two backups into one place, the one that is completed later is refused, and nothing is lost.
+/// Of two concurrent backups into one place, the later one to complete is refused, and nothing is lost.
 fn check_two_at_once(scene: &Scene) {
     let place = |attempt: u32| format!("two{attempt}");
     let slow = |attempt: u32| Some((attempt, scene.backup_half(&place(attempt))?));
@@ -233,7 +234,7 @@ fn check_two_at_once(scene: &Scene) {
     assert_eq!(items, exported(&scene.served));
 }
 
-/// What is wrong with the settings is said before anything is copied, with what to do.
+/// Invalid settings are reported before anything is copied, with a remedy.
 fn check_complaints(scene: &Scene, cases: &[(&[(&str, &str)], &str)]) {
     let place = scene.place("complaints");
     for (variables, expected) in cases {
@@ -318,7 +319,7 @@ fn azure_takes_a_connection_string() {
     assert_eq!(scene.restore("shop", "restored").1, exported(&scene.served));
 }
 
-/// A certificate is trusted if the machine or `SSL_CERT_FILE` says so, and not otherwise.
+/// A certificate is trusted only through the machine's trust store or `SSL_CERT_FILE`.
 #[test]
 fn azure_is_reached_over_tls() {
     let tls = tempfile::tempdir().unwrap();
@@ -363,7 +364,7 @@ fn azure_gives_a_damaged_partition_back() {
     let said = String::from_utf8_lossy(&repaired.stdout);
     assert!(said.contains("taken from the backup"), "{said}");
     assert!(store.command(&doctor).output().unwrap().status.success());
-    // And back: a data directory that no server has open.
+    // And a backup of a data directory that no server has open.
     let backup = ["backup", data.to_str().unwrap(), &place];
     succeeded(store.command(&backup).output().unwrap());
 }

@@ -1,4 +1,4 @@
-//! Emulators of object stores, each started for one test, and requests of the tests' own to them.
+//! Emulators of object stores, each started for one test, and direct requests to them.
 
 use crate::support::{Running, headwater};
 use base64::Engine;
@@ -21,14 +21,14 @@ const KEY: &str =
 /// An object store with one container.
 pub(crate) struct Store {
     _process: Running,
-    /// Of the container, for the command.
+    /// The URL of the container, for the command.
     pub(crate) url: String,
-    /// What the command finds in its environment.
+    /// The environment variables of the command.
     pub(crate) variables: Vec<(&'static str, String)>,
     address: String,
-    /// For requests of the tests' own, where plain HTTP is not served.
+    /// The client for direct requests, where plain HTTP is not served.
     tls: Option<Arc<rustls::ClientConfig>>,
-    /// Before the name of an object in the path of a request.
+    /// The prefix of object names in the path of a request.
     root: String,
     kind: Kind,
 }
@@ -103,7 +103,7 @@ impl Store {
         }
     }
 
-    /// Our command with the variables of this store, and no others of a cloud.
+    /// Returns the command with the variables of this store, and no other cloud variables.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = headwater(arguments);
         for (name, _) in std::env::vars_os() {
@@ -129,7 +129,7 @@ impl Store {
         assert!(self.send("PUT", "", query, b"").0 < 300, "the container cannot be made");
     }
 
-    /// Names of the objects that begin so, sorted.
+    /// Returns the names of the objects with this prefix, sorted.
     pub(crate) fn list(&self, prefix: &str) -> Vec<String> {
         let (query, element) = match self.kind {
             Kind::Azure => ("restype=container&comp=list", "Name"),
@@ -161,7 +161,7 @@ impl Store {
         assert!(self.send("DELETE", &format!("/{object}"), "", b"").0 < 300);
     }
 
-    /// A shared access signature of the account with these rights.
+    /// Creates a shared access signature of the account with these permissions.
     pub(crate) fn shared_access(&self, rights: &str) -> String {
         const EXPIRES: &str = "2099-01-01T00:00:00Z";
         const VERSION: &str = "2020-08-04";
@@ -185,7 +185,7 @@ impl Store {
                 let access = self.shared_access("rwdlac");
                 (format!("{query}&{access}"), "x-ms-blob-type: BlockBlob".to_owned())
             }
-            // It reads the access key and does not check the signature.
+            // The emulator reads the access key and does not check the signature.
             Kind::S3 => {
                 let scope = "Credential=key/20260101/us-east-1/s3/aws4_request";
                 let header = format!(
@@ -240,7 +240,7 @@ fn installed(variable: &str) -> String {
         .unwrap_or_else(|_| panic!("{variable} is not set; run this with `cargo xtask objects`"))
 }
 
-/// Starts a server, and reads its URL from the line that has this text.
+/// Starts a server, and reads its URL from the line that contains this text.
 fn start(script: &str, before_address: &str) -> (Running, String) {
     let mut command = Command::new("sh");
     command.args(["-c", script]);

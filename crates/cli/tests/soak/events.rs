@@ -1,4 +1,4 @@
-//! A browser's way of listening: server-sent events, resumed by the id of the last event.
+//! A listener like a browser: server-sent events, resumed by the id of the last event.
 //!
 //! Every event has an id, so a connection that breaks inside a transaction repeats none of its events.
 
@@ -16,18 +16,18 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longer than the server lets a stream be silent.
+/// Read timeout, longer than the server's interval of keep-alives.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// What the connections of a listener have brought.
+/// The events that a listener has received over all its connections.
 #[derive(Default)]
 struct Heard {
     last_id: Option<String>,
-    /// Events of transactions that are not complete.
+    /// Events of incomplete transactions.
     page: Vec<Value>,
 }
 
-/// Listens from the beginning to the end.
+/// Listens from the beginning of the feed to its end.
 pub(crate) async fn listen(world: Arc<World>, mode: FeedMode) -> Log {
     let keys: Vec<String> = (0..PARTITION_KEYS).map(key_name).collect();
     let mut log = Log::new(mode, &keys);

@@ -1,6 +1,6 @@
-//! Clients that break every rule while others work. They must be refused, and nobody else may notice.
+//! Hostile clients that send invalid requests during the workload. They must be refused, and others are unaffected.
 //!
-//! Whatever of it is a valid write after all goes to a container of its own, which is not judged.
+//! Their requests that happen to be valid writes go to a separate container, which is not judged.
 
 use crate::world::{DATABASE, ITEMS, NOISE, World};
 use headwater_protocol::binary;
@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections of one storm.
 const STORM: usize = 300;
 
-/// How often each trick was tried, and how often which status answered it; 0 is none.
+/// How often each attack was sent, and the counts of its answers by status; 0 is no answer.
 pub(crate) type Tally = BTreeMap<&'static str, BTreeMap<u16, u64>>;
 
-/// Adds what another client counted.
+/// Adds the counts of another client.
 pub(crate) fn add(tally: &mut Tally, other: Tally) {
     for (trick, statuses) in other {
         let known = tally.entry(trick).or_default();
@@ -28,7 +28,7 @@ pub(crate) fn add(tally: &mut Tally, other: Tally) {
     }
 }
 
-/// Plays tricks until writing is over.
+/// Sends attacks until writing is over.
 pub(crate) async fn attack(world: Arc<World>, seed: u64) -> Tally {
     let mut hostile = Hostile { world, random: Random::seeded(seed) };
     let mut tally = Tally::new();
@@ -79,7 +79,7 @@ impl Hostile {
         format!("/dbs/{DATABASE}/colls/{NOISE}/docs")
     }
 
-    /// The head of a signed request, without its last line break.
+    /// Returns the head of a signed request, without its last line break.
     fn head(&self, verb: &str, path: &str, length: usize) -> String {
         let (token, date) = self.world.sign(verb, &route::parse(path).unwrap());
         format!(
@@ -99,7 +99,7 @@ impl Hostile {
         TcpStream::connect(self.world.address()).await.ok()
     }
 
-    /// Sends bytes, and the status of the answer, if there is one.
+    /// Sends bytes. Returns the status of the answer, if there is one.
     async fn send(&self, bytes: &[u8]) -> Status {
         let mut stream = self.connect().await?;
         let exchange = async {
@@ -189,7 +189,7 @@ impl Hostile {
         self.send(&self.post(&head, br#"{"id":"1","pk":"k1"}"#)).await
     }
 
-    /// Byte by byte, and never to the end.
+    /// Sends a request byte by byte without completing it.
     async fn slow_sender(&mut self) -> Status {
         let bytes = self.post("", &[b' '; 1000]);
         let stop = self.random.index(bytes.len() - 1);
@@ -204,7 +204,7 @@ impl Hostile {
         None
     }
 
-    /// Asks for much, and reads nothing of it.
+    /// Requests much data, and reads nothing of it.
     async fn slow_reader(&mut self) -> Status {
         let path = format!("/dbs/{DATABASE}/colls/{ITEMS}/docs");
         let request = format!("{}A-IM: Incremental feed\r\n\r\n", self.head("GET", &path, 0));
@@ -214,7 +214,7 @@ impl Hostile {
         None
     }
 
-    /// Says all it has to say and closes its side. It has left, unless the answer was quicker.
+    /// Sends a full request and closes its sending side. The server may treat that as a disconnect.
     async fn half_closed(&mut self) -> Status {
         let path = format!("/dbs/{DATABASE}/colls/{ITEMS}");
         let request = format!("{}\r\n", self.head("GET", &path, 0));
@@ -241,7 +241,7 @@ impl Hostile {
         self.world.runtime.timeout(PATIENCE, status_of(&mut stream)).await?
     }
 
-    /// A right beginning, then frames of any type, length and flags.
+    /// Sends a valid preface, then frames of any type, length and flags.
     async fn http2_garbage(&mut self) -> Status {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         for _ in 0..self.random.index(50) {
@@ -261,7 +261,7 @@ impl Hostile {
         None
     }
 
-    /// Binary JSON with a few bytes changed.
+    /// Sends binary JSON with a few bytes changed.
     async fn binary_mutation(&mut self) -> Status {
         let text = br#"{"id":"m","pk":"k1","a":[1,2.5,-3,null,true,"long enough to be a reference"],
             "b":{"c":"long enough to be a reference","d":1234567890123,"e":"2024-01-01T00:00:00Z"}}"#;
@@ -278,7 +278,7 @@ impl Hostile {
         self.send(&self.post(more, &bytes)).await
     }
 
-    /// Tokens, continuations, etags and keys that nobody ever gave out.
+    /// Sends tokens, continuations, etags and keys that no server issued.
     async fn absurd_header(&mut self) -> Status {
         let name = *self.random.pick(&[
             "x-ms-session-token",
@@ -322,7 +322,7 @@ impl Hostile {
         self.send(&self.post(more, body.as_bytes())).await
     }
 
-    /// A listener that goes away without a word.
+    /// Listens and disconnects.
     async fn abandoned_stream(&mut self) -> Status {
         let path = format!("/dbs/{DATABASE}/colls/{ITEMS}");
         let head = self.head("GET", &path, 0);
@@ -333,7 +333,7 @@ impl Hostile {
         self.world.runtime.timeout(PATIENCE, status_of(&mut stream)).await?
     }
 
-    /// Connections opened and dropped, most of them without a word.
+    /// Opens and drops connections, most of them without sending anything.
     async fn storm(&mut self) -> Status {
         let mut open = Vec::new();
         for _ in 0..STORM {
@@ -348,7 +348,7 @@ impl Hostile {
     }
 }
 
-/// The status of the next answer; nothing if the connection ends first.
+/// Reads the status of the next answer; none if the connection ends first.
 async fn status_of(stream: &mut TcpStream) -> Status {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];

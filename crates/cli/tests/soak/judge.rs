@@ -1,8 +1,7 @@
-//! Compares what writers were told with what feeds showed. Knows no server, no clock and no chance.
+//! Compares the answers that writers received with what feeds showed. Deterministic: no server, clock or randomness.
 //!
-//! Every version of an item has contents of its own, so a print of them names the version. What a writer
-//! was told about is a [`Write`]: which version it made, and which one it replaced. A feed shows
-//! [`Seen`]s. The rules:
+//! Every version of an item has unique contents, so their fingerprint names the version. A [`Write`] is a write with
+//! its answer: the version it made, and the one it replaced. A feed shows [`Seen`]s. The rules:
 //!
 //! ```text
 //! truth     all versions, read at the end from the beginning: per item a chain in which every link is a
@@ -16,13 +15,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A print of the contents of one version.
+/// A fingerprint of the contents of one version.
 pub(crate) type Print = u64;
 
 /// An item: its partition key and its id.
 pub(crate) type Item = (String, String);
 
-/// What happened to an item.
+/// The effect of a write on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Create,
@@ -30,20 +29,20 @@ pub(crate) enum Kind {
     Delete,
 }
 
-/// What a writer asked for, and what it was told.
+/// A write and its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) item: Item,
     pub(crate) kind: Kind,
-    /// The version that was there before, as the writer knew.
+    /// The previous version, as the writer knew it.
     pub(crate) after: Option<Print>,
-    /// The version it made; nothing for a delete.
+    /// The version it made; none for a delete.
     pub(crate) made: Option<Print>,
-    /// The etag it was told.
+    /// The etag in the answer.
     pub(crate) etag: Option<String>,
-    /// Those with the same number were one batch.
+    /// The number of its batch; writes with the same number were one batch.
     pub(crate) batch: Option<u64>,
-    /// Otherwise nobody knows whether it happened.
+    /// Whether it was acknowledged; otherwise its outcome is unknown.
     pub(crate) acknowledged: bool,
 }
 
@@ -58,7 +57,7 @@ pub(crate) struct Seen {
     pub(crate) etag: Option<String>,
     /// The image before the change, if it was shown.
     pub(crate) previous: Option<Print>,
-    /// Which page of the reader it was on.
+    /// The number of the reader's page.
     pub(crate) page: u64,
 }
 
@@ -66,19 +65,19 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Truth(BTreeMap<String, Vec<Seen>>);
 
-/// What a reader promises to have seen.
+/// The part of the history that a reader must have seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Everything.
     Whole,
-    /// Everything from some moment on.
+    /// Everything from some moment onwards.
     End,
 }
 
 pub(crate) type Verdict = Result<(), String>;
 
 impl Truth {
-    /// Finds the truth in a read of all versions from the beginning, and holds it against the writes.
+    /// Derives the truth from a read of all versions from the beginning, and checks it against the writes.
     pub(crate) fn establish(seen: Vec<Seen>, writes: &[Write]) -> Result<Truth, String> {
         check_pages(&seen)?;
         let truth = Truth(by_key(seen));
@@ -128,7 +127,7 @@ impl Truth {
         check_batches(writes, &happened)
     }
 
-    /// The newest version of each item of these keys that exists, with its LSN.
+    /// Returns the newest version of each existing item of these keys, with its LSN.
     fn alive(&self, keys: &[String]) -> HashMap<&Item, &Seen> {
         let mut alive = HashMap::new();
         for seen in keys.iter().filter_map(|key| self.0.get(key)).flatten() {
@@ -140,14 +139,14 @@ impl Truth {
         alive
     }
 
-    /// What exists at the end: the item and its version.
+    /// Returns the items that exist at the end, with their versions.
     pub(crate) fn existing(&self) -> Vec<(Item, Print)> {
         let keys: Vec<String> = self.0.keys().cloned().collect();
         let alive = self.alive(&keys);
         alive.values().filter_map(|seen| Some((seen.item.clone(), seen.made?))).collect()
     }
 
-    /// What a reader of all versions of these keys saw.
+    /// Checks a reader of all versions of these keys.
     pub(crate) fn check_all(&self, keys: &[String], seen: Vec<Seen>, extent: Extent) -> Verdict {
         check_pages(&seen)?;
         let seen = by_key(seen);
@@ -174,12 +173,12 @@ impl Truth {
         Ok(())
     }
 
-    /// What a reader of the latest versions of these keys saw, from the beginning.
+    /// Checks a reader of the latest versions of these keys, from the beginning.
     pub(crate) fn check_latest(&self, keys: &[String], seen: Vec<Seen>) -> Verdict {
         check_pages(&seen)?;
         let mut versions: HashMap<(&Item, u64), &Seen> = HashMap::new();
         for version in keys.iter().filter_map(|key| self.0.get(key)).flatten() {
-            // Of several versions with one LSN the last is the one that was ever visible.
+            // Of several versions with one LSN only the last was ever visible.
             versions.insert((&version.item, version.lsn), version);
         }
         let mut shown: HashSet<(&Item, u64)> = HashSet::new();
@@ -203,7 +202,7 @@ impl Truth {
         }
     }
 
-    /// What a reader that came at the end saw: what exists, once.
+    /// Checks a reader that started at the end: it saw every existing item once.
     pub(crate) fn check_existing(&self, keys: &[String], seen: Vec<Seen>) -> Verdict {
         let (got, expected) = (seen.len(), self.alive(keys).len());
         self.check_latest(keys, seen)?;
@@ -227,7 +226,7 @@ fn by_key(seen: Vec<Seen>) -> BTreeMap<String, Vec<Seen>> {
     by_key
 }
 
-/// Per partition key LSNs only rise, and what has one LSN is on one page.
+/// Checks per partition key that LSNs only rise, and that changes with one LSN are on one page.
 fn check_pages(seen: &[Seen]) -> Verdict {
     let mut last: HashMap<&str, &Seen> = HashMap::new();
     for one in seen {
@@ -243,7 +242,7 @@ fn check_pages(seen: &[Seen]) -> Verdict {
     Ok(())
 }
 
-/// All of a batch at one LSN, or none of it.
+/// Checks that a batch is complete at one LSN, or absent.
 fn check_batches(writes: &[Write], happened: &HashMap<usize, u64>) -> Verdict {
     let mut batches: BTreeMap<u64, Vec<Option<u64>>> = BTreeMap::new();
     for (index, write) in writes.iter().enumerate() {
@@ -278,7 +277,7 @@ mod tests {
         Seen { item: item(id), kind, lsn, made, etag, previous: None, page: lsn / 10 }
     }
 
-    /// a is made and changed; b and c come as a batch, b goes again.
+    /// a is created and changed; b and c are created as a batch, b is deleted.
     fn history() -> (Vec<Write>, Vec<Seen>) {
         let batch = |write: Write| Write { batch: Some(1), ..write };
         let writes = vec![
@@ -302,7 +301,7 @@ mod tests {
         vec!["k".to_owned()]
     }
 
-    /// The truth of the history, after a change to what was seen and asked for.
+    /// Derives the truth of the history, after modifying the changes seen and the writes.
     fn establish(change: impl FnOnce(&mut Vec<Write>, &mut Vec<Seen>)) -> Result<Truth, String> {
         let (mut writes, mut seen) = history();
         change(&mut writes, &mut seen);

@@ -1,12 +1,12 @@
-//! A soak: writers, readers of the feed and hostile clients at once, on a server that is split, merged and
-//! killed meanwhile. At the end the feed must be what was acknowledged, and every reader must have seen it.
+//! A soak test: concurrent writers, feed readers and hostile clients, on a server with splits, merges and
+//! kills. At the end the feed must match the acknowledged writes, and every reader must have seen it.
 //!
 //! ```text
-//! world     the server as a process: killed, started again, its memory and its panics
-//! writers   every kind of write, remembered with what they were told
+//! world     the server as a process: killed, restarted, its memory and its panics
+//! writers   every kind of write, recorded with its answer
 //! readers   both modes, by range, by key, of the container, waiting or not; events: server-sent ones
 //! hostile   everything a client must not do
-//! judge     compares; the only part that decides, and tested by itself
+//! judge     compares; the only part that decides, with tests of its own
 //! ```
 //!
 //! Here it takes about twenty seconds. `cargo xtask soak --minutes 10 --seed 7` is the long one.
@@ -36,10 +36,10 @@ use writers::{Written, partition_key, print};
 const WRITERS: u64 = 6;
 const HOSTILE: u64 = 6;
 const RANGES_MAX: usize = 8;
-/// Far above what a server of this size needs, far below what one of the attacks would take if it
-/// were kept: bodies of 100 MiB, a million connections' buffers.
+/// Memory limit: far above the needs of a server of this size, far below the effect of an unbounded attack, such
+/// as bodies of 100 MiB or buffers of a million connections.
 const MEMORY_KIB_MAX: u64 = 1 << 20;
-/// For how long nobody may see anything new while readers catch up once writing is over.
+/// Time without progress of any reader, after writing is over, that fails the test.
 const STILL_TIME: Duration = Duration::from_secs(120);
 
 fn setting(name: &str, otherwise: u64) -> u64 {
@@ -49,7 +49,7 @@ fn setting(name: &str, otherwise: u64) -> u64 {
     }
 }
 
-/// What all readers are, and what each must have seen.
+/// All readers, with what each must have seen.
 fn plans(seed: u64) -> Vec<Plan> {
     let mut plans = Vec::new();
     for mode in [FeedMode::LatestVersion, FeedMode::AllVersionsAndDeletes] {
@@ -62,7 +62,7 @@ fn plans(seed: u64) -> Vec<Plan> {
             (Scope::Key(7), 0, true),
             (Scope::Container, 2, false),
         ] {
-            // What a reader of latest versions may miss from now on cannot be told from outside.
+            // What a reader of latest versions may miss from now on cannot be determined from outside.
             if whole || mode == FeedMode::AllVersionsAndDeletes {
                 let (wait, number) = (Duration::from_secs(seconds), plans.len() as u64);
                 plans.push(Plan { scope, mode, whole, wait, seed: seed + 1000 + number });
@@ -142,7 +142,7 @@ async fn soak() {
     assert!(peak < MEMORY_KIB_MAX, "seed {seed}: the server had {peak} KiB");
 }
 
-/// Splits, merges and kills until the time is over; the last quarter is without kills.
+/// Splits, merges and kills until the time is over; the last quarter has no kills.
 async fn disturb(world: &Arc<World>, seconds: u64, seed: u64) {
     let mut random = Random::seeded(seed + 3000);
     let begun = world.runtime.elapsed();
@@ -189,7 +189,7 @@ fn report(world: &World, written: &[Written], writes: &[Write]) {
     );
 }
 
-/// Waits for a reader as long as any of them gets on: how fast that is depends on the machine.
+/// Waits for a reader as long as any reader makes progress, because the speed depends on the machine.
 async fn caught_up(world: &World, mut log: oneshot::Receiver<Log>, plan: &Plan) -> Log {
     loop {
         let before = world.pages();
@@ -209,12 +209,12 @@ fn judge(truth: &Truth, plan: &Plan, log: Log) -> judge::Verdict {
     }
 }
 
-/// All versions from the beginning, range by range.
+/// Reads all versions from the beginning, range by range.
 async fn read_everything(world: &Arc<World>) -> Vec<Seen> {
     follow_now(world, FeedMode::AllVersionsAndDeletes).await
 }
 
-/// What a reader sees that begins now, at the beginning.
+/// Reads what a reader sees that starts now, from the beginning.
 async fn follow_now(world: &Arc<World>, mode: FeedMode) -> Vec<Seen> {
     let items = world.items();
     let mut log = Log::new(mode, &[]);
@@ -236,7 +236,7 @@ async fn follow_now(world: &Arc<World>, mode: FeedMode) -> Vec<Seen> {
     log.seen
 }
 
-/// What is read by id is what the feed said last.
+/// Checks that point reads match the last version in the feed.
 async fn check_point_reads(world: &World, existing: Vec<(Item, Print)>) {
     let items = world.items();
     for ((key, id), expected) in existing {

@@ -1,7 +1,7 @@
-//! Readers that follow the feed while everything happens, and remember each change they saw.
+//! Readers that follow the feed during the workload, and record each change.
 //!
-//! A reader goes on from its last position through restarts, splits and merges, until it has seen the
-//! item that ends each of its partition keys. What it saw is judged afterwards.
+//! A reader continues from its last position through restarts, splits and merges, until it has seen the
+//! last item of each of its partition keys. Its changes are judged afterwards.
 
 use crate::judge::{Kind, Print, Seen};
 use crate::world::{PARTITION_KEYS, World};
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of what.
+/// The scope of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Range by range, following splits and merges.
@@ -23,7 +23,7 @@ pub(crate) enum Scope {
     Key(usize),
 }
 
-/// What a reader is to follow, and how.
+/// The scope and mode of a reader.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) scope: Scope,
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// What a reader saw.
+/// The changes that a reader saw.
 pub(crate) struct Log {
     pub(crate) mode: FeedMode,
     pub(crate) seen: Vec<Seen>,
@@ -103,7 +103,7 @@ fn seen_change(change: &Value, page: u64) -> Seen {
 }
 
 impl Plan {
-    /// The partition keys it will see.
+    /// Returns the partition keys in its scope.
     pub(crate) fn keys(&self) -> Vec<String> {
         match self.scope {
             Scope::Key(index) => vec![key_name(index)],
@@ -128,14 +128,14 @@ struct Piece {
     from: FeedFrom,
 }
 
-/// What one reader follows range by range, a page of each piece in turn.
+/// The pieces that one reader follows, a page of each in turn.
 ///
-/// Splits make ever more pieces, and most have no keys of ours in them. So it waits in one only when all
-/// of them had nothing: waiting in each in turn would let it fall behind by a second for every piece.
+/// Splits make ever more pieces, and most of them are empty. The reader waits in one only when all
+/// were empty: waiting in each in turn would delay it by a second per piece.
 struct Pieces {
     list: Vec<Piece>,
     at: usize,
-    /// How many pieces in a row had nothing new.
+    /// Number of consecutive pieces without new changes.
     quiet: usize,
 }
 
@@ -144,17 +144,17 @@ impl Pieces {
         Pieces { list: vec![Piece { keys: KeyRange::full(), from }], at: 0, quiet: 0 }
     }
 
-    /// The piece whose turn it is.
+    /// The current piece.
     fn current(&self) -> &Piece {
         &self.list[self.at]
     }
 
-    /// Whether every piece had nothing when it was read last.
+    /// Returns whether every piece was empty when it was last read.
     fn are_quiet(&self) -> bool {
         self.quiet >= self.list.len()
     }
 
-    /// The current piece is kept by several ranges now.
+    /// Divides the current piece among several ranges.
     fn divide<'a>(&mut self, ranges: impl Iterator<Item = &'a KeyRange>) {
         let piece = self.current().clone();
         let parts = ranges.filter_map(|keys| keys.intersect(&piece.keys));
@@ -165,7 +165,7 @@ impl Pieces {
         }
     }
 
-    /// The current piece was read up to here; the next one is current now.
+    /// Records the position of the current piece, and moves to the next one.
     fn advance(&mut self, etag: String, nothing: bool) {
         self.list[self.at].from = FeedFrom::After(etag);
         self.quiet = if nothing { self.quiet + 1 } else { 0 };
@@ -173,7 +173,7 @@ impl Pieces {
     }
 }
 
-/// What a page said: the position behind it, and whether there was anything on it.
+/// The result of a page: the position after it, and whether it had changes.
 struct Reached {
     etag: String,
     nothing: bool,
@@ -243,7 +243,7 @@ impl Reader {
         }
     }
 
-    /// Reads a page and remembers it.
+    /// Reads a page and records it.
     async fn read(
         &mut self,
         scope: FeedScope,
@@ -278,7 +278,7 @@ impl Reader {
         page.etag
     }
 
-    /// A server that is away comes back, and a range that is gone has children.
+    /// Handles an error: a stopped server comes back, and a removed range has children.
     async fn endure(&mut self, error: &ClientError) {
         match error {
             ClientError::Refused(refusal)
@@ -299,8 +299,8 @@ mod tests {
     use super::*;
     use headwater_model::PartitionKeyDefinition;
 
-    /// A soak of ten minutes did not end in time: its reader had sixty pieces, waited for a second in each
-    /// that was empty, and so read each of the others once a minute.
+    /// Regression: a soak of ten minutes did not end in time. Its reader had sixty pieces, waited for a second in each
+    /// empty one, and so read each of the others once a minute.
     #[test]
     fn a_reader_of_many_pieces_waits_only_when_all_had_nothing() {
         let mut pieces = Pieces::new(FeedFrom::Beginning);

@@ -1,7 +1,7 @@
-//! The server under test as a process that can be killed and started again, and whom to ask now.
+//! The server under test, as a process that can be killed and restarted, and its current address.
 //!
-//! After a restart the server has another port: a port that is free again might be taken by somebody
-//! else, or by one of thousands of connections to it. Whoever works asks here for the current address.
+//! After a restart the server has another port, because another process or one of thousands of connections
+//! might take the old one. All tasks get the current address here.
 
 use crate::support;
 use headwater_client::{Client, Container, Credential, Options, RetryPolicy};
@@ -20,11 +20,11 @@ use tokio::sync::oneshot;
 
 /// The container whose feed is judged.
 pub(crate) const ITEMS: &str = "items";
-/// A container for what hostile clients manage to write.
+/// A container for valid writes of hostile clients.
 pub(crate) const NOISE: &str = "noise";
 pub(crate) const DATABASE: &str = "soak";
 pub(crate) const PARTITION_KEYS: usize = 24;
-/// A server that has not answered by then has hung.
+/// Time after which a server without an answer counts as hung.
 const REQUEST_TIME: Duration = Duration::from_secs(120);
 const START_TIME: Duration = Duration::from_secs(120);
 
@@ -32,12 +32,12 @@ pub(crate) struct World {
     pub(crate) runtime: Runtime,
     dir: TempDir,
     serving: Mutex<Serving>,
-    /// What went wrong; it is told at the end, with everything else.
+    /// The problems, which are reported together at the end.
     complaints: Mutex<Vec<String>>,
     peak_kib: Mutex<u64>,
-    /// Writers stop when it is set, readers when they have seen the end behind it.
+    /// Set when writing is over. Writers stop at once, readers when they have seen the end.
     over: AtomicBool,
-    /// Pages with something on them that readers have seen.
+    /// Number of non-empty pages that readers have seen.
     pages: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ struct Serving {
 }
 
 impl World {
-    /// A first server, with its containers.
+    /// Starts the first server and creates the containers.
     pub(crate) async fn start(runtime: Runtime) -> World {
         let dir = tempfile::tempdir().unwrap();
         let serving = launch(&runtime, dir.path(), 0).await;
@@ -78,12 +78,12 @@ impl World {
         lock(&self.serving).address
     }
 
-    /// The judged container, through the server that runs now.
+    /// Returns the judged container on the current server.
     pub(crate) fn items(&self) -> Container {
         lock(&self.serving).client.container(DATABASE, ITEMS)
     }
 
-    /// Ends the server as a power cut would end it, and starts another one on the same data.
+    /// Kills the server, and starts another one on the same data.
     pub(crate) async fn kill_and_restart(&self) {
         let starts = {
             let mut serving = lock(&self.serving);
@@ -97,7 +97,7 @@ impl World {
 
     pub(crate) fn complain(&self, what: String) {
         let mut complaints = lock(&self.complaints);
-        // The first tell the story; the rest of a long run would hide it.
+        // Only the first problems are kept; in a long run the others would hide them.
         if complaints.len() < 20 {
             complaints.push(what);
         }
@@ -115,17 +115,17 @@ impl World {
         self.over.store(true, Ordering::SeqCst);
     }
 
-    /// A reader saw something.
+    /// Records that a reader saw a non-empty page.
     pub(crate) fn note_page(&self) {
         self.pages.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many pages with something on them readers have seen.
+    /// Returns the number of non-empty pages that readers have seen.
     pub(crate) fn pages(&self) -> u64 {
         self.pages.load(Ordering::SeqCst)
     }
 
-    /// The most memory any of the servers had, in KiB.
+    /// Returns the peak memory of all servers, in KiB.
     pub(crate) fn peak_kib(&self) -> u64 {
         self.note_memory(&lock(&self.serving));
         *lock(&self.peak_kib)
@@ -141,12 +141,12 @@ impl World {
         *peak = (*peak).max(kib.unwrap_or(0));
     }
 
-    /// How many servers there were.
+    /// Returns the number of servers so far.
     pub(crate) fn starts(&self) -> u32 {
         lock(&self.serving).starts
     }
 
-    /// Ends the server; whatever any of them said about panics.
+    /// Stops the server. Returns the panic messages of all servers.
     pub(crate) fn finish(&self) -> Vec<String> {
         let mut serving = lock(&self.serving);
         end(&mut serving);
@@ -158,7 +158,7 @@ impl World {
         texts.flat_map(|text| -> Vec<String> { panics(text) }).collect()
     }
 
-    /// The authorization of a request made now, and its date.
+    /// Returns the authorization of a request made now, and its date.
     pub(crate) fn sign(&self, verb: &str, route: &Route) -> (String, String) {
         let key = Key::from_base64(EMULATOR_KEY).unwrap();
         let date = format_http_date(self.runtime.unix_millis() / 1000);
@@ -169,7 +169,7 @@ impl World {
         (auth::sign(&key, &signable), date)
     }
 
-    /// Starts something whose result is waited for later.
+    /// Starts a task whose result is awaited later.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -1,8 +1,8 @@
-//! Writers that remember what they asked for and what they were told.
+//! Writers that record their writes and the answers.
 //!
-//! Most items belong to one writer, which knows what is in them. Once it does not know (the server was
-//! killed before it answered), it never touches the item again, so that the last link of its chain is the
-//! only open one. A few items are shared: those are only ever changed at an etag.
+//! Most items belong to one writer, which knows their contents. If an outcome is unknown (the server was
+//! killed before its answer), the writer never changes the item again, so only the last link of its chain is
+//! open. A few items are shared: those are only changed with an etag condition.
 
 use crate::judge::{Item, Kind, Print, Write};
 use crate::world::{PARTITION_KEYS, World};
@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// How many items a writer keeps before it deletes rather than creates.
+/// Number of items above which a writer deletes instead of creating.
 const ITEMS_MAX: usize = 80;
 const SHARED_ITEMS: u64 = 4;
 
-/// What a writer leaves behind.
+/// The record of a writer.
 pub(crate) struct Written {
     pub(crate) writes: Vec<Write>,
     pub(crate) micros: Histogram<u64>,
@@ -27,7 +27,7 @@ pub(crate) struct Written {
     pub(crate) unknown: u64,
 }
 
-/// A version a writer knows to be there.
+/// A version that a writer knows to exist.
 #[derive(Clone, Debug)]
 struct Version {
     body: Value,
@@ -56,17 +56,17 @@ struct Writer {
     written: Written,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 enum Told<T> {
     Done(T),
     Refused(Reason),
-    /// It may have happened, or not.
+    /// It may have taken effect, or not.
     Unknown,
     /// It was not sent.
     Nobody,
 }
 
-/// The print of a version: of everything but what the server adds.
+/// Returns the fingerprint of a version, without the properties that the server adds.
 pub(crate) fn print(body: &Value) -> Print {
     let mut hasher = DefaultHasher::new();
     let own = body.as_object().into_iter().flatten().filter(|(name, _)| !name.starts_with('_'));
@@ -144,7 +144,7 @@ impl Writer {
         (key, format!("{}-{}", self.number, self.stamps))
     }
 
-    /// One of the items that exist, by its place.
+    /// Picks one of the existing items. Returns its index.
     fn existing(&mut self) -> Option<usize> {
         let there: Vec<usize> =
             (0..self.items.len()).filter(|at| self.items[*at].there.is_some()).collect();
@@ -218,7 +218,7 @@ impl Writer {
         self.settle_body(owned, Kind::Replace, body, told);
     }
 
-    /// A patch, and what it makes of a body.
+    /// Creates a patch, and its result on a body.
     fn patched(&mut self, body: &Value) -> (Value, Value) {
         self.stamps += 1;
         let stamp = format!("{}-{}", self.number, self.stamps);
@@ -269,7 +269,7 @@ impl Writer {
         }
     }
 
-    /// Remembers what became of a write with a body to an item of ours.
+    /// Records the outcome of a write with a body to an item of this writer.
     fn settle_body(&mut self, owned: Owned, kind: Kind, body: Value, told: Told<Stored>) {
         let write = Write {
             item: owned.item.clone(),
@@ -293,7 +293,7 @@ impl Writer {
         }
     }
 
-    /// Several writes of one key, all or none; now and then with one that cannot be carried out.
+    /// Performs a batch of writes of one key, sometimes with an operation that must fail.
     async fn batch(&mut self) {
         let key = key_name(self.random.index(PARTITION_KEYS));
         let count = 2 + self.random.index(4);
@@ -340,7 +340,7 @@ impl Writer {
                 let committed = outcome.committed;
                 self.world.complain(format!("batch {number}: {committed} instead of {}", !fails));
             }
-            // With an operation that cannot be carried out, nothing of it can have happened.
+            // With a failing operation, no part of the batch may take effect.
             Told::Unknown if fails => {}
             Told::Unknown => writes.into_iter().for_each(|write| self.record(write)),
             Told::Refused(reason) => {
@@ -350,7 +350,7 @@ impl Writer {
         }
     }
 
-    /// One operation on an item that may be there; with what it leaves.
+    /// Creates one operation on an item that may exist, with its result.
     fn batch_operation(&mut self, batch: Batch, owned: &Owned) -> (Batch, Write, Option<Value>) {
         let id = &owned.item.1;
         let write = |kind, after, made: Option<&Value>| Write {
@@ -388,7 +388,7 @@ impl Writer {
         }
     }
 
-    /// An item that others change too: read, then written at its etag or not at all.
+    /// Changes a shared item: reads it, then writes it with an etag condition.
     async fn share(&mut self) {
         let number = self.random.below(SHARED_ITEMS);
         let item = (key_name(usize::try_from(number).unwrap()), format!("shared-{number}"));
@@ -433,7 +433,7 @@ impl Writer {
         }
     }
 
-    /// Whatever is asked for here must be refused, and is not in the feed.
+    /// Sends requests that must be refused and must not appear in the feed.
     async fn ask_for_what_cannot_be(&mut self) {
         let Some(at) = self.existing() else { return };
         let item = self.items[at].item.clone();
@@ -523,7 +523,7 @@ impl<T> Told<T> {
     }
 }
 
-/// One item per partition key behind everything else, by which readers know that they are done.
+/// Writes one item per partition key after everything else, which tells readers that they are done.
 pub(crate) async fn write_ends(world: &World) -> Vec<Write> {
     let mut writes = Vec::new();
     for index in 0..PARTITION_KEYS {
@@ -543,5 +543,5 @@ pub(crate) async fn write_ends(world: &World) -> Vec<Write> {
     writes
 }
 
-/// The id of the last item of each key.
+/// Returns the id of the last item of each key.
 pub(crate) const END: &str = "the-end";

@@ -1,4 +1,4 @@
-//! Hosts as processes: how they are started, what their programs were given, and what is promised of that.
+//! Hosts as processes: starts them, records the changes their programs receive, and checks the promises.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
@@ -7,10 +7,10 @@ use headwater_runtime::Runtime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// How many changes a program is given at once.
+/// Number of changes per batch.
 pub(crate) const BATCH: usize = 5;
 
-/// Starts a host whose program writes down what it is given, with the lease and the epoch in front.
+/// Starts a host whose program records its input, prefixed with the lease and the epoch.
 pub(crate) fn start(served: &Served, name: &str, into: &Path, more: &[&str]) -> Running {
     let orders = served.orders();
     let script = format!("sed \"s/^/$HEADWATER_LEASE $HEADWATER_EPOCH /\" >> {}", into.display());
@@ -22,7 +22,7 @@ pub(crate) fn start(served: &Served, name: &str, into: &Path, more: &[&str]) -> 
     Running::start(&[&arguments[..], &program, &fast, more, &script].concat())
 }
 
-/// One change, as a program was given it.
+/// One change, as a program received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) lease: String,
@@ -32,7 +32,7 @@ pub(crate) struct Given {
     pub(crate) lsn: u64,
 }
 
-/// Everything that was written down, in order.
+/// Returns everything that was recorded, in order.
 pub(crate) fn given(file: &Path) -> Vec<Given> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let parse = |line: &str| {
@@ -50,13 +50,13 @@ pub(crate) fn given(file: &Path) -> Vec<Given> {
     text.lines().filter_map(parse).collect()
 }
 
-/// The items that were seen.
+/// Returns the items that were seen.
 pub(crate) fn seen(file: &Path) -> BTreeSet<String> {
     given(file).into_iter().map(|change| change.id).collect()
 }
 
-/// What is promised of a list of deliveries: in order per key as long as one host has a lease, and again
-/// only what one batch held, once for every host that did not end in order.
+/// Checks a list of deliveries: in order per key as long as one host has a lease. At most one batch is repeated
+/// for every host that did not stop cleanly.
 #[track_caller]
 pub(crate) fn check_promises(all: &[Given]) {
     let mut last: BTreeMap<(&str, u64, &str), u64> = BTreeMap::new();
@@ -74,7 +74,7 @@ pub(crate) fn check_promises(all: &[Given]) {
     assert!(again <= bound, "{again} came again; {} tenures allow {bound}", tenures.len());
 }
 
-/// Looks until it is so; asking for the lag is what takes the time in between.
+/// Polls until a condition holds; requesting the lag provides the delay.
 #[track_caller]
 pub(crate) fn until(served: &Served, mut is_so: impl FnMut() -> bool) {
     let clock = Runtime::system();

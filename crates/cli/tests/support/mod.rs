@@ -1,4 +1,4 @@
-//! What tests of commands share: a server that ends with its test, and commands run as processes.
+//! Shared helpers of command tests: a server that ends with its test, and commands run as processes.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 #![allow(dead_code)] // Each test file uses a part of it.
@@ -11,10 +11,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Whatever takes longer has hung.
+/// Time after which a command counts as hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The command, in a world without contexts, keys or settings of the user's.
+/// Returns the command, in an environment without contexts, keys or settings of the user.
 pub(crate) fn headwater(arguments: &[&str]) -> Command {
     let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_headwater")));
     command.args(arguments);
@@ -34,12 +34,12 @@ pub(crate) fn without_settings(mut command: Command) -> Command {
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     headwater(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs a command that must succeed; its standard output.
+/// Runs a command that must succeed. Returns its standard output.
 #[track_caller]
 pub(crate) fn ok(arguments: &[&str]) -> String {
     let output = run(arguments);
@@ -48,7 +48,7 @@ pub(crate) fn ok(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail; the last line of its complaint.
+/// Runs a command that must fail. Returns the last line of its error output.
 #[track_caller]
 pub(crate) fn fails(arguments: &[&str]) -> String {
     let output = run(arguments);
@@ -57,7 +57,7 @@ pub(crate) fn fails(arguments: &[&str]) -> String {
     complaint.lines().last().unwrap_or_default().to_owned()
 }
 
-/// Runs a command with something to read.
+/// Runs a command with text on its standard input.
 pub(crate) fn run_with_input(arguments: &[&str], input: &str) -> Output {
     let mut child = headwater(arguments)
         .stdin(Stdio::piped())
@@ -66,25 +66,25 @@ pub(crate) fn run_with_input(arguments: &[&str], input: &str) -> Output {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // A command that gives up early does not read to the end.
+    // A command that fails early does not read all of it.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().unwrap()
 }
 
-/// A child process that does not outlive its test.
+/// A child process that ends with its test.
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Running {
-    /// Starts our command and reads its lines as they come.
+    /// Starts the command and reads its lines as they arrive.
     pub(crate) fn start(arguments: &[&str]) -> Running {
         Running::of(headwater(arguments))
     }
 
-    /// Starts any command and reads its lines as they come.
+    /// Starts any command and reads its lines as they arrive.
     pub(crate) fn of(mut command: Command) -> Running {
         let mut child = command
             .stdin(Stdio::null())
@@ -94,7 +94,7 @@ impl Running {
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
-        // A pipe can only be waited for by a thread; this one ends with the child.
+        // Reading a pipe needs a thread; this one ends with the child.
         #[allow(clippy::disallowed_methods)]
         std::thread::spawn(move || pass_on(stdout, &sender)); // tidy: allow, no runtime in these tests
         Running { child, lines }
@@ -116,7 +116,7 @@ impl Running {
         (0..count).map(|_| self.line()).collect()
     }
 
-    /// A line, if one comes in a short while.
+    /// Returns a line, if one arrives shortly.
     pub(crate) fn line_soon(&self) -> Option<String> {
         self.lines.recv_timeout(Duration::from_millis(300)).ok()
     }
@@ -126,12 +126,12 @@ impl Running {
         self.child.id()
     }
 
-    /// Whether it is over.
+    /// Returns whether the process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Ends it at once, as a power cut would.
+    /// Kills the process.
     pub(crate) fn kill(mut self) {
         self.end();
     }
@@ -207,7 +207,7 @@ impl Served {
     }
 }
 
-/// Writes items into the container, which is made if need be.
+/// Writes items into the container, and creates it if necessary.
 #[track_caller]
 pub(crate) fn import(served: &Served, items: &str) {
     let orders = served.orders();
@@ -217,13 +217,13 @@ pub(crate) fn import(served: &Served, items: &str) {
     assert!(output.status.success(), "{complaint}");
 }
 
-/// Items with the ids of a range, spread over customers.
+/// Returns items with the ids of a range, spread over customers.
 pub(crate) fn items(ids: std::ops::Range<u32>) -> String {
     ids.map(|id| format!("{{\"id\":\"{id}\",\"customer\":\"c{}\",\"n\":{id}.50}}\n", id % 7))
         .collect()
 }
 
-/// The ids in lines of JSON, as numbers.
+/// Returns the ids in lines of JSON, as numbers.
 pub(crate) fn ids(lines: &[String]) -> Vec<u32> {
     let id = |line: &String| {
         let json: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -232,14 +232,14 @@ pub(crate) fn ids(lines: &[String]) -> Vec<u32> {
     lines.iter().map(id).collect()
 }
 
-/// All of a reader as text.
+/// Reads everything from a reader as text.
 pub(crate) fn text(mut reader: impl Read) -> String {
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     text
 }
 
-/// Every file under a directory.
+/// Returns every file under a directory.
 pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![root.to_owned()];
