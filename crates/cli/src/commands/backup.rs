@@ -45,7 +45,7 @@ pub(crate) struct Restore {
     data: PathBuf,
 }
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Copy a running server or a data directory into a directory or an object store
 
@@ -66,7 +66,7 @@ Credentials of an object store come from the environment, in the variables of it
 and AZURE_STORAGE_ACCOUNT_KEY, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS. The \
 container or bucket must exist.";
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const RESTORE_HELP: &str = "\
 Restore a backup to a new data directory
 

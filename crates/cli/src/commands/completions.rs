@@ -4,14 +4,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 use std::path::PathBuf;
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Print a script that completes commands in a shell
 
     headwater completions bash > /etc/bash_completion.d/headwater
     headwater completions zsh > ~/.zfunc/_headwater";
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const MAN_HELP: &str = "\
 Print the manual page, or write one per command into a directory
 

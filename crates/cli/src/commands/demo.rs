@@ -55,7 +55,7 @@ pub(crate) struct Demo {
     fleet: bool,
 }
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Watch a small shop: a server in memory, incoming orders and their change feed
 

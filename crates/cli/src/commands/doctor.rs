@@ -57,7 +57,7 @@ impl Findings {
     }
 }
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Check a server or a data directory
 

@@ -28,7 +28,7 @@ pub(crate) struct Export {
     connect: Connect,
 }
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Write every item of a container into a file
 

@@ -55,7 +55,7 @@ pub(crate) struct Import {
     connect: Connect,
 }
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Write every item of a file into a container
 

@@ -12,7 +12,7 @@ use headwater_processor::lag_of;
 use headwater_runtime::Runtime;
 use std::time::Duration;
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Show how far a processor is behind
 

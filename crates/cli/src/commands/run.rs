@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Run a program for every batch of changes
 
@@ -41,7 +41,7 @@ const PROGRAM: &str = "Program";
 const LEASES: &str = "Leases";
 const FAILURES: &str = "Failures";
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const REPLAY_HELP: &str = "\
 Try dead letters again
 

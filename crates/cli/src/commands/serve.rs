@@ -23,7 +23,7 @@ use std::time::Duration;
 /// The allowed numbers of partitions of a new container.
 const PARTITIONS: RangeInclusive<u32> = 1..=1000;
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Run a server that Cosmos DB SDKs connect to
 

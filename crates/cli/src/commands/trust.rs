@@ -36,7 +36,7 @@ pub(crate) struct Trust {
     connect: Connect,
 }
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Show or install the certificate that HTTPS needs
 

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
     use headwater_model::PartitionKeyDefinition;
 
-    /// Regression: a soak of ten minutes did not end in time. Its reader had sixty pieces, waited for a second in each
+    /// Regression: a soak of ten minutes did not end in time. Its reader had sixty pieces, waited a second in each
     /// empty one, and so read each of the others once a minute.
     #[test]
     fn a_reader_of_many_pieces_waits_only_when_all_had_nothing() {

@@ -79,7 +79,7 @@ pub(crate) struct Tail {
     connect: Connect,
 }
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Print a container's changes as they happen
 

@@ -19,7 +19,7 @@ use headwater_runtime::Runtime;
 use std::time::Duration;
 use view::{Before, View};
 
-/// What `--help` says.
+/// The long help text of the command.
 pub(crate) const HELP: &str = "\
 Watch a processor: its hosts, their leases, how far behind they are and how fast
 
