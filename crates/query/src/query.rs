@@ -343,8 +343,8 @@ impl Query {
     }
 
     /// The index order that returns items in the order of the rows. The query must [sort](Query::is_sorted_only)
-    /// by single paths and restrict other paths to single values only. The filter applies restrictions that an
-    /// index cannot express. `fixed` are values that all candidate items have.
+    /// by single paths and restrict other paths to single values only. Restrictions on paths for which `may_know`
+    /// is false are left to the filter. `fixed` are values that all candidate items have.
     pub fn ordering(
         &self,
         fixed: &[(IndexPath, Value<'static>)],
