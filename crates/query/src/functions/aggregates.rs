@@ -1,4 +1,4 @@
-//! Aggregates: entries only; the work is in `evaluate/aggregate.rs`.
+//! Table entries of the aggregates; `evaluate/aggregate.rs` computes them.
 
 use super::{AggregateKind, Body, Function};
 

@@ -1,4 +1,4 @@
-//! Functions that look into an array or make one. Equality is that of `=`, so `1` is `1.0`; order is
+//! Array functions. Equality is that of `=`, so `1` equals `1.0`; order is
 //! that of `ORDER BY`. Arrays as sets are in `sets.rs`.
 
 use super::sets::{charge_keys, keys_of};
@@ -204,7 +204,7 @@ fn contains<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Caref
     Ok(Some(Value::Bool(false)))
 }
 
-/// Whether `element` has every property of `wanted`, all the way down.
+/// Whether `element` has every property of `wanted`, at every depth.
 fn has_part(
     element: &Value<'_>,
     wanted: &Value<'_>,

@@ -1,4 +1,4 @@
-//! Dates and times: the entries. The calendar is in `calendar.rs`.
+//! Table entries of the date and time functions; `calendar.rs` computes them.
 //!
 //! A date is a string such as `2026-08-01T12:30:45.1234567Z`, always in UTC. A timestamp counts
 //! milliseconds and ticks count units of 100 ns, both from 1970-01-01. The current time is that of
@@ -9,7 +9,7 @@ use super::{Body, Function, text, whole};
 use crate::evaluate::Environment;
 use crate::value::Value;
 
-/// A function of nothing but the current time.
+/// Defines a function of the current time alone.
 macro_rules! current {
     ($name:literal, $meaning:literal, $function:expr, $example:literal, $expected:literal) => {
         Function {
@@ -26,7 +26,7 @@ macro_rules! current {
     };
 }
 
-/// A component of a date as a function of its own.
+/// Defines a function that returns one component of a date.
 macro_rules! component {
     ($name:literal, $meaning:literal, $part:expr, $expected:literal) => {
         Function {
@@ -324,7 +324,7 @@ fn now_text(environment: &Environment) -> Value<'static> {
     Moment::at(environment.now_ticks).map_or(Value::Undefined, |now| Value::from(now.to_string()))
 }
 
-/// The current time and so many of a part, in a direction.
+/// The current time, moved by a number of parts in a direction.
 fn moved_from_now(
     arguments: &[Value<'_>],
     environment: &Environment,

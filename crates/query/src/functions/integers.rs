@@ -1,10 +1,10 @@
-//! Arithmetic on 64-bit integers. A number with a fraction is no integer, and what does not fit
+//! Arithmetic on 64-bit integers. A number with a fraction is not an integer. Overflow
 //! wraps around, except in division.
 
 use super::{Body, Function, whole};
 use crate::value::Value;
 
-/// A function of two integers.
+/// Defines a function of two integers.
 macro_rules! of_two {
     ($name:literal, $meaning:literal, $function:expr, $examples:expr) => {
         Function {
@@ -96,7 +96,7 @@ pub(super) const TABLE: &[Function] = &[
     ),
 ];
 
-/// The integer a number stands for.
+/// The integer value of a number.
 fn integer(value: &Value<'_>) -> Option<i64> {
     if value.as_number()?.fract() != 0.0 {
         return None;
@@ -104,7 +104,7 @@ fn integer(value: &Value<'_>) -> Option<i64> {
     whole(std::slice::from_ref(value), 0)
 }
 
-/// An integer with all its digits, also those a double has no room for.
+/// An integer with all its digits, including those that a double cannot represent.
 fn made<'a>(integer: i64) -> Value<'a> {
     crate::value::Number::parse(integer.to_string().into()).map_or(Value::Undefined, Value::Number)
 }

@@ -1,9 +1,9 @@
-//! Mathematics on doubles. What has no finite answer is undefined.
+//! Mathematics on doubles. A result that is not finite is undefined.
 
 use super::{Body, Function, number};
 use crate::value::Value;
 
-/// A function of one number.
+/// Defines a function of one number.
 macro_rules! of_number {
     ($name:literal, $meaning:literal, $function:expr, $examples:expr) => {
         Function {

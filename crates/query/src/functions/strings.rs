@@ -1,4 +1,4 @@
-//! Strings: searching, cutting, joining. Positions count characters from 0.
+//! String functions: searching, cutting, joining. Positions count characters from 0.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -228,7 +228,7 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Both strings, in small letters if case is to be ignored.
+/// Compares both strings, in lower case if case is ignored.
 fn compare<'a>(arguments: &[Value<'a>], test: fn(&str, &str) -> bool) -> Option<Value<'a>> {
     let (string, part) = (text(arguments, 0)?, text(arguments, 1)?);
     Some(Value::Bool(if flag(arguments, 2)? {
@@ -238,12 +238,12 @@ fn compare<'a>(arguments: &[Value<'a>], test: fn(&str, &str) -> bool) -> Option<
     }))
 }
 
-/// A length or position; negative ones count as 0.
+/// A length or position; negative values count as 0.
 fn length(arguments: &[Value<'_>], place: usize) -> Option<usize> {
     Some(usize::try_from(whole(arguments, place)?).unwrap_or(0))
 }
 
-/// The characters from `start` up to `end`, borrowed from the item if they were.
+/// The characters from `start` up to `end`, borrowed from the item if the string was.
 fn cut<'a>(string: &Value<'a>, start: usize, end: usize) -> Option<Value<'a>> {
     let Value::String(string) = string else { return None };
     let byte = |position| string.char_indices().nth(position).map_or(string.len(), |(at, _)| at);

@@ -1,4 +1,4 @@
-//! Strings to and from other values, several strings at once, and patterns.
+//! Conversions between strings and other values, functions of several strings, and patterns.
 
 use super::{ANY, Body, Function, text};
 use crate::error::EvaluationError;
@@ -219,15 +219,15 @@ fn split<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<
     Ok(Some(Value::array(string.split(separator).map(|part| Value::from(part.to_owned())))))
 }
 
-/// The value a JSON text says, if it is of the wanted kind.
+/// The value in a JSON text, if it has the wanted type.
 fn read<'a>(arguments: &[Value<'a>], environment: &mut Environment, kind: Kind) -> Careful<'a> {
     let Some(string) = text(arguments, 0) else { return Ok(None) };
     environment.spend(string.len() / 8)?;
-    // Every comma may begin a value.
+    // Every comma may start a value.
     let parts = 1 + string.bytes().filter(|byte| *byte == b',').count();
     let each = 2 * size_of::<(String, Value<'_>)>();
     environment.meter.charge(string.len().saturating_add(parts.saturating_mul(each)))?;
-    // Building cannot be interrupted, and a value of more parts would be too large in any case.
+    // Building cannot be interrupted, and a value with more parts would be too large in any case.
     let limit = environment.limits.value_bytes;
     let limits =
         Limits { parameter_values: limit / size_of::<Value<'_>>(), ..environment.limits.clone() };

@@ -1,9 +1,9 @@
-//! What sort of value something is.
+//! Functions that test the type of a value.
 
 use super::{Body, Function};
 use crate::value::{Kind, Value};
 
-/// A function that is true for some sorts of values and false for all others, undefined included.
+/// Defines a function that is true for some types and false for all others, undefined included.
 macro_rules! check {
     ($name:literal, $meaning:literal, $check:expr, $examples:expr) => {
         Function {
