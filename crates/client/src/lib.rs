@@ -30,7 +30,7 @@
 //!     for change in &page.changes {
 //!         println!("{}", String::from_utf8_lossy(change));
 //!     }
-//!     println!("to go on from here: {}", page.etag);
+//!     println!("resume from here: {}", page.etag);
 //! }
 //! # Ok(())
 //! # }

@@ -11,7 +11,7 @@ fn computed() -> Vec<ComputedProperty> {
     vec![
         ComputedProperty::parse("town", "SELECT VALUE LOWER(x.address.city) FROM x").unwrap(),
         ComputedProperty::parse("square", "SELECT VALUE c.n * c.n FROM c").unwrap(),
-        // One does not see another: this is the item's own, which is not there.
+        // One cannot refer to another: this is the item's own property, which does not exist.
         ComputedProperty::parse("nested", "SELECT VALUE c.square FROM c").unwrap(),
     ]
 }

@@ -1,4 +1,4 @@
-//! What a filter says about single paths: as text, so that it can be read.
+//! The restrictions of filters on single paths, as readable text.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should say where
 
