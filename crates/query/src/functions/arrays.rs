@@ -64,7 +64,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ARRAY_LENGTH",
         arguments: "(array)",
-        meaning: "How many elements there are",
+        meaning: "The number of elements",
         count: (1, 1),
         body: Body::Pure(|arguments| Some(count(arguments[0].elements()?.len()))),
         examples: &[
@@ -76,7 +76,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ARRAY_SLICE",
         arguments: "(array, start [, length])",
-        meaning: "So many elements from a position on; a negative start counts from the end",
+        meaning: "The given number of elements from a position on; a negative start counts from the end",
         count: (2, 3),
         body: Body::Pure(slice),
         examples: &[
@@ -115,7 +115,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ARRAY_MEDIAN",
         arguments: "(array)",
-        meaning: "The middle of an array of numbers, the mean of the two middle ones if it is even",
+        meaning: "The median of an array of numbers, the mean of the two middle ones if their number is even",
         count: (1, 1),
         body: Body::Pure(median),
         examples: &[

@@ -44,7 +44,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "Ago",
         arguments: "(part, number)",
-        meaning: "The date so many years, months, days, hours … before the current time",
+        meaning: "The current time minus a number of years, months, days, hours …",
         count: (2, 2),
         body: Body::Careful(|arguments, environment| {
             Ok(moved_from_now(arguments, environment, -1))
@@ -61,7 +61,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "DateTimeAdd",
         arguments: "(part, number, date)",
-        meaning: "The date so many years, months, days, hours … later",
+        meaning: "The date plus a number of years, months, days, hours …",
         count: (3, 3),
         body: Body::Pure(|arguments| {
             let part = Part::parse(text(arguments, 0)?)?;
@@ -89,7 +89,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "DateTimeBin",
         arguments: "(date, part [, size [, origin]])",
-        meaning: "The begin of the bin the date falls into; bins are so many parts long",
+        meaning: "The start of the bin that contains the date; bins are a number of parts long",
         count: (2, 4),
         body: Body::Pure(bin),
         examples: &[
@@ -119,7 +119,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "DateTimeDiff",
         arguments: "(part, start, end)",
-        meaning: "How many borders between years, months, days … lie between the dates",
+        meaning: "The number of boundaries of years, months, days … between the dates",
         count: (3, 3),
         body: Body::Pure(|arguments| {
             let part = Part::parse(text(arguments, 0)?)?;
@@ -261,7 +261,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "Now",
         arguments: "([part, number])",
-        meaning: "The current time as a date, or so many years, months, days, hours … later",
+        meaning: "The current time as a date, or that plus a number of years, months, days, hours …",
         count: (0, 2),
         body: Body::Careful(|arguments, environment| {
             Ok(if arguments.is_empty() {

@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "SetEqual",
         arguments: "(array, array)",
-        meaning: "Whether both have the same elements, in whatever order and number",
+        meaning: "Whether both have the same elements, in any order and number",
         count: (2, 2),
         body: Body::Careful(equal),
         examples: &[("SetEqual([1, 2, 2], [2, 1])", "true"), ("SetEqual([1, 2], [1])", "false")],

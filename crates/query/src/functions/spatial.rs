@@ -60,7 +60,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ST_DISTANCE",
         arguments: "(shape, shape)",
-        meaning: "The shortest way between two shapes in metres, 0 if they touch",
+        meaning: "The shortest distance between two shapes in metres, 0 if they touch",
         count: (2, 2),
         body: Body::Careful(|arguments, environment| {
             let Some([one, two]) = shapes("ST_DISTANCE", arguments, environment)? else {

@@ -35,13 +35,13 @@ pub(super) const TABLE: &[Function] = &[
     ),
     check!(
         "IS_BOOLEAN",
-        "The same as IS_BOOL, as SDKs call it in the filter a sorted query goes on with",
+        "The same as IS_BOOL; SDKs use this name in the filter that resumes a sorted query",
         |value| value.kind() == Kind::Bool,
         &[("IS_BOOLEAN(true)", "true"), ("IS_BOOLEAN(undefined)", "false")]
     ),
     check!(
         "IS_DEFINED",
-        "Whether there is anything",
+        "Whether the value is defined",
         |value| !value.is_undefined(),
         &[
             ("IS_DEFINED(null)", "true"),
