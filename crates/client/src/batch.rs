@@ -139,7 +139,7 @@ impl Container {
             .header(headers::BATCH_ORDERED, "True");
         let answer = self.send(request).await?;
         let parsed: Vec<Outcome<'_>> = serde_json::from_slice(&answer.body).map_err(|error| {
-            self.client().bad_answer(format!("results of a batch that are none ({error})"))
+            self.client().bad_answer(format!("the results of the batch are malformed ({error})"))
         })?;
         let operations = parsed.into_iter().map(|outcome| OperationOutcome {
             failed: (outcome.status_code >= 400)

@@ -61,7 +61,7 @@ pub enum ClientError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The response is not one of this protocol.
-    #[error("{endpoint} answered in a way no Cosmos DB server does: {what}; check the address")]
+    #[error("{endpoint} sent a response that is not one of Cosmos DB: {what}; check the address")]
     BadAnswer {
         /// The endpoint.
         endpoint: String,

@@ -60,7 +60,7 @@ struct Policy {
 impl AccountInfo {
     pub(crate) fn parse(body: &[u8]) -> Result<AccountInfo, String> {
         let document: Document = serde_json::from_slice(body)
-            .map_err(|error| format!("its account document is not one ({error})"))?;
+            .map_err(|error| format!("the account document is malformed ({error})"))?;
         let regions = |locations: Vec<Location>| {
             let parsed = locations.into_iter().map(|location| {
                 let endpoint = location.database_account_endpoint.parse();

@@ -195,7 +195,7 @@ fn carry_out(
     body: Option<&str>,
 ) -> Result<String, OperationError> {
     let options: Options<'_> = serde_json::from_str(options)
-        .map_err(|error| OperationError::bad_request(format!("the options: {error}")))?;
+        .map_err(|error| OperationError::bad_request(format!("invalid options: {error}")))?;
     let etag = options.etag.as_deref().filter(|etag| !etag.is_empty());
     let body = body.unwrap_or_default();
     match operation {

@@ -113,7 +113,7 @@ impl AggregateState {
         0
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "nobody counts beyond 2^53 rows")]
+    #[expect(clippy::cast_precision_loss, reason = "row counts stay below 2^53")]
     pub(crate) fn finish(self) -> Value<'static> {
         if self.spoiled {
             return Value::Undefined;
