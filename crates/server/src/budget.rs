@@ -158,7 +158,10 @@ impl Budgets {
     ///
     /// # Errors
     /// With the address, if it has as many connections as it may have.
-    pub(crate) fn connect(self: &Arc<Budgets>, address: IpAddr) -> Result<CountedConnection, Arc<Peer>> {
+    pub(crate) fn connect(
+        self: &Arc<Budgets>,
+        address: IpAddr,
+    ) -> Result<CountedConnection, Arc<Peer>> {
         let address = owner_of(address);
         let mut peers = self.peers.lock();
         let peer = peers.entry(address).or_insert_with(|| {

@@ -18,7 +18,7 @@
 
 use crate::answer::Payload;
 use crate::budget::Held;
-use crate::connection::{Connection, QueuedHead, ActiveRequest};
+use crate::connection::{ActiveRequest, Connection, QueuedHead};
 use bytes::Bytes;
 use headwater_runtime::Bell;
 use hyper::Response;
@@ -198,7 +198,8 @@ pub(crate) fn counted(bytes: Bytes, memory: Held) -> Bytes {
 /// answers, unless it is called sensitive.
 pub(crate) fn counted_value(value: &HeaderValue, head: QueuedHead) -> HeaderValue {
     let bytes = Bytes::copy_from_slice(value.as_bytes());
-    let kept = HeaderValue::from_maybe_shared(Bytes::from_owner(GuardedBytes { bytes, _with: head }));
+    let kept =
+        HeaderValue::from_maybe_shared(Bytes::from_owner(GuardedBytes { bytes, _with: head }));
     // The bytes are those of a value.
     let mut kept = kept.unwrap_or_else(|_| value.clone());
     kept.set_sensitive(true);
