@@ -1,6 +1,6 @@
 //! The client against a server that fails on purpose: what it retries and where, and what it does not retry.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use bytes::Bytes;
 use headwater_client::{

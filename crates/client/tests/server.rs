@@ -1,6 +1,6 @@
 //! The client against a real server in the same process: what it writes is what it reads.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;

@@ -1,6 +1,6 @@
 //! Identity tokens from a source, against a real server that checks them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,6 +1,6 @@
 //! Computed properties: names for expressions, used like properties of items.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

@@ -6,7 +6,7 @@
 //! follows the documented rules, not from this one. `docs/internals/query-referees.md` lists where another
 //! emulator differs.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

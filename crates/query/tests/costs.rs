@@ -3,7 +3,7 @@
 //! The limits are small so that each case is fast. Every query here would otherwise grow far
 //! beyond them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

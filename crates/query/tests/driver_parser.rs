@@ -5,7 +5,7 @@
 //! are wrong, and filters of the partition key. Differences are listed here by their
 //! reason, and described in `docs/internals/query-referees.md`; an unlisted difference fails.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used, clippy::panic)] // a failed test names the line
 
 use azure_data_cosmos_driver::query::__test_only_generate_query_plan_for_pk_paths as plan_of_driver;
 use headwater_model::PartitionKeyDefinition;

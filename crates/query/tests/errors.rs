@@ -1,6 +1,6 @@
 //! Messages of invalid queries: text, position and suggestion.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! The function reference of the guide matches the table of functions.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_query::{Function, functions};
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! The examples of the function table are its tests.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! A container split into ranges gives the same result: each range runs the rewritten query, the
 //! rows are merged as the SDKs merge them, and the result equals that of the query run directly.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

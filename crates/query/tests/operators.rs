@@ -1,6 +1,6 @@
 //! Operators: precedence, results, and the effect of undefined.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

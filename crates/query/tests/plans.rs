@@ -1,6 +1,6 @@
 //! Plans: the vectors and the ranges; rewritten queries run and merge to the direct result.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

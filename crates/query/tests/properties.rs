@@ -1,6 +1,6 @@
 //! Properties: printing and parsing agree, nothing panics, and plans merge to the direct result.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

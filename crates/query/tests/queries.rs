@@ -1,6 +1,6 @@
 //! Queries over a small set of items, as a table: each query and the expected rows.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

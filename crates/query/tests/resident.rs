@@ -2,7 +2,7 @@
 //!
 //! A test program of its own, since other tests in the process would count too.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_query::{Budget, Context, Query};
 

@@ -1,6 +1,6 @@
 //! Runs from the caller's side: streaming, resuming, budgets, user-defined functions.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! The server-side API of scripts, call by call, on a collection in memory.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! Hostile scripts: each ends within its limits with an error that names the cause, and the process
 //! continues.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 

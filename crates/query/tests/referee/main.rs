@@ -5,7 +5,7 @@
 //! rows, also for the same items written differently (escapes, spaces). `HEADWATER_SEEDS`
 //! sets the number of seeds, `HEADWATER_SEED` runs a single one.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used, clippy::panic)] // a failed test names the line
 
 mod make;
 mod rules;
